@@ -1,0 +1,49 @@
+"""Content hashes: the identity of data, models, stimuli, cases and artifacts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def canonical_json(value: Any) -> str:
+    """The one JSON text of a plain value: sorted keys, no spaces, no NaN.
+
+    >>> canonical_json({"b": (1, 2.5), "a": None})
+    '{"a":null,"b":[1,2.5]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (hex) of a plain value's canonical JSON.
+
+    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    True
+    """
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def digest_array(array: np.ndarray) -> str:
+    """SHA-256 (hex) of an array's shape, type and bytes."""
+    sha = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

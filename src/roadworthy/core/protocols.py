@@ -1,0 +1,119 @@
+"""The roles that plug into the flow: Dataset, Shift, Model. Implement one of these to extend Roadworthy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.random import Streams
+from roadworthy.core.registry import Registry
+from roadworthy.core.types import Batch, Prediction
+
+
+class Dataset(ABC):
+    """Images that are read when asked for. `size` is (H, W) as delivered; `channels` is 1 or 3."""
+
+    name: str
+    class_names: tuple[str, ...]
+    size: tuple[int, int]
+    channels: int
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of the content: ids, pixels as stored, labels and everything else a batch can hold; and the size."""
+
+    @abstractmethod
+    def batch(self, rows: slice | Sequence[int]) -> Batch:
+        """Decode some images, in the order given."""
+
+    @property
+    @abstractmethod
+    def ids(self) -> tuple[str, ...]:
+        """Every image id, without decoding anything; unique."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> NDArray[np.int64]:
+        """Every label, without decoding anything."""
+
+    @property
+    @abstractmethod
+    def groups(self) -> tuple[str, ...]:
+        """The physical object of every image, without decoding anything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shift(ABC):
+    """A disturbance that keeps the label: a Batch to a Batch, boxes and masks moved with the image.
+
+    A subclass is a frozen keyword-only dataclass whose fields are its parameters; `LEVELS` gives their values at levels
+    1 to 5. Parameters in pixels are for 64x64 images and scale with the image.
+    """
+
+    level: int = 0
+
+    name: ClassVar[str]
+    LEVELS: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+
+    @classmethod
+    def at(cls, level: int, table: Mapping[int, Mapping[str, Any]] | None = None) -> Self:
+        """The shift at a level of its own table, or of the one given (level -> parameters)."""
+        levels = table if table is not None else dict(enumerate(cls.LEVELS, start=1))
+        if level not in levels:
+            raise InputError(f"shift {cls.name} has levels {sorted(levels)}, not {level}")
+        known = {f.name for f in fields(cls)} - {"level"}
+        unknown = set(levels[level]) - known
+        if unknown:
+            raise InputError(f"shift {cls.name} has no parameter {sorted(unknown)}; it has {sorted(known)}")
+        return cls(level=level, **levels[level])
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters at this level: the shift's configuration."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "level"}
+
+    @abstractmethod
+    def __call__(self, batch: Batch, streams: Streams) -> Batch:
+        """The disturbed batch. All randomness comes from `streams.each(batch.ids)`; the input is left as it is."""
+
+
+class Model(ABC):
+    """A system under test. Images in, class probabilities out is enough; more is declared in `capabilities`."""
+
+    name: str
+    num_classes: int
+    class_names: tuple[str, ...] | None = None
+    input_size: tuple[int, int] | None = None
+    """(H, W) the model wants; None where it takes any size."""
+    fixed_batch: int | None = None
+    """The batch size the model insists on; None where it takes any."""
+    concurrent: bool = False
+    """True where `predict` may be called from several threads at once."""
+    capabilities: frozenset[str] = frozenset({"probabilities"})
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of the weights and every setting that changes an answer."""
+
+    @abstractmethod
+    def predict(self, batch: Batch) -> Prediction:
+        """Answer to a batch of uint8 RGB images. Resizing, layout, range and normalisation are the model's own."""
+
+    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
+        """Activations (N, ...) of a named layer; only where `features` is among the capabilities."""
+        raise InputError(f"model {self.name} gives no features: use an ONNX or torch model")
+
+    def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
+        """Gradient (N, H, W, C) of the loss of the true label by the image; only with that capability."""
+        raise InputError(f"model {self.name} gives no gradients: use a torch model")
+
+
+SHIFTS: Registry[type[Shift]] = Registry("shift")

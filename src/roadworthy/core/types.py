@@ -1,0 +1,218 @@
+"""The few values everything is made of: Batch, Prediction, Stimulus, Case, Artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import ModelError
+from roadworthy.core.hashing import digest
+
+Images = NDArray[np.uint8]
+Floats = NDArray[np.floating[Any]]
+
+NO_CONDITIONS: Mapping[str, NDArray[Any]] = MappingProxyType({})
+UNDISTURBED = "none"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some images with all that is known of them. Rows correspond across all fields.
+
+    images      (N, H, W, C) uint8, C = 1 or 3 (RGB), at the study's size
+    labels      (N,) int64, index into the data set's class names
+    boxes       (N, 4) float32 x0, y0, x1, y1 in pixels, right and bottom edge exclusive; NaN where an image has none
+    masks       (N, H, W) bool
+    conditions  operating conditions by name, (N,) each
+    group       the physical object each image shows; frames of one sign share it. Default: the image id
+    stimulus    key of the stimulus these pixels belong to; stored predictions are looked up by it
+    """
+
+    ids: tuple[str, ...]
+    images: Images
+    labels: NDArray[np.int64]
+    boxes: NDArray[np.float32] | None = None
+    masks: NDArray[np.bool_] | None = None
+    conditions: Mapping[str, NDArray[Any]] = field(default_factory=lambda: NO_CONDITIONS)
+    group: tuple[str, ...] = ()
+    stimulus: str = ""
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] not in (1, 3):
+            raise ValueError(f"images must be uint8 (N, H, W, 1 or 3), not {self.images.dtype} {self.images.shape}")
+        if not self.group:
+            object.__setattr__(self, "group", self.ids)
+        n = len(self.ids)
+        columns = [self.images, self.labels, self.group, *self.conditions.values()]
+        columns += [column for column in (self.boxes, self.masks) if column is not None]
+        if any(len(column) != n for column in columns):
+            raise ValueError(f"a batch of {n} ids has columns of lengths {[len(column) for column in columns]}")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def with_images(self, images: Images, **changes: Any) -> Batch:
+        """The same rows with other pixels (and, where given, other boxes, masks or stimulus)."""
+        return replace(self, images=images, **changes)
+
+    def take(self, rows: slice | Sequence[int]) -> Batch:
+        """Some of the rows, in the order given."""
+        index = range(len(self))[rows] if isinstance(rows, slice) else list(rows)
+        pick: Any = rows if isinstance(rows, slice) else np.asarray(index, dtype=np.int64)
+        return replace(
+            self,
+            ids=tuple(self.ids[i] for i in index),
+            images=self.images[pick],
+            labels=self.labels[pick],
+            boxes=None if self.boxes is None else self.boxes[pick],
+            masks=None if self.masks is None else self.masks[pick],
+            conditions={name: column[pick] for name, column in self.conditions.items()},
+            group=tuple(self.group[i] for i in index),
+        )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model answers to a batch of N images. Only `probabilities` is always there.
+
+    probabilities  (N, K) float32, rows sum to 1
+    logits         (N, K) float32
+    boxes          (N, 4) float32, pixels of the batch;  box_variance (N, 4)
+    certainty      (N,) float32, higher = more certain, where the model has a measure of its own
+    samples        (S, N, K) float32, one set of probabilities per stochastic pass or ensemble member
+    """
+
+    probabilities: NDArray[np.float32]
+    logits: NDArray[np.float32] | None = None
+    boxes: NDArray[np.float32] | None = None
+    box_variance: NDArray[np.float32] | None = None
+    certainty: NDArray[np.float32] | None = None
+    samples: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def rows(self, stop: int) -> Prediction:
+        """The first `stop` rows: drops what padded a batch."""
+
+        def cut(column: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+            return None if column is None else column[:stop]
+
+        return Prediction(
+            probabilities=self.probabilities[:stop],
+            logits=cut(self.logits),
+            boxes=cut(self.boxes),
+            box_variance=cut(self.box_variance),
+            certainty=cut(self.certainty),
+            samples=None if self.samples is None else self.samples[:, :stop],
+        )
+
+    def check(self, n: int, classes: int, model: str) -> Prediction:
+        """Return self, or raise a `ModelError` that says what is wrong with the answer."""
+        shape = self.probabilities.shape
+        if shape != (n, classes):
+            raise ModelError(f"model {model} answered {shape} to {n} images of {classes} classes, not {(n, classes)}")
+        if not np.isfinite(self.probabilities).all():
+            bad = int((~np.isfinite(self.probabilities).all(axis=1)).sum())
+            raise ModelError(f"model {model} answered NaN or infinity for {bad} of {n} images")
+        total = self.probabilities.sum(axis=1, dtype=np.float64)
+        if self.probabilities.min(initial=0.0) < -1e-6 or np.abs(total - 1.0).max(initial=0.0) > 1e-3:
+            raise ModelError(
+                f"model {model}: rows are no probabilities (smallest {self.probabilities.min():.4g}, "
+                f"sums {total.min():.4g} to {total.max():.4g}); if it answers logits, declare outputs: logits"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Stimulus:
+    """What is shown: data, disturbed in one way, once. Its hash keys the random streams, exports and stored answers.
+
+    `level` 0 and name `none` is undisturbed data. `parameters` are those of the shift or outliers at that level.
+
+    >>> a = Stimulus(data="f00", name="fog", level=2, parameters={"strength": 0.4}, seed=0)
+    >>> b = Stimulus(data="f00", name="fog", level=2, parameters={"strength": 0.5}, seed=0)
+    >>> a.key[:9], a.hash == b.hash
+    ('fog-2-r0-', False)
+    """
+
+    data: str
+    name: str = UNDISTURBED
+    level: int = 0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    repeat: int = 0
+    seed: int = 0
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of everything that determines the pixels."""
+        return digest(
+            {
+                "data": self.data,
+                "name": self.name,
+                "level": self.level,
+                "parameters": dict(self.parameters),
+                "repeat": self.repeat,
+                "seed": self.seed,
+            }
+        )
+
+    @property
+    def key(self) -> str:
+        """A short unique name that a person can read, safe as a folder name."""
+        return f"{self.name}-{self.level}-r{self.repeat}-{self.hash[:8]}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One stimulus shown to one system: the unit that is run, stored and resumed.
+
+    `system` is the model's name in the study; `recipe` holds the hashes of all that decides the answer (the model's
+    fingerprint, its settings, the batch size and threads of the plan).
+    """
+
+    protocol: str
+    stimulus: Stimulus
+    system: str
+    recipe: Mapping[str, Any]
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of protocol, stimulus and recipe; the name of the system does not count."""
+        return digest({"protocol": self.protocol, "stimulus": self.stimulus.hash, "recipe": dict(self.recipe)})
+
+    @property
+    def key(self) -> str:
+        """The folder of the case under `readouts/<protocol>/`."""
+        return f"{self.stimulus.name}-{self.stimulus.level}-r{self.stimulus.repeat}-{self.hash[:16]}"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Something built before cases run (a trained network, a fitted monitor): the recipe, not the thing.
+
+    `inputs` are the hashes of the data sets and artifacts it is made from.
+    """
+
+    builder: str
+    parameters: Mapping[str, Any]
+    inputs: tuple[str, ...] = ()
+    seed: int = 0
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the recipe: the folder under `artifacts/`."""
+        return digest(
+            {
+                "builder": self.builder,
+                "parameters": dict(self.parameters),
+                "inputs": list(self.inputs),
+                "seed": self.seed,
+            }
+        )
