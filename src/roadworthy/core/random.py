@@ -1,7 +1,8 @@
 """Random streams: one per image, keyed by what is tested and never by who tests it.
 
-A stream is a Philox counter-based generator whose key is (study seed, stimulus) and whose counter starts at a hash of the
-image id. So batch size, order, worker and model never change a pixel, and every system sees the same disturbed image.
+A stream is a Philox counter-based generator whose key is (study seed, stimulus) and whose counter starts at a hash of
+the image id. So batch size, order, worker and model never change a pixel, and every system sees the same disturbed
+image.
 """
 
 from __future__ import annotations

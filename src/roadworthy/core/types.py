@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -49,7 +49,7 @@ class Batch:
         if not self.group:
             object.__setattr__(self, "group", self.ids)
         n = len(self.ids)
-        columns = [self.images, self.labels, self.group, *self.conditions.values()]
+        columns: list[Sized] = [self.images, self.labels, self.group, *self.conditions.values()]
         columns += [column for column in (self.boxes, self.masks) if column is not None]
         if any(len(column) != n for column in columns):
             raise ValueError(f"a batch of {n} ids has columns of lengths {[len(column) for column in columns]}")
