@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Batch, Prediction
@@ -74,6 +74,10 @@ class Shift(ABC):
         unknown = set(levels[level]) - known
         if unknown:
             raise InputError(f"shift {cls.name} has no parameter {sorted(unknown)}; it has {sorted(known)}")
+        required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+        missing = required - set(levels[level])
+        if missing:
+            raise InputError(f"shift {cls.name} at level {level} lacks its parameter {sorted(missing)}")
         return cls(level=level, **levels[level])
 
     def parameters(self) -> dict[str, Any]:
@@ -107,6 +111,27 @@ class Model(ABC):
     def predict(self, batch: Batch) -> Prediction:
         """Answer to a batch of uint8 RGB images. Resizing, layout, range and normalisation are the model's own."""
 
+    def answer(self, batch: Batch, size: int) -> Prediction:
+        """Predict in batches of exactly `size` images (the last one padded) and check every answer.
+
+        A result can change in its last bits with the batch size; with a fixed size it never depends on how many images
+        there are. What the model raises becomes a `ModelError` with its first line.
+        """
+        size = self.fixed_batch or size
+        parts = []
+        for start in range(0, len(batch), size):
+            rows = range(start, min(start + size, len(batch)))
+            part = batch.take(slice(start, start + size) if len(rows) == size else _padded(rows, size))
+            try:
+                prediction = self.predict(part)
+            except RoadworthyError:
+                raise
+            except Exception as error:
+                lines = str(error).splitlines() or [""]
+                raise ModelError(f"model {self.name} raised {type(error).__name__}: {lines[0]}") from error
+            parts.append(prediction.check(size, self.num_classes, self.name).rows(len(rows)))
+        return Prediction.concatenate(parts, self.num_classes)
+
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """Activations (N, ...) of a named layer; only where `features` is among the capabilities."""
         raise InputError(f"model {self.name} gives no features: use an ONNX or torch model")
@@ -114,6 +139,10 @@ class Model(ABC):
     def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
         """Gradient (N, H, W, C) of the loss of the true label by the image; only with that capability."""
         raise InputError(f"model {self.name} gives no gradients: use a torch model")
+
+
+def _padded(rows: range, size: int) -> list[int]:
+    return [*rows] + [rows[-1]] * (size - len(rows))
 
 
 SHIFTS: Registry[type[Shift]] = Registry("shift")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -113,6 +113,25 @@ class Prediction:
             samples=None if self.samples is None else self.samples[:, :stop],
         )
 
+    @staticmethod
+    def concatenate(parts: Sequence[Prediction], classes: int) -> Prediction:
+        """The answers to several batches as one; a column is kept only where every part has it."""
+        if not parts:
+            return Prediction(probabilities=np.zeros((0, classes), np.float32))
+
+        def join(name: str, axis: int = 0) -> NDArray[np.float32] | None:
+            columns = [getattr(part, name) for part in parts]
+            return None if any(column is None for column in columns) else np.concatenate(columns, axis=axis)
+
+        return Prediction(
+            probabilities=np.concatenate([part.probabilities for part in parts]),
+            logits=join("logits"),
+            boxes=join("boxes"),
+            box_variance=join("box_variance"),
+            certainty=join("certainty"),
+            samples=join("samples", axis=1),
+        )
+
     def check(self, n: int, classes: int, model: str) -> Prediction:
         """Return self, or raise a `ModelError` that says what is wrong with the answer."""
         shape = self.probabilities.shape
@@ -152,16 +171,11 @@ class Stimulus:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of everything that determines the pixels."""
-        return digest(
-            {
-                "data": self.data,
-                "name": self.name,
-                "level": self.level,
-                "parameters": dict(self.parameters),
-                "repeat": self.repeat,
-                "seed": self.seed,
-            }
-        )
+        return digest(self.config())
+
+    def config(self) -> dict[str, Any]:
+        """The fields as a plain dictionary: `Stimulus(**config)` is the same stimulus."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"parameters": dict(self.parameters)}
 
     @property
     def key(self) -> str:

@@ -1,0 +1,42 @@
+# make demo   a report on drawn signs, nothing downloaded        make test   the whole test suite
+# make bench  speed against peers, side by side                  make lint   ruff, mypy, import contracts
+PYTHON ?= python3
+VENV   := .venv
+BENCH  := .venv-bench
+PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test bench lint clean
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python $(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(VENV)/bin/python $(PIP) -e '.[torch,dev]'
+	touch $@
+
+$(BENCH)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python $(PIP) -e '.[torch,bench]'
+	touch $@
+
+demo: $(VENV)/.core
+	$(VENV)/bin/roadworthy demo --out runs/demo
+
+test: lint
+	$(VENV)/bin/pytest -q
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: $(BENCH)/.ready
+	mkdir -p runs
+	$(BENCH)/bin/python benchmarks/shifts.py --out runs/bench-shifts.json
+	$(BENCH)/bin/python benchmarks/chain.py --out runs/bench-chain.json
+
+clean:
+	rm -rf $(VENV) $(BENCH) runs

@@ -1,0 +1,210 @@
+"""Do the bounds hold? Simulated objects filmed in many frames, and how often each interval misses the truth.
+
+`python benchmarks/coverage.py [--runs N]` prints the tables of docs/metrics.md. An entry `a/b w` means: the lower bound
+lay above the truth in a % of the runs, the upper bound below it in b %, and the mean width was w. Nominal: 2.5/2.5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import beta, t
+
+from roadworthy.metrics import METRICS, Answers, accuracy, per_image, value_range
+from roadworthy.statistics import (
+    GroupBootstrap,
+    bootstrap_interval,
+    mean_interval,
+    paired_interval,
+    proportion_interval,
+    wilson,
+)
+
+Floats = NDArray[np.float64]
+Bounds = tuple[float, float]
+RESAMPLES = 1000
+
+
+# ---- Proportions: which interval holds
+
+
+def group_rates(rng: np.random.Generator, kind: str, groups: int, p: float) -> Floats:
+    """The rate of right answers of each object, with mean p."""
+    if kind == "rare object":
+        rate = 0.8 * (1 - p)
+        return np.where(rng.random(groups) < rate, 0.0, p / (1 - rate))
+    correlation = float(kind.removeprefix("ICC "))
+    if correlation in (0, 1):
+        return np.full(groups, p) if correlation == 0 else (rng.random(groups) < p).astype(np.float64)
+    spread = 1 / correlation - 1
+    return rng.beta(p * spread, (1 - p) * spread, groups)
+
+
+def group_sizes(rng: np.random.Generator, equal: bool, groups: int) -> NDArray[np.int64]:
+    """Frames per object: 30, or log-normal from 1 to 200."""
+    if equal:
+        return np.full(groups, 30)
+    return np.clip(np.exp(rng.normal(2.7, 1, groups)), 1, 200).astype(np.int64)
+
+
+def of_images(hits: Floats, sizes: Floats) -> Bounds:
+    """Wilson's with every frame counted: wrong, for comparison."""
+    return wilson(float(hits.sum()), float(sizes.sum()))
+
+
+def of_groups(hits: Floats, sizes: Floats) -> Bounds:
+    """Wilson's with the effective number of groups as n, whatever the frames say."""
+    n = float(sizes.sum() ** 2 / (sizes**2).sum())
+    return wilson(min(n * float(hits.sum() / sizes.sum()), n), n)
+
+
+def percentile(hits: Floats, sizes: Floats) -> Bounds:
+    """The plain percentile bootstrap of groups."""
+    weights = np.random.default_rng(0).multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=RESAMPLES)
+    lo, hi = np.quantile((weights @ hits) / (weights @ sizes), [0.025, 0.975])
+    return float(lo), float(hi)
+
+
+def effective_sample(hits: Floats, sizes: Floats) -> Bounds:
+    """Clopper-Pearson with n from the variance between groups and Student's t (Korn and Graubard)."""
+    total, groups = float(sizes.sum()), len(sizes)
+    p, fewest = float(hits.sum() / total), total**2 / float((sizes**2).sum())
+    variance = groups / (groups - 1) * float(((hits - p * sizes) ** 2).sum()) / total**2
+    n = fewest
+    if variance > 0:
+        n = min(max(p * (1 - p) / variance * (ndtri(0.975) / t.ppf(0.975, groups - 1)) ** 2, fewest), total)
+    x = p * n
+    lo = 0.0 if x <= 0 else float(beta.ppf(0.025, x, n - x + 1))
+    return lo, 1.0 if n - x <= 1e-9 else float(beta.ppf(0.975, x + 1, n - x))
+
+
+def phantom_group(hits: Floats, sizes: Floats) -> Bounds:
+    """What the library does."""
+    counts = sizes.astype(np.int64)
+    interval = proportion_interval(np.repeat(hits / sizes, counts), np.repeat(np.arange(len(sizes)), counts))
+    return interval.lo, interval.hi
+
+
+PROPORTION_METHODS: dict[str, Callable[[Floats, Floats], Bounds]] = {
+    "Wilson, n = frames": of_images,
+    "percentile bootstrap": percentile,
+    "effective n": effective_sample,
+    "Wilson, n = groups": of_groups,
+    "**phantom group**": phantom_group,
+}
+
+
+def proportions(runs: int) -> None:
+    """Print a table per kind of group sizes."""
+    for equal in (True, False):
+        print(f"\nFrames per object: {'30' if equal else 'log-normal, 1 to 200'}\n")
+        print(f"| objects | p | frames | {' | '.join(PROPORTION_METHODS)} |")
+        print("|---|---|---|" + "---|" * len(PROPORTION_METHODS))
+        for groups in (5, 20, 50, 200):
+            for p in (0.8, 0.95, 0.995):
+                for kind in ("ICC 0", "ICC 0.3", "ICC 1", "rare object"):
+                    rng = np.random.default_rng([groups, round(1000 * p), equal])
+                    missed = {name: Misses(p) for name in PROPORTION_METHODS}
+                    for _ in range(runs):
+                        sizes = group_sizes(rng, equal, groups)
+                        hits = rng.binomial(sizes, group_rates(rng, kind, groups, p)).astype(np.float64)
+                        for name, method in PROPORTION_METHODS.items():
+                            missed[name].add(method(hits, sizes.astype(np.float64)))
+                    print(f"| {groups} | {p} | {kind} | {row(missed.values())} |", flush=True)
+
+
+class Misses:
+    """How often an interval misses the truth, on which side, and how wide it is."""
+
+    def __init__(self, truth: float) -> None:
+        self.truth = truth
+        self.bounds: list[Bounds] = []
+        self.missing = 0
+
+    def add(self, bounds: Bounds) -> None:
+        if math.isnan(bounds[0]):
+            self.missing += 1
+        else:
+            self.bounds.append(bounds)
+
+    def __str__(self) -> str:
+        if not self.bounds:
+            return "missing"
+        lo, hi = np.array(self.bounds).T
+        share = [100 * float(miss.mean()) for miss in (lo > self.truth + 1e-12, hi < self.truth - 1e-12)]
+        note = f" ({self.missing} missing)" if self.missing else ""
+        return f"{share[0]:.1f}/{share[1]:.1f} {np.mean(hi - lo):.3f}{note}"
+
+
+def row(entries: Iterable[Misses]) -> str:
+    return " | ".join(map(str, entries))
+
+
+# ---- Other metrics: how well the bootstrap does
+
+
+def show(
+    rng: np.random.Generator, groups: int, frames: int, temperature: float, rare: float, drop: float
+) -> tuple[Answers, Answers]:
+    """Answers to frames of ten kinds of object, undisturbed and disturbed; a share `rare` of the objects is misread."""
+    label = rng.integers(10, size=groups)
+    labels = np.repeat(label, frames)
+    rows = np.arange(groups * frames)
+    skill = np.repeat(4 + rng.normal(0, 1.5, groups), frames)
+    logits = rng.normal(size=(groups * frames, 10))
+    logits[rows, labels] += skill
+    misread = np.repeat(rng.random(groups) < rare, frames)
+    logits[rows[misread], (labels[misread] + 1) % 10] += 10
+    disturbed = logits + 0.5 * rng.normal(size=logits.shape)
+    disturbed[rows, labels] -= drop
+    return tuple(Answers.from_probabilities(softmax(temperature * x), labels) for x in (logits, disturbed))  # type: ignore[return-value]
+
+
+def softmax(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def others(runs: int) -> None:
+    """Print a table of the bootstrap on every metric, of the phantom group on means, and of both on paired drops."""
+    names = [name for name in METRICS if name not in ("accuracy", "brier_mean")]
+    columns = [*names, "brier, phantom group", "accuracy drop, bootstrap", "accuracy drop, phantom group"]
+    print(f"\n| objects x frames | classifier | {' | '.join(columns)} |")
+    print("|---|---|" + "---|" * len(columns))
+    kinds = {"calibrated": (2.5, 0.0), "underconfident": (1.0, 0.0), "1 object in 50 misread": (2.5, 0.02)}
+    for groups, frames in ((20, 10), (50, 10), (200, 10), (1000, 1)):
+        for kind, (temperature, rare) in kinds.items():
+            rng = np.random.default_rng([groups, frames, len(kind)])
+            many, many_disturbed = show(rng, 400_000, 1, temperature, rare, 1.0)
+            missed = {name: Misses(float(METRICS[name](many))) for name in names}
+            missed |= {columns[-3]: Misses(missed["brier"].truth)}
+            missed |= {name: Misses(accuracy(many_disturbed) - accuracy(many)) for name in columns[-2:]}
+            owner = np.repeat(np.arange(groups), frames)
+            bootstrap = GroupBootstrap(owner, RESAMPLES)
+            for _ in range(runs):
+                clean, disturbed = show(rng, groups, frames, temperature, rare, 1.0)
+                for name in names:
+                    resampled = bootstrap.distribution(METRICS[name], clean)
+                    value = float(METRICS[name](clean))
+                    missed[name].add(bootstrap_interval(value, resampled, groups, bounds=value_range(name, 10))[:2])
+                mean = mean_interval(per_image("brier", clean), owner, 0, 2)
+                missed[columns[-3]].add((mean.lo, mean.hi))
+                both = [bootstrap.distribution(accuracy, answers) for answers in (disturbed, clean)]
+                missed[columns[-2]].add(paired_interval(accuracy(disturbed), accuracy(clean), *both, groups)[:2])
+                change = disturbed.correct.astype(np.float64) - clean.correct
+                mean = mean_interval(change, owner, -1, 1)
+                missed[columns[-1]].add((mean.lo, mean.hi))
+            print(f"| {groups} x {frames} | {kind} | {row(missed.values())} |", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=500, help="simulated test sets per row")
+    count = parser.parse_args().runs
+    proportions(count)
+    others(max(count * 3 // 5, 1))

@@ -1,0 +1,507 @@
+"""The public Python API: evaluate a model, run a study, open a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.types import Stimulus
+from roadworthy.data import open_dataset, read_classes
+from roadworthy.engine import local
+from roadworthy.engine.folder import RECORD, RunFolder, write_bytes, write_json
+from roadworthy.engine.plan import Plan, chunk_size
+from roadworthy.engine.provenance import environment
+from roadworthy.engine.readouts import Readouts, read_case
+from roadworthy.models import StoredPredictions, load_model
+from roadworthy.protocols import classification
+from roadworthy.protocols.classification import CellKey, Evidence
+from roadworthy.protocols.export import export
+from roadworthy.protocols.pictures import save_gallery, save_mistakes
+from roadworthy.study import Study, load_study, parse_study
+from roadworthy.verdict import Criterion, Verdict, judge, load_criteria
+
+ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""Makes a progress bar from a title and a total; what it yields is told about each advance."""
+
+
+@contextmanager
+def no_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar that shows nothing."""
+    yield lambda amount: None
+
+
+@contextmanager
+def terminal_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar with rate and time left on standard error; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda amount: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=False),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total, rate="")
+
+        def advance(amount: int) -> None:
+            bar.advance(task, amount)
+            speed = bar.tasks[task].speed
+            bar.update(task, rate=f"{speed:,.0f} images/s" if speed else "")
+
+        yield advance
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study whose data and models are open and checked, and its plan. Nothing has been written yet."""
+
+    study: Study
+    data: Dataset
+    models: Mapping[str, Model]
+    settings: classification.Settings
+    plan: Plan
+    criteria: Sequence[Criterion]
+
+
+class Run:
+    """A finished run.
+
+    `run.tables["classification"]` is a data frame; `run.verdict("criteria.yaml")` judges; `run.report()` writes and
+    returns the report; `run.verify()` compares everything with its hashes and recomputes the tables.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = RunFolder.existing(path)
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.folder.path
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Provenance: run.json."""
+        return self.folder.record()
+
+    @property
+    def tables(self) -> Mapping[str, pd.DataFrame]:
+        """Every table by name, read when asked for."""
+        return _Tables(self.folder)
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """The cases that failed, each with its cause."""
+        return [case for case in self.record["cases"] if case["status"] == "failed"]
+
+    def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
+        """Judge the run against criteria (default: those of its study). Writes nothing."""
+        return judge(self._criteria(criteria), load_evidence(self.folder).measure)
+
+    def _criteria(self, criteria: str | Path | list[Any] | None) -> list[Criterion]:
+        return load_criteria(self.record["criteria"] or None if criteria is None else criteria)
+
+    def save_verdict(self, verdict: Verdict) -> None:
+        """Make a verdict the run's own: verdict.json and the report show it."""
+        with self.folder.locked():
+            write_json(self.path / "verdict.json", verdict.to_json())
+            self._render()
+            self.folder.write_record(self.record)
+
+    def report(self) -> Path:
+        """Write report.html anew from the stored tables and pictures."""
+        with self.folder.locked():
+            path = self._render()
+            self.folder.write_record(self.record)
+        return path
+
+    def _render(self) -> Path:
+        from roadworthy.report import render
+
+        path = self.path / "report.html"
+        write_bytes(path, render(self.path).encode())
+        return path
+
+    def verify(self) -> list[str]:
+        """What is wrong with the run: files missing, changed or added, tables that do not follow from the readouts."""
+        from roadworthy.core.hashing import digest_file
+
+        recorded = self.record["files"]
+        found = {str(path.relative_to(self.path)): path for path in self.folder.files()}
+        problems = [f"{name} is missing" for name in recorded if name not in found]
+        problems += [f"{name} is not part of the run" for name in found if name not in recorded]
+        problems += [
+            f"{n} was changed" for n, path in found.items() if n in recorded and digest_file(path) != recorded[n]
+        ]
+        if problems:
+            return problems
+        for name, table in classification.tables(load_evidence(self.folder)).items():
+            if not _same(table, self.folder.table(name)):
+                problems.append(f"table {name} does not follow from the readouts")
+        return problems
+
+
+class _Tables(Mapping[str, pd.DataFrame]):
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._folder.table_names():
+            raise KeyError(name)
+        return self._folder.table(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._folder.table_names())
+
+    def __len__(self) -> int:
+        return len(self._folder.table_names())
+
+
+def _same(a: pd.DataFrame, b: pd.DataFrame) -> bool:
+    """Equal to the last printed digit that another machine's arithmetic keeps."""
+    try:
+        pd.testing.assert_frame_equal(a, b, check_dtype=False, rtol=1e-9, atol=1e-12)
+    except AssertionError:
+        return False
+    return True
+
+
+def load_evidence(folder: RunFolder, workers: int = 1) -> Evidence:
+    """What the stored readouts of a run say."""
+    record = folder.record()
+    sources: dict[CellKey, list[Callable[[], Readouts]]] = {}
+    failures: dict[CellKey, str] = {}
+    for case in record["cases"]:
+        stimulus = case["stimulus"]
+        key = CellKey(case["system"], stimulus["name"], stimulus["level"])
+        if case["status"] == "failed":
+            failures.setdefault(key, case["reason"])
+        else:
+            sources.setdefault(key, []).append(partial(read_case, folder.case(case["protocol"], case["key"])))
+    return Evidence(sources, record["data"]["class_names"], failures, seed=record["seed"], workers=workers)
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run folder."""
+    return Run(path)
+
+
+def prepare(
+    study: Study,
+    *,
+    base: Path = Path(),
+    trust: bool = False,
+    device: str = "auto",
+    on_bad_image: str = "error",
+    models: Mapping[str, Model] | None = None,
+    data: Dataset | None = None,
+) -> Prepared:
+    """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace."""
+    settings = study.protocols.classification
+    assert settings is not None
+    criteria = load_criteria(study.criteria, base)
+    for choice in settings.shifts:
+        classification.shift_levels(choice, settings.levels)
+    opened = dict(models or {})
+    for name, spec in study.models.items():
+        if name not in opened:
+            opened[name] = load_model(spec, name=name, trust=trust, device=device, base=base)
+    if data is None:
+        inputs = [model.input_size for model in opened.values() if model.input_size]
+        data = open_test_data(study, base, max(inputs, default=None), on_bad_image)
+    if not len(data):
+        raise InputError(f"data set {data.name} holds no image")
+    for name, model in opened.items():
+        if model.num_classes != len(data.class_names):
+            raise InputError(
+                f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
+                f"{len(data.class_names)}: fix the order and number of classes with --classes (or data.classes)"
+            )
+    chunk = chunk_size(data, study.batch)
+    cases = classification.plan(settings, data, opened, seed=study.seed, batch=study.batch, chunk=chunk)
+    prepared = Prepared(study, data, opened, settings, Plan(tuple(cases), chunk, study.batch), criteria)
+    _preflight(prepared)
+    return prepared
+
+
+def open_test_data(
+    study: Study, base: Path, fallback_size: tuple[int, int] | None, on_bad_image: str = "error"
+) -> Dataset:
+    """The test data of a study, at the study's size, else the images' own where all are equal, else the fallback."""
+    classes = study.data.classes
+    if isinstance(classes, str):
+        classes = list(read_classes(base / classes))
+    return open_dataset(
+        study.data.test,
+        classes=classes,
+        size=study.size,
+        fallback_size=fallback_size,
+        base=base,
+        on_bad_image=on_bad_image,
+        seed=study.seed,
+    )
+
+
+def _preflight(prepared: Prepared) -> None:
+    """Find what would fail every case before anything is written: one batch per model, complete stored answers."""
+    keys = [CellKey(p.case.system, p.case.stimulus.name, p.case.stimulus.level) for p in prepared.plan.cases]
+    for criterion in prepared.criteria:
+        classification.select(keys, criterion)
+    stimuli = [showing.stimulus.key for showing in prepared.plan.stimuli.values()]
+    clean = Stimulus(prepared.data.fingerprint(), seed=prepared.study.seed)
+    sample = prepared.data.batch(slice(0, min(prepared.plan.batch, len(prepared.data))))
+    for model in prepared.models.values():
+        if isinstance(model, StoredPredictions):
+            model.check_complete(dict.fromkeys(stimuli, prepared.data.ids))
+        else:
+            try:
+                model.answer(sample.with_images(sample.images, stimulus=clean.key), prepared.plan.batch)
+            except ModelError as error:
+                raise ModelError(f"{error} (on the first {len(sample)} undisturbed images)") from error
+
+
+def execute(
+    prepared: Prepared,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    progress: ProgressBar = terminal_progress,
+) -> Run:
+    """Run a prepared study into a folder; one that holds part of it already is resumed."""
+    workers = workers or os.cpu_count() or 1
+    folder = RunFolder(out)
+    folder.check_usable()
+    with folder.locked():
+        study, plan = prepared.study, prepared.plan
+        write_bytes(folder.path / "study.yaml", study.to_yaml().encode())
+        with progress(study.name, plan.image_cases()) as advance:
+            outcome = local.execute(plan, folder, workers=workers, progress=advance)
+        started = _created(folder)
+        record = _record(prepared, outcome, started)
+        folder.write_record(record)
+        if len(outcome.failures) == len(plan.cases):
+            raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
+        evidence = load_evidence(folder, workers)
+        for name, table in classification.tables(evidence).items():
+            folder.write_table(name, table)
+        _write_timing(folder, prepared, outcome)
+        showings = list(plan.stimuli.values())
+        media = folder.path / "media"
+        folder.write_table("classification_gallery", save_gallery(showings, media))
+        folder.write_table("classification_mistakes", save_mistakes(evidence, showings, media))
+        verdict = judge(prepared.criteria, evidence.measure)
+        write_json(folder.path / "verdict.json", verdict.to_json())
+        folder.write_record(record)
+        run = Run(folder.path)
+        run._render()
+        folder.write_record({**record, "finished": _now()})
+    return run
+
+
+def _created(folder: RunFolder) -> str:
+    if (folder.path / RECORD).is_file():
+        created = folder.record().get("created")
+        if isinstance(created, str):
+            return created
+    return _now()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _record(prepared: Prepared, outcome: local.Outcome, created: str) -> dict[str, Any]:
+    data, study = prepared.data, prepared.study
+    return {
+        "study": study.name,
+        "seed": study.seed,
+        "created": created,
+        "environment": environment(),
+        "settings": {"batch": prepared.plan.batch, "chunk": prepared.plan.chunk, "size": list(data.size)},
+        "data": {
+            "name": data.name,
+            "fingerprint": data.fingerprint(),
+            "images": len(data),
+            "groups": len(set(data.groups)),
+            "class_names": list(data.class_names),
+            "size": list(data.size),
+            "bad_images": [list(bad) for bad in getattr(data, "bad_images", [])],
+            "notes": list(getattr(data, "notes", [])),
+        },
+        "models": {
+            name: {"fingerprint": model.fingerprint(), "capabilities": sorted(model.capabilities)}
+            for name, model in prepared.models.items()
+        },
+        "criteria": [criterion.model_dump() for criterion in prepared.criteria],
+        "cases": [
+            {
+                "protocol": planned.case.protocol,
+                "key": planned.case.key,
+                "hash": planned.case.hash,
+                "system": planned.case.system,
+                "stimulus": planned.case.stimulus.config(),
+                "status": "failed" if planned.case.hash in outcome.failures else "done",
+                "reason": outcome.failures.get(planned.case.hash, ""),
+            }
+            for planned in prepared.plan.cases
+        ],
+    }
+
+
+def _write_timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> None:
+    """Seconds of inference per case; cases run earlier keep the row they had."""
+    rows: list[dict[Any, Any]] = []
+    earlier: dict[Any, dict[Any, Any]] = {}
+    if "timing_cases" in folder.table_names():
+        earlier = {row["case"]: row for row in folder.table("timing_cases").to_dict("records")}
+    for planned in prepared.plan.cases:
+        case, images = planned.case, len(planned.showing.data)
+        seconds = outcome.seconds.get(case.hash)
+        if seconds is not None:
+            where = {"model": case.system, "shift": case.stimulus.name, "level": case.stimulus.level}
+            rows.append(
+                {"case": case.key, **where, "repeat": case.stimulus.repeat, "images": images, "seconds": seconds}
+            )
+        elif case.key in earlier:
+            rows.append(earlier[case.key])
+    folder.write_table("timing_cases", pd.DataFrame(rows))
+
+
+def run_study(
+    source: str | Path | dict[str, Any],
+    *,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    trust: bool = False,
+    device: str = "auto",
+    progress: ProgressBar = terminal_progress,
+) -> Run:
+    """Run a study file (or its content) into `out` (default: runs/<name of the study>); resumes by itself."""
+    study, base = load_study(source)
+    prepared = prepare(study, base=base, trust=trust, device=device)
+    return execute(prepared, out or Path("runs") / study.name, workers=workers, progress=progress)
+
+
+def export_study(
+    source: str | Path | dict[str, Any],
+    folder: str | Path,
+    *,
+    workers: int | None = None,
+    progress: ProgressBar = terminal_progress,
+) -> int:
+    """Write the disturbed images of a study to a new folder, without opening its models; returns how many."""
+    study, base = load_study(source)
+    settings = study.protocols.classification
+    assert settings is not None
+    data = open_test_data(study, base, None)
+    planned = classification.showings(settings, data, study.seed)
+    chunk = chunk_size(data, study.batch)
+    images = len(planned) * len(data)
+    with progress(f"export {study.name}", images) as advance:
+        return export(
+            planned, data, Path(folder), batch=study.batch, chunk=chunk, progress=advance, workers=workers or 1
+        )
+
+
+def evaluate(
+    model: Any,
+    data: Any,
+    *,
+    suite: str = "standard",
+    criteria: str | Path | list[Any] | None = None,
+    out: str | Path | None = None,
+    name: str | None = None,
+    size: str | tuple[int, int] | None = None,
+    classes: str | Sequence[str] | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    device: str = "auto",
+    trust: bool = False,
+    on_bad_image: str = "error",
+    progress: ProgressBar = terminal_progress,
+    **model_settings: Any,
+) -> Run:
+    """Evaluate one classifier under a suite of shifts.
+
+    `model` is a path, a torch module, a callable or a `Model`; `data` a path, a `Dataset` or `(images, labels)`.
+    Settings of the model such as `range="0-255"` go on to its adapter. The run lands in `out` (default: runs/<model>),
+    and one that was stopped is resumed.
+    """
+    prepared = prepare_evaluation(
+        model,
+        data,
+        suite=suite,
+        criteria=criteria,
+        name=name,
+        size=size,
+        classes=classes,
+        seed=seed,
+        device=device,
+        trust=trust,
+        on_bad_image=on_bad_image,
+        **model_settings,
+    )
+    return execute(prepared, out or Path("runs") / prepared.study.name, workers=workers, progress=progress)
+
+
+def prepare_evaluation(
+    model: Any,
+    data: Any,
+    *,
+    suite: str,
+    criteria: str | Path | list[Any] | None,
+    name: str | None,
+    size: str | tuple[int, int] | None,
+    classes: str | Sequence[str] | None,
+    seed: int,
+    device: str,
+    trust: bool,
+    on_bad_image: str,
+    **model_settings: Any,
+) -> Prepared:
+    """The prepared study behind `evaluate`."""
+    name = name or _name_of(model)
+    model_spec: Any = str(model) if isinstance(model, str | Path) else f"<{type(model).__name__}>"
+    if model_settings:
+        model_spec = {"model": model_spec, **model_settings}
+    data_spec = str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
+    study = parse_study(
+        {
+            "name": name,
+            "seed": seed,
+            "size": size,
+            "data": {"test": data_spec, "classes": str(classes) if isinstance(classes, Path) else classes},
+            "models": {name: model_spec},
+            "protocols": {"classification": classification.suite_settings(suite).model_dump()},
+            "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
+        },
+        "evaluate",
+    )
+    opened = load_model(model, name=name, trust=trust, device=device, **model_settings)
+    dataset = None
+    if not isinstance(data, str | Path):
+        fixed = list(classes) if classes is not None and not isinstance(classes, str) else None
+        dataset = open_dataset(data, classes=fixed, size=study.size, fallback_size=opened.input_size, seed=seed)
+    return prepare(study, models={name: opened}, data=dataset, on_bad_image=on_bad_image)
+
+
+def _name_of(model: Any) -> str:
+    if isinstance(model, str | Path):
+        return Path(str(model).partition(":")[0]).stem or "model"
+    return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)

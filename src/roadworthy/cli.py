@@ -1,0 +1,387 @@
+"""The command line. Heavy imports wait until a command needs them, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from roadworthy.core.errors import RoadworthyError
+
+if TYPE_CHECKING:
+    from roadworthy.api import Prepared, Run
+
+app = typer.Typer(
+    name="roadworthy",
+    help="Is an image classifier fit for the road? Disturb its test data, measure, judge, report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Engine(StrEnum):
+    """Where cases run."""
+
+    local = "local"
+
+
+class OnBadImage(StrEnum):
+    """What to do with an image that cannot be read."""
+
+    error = "error"
+    skip = "skip"
+
+
+class Kind(StrEnum):
+    """What `list` can list."""
+
+    shifts = "shifts"
+    metrics = "metrics"
+    protocols = "protocols"
+    models = "models"
+    data = "data"
+    suites = "suites"
+
+
+ModelOption = Annotated[str, typer.Option("--model", help="An .onnx, torch or predictions file, or code.py:function.")]
+DataOption = Annotated[
+    str, typer.Option("--data", help="A folder with a subfolder per class, a .csv/.parquet manifest or .npz.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the run; one that holds part of it is resumed.")
+]
+Classes = Annotated[Path | None, typer.Option(help="File with one class name per line, in the model's order.")]
+Range = Annotated[str | None, typer.Option("--range", help="0-1, 0-255, -1-1, imagenet or MEAN/STD.")]
+Layout = Annotated[str | None, typer.Option(help="auto, nchw or nhwc.")]
+Outputs = Annotated[str | None, typer.Option(help="auto, probabilities or logits.")]
+Colour = Annotated[str | None, typer.Option(help="rgb or bgr.")]
+Size = Annotated[str | None, typer.Option(help="HEIGHTxWIDTH that images are brought to before any shift.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Arch = Annotated[str | None, typer.Option(help="For torch weights: file.py:factory that builds the network.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run code that comes with the model; only if you trust its author.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
+
+
+def main() -> None:
+    """Entry point: errors that a user can act on are one sentence and an exit code, never a traceback."""
+    try:
+        app()
+    except RoadworthyError as error:
+        _say(f"error: {' '.join(str(error).split())}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _say("stopped; run the same command again to go on from here")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+
+
+def _say(text: str) -> None:
+    typer.echo(text.encode("utf-8", "backslashreplace").decode(), err=True)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
+) -> None:
+    """Test a small classifier on drawn signs; needs nothing from outside."""
+    from roadworthy.demo import run_demo
+
+    _print_summary(run_demo(out))
+
+
+@app.command()
+def evaluate(
+    model: ModelOption,
+    data: DataOption,
+    suite: Annotated[
+        str, typer.Option(help="quick, standard or full; a version such as standard@1 pins it.")
+    ] = "standard",
+    criteria: Annotated[Path | None, typer.Option(help="YAML file of acceptance criteria.")] = None,
+    out: OutOption = None,
+    classes: Classes = None,
+    range_: Range = None,
+    layout: Layout = None,
+    outputs: Outputs = None,
+    colour: Colour = None,
+    size: Size = None,
+    device: Device = "auto",
+    arch: Arch = None,
+    trust: Trust = False,
+    seed: Seed = 0,
+    workers: Workers = None,
+    on_bad_image: Annotated[
+        OnBadImage, typer.Option(help="Stop at a corrupt image, or skip, record and count it.")
+    ] = OnBadImage.error,
+    name: Annotated[str | None, typer.Option(help="Name of the model in tables and report.")] = None,
+) -> None:
+    """Test one classifier under a suite of shifts and write a report."""
+    from roadworthy import api
+
+    settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
+    prepared = api.prepare_evaluation(
+        model,
+        data,
+        suite=suite,
+        criteria=criteria,
+        name=name,
+        size=size,
+        classes=str(classes) if classes else None,
+        seed=seed,
+        device=device,
+        trust=trust,
+        on_bad_image=on_bad_image.value,
+        **settings,
+    )
+    run = api.execute(prepared, out or Path("runs") / prepared.study.name, workers=workers)
+    _conclude(run)
+
+
+def _model_settings(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _conclude(run: Run) -> None:
+    """Say what came out and leave with the verdict's exit code."""
+    from roadworthy.verdict.judge import EXIT_CODES
+
+    raise typer.Exit(EXIT_CODES[_print_summary(run)])
+
+
+def _print_summary(run: Run) -> str:
+    """What came out, in a few lines; returns the verdict's status."""
+    import json
+
+    overall = run.tables["classification_overall"]
+    clean = run.tables["classification"].query("shift == 'none' and metric == 'accuracy'")
+    for row in clean.itertuples():
+        disturbed = overall[(overall["model"] == row.model) & (overall["metric"] == "accuracy")]
+        shifted = f", {disturbed['value'].iloc[0]:.4f} on average under shifts" if len(disturbed) else ""
+        typer.echo(f"{row.model}: accuracy {row.value:.4f} [{row.lo:.4f}, {row.hi:.4f}] undisturbed{shifted}")
+    for failure in run.failures:
+        stimulus = failure["stimulus"]
+        _say(f"failed: {failure['system']} at {stimulus['name']} {stimulus['level']}: {failure['reason']}")
+    verdict = json.loads((run.path / "verdict.json").read_text())
+    _print_verdict(verdict)
+    typer.echo(f"report: {run.path / 'report.html'}")
+    return str(verdict["status"])
+
+
+def _print_verdict(verdict: dict[str, Any]) -> None:
+    for criterion in verdict["criteria"]:
+        typer.echo(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
+    typer.echo(f"verdict: {verdict['status']}" if verdict["criteria"] else "verdict: none (no criteria given)")
+
+
+@app.command()
+def run(
+    study: Annotated[Path, typer.Argument(help="The study file (YAML).")],
+    out: OutOption = None,
+    engine: Annotated[Engine, typer.Option(help="Where cases run.")] = Engine.local,
+    workers: Workers = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan with a time estimate; write nothing.")
+    ] = False,
+    device: Device = "auto",
+    trust: Trust = False,
+) -> None:
+    """Run a study; resumes by itself."""
+    from roadworthy import api
+    from roadworthy.study import load_study
+
+    loaded, base = load_study(study)
+    prepared = api.prepare(loaded, base=base, trust=trust, device=device)
+    target = out or Path("runs") / loaded.name
+    if dry_run:
+        _print_plan(prepared, target, workers)
+    else:
+        _conclude(api.execute(prepared, target, workers=workers))
+
+
+def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
+    import os
+
+    from roadworthy.engine import local
+    from roadworthy.engine.folder import RunFolder
+
+    folder, plan = RunFolder(out), prepared.plan
+    done = sum(local.is_done(folder, planned) for planned in plan.cases)
+    seconds = local.estimate_seconds(plan, folder, workers or os.cpu_count() or 1)
+    data = prepared.data
+    counts = f"{len(data):,} images of {len(set(data.groups)):,} objects, {len(data.class_names)} classes"
+    typer.echo(f"data      {data.name}: {counts}")
+    typer.echo(f"models    {', '.join(prepared.models)}")
+    typer.echo(f"stimuli   {len(plan.stimuli)} (undisturbed data among them)")
+    typer.echo(f"cases     {len(plan.cases)}, {done} of them done; {plan.image_cases():,} answers in all")
+    typer.echo(f"time      about {_duration(seconds)}")
+    typer.echo(f"run       {out}")
+
+
+def _duration(seconds: float) -> str:
+    """A time that people read.
+
+    >>> _duration(4.2), _duration(95), _duration(7300)
+    ('4 s', '2 min', '2.0 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+@app.command()
+def check(
+    model: ModelOption,
+    data: DataOption,
+    classes: Classes = None,
+    range_: Range = None,
+    layout: Layout = None,
+    outputs: Outputs = None,
+    colour: Colour = None,
+    size: Size = None,
+    device: Device = "auto",
+    arch: Arch = None,
+    trust: Trust = False,
+    sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
+) -> None:
+    """Try a model on a sample: shapes, range, class order, clean accuracy, and what it can be tested for."""
+    from roadworthy.data import open_dataset, read_classes
+    from roadworthy.models import load_model
+    from roadworthy.models.check import check_model
+    from roadworthy.study import parse_size
+
+    settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
+    opened = load_model(model, name=Path(model).stem, trust=trust, device=device, **settings)
+    names = list(read_classes(classes)) if classes else None
+    dataset = open_dataset(data, classes=names, size=parse_size(size), fallback_size=opened.input_size)
+
+    def rebuild(**changed: Any) -> Any:
+        return load_model(model, name=Path(model).stem, trust=trust, device=device, **{**settings, **changed})
+
+    for line in check_model(rebuild, dataset, sample=sample).lines():
+        typer.echo(line)
+
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+
+
+@app.command()
+def verdict(
+    run_folder: RunArgument,
+    criteria: Annotated[Path | None, typer.Option(help="YAML file of criteria; default: those of the run.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for a release pipeline.")] = None,
+) -> None:
+    """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; 0 without criteria."""
+    from roadworthy.api import Run
+
+    opened = Run(run_folder)
+    judged = opened.verdict(criteria)
+    if criteria is not None:
+        opened.save_verdict(judged)
+    if junit:
+        _write_text(junit, judged.to_junit())
+    _print_verdict(judged.to_json())
+    raise typer.Exit(judged.exit_code)
+
+
+def _write_text(path: Path, text: str) -> None:
+    from roadworthy.core.errors import InputError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+@app.command()
+def report(run_folder: RunArgument) -> None:
+    """Write the report of a run anew, from its stored tables."""
+    from roadworthy.api import Run
+
+    typer.echo(f"report: {Run(run_folder).report()}")
+
+
+@app.command()
+def verify(run_folder: RunArgument) -> None:
+    """Compare every file of a run with its hash, and recompute its tables from the readouts."""
+    from roadworthy.api import Run
+
+    opened = Run(run_folder)
+    problems = opened.verify()
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        typer.echo(f"{run_folder}: {len(problems)} problems")
+        raise typer.Exit(1)
+    typer.echo(f"{run_folder}: {len(opened.record['files'])} files as recorded; the tables follow from the readouts")
+
+
+@app.command()
+def export(
+    study: Annotated[Path, typer.Argument(help="The study file (YAML).")],
+    folder: Annotated[Path, typer.Argument(help="A new folder for the images.")],
+    workers: Workers = None,
+) -> None:
+    """Write the disturbed images of a study for an owner who runs the model elsewhere."""
+    from roadworthy.api import export_study
+
+    written = export_study(study, folder, workers=workers)
+    typer.echo(f"{written:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
+
+
+@app.command()
+def preview(
+    shift: Annotated[str | None, typer.Argument(help="A shift; all of them where none is named.")] = None,
+    data: Annotated[str, typer.Option("--data", help="Your own data; default: a few drawn signs.")] = "builtin:drawn",
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("preview.png"),
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure similarity (and accuracy with --model) per level.")
+    ] = False,
+    model: Annotated[str | None, typer.Option(help="With --calibrate: the model whose accuracy to measure.")] = None,
+    levels: Annotated[
+        Path | None, typer.Option(help="YAML file with your own levels: {1: {factor: 0.1}, ...}.")
+    ] = None,
+    size: Size = None,
+    range_: Range = None,
+    trust: Trust = False,
+    images: Annotated[int, typer.Option(min=1, max=64, help="Rows of the contact sheet.")] = 4,
+    seed: Seed = 0,
+) -> None:
+    """A contact sheet: levels 1 to 5 side by side."""
+    from roadworthy.preview import write_preview
+
+    settings = _model_settings(range=range_)
+    for line in write_preview(
+        shift,
+        data,
+        out,
+        calibrate=calibrate,
+        model=model,
+        model_settings=settings,
+        levels=levels,
+        size=size,
+        trust=trust,
+        images=images,
+        seed=seed,
+    ):
+        typer.echo(line)
+
+
+@app.command(name="list")
+def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
+    """List what there is of a kind."""
+    from roadworthy.listing import listing
+
+    for name, summary in listing(kind.value):
+        typer.echo(f"{name:<18} {summary}".rstrip())
+
+
+if __name__ == "__main__":
+    main()

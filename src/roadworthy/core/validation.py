@@ -1,0 +1,81 @@
+"""Reading what users write: YAML that is safe to read, and schema errors turned into one sentence."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from roadworthy.core.errors import InputError
+
+MAX_YAML_BYTES = 4 * 2**20
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases (they can unfold to gigabytes) and without repeated keys (one would be ignored)."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not allowed")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        repeated = {key for key in keys if keys.count(key) > 1} if all(isinstance(k, str) for k in keys) else set()
+        if repeated:
+            line = node.start_mark.line + 1
+            raise yaml.YAMLError(f"the key {sorted(repeated)[0]!r} stands twice in one mapping (line {line})")
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """The content of a YAML file; what cannot be read or is no YAML is an `InputError` that names the file."""
+    try:
+        if path.stat().st_size > MAX_YAML_BYTES:
+            raise InputError(f"{what} {path} has more than {MAX_YAML_BYTES // 2**20} MiB: that is no {what}")
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except OSError as error:
+        raise InputError(f"cannot read {what} {path}: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{what} {path} is no valid YAML: {' '.join(str(error).split())}") from None
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first schema error as a sentence; an unknown key names the nearest known one.
+
+    >>> class Point(BaseModel, extra="forbid"):
+    ...     width: int
+    >>> try: Point.model_validate({"widht": 1, "width": 2})
+    ... except ValidationError as e: explain(e, Point)
+    "unknown key 'widht': did you mean 'width'?"
+    """
+    details = error.errors(include_url=False, include_input=False)
+    unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
+    first = (unknown or details)[0]
+    path = [str(step) for step in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(model, path[:-1])
+        near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
+        hint = f": did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(sorted(known))}"
+        return f"unknown key {'.'.join(path)!r}{hint}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(path)}: {message}" if path else message
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys known at a place of the schema."""
+    for step in path:
+        found = model.model_fields.get(step)
+        inner = found.annotation if found else None
+        candidates = [inner, *getattr(inner, "__args__", ())]
+        models = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if models:
+            model = models[0]
+    return list(model.model_fields)

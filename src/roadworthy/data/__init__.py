@@ -1,0 +1,160 @@
+"""Data sets: images with labels, boxes, masks, groups and conditions, from a folder, a manifest, an npz or drawn."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.protocols import Dataset
+from roadworthy.core.registry import Registry
+from roadworthy.data.arrays import ArrayDataset
+from roadworthy.data.base import OpenedDataset, Opening, Size, as_size, read_classes
+from roadworthy.data.drawn import drawn_signs
+from roadworthy.data.folder import FolderDataset
+from roadworthy.data.manifest import ManifestDataset
+from roadworthy.data.npz import NpzDataset, from_arrays
+from roadworthy.data.parallel import Progress
+from roadworthy.data.subset import Subset, split_by_group, spread
+
+__all__ = [
+    "DATA",
+    "ArrayDataset",
+    "FolderDataset",
+    "ManifestDataset",
+    "NpzDataset",
+    "OpenedDataset",
+    "Opening",
+    "Subset",
+    "drawn_signs",
+    "open_dataset",
+    "read_classes",
+    "split_by_group",
+]
+
+DATA: Registry[Callable[..., OpenedDataset]] = Registry("dataset")
+"""Kinds of data sets: called with the source (a path or name), an `Opening`, and options of their own by keyword."""
+
+DATA.register("folder")(FolderDataset)
+DATA.register("manifest")(ManifestDataset)
+DATA.register("npz")(NpzDataset)
+
+
+@DATA.register("builtin")
+def builtin(source: str, opening: Opening, *, n: int = 300, seed: int = 0) -> OpenedDataset:
+    """A data set that comes with the package: `drawn`. Its own seed decides the pixels, not the study's."""
+    if source != "drawn":
+        raise UnknownName("builtin data set", source, ["drawn"])
+    signs = drawn_signs(n, seed=seed, opening=opening)
+    _refuse_other_classes(signs, opening)
+    return signs
+
+
+_KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "manifest", ".npz": "npz"}
+
+Spec = str | Path | Mapping[str, Any] | Dataset | tuple[Any, ...]
+
+
+def open_dataset(
+    spec: Spec,
+    *,
+    classes: Sequence[str] | str | Path | None = None,
+    size: Size | int | None = None,
+    fallback_size: Size | int | None = None,
+    base: Path = Path(),
+    on_bad_image: str = "error",
+    limit: int | None = None,
+    seed: int = 0,
+    name: str = "data",
+    progress: Progress | None = None,
+) -> OpenedDataset:
+    """Open a data set: a path, `builtin:drawn`, a mapping as in a study, (images, labels[, names]) or a Dataset.
+
+    A mapping names the kind and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of this
+    function may stand in it too and win. The options are those of `Opening`.
+
+    >>> open_dataset({"builtin": "drawn", "n": 60, "limit": 12}).class_names[4]
+    'stop'
+    """
+    opening = Opening(
+        name=name,
+        classes=classes,
+        size=size,
+        fallback_size=fallback_size,
+        on_bad_image=on_bad_image,
+        limit=limit,
+        seed=seed,
+        base=base,
+        progress=progress,
+    )
+    if isinstance(spec, Dataset):
+        return _ready(spec, opening)
+    if isinstance(spec, tuple):
+        if len(spec) not in (2, 3):
+            raise InputError(
+                f"data in memory is (images, labels) or (images, labels, class_names), not {len(spec)} things"
+            )
+        return from_arrays(spec[0], spec[1], spec[2] if len(spec) == 3 else None, opening)
+    if isinstance(spec, Mapping):
+        return _from_mapping(spec, opening)
+    if not isinstance(spec, str | Path):
+        raise InputError(f"a data set is a path, a mapping, a tuple of arrays or a Dataset, not {type(spec).__name__}")
+    kind, source = _kind(spec, opening)
+    return DATA.get(kind)(source, opening)
+
+
+def _kind(spec: str | Path, opening: Opening) -> tuple[str, str]:
+    """The kind of data set a path or `kind:source` stands for."""
+    text, path = str(spec), opening.path(spec)
+    prefix, colon, rest = text.partition(":")
+    if colon and prefix in DATA and not path.exists():
+        return prefix, rest
+    if path.is_dir():
+        return "folder", text
+    if not path.exists():
+        raise InputError(
+            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet or .npz file, or builtin:drawn"
+        )
+    suffix = path.suffix.lower()
+    if suffix not in _KIND_OF_SUFFIX:
+        known = ", ".join(_KIND_OF_SUFFIX)
+        raise InputError(f"{str(path)!r} is no kind of data set: give a folder or a file that ends in {known}")
+    return _KIND_OF_SUFFIX[suffix], text
+
+
+def _from_mapping(spec: Mapping[str, Any], opening: Opening) -> OpenedDataset:
+    kinds = [key for key in spec if key in DATA]
+    if not kinds:
+        raise UnknownName("dataset", str(next(iter(spec), "")), DATA)
+    if len(kinds) > 1:
+        raise InputError(f"a data set is of one kind, not of {kinds}")
+    kind = kinds[0]
+    if not isinstance(spec[kind], str | Path):
+        raise InputError(f"{kind}: {spec[kind]!r} must be a path or a name")
+    build = DATA.get(kind)
+    own = {name for name, option in inspect.signature(build).parameters.items() if option.kind is option.KEYWORD_ONLY}
+    shared = {option.name for option in fields(Opening)} - own - {"base", "progress"}
+    options = {key: value for key, value in spec.items() if key != kind}
+    for key in options:
+        if key not in own | shared:
+            raise UnknownName(f"option of a {kind} dataset", str(key), own | shared)
+    common: dict[str, Any] = {key: value for key, value in options.items() if key in shared}
+    return build(spec[kind], replace(opening, **common), **{key: options[key] for key in options if key in own})
+
+
+def _ready(dataset: Dataset, opening: Opening) -> OpenedDataset:
+    """A data set that is open already, with the options that can still be applied."""
+    _refuse_other_classes(dataset, opening)
+    opened = dataset if isinstance(dataset, OpenedDataset) else Subset(dataset, range(len(dataset)))
+    if opening.limit is not None and opening.limit < len(opened):
+        opened = Subset(opened, spread(opened.table, opening.limit, opening.seed).tolist())
+    size = as_size(opening.size)
+    return opened if size is None else opened.resized(size)
+
+
+def _refuse_other_classes(dataset: Dataset, opening: Opening) -> None:
+    if opening.class_names is not None and opening.class_names != tuple(dataset.class_names):
+        raise InputError(f"data set {dataset.name} has its own classes, and they are not those of `classes`")

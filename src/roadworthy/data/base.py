@@ -1,0 +1,198 @@
+"""What every opened data set offers beyond batches: notes, bad images, native size, parts, fingerprints of parts."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest
+from roadworthy.core.protocols import Dataset
+from roadworthy.core.types import Batch
+from roadworthy.data.images import resize_boxes
+from roadworthy.data.parallel import Progress
+from roadworthy.data.table import Table
+
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a data set is opened: the options all kinds share.
+
+    name           what the study calls it
+    classes        class names in the order of the model's output, or a text file with one per line
+    size           (H, W), or one number for both, of the images delivered; default: their own where all are equal
+    fallback_size  used where they are not equal and no `size` is given
+    on_bad_image   "error", or "skip": leave out what cannot be decoded and list it in `bad_images`
+    limit          at most this many images, spread over classes and groups;  seed: which ones
+    base           folder that relative paths start from
+    progress       called with (done, total) while files are read
+    """
+
+    name: str = "data"
+    classes: Sequence[str] | str | Path | None = None
+    size: Size | int | None = None
+    fallback_size: Size | int | None = None
+    on_bad_image: str = "error"
+    limit: int | None = None
+    seed: int = 0
+    base: Path = Path()
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_bad_image not in ("error", "skip"):
+            raise InputError(f"on_bad_image is 'error' or 'skip', not {self.on_bad_image!r}")
+        if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 1):
+            raise InputError(f"limit is a number of images, at least 1, not {self.limit!r}")
+        as_size(self.size), as_size(self.fallback_size)
+
+    def path(self, source: str | Path) -> Path:
+        """A path as the user wrote it, from `base`."""
+        path = Path(source)
+        with suppress(RuntimeError):  # `~name` of nobody: a name as any other
+            path = path.expanduser()
+        return self.base / path
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The class names, where they were given, read from their file if need be."""
+        if isinstance(self.classes, str | Path):
+            return read_classes(self.path(self.classes))
+        return None if self.classes is None else tuple(map(str, self.classes))
+
+    def choose_size(self, native: Size | None) -> Size:
+        """The size of the images delivered, where `native` is the one they all have, if they do."""
+        chosen = as_size(self.size) or native or as_size(self.fallback_size)
+        if chosen is None:
+            raise InputError(f"the images of {self.name} differ in size: give the size they are to be resized to")
+        return chosen
+
+
+class OpenedDataset(Dataset):
+    """A data set whose rows are known: `table`, `notes` (what was left out or looks odd) and `bad_images` (id, why)."""
+
+    table: Table
+    notes: tuple[str, ...] = ()
+    bad_images: tuple[tuple[str, str], ...] = ()
+    _fingerprint: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.table.ids)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Every image id; unique."""
+        return self.table.ids
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Every label."""
+        return self.table.labels
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The physical object of every image."""
+        return self.table.groups
+
+    @abstractmethod
+    def native_size(self) -> Size | None:
+        """(H, W) of the images as stored; None where they differ."""
+
+    @abstractmethod
+    def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
+        """A hash of the stored pixels of each row; decodes what was not decoded yet and names what cannot be."""
+
+    def verify_all(self, progress: Progress | None = None) -> None:
+        """Decode every image once and raise an `InputError` that names those that cannot be; later calls are free."""
+        self.content(range(len(self)), progress)
+
+    def fingerprint(self) -> str:
+        """A hash of ids, stored pixels, labels, groups, boxes, masks, conditions, order and size; decodes all once."""
+        if self._fingerprint is None:
+            self._fingerprint = self.fingerprint_of(range(len(self)))
+        return self._fingerprint
+
+    def fingerprint_of(self, rows: Sequence[int]) -> str:
+        """The fingerprint of a part; equal content has an equal one, wherever it comes from."""
+        table = self.table.take(np.asarray(rows, dtype=np.int64))
+        return digest(
+            {"table": table.digest(), "content": self.content(rows), "size": self.size, "channels": self.channels}
+        )
+
+    def resized(self, size: Size) -> Self:
+        """The same data set, delivered at another size."""
+        other = copy.copy(self)
+        other.size, other._fingerprint = as_size(size) or self.size, None
+        return other
+
+
+def row_index(rows: slice | Sequence[int] | NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Rows asked for, as indices (M,) into n rows."""
+    if isinstance(rows, slice):
+        return np.arange(n, dtype=np.int64)[rows]
+    index = np.asarray(rows)
+    if index.size and index.dtype.kind not in "iu":
+        raise TypeError(f"rows must be whole numbers, not {index.dtype}")
+    index = index.astype(np.int64).reshape(-1)
+    if index.size and (index.min() < 0 or index.max() >= n):
+        raise IndexError(f"rows {index.min()} to {index.max()} of a data set of {n} images")
+    return index
+
+
+def deliver(
+    table: Table,
+    index: NDArray[np.int64],
+    images: NDArray[np.uint8],
+    masks: NDArray[np.bool_] | None,
+    stored: NDArray[np.int64],
+) -> Batch:
+    """The batch of the rows `index`, whose stored sizes are `stored` (N or 1, 2)."""
+    size = (images.shape[1], images.shape[2])
+    boxes = None if table.boxes is None else resize_boxes(table.boxes[index], stored, size)
+    return Batch(
+        ids=tuple(table.ids[row] for row in index),
+        images=images,
+        labels=table.labels[index],
+        boxes=boxes,
+        masks=masks,
+        conditions={name: column[index] for name, column in table.conditions.items()},
+        group=tuple(table.groups[row] for row in index),
+    )
+
+
+def as_size(size: Size | int | None) -> Size | None:
+    """A size as (H, W): one number stands for both.
+
+    >>> as_size(64)
+    (64, 64)
+    """
+    if size is None:
+        return None
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or not all(isinstance(side, int | np.integer) and side > 0 for side in pair):
+        raise InputError(f"a size is (height, width) in pixels, not {size!r}")
+    return int(pair[0]), int(pair[1])
+
+
+def read_classes(path: str | Path) -> tuple[str, ...]:
+    """Class names from a text file, one per line, in the order of the model's output."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"class file {str(path)!r} cannot be read as UTF-8 text: {error}") from error
+    names = tuple(line.strip() for line in lines)
+    while names and not names[-1]:
+        names = names[:-1]
+    if not names or "" in names:
+        raise InputError(f"class file {str(path)!r} has an empty line or none; write one class name per line")
+    return names

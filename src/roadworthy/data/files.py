@@ -1,0 +1,190 @@
+"""Data sets whose images are files, decoded by all cores when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.types import Batch
+from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, row_index
+from roadworthy.data.images import decode, decode_fast, decode_mask, image_size, read, resize, resize_mask
+from roadworthy.data.parallel import Progress, in_threads
+from roadworthy.data.subset import spread
+from roadworthy.data.table import Table, check_boxes_inside
+
+Found = TypeVar("Found")
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a loader found: the table, a file for every row, maybe a mask file for every row, and notes."""
+
+    table: Table
+    paths: tuple[Path, ...]
+    masks: tuple[Path, ...] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def take(self, rows: NDArray[np.int64]) -> Listing:
+        """Some of the rows, in the order given."""
+        return Listing(
+            table=self.table.take(rows),
+            paths=tuple(self.paths[row] for row in rows),
+            masks=None if self.masks is None else tuple(self.masks[row] for row in rows),
+            notes=self.notes,
+        )
+
+
+@dataclass(frozen=True)
+class _Check:
+    """An image that can be decoded: its size, the hash of its bytes, and whether the fast decoder gives the same."""
+
+    size: Size
+    content: str
+    fast: bool
+
+
+class FileDataset(OpenedDataset):
+    """Images in files. Opening reads the headers; `verify_all` or `fingerprint` decodes and hashes each file once.
+
+    With `on_bad_image="skip"`, opening does both, and leaves out what cannot be decoded.
+    """
+
+    channels = 3
+
+    def __init__(self, listing: Listing, opening: Opening) -> None:
+        listing = listing.take(spread(listing.table, opening.limit, opening.seed))
+        self._paths, self._masks = listing.paths, listing.masks
+        self._hashes: dict[str, str] = {}
+        self._fast: set[str] = set()
+        rows = range(len(self._paths))
+        if opening.on_bad_image == "skip":
+            checked, problems = _attempt(self._check, rows, opening.progress)
+            listing = self._without(listing, problems)
+            stored = [check.size for check in checked.values()]
+            self._remember(listing.table.ids, checked.values())
+        else:
+            measured, problems = _attempt(lambda row: image_size(self._paths[row]), rows, opening.progress)
+            _raise(problems, len(rows))
+            stored = list(measured.values())
+        self.name, self.notes, self.table = opening.name, tuple(listing.notes), listing.table
+        self.class_names = self.table.class_names
+        self._stored = np.array(stored, dtype=np.int64)
+        if self.table.boxes is not None:
+            check_boxes_inside(self.table.boxes, self._stored, self.ids)
+        self.size = opening.choose_size(self.native_size())
+
+    def native_size(self) -> Size | None:
+        """(H, W) of the images as stored, upright; None where they differ."""
+        height, width = self._stored[0].tolist()
+        return (height, width) if (self._stored == self._stored[0]).all() else None
+
+    def batch(self, rows: slice | Sequence[int]) -> Batch:
+        """Decode some images, in the order given."""
+        index = row_index(rows, len(self))
+        images = np.empty((len(index), *self.size, 3), dtype=np.uint8)
+        masks = None if self._masks is None else np.empty((len(index), *self.size), dtype=np.bool_)
+
+        def fill(place: int) -> None:
+            row = int(index[place])
+            pixels = self._decode(row)
+            if pixels.shape[:2] != tuple(self._stored[row]):
+                raise InputError(f"image {str(self._paths[row])!r} changed while it was in use: start again")
+            images[place] = resize(pixels, self.size)
+            if masks is not None:
+                masks[place] = resize_mask(self._mask(row, pixels)[0], self.size)
+
+        in_threads(fill, range(len(index)))
+        return deliver(self.table, index, images, masks, self._stored[index])
+
+    def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
+        """SHA-256 of the bytes of each file (and its mask's); all are decoded once, and the bad named in an error."""
+        new = [row for row in rows if self.ids[row] not in self._hashes]
+        checked, problems = _attempt(self._check, new, progress)
+        _raise(problems, len(new))
+        self._remember([self.ids[row] for row in checked], checked.values())
+        return [self._hashes[self.ids[row]] for row in rows]
+
+    def _remember(self, ids: Iterable[str], checks: Iterable[_Check]) -> None:
+        for name, check in zip(ids, checks, strict=True):
+            self._hashes[name] = check.content
+            if check.fast:
+                self._fast.add(name)
+
+    def _decode(self, row: int) -> NDArray[np.uint8]:
+        """The pixels of a row, by the fast decoder where the check found it to give the same."""
+        if self.ids[row] in self._fast:
+            pixels = decode_fast(read(self._paths[row]))
+            if pixels is not None:
+                return pixels
+        return decode(self._paths[row])
+
+    def _check(self, row: int) -> _Check:
+        """Read, hash and decode an image and its mask."""
+        data = read(self._paths[row])
+        pixels = decode(data, name=str(self._paths[row]))
+        content = hashlib.sha256(data).hexdigest()
+        if self._masks is not None:
+            content += hashlib.sha256(self._mask(row, pixels)[1]).hexdigest()
+        fast = decode_fast(data)
+        same = fast is not None and np.array_equal(pixels, fast)
+        return _Check((pixels.shape[0], pixels.shape[1]), content, same)
+
+    def _mask(self, row: int, pixels: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], bytes]:
+        """The mask of a row, which must fit its pixels, and the bytes of its file."""
+        assert self._masks is not None
+        name = str(self._masks[row])
+        data = read(name)
+        mask = decode_mask(data, name=name)
+        if mask.shape != pixels.shape[:2]:
+            raise InputError(f"mask {name!r} has size {mask.shape}, its image {pixels.shape[:2]}: they must be equal")
+        return mask, data
+
+    def _without(self, listing: Listing, problems: dict[int, InputError]) -> Listing:
+        """What is left without the bad images, which are recorded."""
+        n = len(listing.paths)
+        if len(problems) == n:
+            _raise(problems, n)
+        self.bad_images = tuple((listing.table.ids[row], str(problem)) for row, problem in problems.items())
+        kept = listing.take(np.array([row for row in range(n) if row not in problems], dtype=np.int64))
+        self._paths, self._masks = kept.paths, kept.masks
+        if problems:
+            kept.notes.append(f"{len(problems)} of {n} images cannot be read and were left out")
+        return kept
+
+
+def _attempt(
+    function: Callable[[int], Found], rows: Sequence[int], progress: Progress | None
+) -> tuple[dict[int, Found], dict[int, InputError]]:
+    """What the function gives for every row, and the errors of those rows that have one."""
+
+    def attempt(row: int) -> Found | InputError:
+        try:
+            return function(row)
+        except InputError as error:
+            return error
+
+    results = dict(zip(rows, in_threads(attempt, rows, progress), strict=True))
+    return (
+        {row: result for row, result in results.items() if not isinstance(result, InputError)},
+        {row: result for row, result in results.items() if isinstance(result, InputError)},
+    )
+
+
+def _raise(problems: dict[int, InputError], n: int) -> None:
+    """Raise one error for all problems, if there are any."""
+    if not problems:
+        return
+    named = "; ".join(str(problem) for problem in list(problems.values())[:_MOST_NAMED])
+    more = f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
+    raise InputError(
+        f"{len(problems)} of {n} images cannot be used: {named}{more}. "
+        "Repair or remove them, or leave them out with --on-bad-image skip (in Python: on_bad_image='skip')"
+    )

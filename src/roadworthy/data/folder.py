@@ -1,0 +1,148 @@
+"""A folder with a subfolder per class."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from roadworthy.core.errors import InputError
+from roadworthy.data.base import Opening
+from roadworthy.data.files import FileDataset, Listing
+from roadworthy.data.images import SUFFIXES
+from roadworthy.data.table import Table, natural_key, some
+
+
+class FolderDataset(FileDataset):
+    """Images in `root/<class>/.../<file>`; an image's id is its path below `root`, with `/`.
+
+    Classes are the subfolders in natural order, or those of `opening.classes` in that order. `group` is a regular
+    expression with one capture, searched in the id: images of a class with the same capture show the same object.
+    """
+
+    def __init__(self, root: str | Path, opening: Opening | None = None, *, group: str | None = None) -> None:
+        opening = opening or Opening()
+        super().__init__(list_folder(opening.path(root), opening.class_names, group), opening)
+
+
+def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | None = None) -> Listing:
+    """Every image below the class folders, in natural order of their ids; whatever else lies there is in the notes."""
+    if not root.is_dir():
+        raise InputError(f"there is no folder {str(root)!r}")
+    top = _entries(root)
+    folders = {readable(entry.name): entry for entry in top if entry.is_dir() and not entry.name.startswith(".")}
+    names = _class_names(root, sorted(folders, key=natural_key), classes)
+    left_out = Counter(
+        _kind(entry) or "outside the class folders" for entry in top if readable(entry.name) not in folders
+    )
+    found: list[tuple[str, Path, str]] = []
+    for name in names:
+        start = len(found)
+        for path, kind in _walk(folders[name].path, (_identity(root),)):
+            if kind:
+                left_out[kind] += 1
+            else:
+                found.append((readable(path.relative_to(root).as_posix()), path, name))
+        if len(found) == start and classes is None:
+            raise InputError(
+                f"class folder {folders[name].path!r} holds no images: fill it, remove it or give `classes`"
+            )
+    found.sort(key=lambda item: natural_key(item[0]))
+    ids = tuple(item[0] for item in found)
+    index = {name: place for place, name in enumerate(names)}
+    table = Table(
+        ids=ids,
+        labels=np.array([index[item[2]] for item in found], dtype=np.int64),
+        class_names=names,
+        groups=_groups(ids, [item[2] for item in found], group),
+    )
+    notes = table.notes()
+    if left_out:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
+        notes.append(f"left out of {str(root)!r}: {counts}")
+    if classes is None and list(names) != sorted(names):
+        notes.append(
+            f"classes are in natural order ({some(names, 3)}); for a model trained in alphabetical order "
+            f"({some(sorted(names), 3)}) give `classes`"
+        )
+    return Listing(table=table, paths=tuple(item[1] for item in found), notes=notes)
+
+
+def readable(name: str) -> str:
+    r"""A file name as valid text: bytes that are no UTF-8 become `\xff`.
+
+    >>> print(readable(os.fsdecode(b"caf\xe9.png")))
+    caf\xe9.png
+    """
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def _class_names(root: Path, folders: list[str], classes: Sequence[str] | None) -> tuple[str, ...]:
+    if not folders:
+        raise InputError(
+            f"folder {str(root)!r} has no subfolders: put the images of each class into a folder of its own"
+        )
+    if classes is None:
+        return tuple(folders)
+    missing = [name for name in classes if name not in folders]
+    if missing:
+        raise InputError(f"classes without a folder in {str(root)!r}: {some(missing)}")
+    extra = [name for name in folders if name not in classes]
+    if extra:
+        raise InputError(f"folders in {str(root)!r} that are not in `classes`: {some(extra)}")
+    return tuple(classes)
+
+
+def _groups(ids: Sequence[str], labels: Sequence[str], pattern: str | None) -> tuple[str, ...]:
+    """The group of every image: its id, or its class and what the pattern captures."""
+    if pattern is None:
+        return tuple(ids)
+    try:
+        search = re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise InputError(f"group {pattern!r} is no regular expression: {error}") from error
+    if search.groups != 1:
+        raise InputError(f"group {pattern!r} must have one capture in parentheses, it has {search.groups}")
+    matches = [search.search(name) for name in ids]
+    missing = [name for name, match in zip(ids, matches, strict=True) if match is None or match[1] is None]
+    if missing:
+        raise InputError(f"group {pattern!r} does not match {len(missing)} of {len(ids)} images: {some(missing)}")
+    return tuple(f"{label}/{match[1]}" for label, match in zip(labels, matches, strict=True) if match)
+
+
+def _walk(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Path, str]]:
+    """Every file below, with why it is no image ("" where it is); a link to a folder above is not followed."""
+    here = _identity(folder)
+    if here in above:
+        yield Path(folder), "link to a folder above"
+        return
+    for entry in _entries(folder):
+        if entry.is_dir() and not entry.name.startswith("."):
+            yield from _walk(entry.path, (*above, here))
+        else:
+            yield Path(entry.path), _kind(entry)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """What a file is, if it is no image; else ""."""
+    if entry.name.startswith("."):
+        return "hidden"
+    suffix = Path(entry.name).suffix.lower()
+    return "" if suffix in SUFFIXES else readable(suffix) or "without suffix"
+
+
+def _identity(folder: str | Path) -> tuple[int, int]:
+    status = Path(folder).stat()
+    return status.st_dev, status.st_ino
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise InputError(f"folder {str(folder)!r} cannot be read: {error.strerror}") from error

@@ -1,0 +1,119 @@
+"""A NumPy `.npz` file, read once and held in memory."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.data.arrays import ArrayDataset, checked_images
+from roadworthy.data.base import Opening
+from roadworthy.data.table import Table, by_name, checked_boxes, condition, index_labels, some
+
+RESERVED = ("images", "labels", "class_names", "id", "boxes", "masks", "group", "track", "meta")
+"""Arrays with a meaning; every other one of length N is an operating condition."""
+
+
+class NpzDataset(ArrayDataset):
+    """Arrays `images` (uint8, N H W [C]) and `labels` (N,); maybe `class_names`, `id`, `boxes`, `masks`, conditions.
+
+    `group` (N,) names the physical object; `track` (N,) does so within a class.
+    """
+
+    def __init__(self, path: str | Path, opening: Opening | None = None) -> None:
+        opening = opening or Opening()
+        file = opening.path(path)
+        arrays = _read(file)
+        try:
+            table, notes = _table(arrays, opening.class_names)
+            super().__init__(table, arrays["images"], arrays.get("masks"), opening, notes)
+        except InputError as error:
+            raise InputError(f"data file {str(file)!r}: {error}") from error
+
+
+def from_arrays(
+    images: NDArray[Any], labels: Sequence[Any] | NDArray[Any], class_names: Sequence[str] | None, opening: Opening
+) -> ArrayDataset:
+    """A data set from arrays that the caller has in hand."""
+    arrays = {"images": np.asarray(images), "labels": np.asarray(labels)}
+    if class_names is not None:
+        arrays["class_names"] = np.asarray(class_names, dtype=np.str_)
+    table, notes = _table(arrays, opening.class_names)
+    return ArrayDataset(table, arrays["images"], None, opening, notes)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array of the file, each decompressed once."""
+    try:
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise ValueError("it holds a single array; save it with numpy.savez_compressed")
+        with file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error)
+        if "Object arrays" in reason:
+            reason = "it holds an array of Python objects; store text as a str array"
+        elif "pickled" in reason:
+            reason = "it is no .npz file"
+        raise InputError(f"data file {str(path)!r} cannot be read: {reason}") from error
+
+
+def _table(arrays: dict[str, NDArray[Any]], classes: Sequence[str] | None) -> tuple[Table, list[str]]:
+    for required in ("images", "labels"):
+        if required not in arrays:
+            raise InputError(f"there is no array {required!r}; the arrays are {some(arrays, 20)}")
+    n = len(checked_images(arrays["images"]))
+    for name in ("labels", "id", "group", "track"):
+        if name in arrays and arrays[name].shape != (n,):
+            raise InputError(f"{name} must have shape ({n},) as there are {n} images, not {arrays[name].shape}")
+    ids = tuple(map(str, arrays["id"].tolist())) if "id" in arrays else tuple(map(str, range(n)))
+    labels, class_names = _labels(arrays["labels"], arrays.get("class_names"), classes)
+    boxes, notes = checked_boxes(arrays["boxes"], ids) if "boxes" in arrays else (None, [])
+    others = {name: array for name, array in arrays.items() if name not in RESERVED}
+    conditions = {name: array for name, array in others.items() if array.shape == (n,) and array.dtype.kind in "biufU"}
+    unused = [name for name in others if name not in conditions]
+    if unused:
+        notes.append(f"arrays that are no conditions (numbers or text of length {n}) were not used: {some(unused, 20)}")
+    table = Table(
+        ids=ids,
+        labels=labels,
+        class_names=class_names,
+        groups=_groups(arrays, ids, [class_names[label] for label in labels]),
+        boxes=boxes,
+        conditions={name: condition(array) for name, array in conditions.items()},
+    )
+    return table, table.notes() + notes
+
+
+def _labels(
+    labels: NDArray[Any], class_names: NDArray[Any] | None, classes: Sequence[str] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Labels as indices (N,), and the class names: those of the file, in the order of `classes` where given."""
+    if labels.dtype.kind not in "iuU":
+        raise InputError(f"labels must be whole numbers or class names, not {labels.dtype}")
+    if class_names is not None and (class_names.ndim != 1 or class_names.dtype.kind != "U"):
+        raise InputError(f"class_names must be a list of text, not {class_names.dtype} {class_names.shape}")
+    own: Sequence[str] | None = classes if class_names is None else class_names.tolist()
+    texts = list(map(str, labels.tolist()))
+    if own is None or labels.dtype.kind == "U":
+        index, names = index_labels(texts, own)
+    else:
+        index, names = labels.astype(np.int64), tuple(own)
+        if index.size and (index.min() < 0 or index.max() >= len(names)):
+            raise InputError(f"labels are {index.min()} to {index.max()}, but there are {len(names)} class names")
+    return (index, names) if classes is None else by_name([names[label] for label in index], classes)
+
+
+def _groups(arrays: dict[str, NDArray[Any]], ids: Sequence[str], labels: Sequence[str]) -> tuple[str, ...]:
+    if "group" in arrays:
+        return tuple(map(str, arrays["group"].tolist()))
+    if "track" in arrays:
+        return tuple(f"{label}/{track}" for label, track in zip(labels, arrays["track"].tolist(), strict=True))
+    return tuple(ids)

@@ -1,0 +1,134 @@
+"""Parts of data sets: some rows, a few images spread over all classes, splits that share no object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Dataset
+from roadworthy.core.random import Streams
+from roadworthy.core.types import Batch
+from roadworthy.data.base import OpenedDataset, Size, row_index
+from roadworthy.data.parallel import Progress
+from roadworthy.data.table import Table
+
+
+class Subset(OpenedDataset):
+    """Some rows of a data set, in the order given, as a data set.
+
+    >>> from roadworthy.data.drawn import drawn_signs
+    >>> signs = drawn_signs(30)
+    >>> part = Subset(signs, [4, 2])
+    >>> part.ids == (signs.ids[4], signs.ids[2]), part.batch([1]).ids == signs.batch([2]).ids
+    (True, True)
+    """
+
+    def __init__(self, dataset: Dataset, rows: Sequence[int], name: str | None = None) -> None:
+        index = row_index(rows, len(dataset))
+        self.dataset = dataset
+        self.name = name or dataset.name
+        self.table = _table_of(dataset).take(index)
+        self.class_names = dataset.class_names
+        self.size, self.channels = dataset.size, dataset.channels
+        if isinstance(dataset, OpenedDataset):
+            self.notes, self.bad_images = dataset.notes, dataset.bad_images
+        self._rows = index
+
+    def batch(self, rows: slice | Sequence[int]) -> Batch:
+        """Decode some images, in the order given."""
+        return self.dataset.batch(self._rows[row_index(rows, len(self))].tolist())
+
+    def native_size(self) -> Size | None:
+        """(H, W) of the whole set's images as stored; None where they differ."""
+        return self.dataset.native_size() if isinstance(self.dataset, OpenedDataset) else self.dataset.size
+
+    def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
+        """A hash of each row; of a data set that is not ours, its fingerprint and the row's place."""
+        inner = self._rows[row_index(rows, len(self))].tolist()
+        if isinstance(self.dataset, OpenedDataset):
+            return self.dataset.content(inner, progress)
+        whole = self.dataset.fingerprint()
+        return [f"{whole} {row}" for row in inner]
+
+    def resized(self, size: Size) -> Self:
+        """The same rows, delivered at another size."""
+        other = super().resized(size)
+        if isinstance(self.dataset, OpenedDataset):
+            other.dataset = self.dataset.resized(other.size)
+        elif other.size != self.dataset.size:
+            raise InputError(
+                f"data set {self.name} delivers {self.dataset.size}, not {other.size}: "
+                "its class must deliver the size of the study"
+            )
+        return other
+
+
+def spread(table: Table, limit: int | None, seed: int) -> NDArray[np.int64]:
+    """Rows, in order, of at most `limit` images: as many of each class as can be, of as many groups as can be.
+
+    Every class gives one image in turn, until it has no more; a class gives a second image of a group only when every
+    group of it has given one. Which, is drawn by the seed and the image ids; a smaller limit takes a part of a larger.
+    """
+    n = len(table.ids)
+    if limit is None or limit >= n:
+        return np.arange(n, dtype=np.int64)
+    drawn = np.array([rng.random() for rng in Streams("limit", seed).each(table.ids)])
+    _, group = _numbered(table.groups)
+    within_group = _rank(group * len(table.class_names) + table.labels, drawn)
+    within_class = _rank(table.labels, within_group, drawn)
+    return np.sort(np.lexsort((drawn, within_class))[:limit])
+
+
+def _rank(of: NDArray[np.int64], *by: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of every row among the rows with its value in `of`, ordered by the keys, the first key first."""
+    order = np.lexsort((*by[::-1], of))
+    starts = np.flatnonzero(np.diff(of[order], prepend=-1))
+    rank = np.empty(len(of), dtype=np.int64)
+    rank[order] = np.arange(len(of)) - np.repeat(starts, np.diff(starts, append=len(of)))
+    return rank
+
+
+def split_by_group(dataset: Dataset, fractions: Sequence[float], seed: int = 0) -> tuple[Subset, ...]:
+    """Parts of about these fractions that share no group, so that no object is both trained and tested on.
+
+    Class by class, groups are put in a random order and dealt out along it, so each part has about its fraction of
+    every class.
+
+    >>> from roadworthy.data.drawn import drawn_signs
+    >>> train, test = split_by_group(drawn_signs(300), (0.8, 0.2))
+    >>> len(train) + len(test), set(train.groups) & set(test.groups)
+    (300, set())
+    """
+    if not fractions or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise InputError(f"fractions must be positive and add up to 1, not {list(fractions)}")
+    names, group = _numbered(dataset.groups)
+    counts, drawn = np.bincount(group), np.array([rng.random() for rng in Streams("split", seed).each(names)])
+    label_of = dataset.labels[np.unique(group, return_index=True)[1]]
+    part_of = np.empty(len(names), dtype=np.int64)
+    for label in np.unique(label_of):
+        members = np.flatnonzero(label_of == label)
+        members = members[np.argsort(drawn[members])]
+        middle = np.cumsum(counts[members]) - counts[members] / 2
+        part_of[members] = np.searchsorted(np.cumsum(fractions)[:-1], middle / counts[members].sum(), side="right")
+    parts = [np.flatnonzero(part_of[group] == part) for part in range(len(fractions))]
+    if not all(rows.size for rows in parts):
+        raise InputError(f"{len(names)} groups are too few to split by {list(fractions)}: a part would be empty")
+    return tuple(Subset(dataset, rows.tolist()) for rows in parts)
+
+
+def _numbered(groups: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct groups, and the number (N,) of each row's."""
+    number: dict[str, int] = {}
+    codes = np.array([number.setdefault(group, len(number)) for group in groups], dtype=np.int64)
+    return list(number), codes
+
+
+def _table_of(dataset: Dataset) -> Table:
+    if isinstance(dataset, OpenedDataset):
+        return dataset.table
+    labels = np.asarray(dataset.labels, dtype=np.int64)
+    return Table(ids=dataset.ids, labels=labels, class_names=dataset.class_names, groups=dataset.groups)

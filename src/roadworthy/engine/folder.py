@@ -1,0 +1,144 @@
+"""A run on disk: where things lie, who may write, and how, so that a kill never leaves a half-written file.
+
+RUN/
+  study.yaml  run.json                        what was asked; provenance and a SHA-256 per file
+  readouts/<protocol>/<case>/part-*.parquet   immutable parts, committed by manifest.json, written last
+  artifacts/<hash>/                           built things, with their competence
+  tables/<name>.parquet + .csv                measures and statistics
+  media/                                      pictures the report shows
+  verdict.json  report.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest_file
+
+SCHEMA = 1
+LOCK = ".lock"
+RECORD = "run.json"
+
+
+class RunFolder:
+    """One run's folder. Reading needs nothing; writing needs the lock."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def existing(cls, path: str | Path) -> RunFolder:
+        """Open a folder that must hold a run of a schema we can read."""
+        folder = cls(path)
+        if not (folder.path / RECORD).is_file():
+            raise InputError(f"{path} is no run: it holds no {RECORD}")
+        schema = folder.record().get("schema")
+        if schema != SCHEMA:
+            raise InputError(f"{path} was written with run schema {schema}; this version reads schema {SCHEMA}")
+        return folder
+
+    def check_usable(self) -> None:
+        """Refuse a path that holds something else than a run; changes nothing."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file: give a folder for the run")
+        if not self.path.is_dir():
+            return
+        names = {entry.name for entry in self.path.iterdir()}
+        if names and not names & {RECORD, "study.yaml", LOCK}:
+            raise InputError(f"{self.path} is not empty and holds no run: choose another folder with --out")
+        if RECORD in names:
+            RunFolder.existing(self.path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for writing; a second writer is refused at once. The lock dies with the process."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / LOCK).open("w")
+        except OSError as error:
+            raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"another process is writing to {self.path}: wait for it or choose another --out"
+                ) from None
+            yield
+
+    def case(self, protocol: str, key: str) -> Path:
+        """The folder of one case's readouts."""
+        return self.path / "readouts" / protocol / key
+
+    def record(self) -> dict[str, Any]:
+        """The content of run.json."""
+        try:
+            record = json.loads((self.path / RECORD).read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.path / RECORD} cannot be read: {error}") from None
+        if not isinstance(record, dict):
+            raise InputError(f"{self.path / RECORD} is no run record")
+        return record
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Write run.json with the SHA-256 of every other file, last of all."""
+        files = {str(path.relative_to(self.path)): digest_file(path) for path in self.files()}
+        write_json(self.path / RECORD, {**record, "schema": SCHEMA, "files": files})
+
+    def files(self) -> list[Path]:
+        """Every file of the run but run.json, the lock and what a killed writer left, in a stable order."""
+        skip = {self.path / RECORD, self.path / LOCK}
+        return sorted(p for p in self.path.rglob("*") if p.is_file() and p not in skip and not p.name.endswith(".tmp"))
+
+    def write_table(self, name: str, table: pd.DataFrame) -> None:
+        """Store a table as Parquet (exact) and CSV (for people)."""
+        folder = self.path / "tables"
+        folder.mkdir(exist_ok=True)
+        arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+        write_parquet(folder / f"{name}.parquet", arrow)
+        write_bytes(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
+
+    def table_names(self) -> list[str]:
+        """The tables there are."""
+        return sorted(path.stem for path in (self.path / "tables").glob("*.parquet"))
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A stored table."""
+        path = self.path / "tables" / f"{name}.parquet"
+        if not path.is_file():
+            raise InputError(f"{self.path} has no table {name!r}; it has {', '.join(self.table_names()) or 'none'}")
+        frame: pd.DataFrame = pq.read_table(path).to_pandas()
+        return frame
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: a temporary neighbour, synced, then renamed."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that people can read, whole or not at all."""
+    write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode(errors="backslashreplace"))
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write an Arrow table as Parquet, whole or not at all, with the same bytes every time."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", store_schema=False)
+    write_bytes(path, sink.getvalue().to_pybytes())

@@ -1,0 +1,46 @@
+"""What `roadworthy list` shows: every component of a kind with one line on what it is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from roadworthy.core.registry import Registry
+
+
+def listing(kind: str) -> list[tuple[str, str]]:
+    """Names and summaries of a kind: shifts, metrics, protocols, models, data or suites."""
+    from roadworthy.core.protocols import SHIFTS
+    from roadworthy.data import DATA
+    from roadworthy.metrics import METRICS
+    from roadworthy.models import MODELS
+    from roadworthy.protocols import classification
+
+    if kind == "shifts":
+        import roadworthy.shifts  # noqa: F401 (registers)
+
+        return [(name, _summary(SHIFTS.get(name))) for name in SHIFTS]
+    if kind == "metrics":
+        return [(name, _summary(function)) for name, function in METRICS.items()]
+    if kind == "protocols":
+        return [(classification.NAME, _summary(classification))]
+    if kind == "suites":
+        return [(name, _suite(name)) for name in classification.SUITES]
+    registry: Registry[Any] = MODELS if kind == "models" else DATA
+    return [(name, _summary(registry.get(name))) for name in registry]
+
+
+def _summary(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def _suite(name: str) -> str:
+    from roadworthy.protocols.classification import suite_settings
+
+    settings = suite_settings(name)
+    return f"{len(settings.shifts)} shifts, levels {_join(settings.levels)}, repeats {settings.repeats}"
+
+
+def _join(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in numbers)

@@ -1,0 +1,51 @@
+"""Metrics: pure functions of what a model answered. Arrays in, numbers out."""
+
+from roadworthy.metrics.answers import Answers
+from roadworthy.metrics.classification import (
+    HIGHER_IS_BETTER,
+    MEANS,
+    METRICS,
+    Metric,
+    Reliability,
+    accuracy,
+    auroc,
+    brier,
+    brier_mean,
+    confusion_matrix,
+    ece,
+    mean_confidence,
+    nll,
+    overconfidence,
+    per_image,
+    reason,
+    recall_per_class,
+    reliability,
+    underconfidence,
+    value_range,
+)
+from roadworthy.metrics.ranking import binary_auroc
+
+__all__ = [
+    "HIGHER_IS_BETTER",
+    "MEANS",
+    "METRICS",
+    "Answers",
+    "Metric",
+    "Reliability",
+    "accuracy",
+    "auroc",
+    "binary_auroc",
+    "brier",
+    "brier_mean",
+    "confusion_matrix",
+    "ece",
+    "mean_confidence",
+    "nll",
+    "overconfidence",
+    "per_image",
+    "reason",
+    "recall_per_class",
+    "reliability",
+    "underconfidence",
+    "value_range",
+]

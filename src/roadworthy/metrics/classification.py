@@ -1,0 +1,316 @@
+"""Classification: accuracy, ranking, proper scores and calibration of a classifier's answers.
+
+Every metric is called as `metric(answers, weights=None)`. Without weights, or with weights (n,), it gives a float; with
+weights (B, n), one row per bootstrap resample, it gives (B,). Weight w counts an image w times. A value that does not
+exist is NaN, and `reason` says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from roadworthy.metrics.answers import Answers as Answers
+from roadworthy.metrics.ranking import binary_auroc
+from roadworthy.metrics.weighting import Floats, Weights, ratio, weight_rows, weighted_sum
+
+ECE_BINS = 10
+"""Bins of the expected calibration error and of over- and underconfidence."""
+
+SMALLEST_PROBABILITY = 1e-12
+"""NLL takes a smaller probability of the true class as this: one image costs at most 27.6 nats, never infinity."""
+
+
+class Metric(Protocol):
+    """A metric of answers: a float, or (B,) values for weights (B, n)."""
+
+    @overload
+    def __call__(self, answers: Answers, weights: None = None) -> float: ...
+    @overload
+    def __call__(self, answers: Answers, weights: NDArray[np.floating]) -> float | Floats: ...
+
+
+def _metric(of_rows: Callable[[Answers, Weights], Floats]) -> Metric:
+    """The public form of a metric that is defined on rows of weights (B, n)."""
+
+    @functools.wraps(of_rows)
+    def metric(answers: Answers, weights: ArrayLike | None = None) -> float | Floats:
+        rows = weight_rows(weights, len(answers))
+        values = of_rows(answers, rows) if len(answers) else np.full(len(rows), np.nan)
+        return values if np.ndim(weights) == 2 else float(values[0])  # type: ignore[arg-type]
+
+    return metric  # type: ignore[return-value]
+
+
+def _mean(weights: Weights, values: NDArray[np.floating] | NDArray[np.bool_]) -> Floats:
+    return ratio(weighted_sum(weights, values), weights.sum(axis=1, dtype=np.float64))
+
+
+@_metric
+def accuracy(answers: Answers, weights: Weights) -> Floats:
+    """Share of images whose prediction is the label.
+
+    >>> accuracy(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
+    0.5
+    """
+    return _mean(weights, per_image("accuracy", answers))
+
+
+@_metric
+def auroc(answers: Answers, weights: Weights) -> Floats:
+    """AUROC of confidence, correct predictions (the positive class) against incorrect ones; ties count half.
+
+    P(c_i > c_j) + 1/2 P(c_i = c_j) for i correct, j incorrect. Does not exist where there is no incorrect or no correct
+    prediction: NaN, never 0.5 or 1.
+
+    >>> auroc(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
+    1.0
+    >>> auroc(Answers.from_probabilities([[0.9, 0.1], [0.6, 0.4]], [0, 0]))
+    nan
+    """
+    return np.asarray(binary_auroc(answers.confidence, answers.correct, weights))
+
+
+@_metric
+def brier(answers: Answers, weights: Weights) -> Floats:
+    """Brier score summed over classes: mean of sum_k (p_k - [k = label])^2 = sum_k p_k^2 - 2 p_label + 1; 0 to 2.
+
+    >>> round(brier(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])), 6)
+    0.37
+    """
+    return _mean(weights, per_image("brier", answers))
+
+
+@_metric
+def brier_mean(answers: Answers, weights: Weights) -> Floats:
+    """Brier score averaged over classes: `brier` divided by the number of classes; 0 to 2/K.
+
+    >>> round(brier_mean(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])), 6)
+    0.185
+    """
+    return _mean(weights, per_image("brier_mean", answers))
+
+
+@_metric
+def ece(answers: Answers, weights: Weights) -> Floats:
+    """Expected calibration error: sum_b n_b/n |mean confidence_b - accuracy_b| over 10 bins of equal width.
+
+    Bins are right-closed, (k/10, (k+1)/10], the first closed on both sides; a confidence of exactly 1 is in the last.
+    Edges are k/10 in float64, compared with the stored confidence as float64: float32(0.3) = 0.30000001 is above 0.3.
+
+    >>> ece(Answers.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1]))
+    0.475
+    """
+    over, under = _confidence_gaps(answers, weights)
+    return over + under
+
+
+@_metric
+def nll(answers: Answers, weights: Weights) -> Floats:
+    """Negative log-likelihood in nats: mean of -log p_label, where p_label below 1e-12 is taken as 1e-12.
+
+    >>> round(nll(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])), 6)
+    0.510826
+    """
+    return _mean(weights, per_image("nll", answers))
+
+
+@_metric
+def mean_confidence(answers: Answers, weights: Weights) -> Floats:
+    """Mean of the largest probability.
+
+    >>> mean_confidence(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
+    0.75
+    """
+    return _mean(weights, per_image("mean_confidence", answers))
+
+
+@_metric
+def overconfidence(answers: Answers, weights: Weights) -> Floats:
+    """The part of `ece` from bins that promise too much: sum_b n_b/n max(mean confidence_b - accuracy_b, 0).
+
+    >>> round(overconfidence(Answers.from_probabilities([[0.8, 0.2], [0.4, 0.6]], [0, 0])), 6)
+    0.3
+    """
+    return _confidence_gaps(answers, weights)[0]
+
+
+@_metric
+def underconfidence(answers: Answers, weights: Weights) -> Floats:
+    """The part of `ece` from bins that promise too little: sum_b n_b/n max(accuracy_b - mean confidence_b, 0).
+
+    >>> round(underconfidence(Answers.from_probabilities([[0.8, 0.2], [0.4, 0.6]], [0, 0])), 6)
+    0.1
+    """
+    return _confidence_gaps(answers, weights)[1]
+
+
+METRICS: MappingProxyType[str, Metric] = MappingProxyType(
+    {
+        "accuracy": accuracy,
+        "auroc": auroc,
+        "brier": brier,
+        "brier_mean": brier_mean,
+        "ece": ece,
+        "nll": nll,
+        "mean_confidence": mean_confidence,
+        "overconfidence": overconfidence,
+        "underconfidence": underconfidence,
+    }
+)
+"""Every metric by the name it has in tables, criteria and reports."""
+
+HIGHER_IS_BETTER: MappingProxyType[str, bool | None] = MappingProxyType(
+    {
+        "accuracy": True,
+        "auroc": True,
+        "brier": False,
+        "brier_mean": False,
+        "ece": False,
+        "nll": False,
+        "mean_confidence": None,
+        "overconfidence": False,
+        "underconfidence": False,
+    }
+)
+"""The direction of every metric; None where neither is better in itself."""
+
+
+MEANS = ("accuracy", "brier", "brier_mean", "nll", "mean_confidence")
+"""The metrics that are the mean of a value per image; the others belong to the images together."""
+
+
+def per_image(name: str, answers: Answers) -> Floats:
+    """The values (n,) whose mean is the metric, for the metrics in `MEANS`.
+
+    Cut to the metric's range, which a value can leave only where probabilities are rounded.
+
+    >>> per_image("accuracy", Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
+    array([1., 0.])
+    """
+    if name == "accuracy":
+        values = answers.correct.astype(np.float64)
+    elif name == "brier":
+        values = answers.sum_squares - 2 * answers.p_label + 1
+    elif name == "brier_mean":
+        values = (answers.sum_squares - 2 * answers.p_label + 1) / answers.num_classes
+    elif name == "nll":
+        values = -np.log(np.maximum(answers.p_label, SMALLEST_PROBABILITY))
+    elif name == "mean_confidence":
+        values = answers.confidence
+    else:
+        raise ValueError(f"metric {name!r} is no mean over images: those are {', '.join(MEANS)}")
+    return np.clip(values, *value_range(name, answers.num_classes))
+
+
+def value_range(name: str, num_classes: int) -> tuple[float, float]:
+    """The smallest and largest value a metric can have.
+
+    >>> value_range("brier", num_classes=10)
+    (0.0, 2.0)
+    """
+    if name not in METRICS:
+        raise ValueError(f"unknown metric {name!r}: known are {', '.join(METRICS)}")
+    largest = {"brier": 2.0, "brier_mean": 2.0 / num_classes, "nll": -math.log(SMALLEST_PROBABILITY)}
+    return 0.0, largest.get(name, 1.0)
+
+
+def reason(name: str, answers: Answers) -> str | None:
+    """Why a metric has no value for these answers; None where it has one.
+
+    >>> reason("auroc", Answers.from_probabilities([[0.9, 0.1]], [0]))
+    'no incorrect prediction'
+    """
+    if name not in METRICS:
+        raise ValueError(f"unknown metric {name!r}: known are {', '.join(METRICS)}")
+    if len(answers) == 0:
+        return "no images"
+    if name == "auroc" and answers.correct.all():
+        return "no incorrect prediction"
+    if name == "auroc" and not answers.correct.any():
+        return "no correct prediction"
+    return None
+
+
+def recall_per_class(answers: Answers, weights: ArrayLike | None = None) -> Floats:
+    """Share of the images of each class that are recognised: (K,), or (B, K) for weights (B, n).
+
+    NaN for a class that no image shows.
+
+    >>> recall_per_class(Answers.from_probabilities([[0.9, 0.1, 0.0], [0.4, 0.6, 0.0], [0.0, 1.0, 0.0]], [0, 0, 1]))
+    array([0.5, 1. , nan])
+    """
+    rows = weight_rows(weights, len(answers))
+    recall = np.full((len(rows), answers.num_classes), np.nan)
+    for index in np.unique(answers.label):
+        shown = np.flatnonzero(answers.label == index)
+        recall[:, index] = _mean(np.take(rows, shown, axis=1), answers.correct[shown])
+    return recall if np.ndim(weights) == 2 else recall[0]  # type: ignore[arg-type]
+
+
+def confusion_matrix(answers: Answers) -> NDArray[np.int64]:
+    """Number of images of each class (row) that were taken for each class (column): (K, K).
+
+    >>> confusion_matrix(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
+    array([[1, 1],
+           [0, 0]])
+    """
+    classes = answers.num_classes
+    cells = np.bincount(answers.label * classes + answers.prediction, minlength=classes * classes)
+    return cells.reshape(classes, classes).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """What a reliability diagram shows, per bin of confidence; NaN where a bin is empty.
+
+    edges (bins + 1,), count (bins,), confidence (bins,) mean confidence, accuracy (bins,)
+    """
+
+    edges: Floats
+    count: NDArray[np.int64]
+    confidence: Floats
+    accuracy: Floats
+
+
+def reliability(answers: Answers, bins: int = ECE_BINS) -> Reliability:
+    """Count, mean confidence and accuracy in bins of equal width, closed as in `ece`.
+
+    >>> reliability(Answers.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1]), bins=2).accuracy
+    array([nan, 0.5])
+    """
+    index = _bin_of(answers.confidence, bins)
+    inside = np.arange(bins)[:, None] == index
+    return Reliability(
+        edges=np.arange(bins + 1) / bins,
+        count=inside.sum(axis=1),
+        confidence=_mean(inside.astype(np.float64), answers.confidence),
+        accuracy=_mean(inside.astype(np.float64), answers.correct),
+    )
+
+
+def _bin_of(confidence: Floats, bins: int) -> NDArray[np.intp]:
+    if bins < 1:
+        raise ValueError(f"at least one bin is needed, not {bins}")
+    return np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")
+
+
+def _confidence_gaps(answers: Answers, weights: Weights) -> tuple[Floats, Floats]:
+    """Over- and underconfidence: positive and negative part of sum_{i in b} w_i (confidence_i - correct_i) / sum w."""
+    index = _bin_of(answers.confidence, ECE_BINS)
+    gap = answers.confidence - answers.correct
+    over, under = np.zeros((2, len(weights)))
+    for filled in np.unique(index):
+        inside = np.flatnonzero(index == filled)
+        of_bin = weighted_sum(np.take(weights, inside, axis=1), gap[inside])
+        over += np.maximum(of_bin, 0)
+        under += np.maximum(-of_bin, 0)
+    total = weights.sum(axis=1, dtype=np.float64)
+    return ratio(over, total), ratio(under, total)

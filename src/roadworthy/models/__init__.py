@@ -1,0 +1,135 @@
+"""What is tested: ONNX, torch, Python functions and stored predictions, all behind the one role `Model`."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.protocols import Model
+from roadworthy.core.registry import Registry
+from roadworthy.models.callable import CallableModel, load_callable
+from roadworthy.models.classes import AlignedModel, align, read_class_names
+from roadworthy.models.code import is_object_name
+from roadworthy.models.onnx import OnnxModel
+from roadworthy.models.outputs import softmax
+from roadworthy.models.predictions import SUFFIXES, StoredPredictions
+from roadworthy.models.preprocess import Preprocess
+from roadworthy.models.torch import TorchModel, load_torch
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "MODELS",
+    "AlignedModel",
+    "CallableModel",
+    "OnnxModel",
+    "Preprocess",
+    "StoredPredictions",
+    "TorchModel",
+    "align",
+    "load_callable",
+    "load_model",
+    "load_torch",
+    "read_class_names",
+    "softmax",
+]
+
+Loader = Callable[..., Model]
+
+TORCH_SUFFIXES = (".pt", ".pth", ".th", ".pt2", ".ts", ".torchscript")
+
+MODELS: Registry[Loader] = Registry("model")
+"""Kinds of models by their key in a study file. A loader takes the key's value and keyword settings; of `name`,
+`trust`, `device` and `base` (the folder that relative paths start from) it gets those that its signature names."""
+
+MODELS.register("onnx")(OnnxModel)
+MODELS.register("torch")(load_torch)
+MODELS.register("callable")(load_callable)
+MODELS.register("predictions")(StoredPredictions)
+
+
+def load_model(
+    spec: str | Path | Mapping[str, Any] | Model | torch.nn.Module | Callable[..., Any],
+    *,
+    name: str | None = None,
+    trust: bool = False,
+    device: str = "auto",
+    base: Path = Path(),
+    **settings: Any,
+) -> Model:
+    """A model from a path, an entry of a study file, a torch module or a function; a `Model` comes back as it is.
+
+    Paths are told apart by their ending: `.onnx`; `.pt .pth .th .pt2 .ts .torchscript`; `.csv`, `.parquet` or a folder
+    of stored predictions; `file.py:name`. An entry is `{onnx: v3.onnx, range: 0-255}`: one kind, then its settings.
+
+    >>> load_model(lambda images: images, num_classes=3, version="1", name="mine").name
+    'mine'
+    """
+    if isinstance(spec, Model):
+        if settings:
+            raise InputError(f"model {spec.name} is complete: {', '.join(settings)} cannot be set any more")
+        return spec
+    if isinstance(spec, str | Path):
+        kind, value = _kind_of(str(spec), base), spec
+    elif isinstance(spec, Mapping):
+        kind, value, settings = _kind_in(spec, settings)
+    elif _is_module(spec):
+        return _build("torch", TorchModel, spec, settings, name=name, trust=trust, device=device, base=base)
+    elif builtins.callable(spec):
+        return _build("callable", CallableModel, spec, settings, name=name, trust=trust, device=device, base=base)
+    else:
+        raise InputError(f"a model is a path, a study entry, a torch module or a function, not {type(spec).__name__}")
+    return _build(kind, MODELS.get(kind), value, settings, name=name, trust=trust, device=device, base=base)
+
+
+def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], **common: Any) -> Model:
+    """Call a loader with the settings it knows; one it does not know is an error that names the nearest."""
+    parameters = inspect.signature(loader).parameters.values()
+    known = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    settable = known - {"name", "trust", "base"}
+    for setting in settings:
+        if setting not in settable:
+            raise UnknownName(f"setting of a {kind} model", setting, settable)
+    if common["device"] != "auto" and "device" not in known:
+        raise InputError(f"a {kind} model runs where it runs: the device {common['device']!r} cannot be chosen for it")
+    return loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
+
+
+def _kind_of(text: str, base: Path) -> str:
+    suffix = Path(text).suffix.lower()
+    if is_object_name(text):
+        return "callable"
+    if suffix == ".onnx":
+        return "onnx"
+    if suffix in TORCH_SUFFIXES:
+        return "torch"
+    if suffix in SUFFIXES or (base / text).is_dir():
+        return "predictions"
+    if not (base / text).exists():
+        raise InputError(f"there is no model {base / text}")
+    raise InputError(
+        f"cannot tell what kind of model {text} is: .onnx, {' '.join(TORCH_SUFFIXES)}, {' '.join(SUFFIXES)}, a folder "
+        "of stored predictions, or file.py:function"
+    )
+
+
+def _kind_in(entry: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, Any, dict[str, Any]]:
+    kinds = [key for key in entry if key in MODELS]
+    if not kinds:
+        raise UnknownName("kind of model", str(next(iter(entry), "")), MODELS)
+    if len(kinds) > 1:
+        raise InputError(f"a model is of one kind, not {' and '.join(kinds)}")
+    (kind,) = kinds
+    return kind, entry[kind], {**{key: value for key, value in entry.items() if key != kind}, **settings}
+
+
+def _is_module(spec: object) -> bool:
+    """True for a torch module, without importing torch for those who do not use it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(spec, torch.nn.Module)

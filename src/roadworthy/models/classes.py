@@ -1,0 +1,109 @@
+"""Class names of a model: reading them, and putting a model's columns in the order of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest
+from roadworthy.core.protocols import Model
+from roadworthy.core.types import Batch, Prediction
+
+
+def read_class_names(classes: str | Path | Sequence[str] | None, base: Path = Path()) -> tuple[str, ...] | None:
+    """Names in the model's order, from a sequence or a text file with one name per line.
+
+    >>> read_class_names(["stop", "yield"])
+    ('stop', 'yield')
+    """
+    if classes is None:
+        return None
+    if isinstance(classes, str | Path):
+        path = base / classes
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read the class names in {path}: {error}") from None
+        names, source = tuple(line.strip() for line in lines if line.strip()), str(path)
+    else:
+        names, source = tuple(str(name) for name in classes), "the list of classes"
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InputError(f"{source} names a class twice: {', '.join(twice[:3])}")
+    if len(names) < 2:
+        raise InputError(f"{source} names {len(names)} classes: a classifier has at least two")
+    return names
+
+
+def check_class_names(names: tuple[str, ...] | None, num_classes: int, what: str) -> tuple[str, ...] | None:
+    """The names where there are as many as the model answers; else an error.
+
+    >>> check_class_names(("stop", "yield"), 2, "m.onnx")
+    ('stop', 'yield')
+    """
+    if names is not None and len(names) != num_classes:
+        raise InputError(f"{what} answers {num_classes} classes but {len(names)} class names were given")
+    return names
+
+
+def align(model: Model, class_names: Sequence[str]) -> Model:
+    """The model with its columns in the order of the data's classes.
+
+    A model that names no classes, or the same ones in the same order, comes back as it is: its columns are taken to be
+    in the data's order.
+    """
+    if len(class_names) != model.num_classes:
+        raise InputError(f"model {model.name} answers {model.num_classes} classes but the data has {len(class_names)}")
+    if model.class_names is None or tuple(class_names) == tuple(model.class_names):
+        return model
+    missing = [name for name in class_names if name not in model.class_names]
+    if missing:
+        raise InputError(
+            f"model {model.name} has no class named {', '.join(map(repr, missing[:3]))} "
+            f"({len(missing)} of the data's classes); it has {', '.join(map(repr, model.class_names[:5]))}, ..."
+        )
+    return AlignedModel(model, tuple(class_names))
+
+
+class AlignedModel(Model):
+    """A model whose columns are put in another order of classes; everything else is the model's own."""
+
+    def __init__(self, model: Model, class_names: tuple[str, ...]) -> None:
+        if model.class_names is None or sorted(model.class_names) != sorted(class_names):
+            raise InputError(f"model {model.name} does not answer the classes {', '.join(class_names[:5])}, ...")
+        self.model = model
+        self.order = np.array([model.class_names.index(name) for name in class_names])
+        self.name, self.num_classes, self.class_names = model.name, model.num_classes, class_names
+        self.input_size, self.fixed_batch = model.input_size, model.fixed_batch
+        self.concurrent, self.capabilities = model.concurrent, model.capabilities
+
+    def fingerprint(self) -> str:
+        """The model's own with the order of the columns."""
+        return digest({"model": self.model.fingerprint(), "order": self.order})
+
+    def predict(self, batch: Batch) -> Prediction:
+        """The model's answer with reordered columns."""
+        answer = self.model.predict(batch)
+        logits = None if answer.logits is None else answer.logits[:, self.order]
+        samples = None if answer.samples is None else answer.samples[..., self.order]
+        return replace(answer, probabilities=answer.probabilities[:, self.order], logits=logits, samples=samples)
+
+    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
+        """The model's own."""
+        return self.model.features(batch, layer)
+
+    def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
+        """The model's own, with the labels put in its order."""
+        labels = np.where(batch.labels < 0, batch.labels, self.order[batch.labels])
+        return self.model.input_gradient(replace(batch, labels=labels))
+
+    def describe(self) -> dict[str, Any]:
+        """The model's own description, with the order noted."""
+        describe = getattr(self.model, "describe", dict)
+        return {**describe(), "class order": "columns put in the order of the data's class names"}

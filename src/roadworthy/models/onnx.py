@@ -1,0 +1,280 @@
+"""ONNX models: run by ONNX Runtime, with layout, size, batch, logits and features read from the graph."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.types import Batch, Prediction
+from roadworthy.models.base import Adapter, first_line, probe
+from roadworthy.models.classes import check_class_names, read_class_names
+from roadworthy.models.outputs import as_rows, decide, prediction, softmax
+from roadworthy.models.preprocess import Preprocess, parse_choice, parse_size, read_shape
+
+DEVICES = ("auto", "cpu", "cuda")
+PASSES_ON = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"})
+SAME_PROBABILITIES = 1e-3
+
+_TYPES = {
+    onnx.TensorProto.FLOAT: "float32",
+    onnx.TensorProto.FLOAT16: "float16",
+    onnx.TensorProto.DOUBLE: "float64",
+    onnx.TensorProto.UINT8: "uint8",
+}
+
+
+class OnnxModel(Adapter):
+    """A classifier in an ONNX file.
+
+    range    `auto` is `0-255` for a uint8 input, else `0-1`; see `Preprocess` for the other forms
+    layout   `auto` reads it from the input shape;  size only where the graph leaves it open
+    outputs  `auto`: probabilities where the last node is a softmax or the answers to probe images sum to 1, else logits
+    classes  names in the model's order: a sequence or a text file;  device `auto` is cuda where available
+
+    Capabilities: `logits` where the model answers logits or its last node is a softmax; `features` at any node.
+    """
+
+    concurrent = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        range: str = "auto",
+        layout: str = "auto",
+        outputs: str = "auto",
+        colour: str = "rgb",
+        size: str | int | Sequence[int] | None = None,
+        classes: str | Path | Sequence[str] | None = None,
+        device: str = "auto",
+        threads: int = 1,
+        name: str | None = None,
+        base: Path = Path(),
+    ) -> None:
+        self.path = base / path
+        self.name = name or self.path.stem
+        self._graph = _read(self.path)
+        self._hashes = [digest_file(file) for file in (self.path, *_external(self._graph, self.path))]
+        self._threads = threads
+        self._device = _pick_device(parse_choice("device", device, DEVICES))
+        self._input, dims, dtype = _single_input(self._graph, self.path)
+        layout, channels, wanted, self.fixed_batch = read_shape(dims, layout, parse_size(size), str(self.path))
+        if range == "auto":
+            range = "0-255" if dtype == "uint8" else "0-1"
+        self.preprocess = Preprocess(range, layout, colour, wanted, channels, dtype)
+        self.input_size = wanted
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Any] = {}
+        self._settle(outputs)
+        self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, str(self.path))
+
+    def _settle(self, declared: str) -> None:
+        """Find the output that answers, whether it is logits, and where the logits are if it is not."""
+        outputs = [output.name for output in self._graph.graph.output]
+        tails = {output: _tail(self._graph, output) for output in outputs}
+        inner = {output: node.input[0] for output, node in tails.items() if node and node.op_type == "Softmax"}
+        fetched = list(dict.fromkeys([*outputs, *inner.values()]))
+        session = self._session(fetched)
+        inner_rows: list[NDArray[Any] | None] = []
+
+        def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
+            values = dict(zip(fetched, session.run(fetched, {self._input: self.preprocess(images)}), strict=True))
+            for output in outputs:
+                rows = as_rows(np.asarray(values[output]), len(images))
+                if rows is not None and rows.shape[1] > 1 and np.issubdtype(rows.dtype, np.floating):
+                    self._output = output
+                    inner_rows.append(
+                        as_rows(np.asarray(values[inner[output]]), len(images)) if output in inner else None
+                    )
+                    return rows
+            return None
+
+        rows, _, self.fixed_batch = probe(
+            run,
+            size=self.preprocess.size,
+            channels=(self.preprocess.channels,),
+            batch=self.fixed_batch,
+            what=str(self.path),
+        )
+        self.num_classes = rows.shape[1]
+        self.outputs = decide(self._declared(declared, tails[self._output]), rows, str(self.path))
+        logits = [part for part in inner_rows if part is not None]
+        own = sum(map(len, logits)) == len(rows) and _same(softmax(np.concatenate(logits)), rows)
+        self._logits = inner[self._output] if own else None
+        wanted = [self._output] if self._logits is None else [self._output, self._logits]
+        self._main = session if wanted == fetched else self._session(wanted)
+        self.capabilities = frozenset({"probabilities", "features"})
+        if self.outputs == "logits" or self._logits is not None:
+            self.capabilities |= {"logits"}
+        ignored = ", ".join(repr(output) for output in outputs if output != self._output)
+        self.notes = (f"uses the output {self._output!r} and ignores {ignored}",) if ignored else ()
+
+    def _declared(self, declared: str, tail: onnx.NodeProto | None) -> str:
+        """What the graph itself says of the outputs, against what the user declared."""
+        last = "" if tail is None else tail.op_type
+        own = {"Softmax": "probabilities", "LogSoftmax": "logits"}.get(last)
+        if own is None or declared == own:
+            return declared
+        if declared != "auto":
+            raise InputError(f"{self.path} ends in {last}: declare outputs: {own} instead of {declared}")
+        return own
+
+    def run(self, tensor: NDArray[Any]) -> Prediction:
+        """The answer to a tensor in the model's layout."""
+        values = self._main.run(None, {self._input: tensor})
+        rows = [as_rows(np.asarray(value), len(tensor)) for value in values]
+        if rows[0] is None:
+            raise InputError(f"model {self.name} answered {np.shape(values[0])} to {len(tensor)} images")
+        return prediction(rows[0], self.outputs, rows[1] if self._logits is not None else None)
+
+    def layers(self) -> tuple[str, ...]:
+        """What `features` can be asked for, in the order of the graph: the first output of every node."""
+        return tuple(node.output[0] for node in self._graph.graph.node if node.op_type != "Constant")
+
+    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
+        """Activations (N, ...) of a node, named by its output or by its own name."""
+        place = self._place(layer)
+        with self._lock:
+            if place not in self._sessions:
+                self._sessions[place] = self._session([place])
+        feed = {self._input: self.preprocess(batch.images)}
+        (value,) = self.guarded(lambda: self._sessions[place].run([place], feed), batch)
+        return np.asarray(value, np.float32)
+
+    def fingerprint(self) -> str:
+        """Hash of the file, its external data and every setting in use; names, threads and versions do not count."""
+        settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
+        return digest({"kind": "onnx", "files": self._hashes, "settings": settings})
+
+    def describe(self) -> dict[str, Any]:
+        """What is in use, for people."""
+        logits = "" if self._logits is None else f" (logits at {self._logits!r})"
+        return {**super().describe(), "kind": "onnx", "device": self._device, "outputs": self.outputs + logits}
+
+    def _place(self, layer: str) -> str:
+        for node in self._graph.graph.node:
+            if layer in node.output or (layer and layer == node.name):
+                return layer if layer in node.output else str(node.output[0])
+        known = self.layers()
+        raise InputError(
+            f"model {self.name} has no layer {layer!r}: it has {len(known)}, from {known[0]!r} to {known[-1]!r}; "
+            "layers() lists them"
+        )
+
+    def _session(self, outputs: list[str]) -> Any:
+        """A session that gives these outputs, whichever the graph declares."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self._graph)
+        declared = {output.name: output for output in self._graph.graph.output}
+        del model.graph.output[:]
+        model.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in outputs)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.use_deterministic_compute = True
+        options.log_severity_level = 4
+        folder = str(self.path.resolve().parent)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        providers = {"cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"], "cpu": ["CPUExecutionProvider"]}
+        try:
+            session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers[self._device])
+        except Exception as error:
+            raise InputError(f"ONNX Runtime cannot load {self.path}: {_cause(error)}") from None
+        if self._device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
+            raise InputError("CUDA is there but ONNX Runtime cannot use it: check the driver, or use --device cpu")
+        return session
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    """The graph without external data, which must be there beside the file."""
+    if not path.is_file():
+        raise InputError(f"there is no ONNX file {path}")
+    try:
+        graph = onnx.load(str(path), load_external_data=False)
+    except Exception:
+        raise InputError(f"{path} is no ONNX model: the file is corrupt or of another format") from None
+    if not graph.graph.node or not graph.graph.output:
+        raise InputError(f"{path} is no ONNX model: it holds no graph")
+    missing = [file for file in _external(graph, path) if not file.is_file()]
+    if missing:
+        raise InputError(f"{path} keeps its weights in {missing[0].name}, which is not there: put it beside the model")
+    return graph
+
+
+def _tensors(graph: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.graph.initializer
+    for node in graph.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _external(graph: onnx.ModelProto, path: Path) -> list[Path]:
+    """The files of weights that lie beside the model; one outside its folder is refused."""
+    places = {
+        entry.value
+        for tensor in _tensors(graph)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    folder = path.resolve().parent
+    for place in places:
+        if not (folder / place).resolve().is_relative_to(folder):
+            raise InputError(f"{path} asks for weights outside its folder ({place}): move them beside the model")
+    return [path.parent / place for place in sorted(places)]
+
+
+def _single_input(graph: onnx.ModelProto, path: Path) -> tuple[str, tuple[int | None, ...], str]:
+    """Name, dimensions (None where open) and type of the one input an image goes into."""
+    weights = {tensor.name for tensor in graph.graph.initializer}
+    inputs = [value for value in graph.graph.input if value.name not in weights]
+    if len(inputs) != 1:
+        names = ", ".join(repr(value.name) for value in inputs) or "none"
+        raise InputError(f"{path} must have one input for the image; its inputs are: {names}")
+    tensor = inputs[0].type.tensor_type
+    if tensor.elem_type not in _TYPES:
+        kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        raise InputError(f"{path} takes an input of type {kind}: export it with a float or uint8 input")
+    dims = tuple(
+        dim.dim_value if dim.WhichOneof("value") == "dim_value" and dim.dim_value > 0 else None
+        for dim in tensor.shape.dim
+    )
+    return inputs[0].name, dims, _TYPES[tensor.elem_type]
+
+
+def _tail(graph: onnx.ModelProto, output: str) -> onnx.NodeProto | None:
+    """The last node that computes the output, looking through nodes that only pass a value on."""
+    makers = {name: node for node in graph.graph.node for name in node.output}
+    node = makers.get(output)
+    while node is not None and node.op_type in PASSES_ON:
+        node = makers.get(node.input[0])
+    return node
+
+
+def _same(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    return first.shape == second.shape and bool(np.abs(first - second).max() <= SAME_PROBABILITIES)
+
+
+def _pick_device(device: str) -> str:
+    available = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    if device == "cuda" and not available:
+        raise InputError("there is no CUDA for ONNX Runtime here: install onnxruntime-gpu, or use --device cpu")
+    return "cuda" if available and device != "cpu" else "cpu"
+
+
+def _cause(error: Exception) -> str:
+    """ONNX Runtime's message without its codes."""
+    text = first_line(error)
+    return text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text

@@ -1,0 +1,125 @@
+"""What a model's output means: logits or probabilities, decided once, and the one softmax that everything uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.random import Streams
+from roadworthy.core.types import Images, Prediction
+from roadworthy.models.preprocess import parse_choice
+
+OUTPUTS = ("auto", "probabilities", "logits")
+PROBES = 8
+PROBE_SIZES = ((32, 32), (64, 64), (224, 224), (28, 28), (48, 48), (96, 96), (128, 128))
+SUM_TOLERANCE = 1e-3
+NEGATIVE_TOLERANCE = 1e-6
+
+
+def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Probabilities (N, K) of logits (N, K): p_k = exp(z_k - max z) / sum_j exp(z_j - max z).
+
+    The logits are taken as float32, the sum is made in float64 and the result is rounded to float32, row by row: stored
+    logits give the same bits as the model that answered them.
+
+    >>> softmax(np.array([[0.0, np.log(3.0)], [1000.0, 0.0]])).tolist()
+    [[0.25, 0.75], [1.0, 0.0]]
+    """
+    values = np.ascontiguousarray(np.asarray(logits, np.float32), np.float64)
+    exponents = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
+    return np.asarray(exponents / exponents.sum(axis=1, keepdims=True), np.float32)
+
+
+def prediction(
+    rows: NDArray[np.floating[Any]], kind: str, logits: NDArray[np.floating[Any]] | None = None
+) -> Prediction:
+    """The answer in rows (N, K) of `kind` `logits` or `probabilities`; `logits` where the model gives both.
+
+    >>> prediction(np.zeros((1, 4)), "logits").probabilities.tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+    if kind == "logits":
+        logits = np.ascontiguousarray(rows, np.float32)
+        return Prediction(probabilities=softmax(logits), logits=logits)
+    own = None if logits is None else np.ascontiguousarray(logits, np.float32)
+    return Prediction(probabilities=np.ascontiguousarray(rows, np.float32), logits=own)
+
+
+def as_rows(output: NDArray[Any], count: int) -> NDArray[Any] | None:
+    """An output as (N, K): (N, K, 1, 1) is squeezed and (K,) is the answer to one image; None where it is neither.
+
+    >>> as_rows(np.zeros((2, 5, 1, 1)), 2).shape, as_rows(np.zeros(5), 1).shape, as_rows(np.zeros((3, 5)), 2)
+    ((2, 5), (1, 5), None)
+    """
+    if count == 1 and output.ndim == 1:
+        output = output[None]
+    if output.ndim < 2 or len(output) != count or any(side != 1 for side in output.shape[2:]):
+        return None
+    return output.reshape(count, output.shape[1])
+
+
+def are_probabilities(rows: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    """(N,): which rows are not negative and sum to 1.
+
+    >>> are_probabilities(np.array([[0.5, 0.5], [0.9, 0.9], [-1.0, 2.0]])).tolist()
+    [True, False, False]
+    """
+    sums = rows.sum(axis=1, dtype=np.float64)
+    within = rows.min(axis=1, initial=np.inf) >= -NEGATIVE_TOLERANCE
+    return np.asarray(within & (np.abs(sums - 1.0) <= SUM_TOLERANCE))
+
+
+def decide(declared: str, rows: NDArray[np.floating[Any]], what: str) -> str:
+    """`probabilities` or `logits`, from what the user declared and answers (N, K) that were seen.
+
+    >>> decide("auto", np.array([[0.2, 0.8], [1.0, 0.0]]), "m"), decide("auto", np.array([[-3.0, 8.0]]), "m")
+    ('probabilities', 'logits')
+    """
+    parse_choice("outputs", declared, OUTPUTS)
+    if rows.shape[1] < 2:
+        raise InputError(f"{what} answers one number per image: a classifier has one column per class, at least two")
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    if not len(rows):
+        raise InputError(f"{what} answers NaN or infinity to every image: check its range and its weights")
+    looks_like = are_probabilities(rows)
+    if declared == "probabilities" and not looks_like.all():
+        raise InputError(
+            f"{what} answers logits where probabilities were declared ({_span(rows)}): declare outputs: logits"
+        )
+    if declared == "logits" and looks_like.all():
+        raise InputError(
+            f"{what} answers probabilities where logits were declared ({_span(rows)}): declare outputs: probabilities"
+        )
+    if declared != "auto":
+        return declared
+    if looks_like.all():
+        return "probabilities"
+    if rows.min() >= 0 and rows.max() <= 1:
+        raise InputError(
+            f"{what} answers values in 0 to 1 that do not sum to 1 ({_span(rows)}; a sigmoid per class?): "
+            "declare outputs: logits if they are scores, or add a softmax to the model"
+        )
+    return "logits"
+
+
+def probe_images(size: tuple[int, int], channels: int, count: int = PROBES) -> Images:
+    """Black, white, a ramp, then noise of falling contrast (N, H, W, C): always the same.
+
+    >>> probe_images((4, 4), 3, 5)[:2, 0, 0, 0].tolist()
+    [0, 255]
+    """
+    (rng,) = Streams("probe").each(["images"])
+    images = np.empty((count, *size, channels), np.uint8)
+    flat = (0, 255, np.linspace(0, 255, size[1]).astype(np.uint8)[:, None])
+    for index, image in enumerate(images):
+        noise = rng.integers(0, 256, image.shape)
+        image[...] = flat[index] if index < len(flat) else 128 + (noise - 128) // (index - len(flat) + 1)
+    return images
+
+
+def _span(rows: NDArray[np.floating[Any]]) -> str:
+    sums = rows.sum(axis=1, dtype=np.float64)
+    return f"values {rows.min():.4g} to {rows.max():.4g}, rows sum to {sums.min():.4g} to {sums.max():.4g}"

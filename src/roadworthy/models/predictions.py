@@ -1,0 +1,394 @@
+"""Stored answers as a model: Parquet or CSV, keyed by stimulus and image id, for models that run elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.protocols import Model
+from roadworthy.core.types import UNDISTURBED, Batch, Prediction
+from roadworthy.models.classes import read_class_names
+from roadworthy.models.outputs import OUTPUTS, are_probabilities, prediction
+from roadworthy.models.preprocess import parse_choice
+
+SUFFIXES = (".csv", ".parquet")
+UNDISTURBED_START = f"{UNDISTURBED}-0-"
+KEYS = ("stimulus", "id")
+PANDAS_INDEX = "__index_level_"
+SHOWN = 3
+CSV_BLOCK = 16 * 2**20
+
+Floats = NDArray[np.float32]
+
+
+class StoredPredictions(Model):
+    """Answers that a model gave elsewhere: a Parquet or CSV file, or a folder of them.
+
+    Columns: `id`; `stimulus` (where absent, every row answers undisturbed data); and the answer in one of these forms:
+    one column per class under its name, `p0` to `pK-1`, `logit0` to `logitK-1`, or (Parquet) a list column
+    `probabilities` and/or `logits`. Class names are all other columns, or those that `classes` names.
+
+    outputs  of columns under class names: `auto` finds out whether all rows are probabilities or none is
+    """
+
+    concurrent = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        classes: str | Path | Sequence[str] | None = None,
+        outputs: str = "auto",
+        name: str | None = None,
+        base: Path = Path(),
+    ) -> None:
+        self.path = base / path
+        self.name = name or self.path.stem
+        parse_choice("outputs", outputs, OUTPUTS)
+        files = _files(self.path)
+        given = read_class_names(classes, base)
+        form = _Form.of(_columns(files[0]), given, files[0])
+        used = {*form.keys, *(column for columns in form.answers.values() for column in columns)}
+        self._ignored = [column for column in _columns(files[0]) if column not in used]
+        self._keyed_by_stimulus = "stimulus" in form.keys
+        self._index = _Index(self.path)
+        self._parts: dict[str, list[Floats]] = {kind: [] for kind in form.answers}
+        for file in files:
+            other = _Form.of(_columns(file), given, file)
+            if other.signature != form.signature:
+                raise InputError(f"{file} has other columns than {files[0]}: all files of a folder need the same ones")
+            for table in _tables(file, form):
+                if any(table[key].null_count for key in form.keys):
+                    raise InputError(f"{file} has rows without {' or '.join(form.keys)}")
+                stimuli = table["stimulus"] if self._keyed_by_stimulus else pa.repeat("", table.num_rows)
+                self._index.add(stimuli, table["id"])
+                for kind, columns in form.answers.items():
+                    self._parts[kind].append(_matrix(table, columns, file))
+        self._offsets = np.cumsum([0, *(len(part) for part in next(iter(self._parts.values())))])
+        self._index.finish()
+        if not self._index.rows:
+            raise InputError(f"{self.path} holds no answers")
+        self._settle(outputs)
+        self.class_names = given or form.class_names
+        self.capabilities = frozenset({"probabilities"} | ({"logits"} & set(self._parts)))
+        settings = {"answers": sorted(self._parts), "classes": self.class_names}
+        self._fingerprint = digest({"kind": "predictions", "files": [digest_file(f) for f in files], **settings})
+
+    def _settle(self, outputs: str) -> None:
+        """Name the answers `probabilities` or `logits`, and check that every row is one."""
+        widths = {part.shape[1] for parts in self._parts.values() for part in parts}
+        if len(widths) != 1 or min(widths) < 2:
+            raise InputError(
+                f"{self.path} holds answers of {sorted(widths)} classes: all rows need the same, at least two"
+            )
+        (self.num_classes,) = widths
+        for parts in self._parts.values():
+            bad = np.concatenate([~np.isfinite(part).all(axis=1) for part in parts])
+            if bad.any():
+                raise InputError(f"{self.path} holds NaN, infinity or gaps in {self._some(np.flatnonzero(bad))}")
+        if "unnamed" in self._parts:
+            self._parts = {self._name_answers(outputs): self._parts["unnamed"]}
+        elif outputs not in ("auto", *self._parts):
+            raise InputError(f"{self.path} holds {' and '.join(self._parts)} by its column names, not {outputs}")
+        bad = self._rows_without_sum_one(self._parts.get("probabilities", []))
+        if len(bad):
+            raise InputError(
+                f"{self.path} holds logits where probabilities were declared: negative or not summing to 1 are "
+                f"{self._some(bad)}"
+            )
+
+    def _name_answers(self, outputs: str) -> str:
+        """`probabilities` or `logits`, for columns under class names."""
+        bad = self._rows_without_sum_one(self._parts["unnamed"])
+        if outputs == "logits" and not len(bad):
+            raise InputError(f"{self.path} holds probabilities where logits were declared: every row sums to 1")
+        if outputs != "auto":
+            return outputs
+        if 0 < len(bad) < self._index.rows:
+            raise InputError(
+                f"{self.path}: most rows may be probabilities, but negative or not summing to 1 are {self._some(bad)}: "
+                "correct them, or declare outputs: logits"
+            )
+        return "logits" if len(bad) else "probabilities"
+
+    @staticmethod
+    def _rows_without_sum_one(parts: Sequence[Floats]) -> NDArray[np.intp]:
+        return np.flatnonzero(np.concatenate([~are_probabilities(part) for part in parts] or [np.zeros(0, np.bool_)]))
+
+    def fingerprint(self) -> str:
+        """Hash of the files and of how they are read."""
+        return self._fingerprint
+
+    def predict(self, batch: Batch) -> Prediction:
+        """Look the answers up; what is missing is an error that counts and names it."""
+        stimulus = self._stimulus(batch.stimulus)
+        rows = self._index.find(stimulus, batch.ids)
+        if (rows < 0).any():
+            missing = [image for image, row in zip(batch.ids, rows, strict=True) if row < 0]
+            raise InputError(self._missing({batch.stimulus or stimulus: missing}, len(batch)))
+        if "probabilities" not in self._parts:
+            return prediction(self._take("logits", rows), "logits")
+        logits = self._take("logits", rows) if "logits" in self._parts else None
+        return prediction(self._take("probabilities", rows), "probabilities", logits)
+
+    def check_complete(self, expected: Mapping[str, Sequence[str]]) -> int:
+        """Before anything runs: every (stimulus key -> ids) that will be asked for must be there.
+
+        Raises one error that counts all missing answers; returns how many stored rows will not be used.
+        """
+        missing: dict[str, list[str]] = {}
+        for stimulus, ids in expected.items():
+            rows = self._index.find(self._stimulus(stimulus), ids)
+            lacking = [image for image, row in zip(ids, rows, strict=True) if row < 0]
+            if lacking:
+                missing[stimulus] = lacking
+        if missing:
+            raise InputError(self._missing(missing, sum(map(len, expected.values()))))
+        return len(self.unused(expected))
+
+    def unused(self, expected: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+        """The stored (stimulus, id) that nothing in `expected` asks for."""
+        used = np.zeros(self._index.rows, np.bool_)
+        for stimulus, ids in expected.items():
+            rows = self._index.find(self._stimulus(stimulus), ids)
+            used[rows[rows >= 0]] = True
+        return [self._index.name(int(row)) for row in np.flatnonzero(~used)]
+
+    def stimuli(self) -> tuple[str, ...]:
+        """The stimulus keys that answers are stored for; one empty key where the files have no such column."""
+        return self._index.stimuli()
+
+    def describe(self) -> dict[str, Any]:
+        """What is in use, for people."""
+        shown = "undisturbed data" if not self._keyed_by_stimulus else f"{len(self.stimuli())} stimuli"
+        return {
+            "kind": "predictions",
+            "outputs": " and ".join(sorted(self._parts)),
+            "input": f"{self._index.rows} stored answers to {shown}",
+            "notes": (f"ignores the columns {', '.join(self._ignored)}",) if self._ignored else (),
+        }
+
+    def _stimulus(self, asked: str) -> str:
+        """The stored key that a batch's key means: files without a stimulus column answer undisturbed data."""
+        undisturbed = not asked or asked.startswith(UNDISTURBED_START)
+        if not self._keyed_by_stimulus:
+            return "" if undisturbed else asked
+        if asked:
+            return asked
+        stored = [key for key in self.stimuli() if key.startswith(UNDISTURBED_START)]
+        if len(stored) != 1:
+            raise InputError(
+                f"{self.path} holds answers to {len(stored)} sets of undisturbed data, where one was expected"
+            )
+        return stored[0]
+
+    def _missing(self, missing: Mapping[str, Sequence[str]], expected: int) -> str:
+        """One sentence on what is missing, and why where that can be told."""
+        count = sum(map(len, missing.values()))
+        first = [(stimulus, image) for stimulus, ids in missing.items() for image in ids[:SHOWN]][:SHOWN]
+        named = ", ".join(f"({stimulus}, {image})" for stimulus, image in first)
+        text = f"{self.path} lacks {count} of {expected} answers: {named}{', ...' if count > len(first) else ''}"
+        if not self._keyed_by_stimulus:
+            return text + ("" if "" in map(self._stimulus, missing) else "; it has no column 'stimulus'")
+        stored = set(self.stimuli())
+        for stimulus in missing:
+            same = [key for key in stored - {stimulus} if key.rsplit("-", 1)[0] == stimulus.rsplit("-", 1)[0]]
+            if stimulus not in stored and same:
+                return f"{text}; it holds {min(same)}, which belongs to other data, another seed or other parameters"
+        return text
+
+    def _some(self, rows: NDArray[np.intp]) -> str:
+        named = ", ".join(str(self._index.name(int(row))) for row in rows[:SHOWN]).replace("'", "")
+        return f"{len(rows)} of {self._index.rows} rows: {named}{', ...' if len(rows) > SHOWN else ''}"
+
+    def _take(self, kind: str, rows: NDArray[np.int64]) -> Floats:
+        parts = self._parts[kind]
+        out = np.empty((len(rows), self.num_classes), np.float32)
+        owner = np.searchsorted(self._offsets, rows, side="right") - 1
+        for part in np.unique(owner):
+            here = owner == part
+            out[here] = parts[part][rows[here] - self._offsets[part]]
+        return out
+
+
+class _Form:
+    """Which columns hold what. `answers` maps `probabilities`, `logits` or `unnamed` to its columns, in class order."""
+
+    def __init__(
+        self, keys: tuple[str, ...], answers: dict[str, list[str]], names: tuple[str, ...] | None = None
+    ) -> None:
+        self.keys, self.answers, self.class_names = keys, answers, names
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """Equal for files that can be read together; columns may stand in another order."""
+        return self.keys, {kind: frozenset(columns) for kind, columns in self.answers.items()}
+
+    @classmethod
+    def of(cls, columns: Mapping[str, pa.DataType | None], classes: tuple[str, ...] | None, file: Path) -> _Form:
+        """The form of a file with these columns (types are None in CSV)."""
+        if "id" not in columns:
+            raise InputError(f"{file} has no column 'id'; its columns are {', '.join(list(columns)[:8])}")
+        keys = tuple(key for key in KEYS if key in columns)
+        rest = [column for column in columns if column not in KEYS and not column.startswith(PANDAS_INDEX)]
+        if classes is not None and set(classes) <= set(rest):
+            return cls(keys, {"unnamed": list(classes)}, classes)
+        lists = [column for column in ("probabilities", "logits") if _is_list(columns.get(column))]
+        if lists:
+            return cls(keys, {column: [column] for column in lists})
+        numbered = {"probabilities": _numbered(rest, "p"), "logits": _numbered(rest, "logit")}
+        answers = {kind: found for kind, found in numbered.items() if found}
+        if answers:
+            return cls(keys, answers)
+        if classes is not None:
+            lacking = [name for name in classes if name not in rest]
+            raise InputError(f"{file} has no column for the class {lacking[0]!r} ({len(lacking)} classes lack one)")
+        return cls(keys, {"unnamed": rest}, tuple(rest))
+
+
+def _is_list(kind: pa.DataType | None) -> bool:
+    return kind is not None and bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _numbered(columns: Iterable[str], prefix: str) -> list[str]:
+    """`p0, p1, ...` among the columns, in the order of their numbers; none where a number is missing."""
+    found = {int(m[1]): column for column in columns if (m := re.fullmatch(prefix + r"(\d+)", column))}
+    return [found[number] for number in sorted(found)] if sorted(found) == list(range(len(found))) else []
+
+
+class _Index:
+    """(stimulus, id) to row: both are coded as numbers once, then one sorted key per row."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stimulus_codes: dict[str, int] = {}
+        self._id_codes: dict[str, int] = {}
+        self._pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self.rows = 0
+
+    def add(self, stimuli: Any, ids: Any) -> None:
+        self._pairs.append((_coded(stimuli, self._stimulus_codes), _coded(ids, self._id_codes)))
+        self.rows += len(ids)
+
+    def finish(self) -> None:
+        """Sort the keys; a key that stands twice is an error."""
+        stimuli, ids = (np.concatenate([pair[i] for pair in self._pairs] or [np.empty(0, np.int64)]) for i in (0, 1))
+        self._pairs.clear()
+        self._keys = stimuli * max(1, len(self._id_codes)) + ids
+        self._order = np.argsort(self._keys, kind="stable")
+        self._sorted = self._keys[self._order]
+        self._stimulus_names, self._id_names = list(self._stimulus_codes), list(self._id_codes)
+        again = np.flatnonzero(self._sorted[1:] == self._sorted[:-1]) + 1
+        if len(again):
+            named = ", ".join(str(self.name(int(self._order[place]))) for place in again[:SHOWN]).replace("'", "")
+            more = ", ..." if len(again) > SHOWN else ""
+            raise InputError(f"{self._path} answers {len(again)} images more than once: {named}{more}")
+
+    def find(self, stimulus: str, ids: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each id, -1 where there is none."""
+        code = self._stimulus_codes.get(stimulus)
+        codes = np.fromiter((self._id_codes.get(image, -1) for image in ids), np.int64, len(ids))
+        if code is None or not self.rows:
+            return np.full(len(ids), -1, np.int64)
+        keys = np.where(codes < 0, -1, code * len(self._id_codes) + codes)
+        places = np.minimum(np.searchsorted(self._sorted, keys), self.rows - 1)
+        return np.where(self._sorted[places] == keys, self._order[places], -1)
+
+    def name(self, row: int) -> tuple[str, str]:
+        stimulus, image = divmod(int(self._keys[row]), len(self._id_codes))
+        return self._stimulus_names[stimulus], self._id_names[image]
+
+    def stimuli(self) -> tuple[str, ...]:
+        return tuple(self._stimulus_codes)
+
+
+def _coded(values: Any, codes: dict[str, int]) -> NDArray[np.int64]:
+    """Each text as its number in `codes`, which grows as needed."""
+    encoded = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    encoded = encoded.cast(pa.string()).dictionary_encode()
+    translate = np.array([codes.setdefault(text, len(codes)) for text in encoded.dictionary.to_pylist()], np.int64)
+    return np.asarray(translate[encoded.indices.to_numpy()])
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        if not found:
+            raise InputError(f"the folder {path} holds no .csv or .parquet file of stored predictions")
+        return found
+    if not path.is_file():
+        raise InputError(f"there are no stored predictions at {path}")
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"stored predictions are .csv or .parquet files (or a folder of them), not {path}")
+    return [path]
+
+
+def _columns(file: Path) -> dict[str, pa.DataType | None]:
+    """The columns of a file with their types (None in CSV, where all is text)."""
+    try:
+        if file.suffix.lower() == ".parquet":
+            schema = pa.parquet.read_schema(file)
+            names, types = schema.names, [field.type for field in schema]
+        else:
+            with pa.csv.open_csv(file, read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK)) as reader:
+                names, types = reader.schema.names, [None] * len(reader.schema)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"cannot read {file}: {error}") from None
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InputError(f"{file} has two columns named {min(twice)!r}")
+    return dict(zip(names, types, strict=True))
+
+
+def _tables(file: Path, form: _Form) -> Iterator[pa.Table]:
+    """The keys and answers of a file, block by block."""
+    wanted = [*form.keys, *(column for columns in form.answers.values() for column in columns)]
+    try:
+        if file.suffix.lower() == ".parquet":
+            with pa.parquet.ParquetFile(file) as stored:
+                yield from (pa.table(batch) for batch in stored.iter_batches(columns=wanted) if batch.num_rows)
+            return
+        types = {column: pa.string() if column in KEYS else pa.float32() for column in wanted}
+        convert = pa.csv.ConvertOptions(column_types=types, include_columns=wanted)
+        with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), convert_options=convert) as reader:
+            yield from (pa.table(batch) for batch in reader if batch.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"cannot read {file} (columns are 'stimulus', 'id' and one per class): {error}") from None
+
+
+def _matrix(table: pa.Table, columns: Sequence[str], file: Path) -> Floats:
+    """(N, K) float32 of one column per class, or of one list column."""
+    count = table.num_rows
+    try:
+        if len(columns) == 1 and _is_list(table.schema.field(columns[0]).type):
+            lists = table[columns[0]].combine_chunks()
+            values = lists.flatten().cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+            if lists.null_count or len(pa.compute.list_value_length(lists).unique()) != 1:
+                raise InputError(f"{file}: every row of {columns[0]!r} needs the same number of classes")
+            return np.ascontiguousarray(values, np.float32).reshape(count, -1)
+        out = np.empty((count, len(columns)), np.float32)
+        for place, column in enumerate(columns):
+            out[:, place] = table[column].cast(pa.float32(), safe=False).to_numpy()
+        return out
+    except pa.ArrowException:
+        bad = next(c for c in columns if not _is_number(table.schema.field(c).type))
+        raise InputError(
+            f"{file}: the column {bad!r} holds no numbers; besides 'stimulus' and 'id' there are class columns only"
+        ) from None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))

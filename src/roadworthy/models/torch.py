@@ -1,0 +1,426 @@
+"""Torch models: a live module, TorchScript, an exported program, or weights with the code of their architecture."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import pickle
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError, MissingExtra, ModelError
+from roadworthy.core.hashing import digest
+from roadworthy.core.types import Batch, Prediction
+from roadworthy.models.base import Adapter, first_line, probe
+from roadworthy.models.classes import check_class_names, read_class_names
+from roadworthy.models.code import load_object, require_trust
+from roadworthy.models.outputs import as_rows, decide, prediction
+from roadworthy.models.preprocess import Preprocess, parse_choice, parse_size, read_shape
+
+if TYPE_CHECKING:
+    import torch
+
+DEVICES = ("auto", "cpu", "cuda")
+WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
+PREFIXES = ("module.", "_orig_mod.")
+PICKLE_START = b"\x80"
+ANY_SHAPE = (None, None, None, None)
+
+
+def import_torch() -> Any:
+    """The torch module, imported when first needed; a clear error where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("torch models", "torch") from None
+    return torch
+
+
+class TorchModel(Adapter):
+    """A `torch.nn.Module` that takes an image tensor and answers class scores.
+
+    The module runs in eval mode and keeps its own: flags of training are put back after each call. It may answer a
+    tensor, an object with `logits`, or a tuple or dictionary whose first (N, K) tensor is used.
+
+    range     `auto` is `0-1`; see `Preprocess` for the other forms;  layout `auto` is `nchw`
+    size      (H, W) the module needs;  channels 1 or 3, found out where not given
+    outputs   `auto`: probabilities where the answers to probe images sum to 1, else logits
+    threads   torch threads of this process, set once;  device `auto` is cuda where available
+
+    Capabilities: `logits` where it answers logits; `input_gradient`; `features` of a named submodule, for modules
+    of Python code (TorchScript and exported programs run no hooks).
+
+    >>> net = import_torch().nn.Sequential(import_torch().nn.Flatten(), import_torch().nn.Linear(12, 4))
+    >>> model = TorchModel(net, size=2, name="tiny")
+    >>> model.num_classes, model.layers()
+    (4, ('0', '1'))
+    """
+
+    concurrent = True
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        range: str = "auto",
+        layout: str = "auto",
+        outputs: str = "auto",
+        colour: str = "rgb",
+        size: str | int | Sequence[int] | None = None,
+        channels: int | None = None,
+        classes: str | Path | Sequence[str] | None = None,
+        device: str = "auto",
+        threads: int = 1,
+        name: str | None = None,
+        base: Path = Path(),
+        dims: Sequence[int | None] = ANY_SHAPE,
+    ) -> None:
+        torch = import_torch()
+        torch.set_num_threads(threads)
+        self.name = name or type(module).__name__
+        self._device = _pick_device(torch, parse_choice("device", device, DEVICES))
+        self.module = module.to(self._device)
+        self._lock, self._hooks = threading.Lock(), threading.Lock()
+        self._users = 0
+        self._were_training: list[Any] = []
+        layout, read_channels, wanted, batch = read_shape(
+            dims, "nchw" if layout == "auto" else layout, parse_size(size), f"model {self.name}"
+        )
+        known = channels or (read_channels if dims is not ANY_SHAPE else None)
+        self.input_size = wanted
+
+        def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
+            self.preprocess = Preprocess("0-1" if range == "auto" else range, layout, colour, wanted, channels)
+            return as_rows(self._forward(self.preprocess(images)), len(images))
+
+        rows, _, self.fixed_batch = probe(
+            run, size=wanted, channels=(known,) if known else (3, 1), batch=batch, what=f"model {self.name}"
+        )
+        self.num_classes = rows.shape[1]
+        self.outputs = decide(outputs, rows, f"model {self.name}")
+        self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, f"model {self.name}")
+        self._has_hooks = not isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule)
+        given = {"logits": self.outputs == "logits", "features": self._has_hooks}
+        self.capabilities = frozenset({"probabilities", "input_gradient", *(key for key, has in given.items() if has)})
+
+    def run(self, tensor: NDArray[Any]) -> Prediction:
+        """The answer to a tensor in the module's layout."""
+        rows = as_rows(self._forward(tensor), len(tensor))
+        if rows is None:
+            raise ModelError(f"model {self.name} does not answer one row of class scores per image")
+        return prediction(rows, self.outputs)
+
+    def layers(self) -> tuple[str, ...]:
+        """What `features` can be asked for: the named submodules."""
+        return tuple(name for name, _ in self.module.named_modules() if name) if self._has_hooks else ()
+
+    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
+        """Activations (N, ...) of a submodule, by its name in `named_modules()`."""
+        if not self._has_hooks:
+            return super().features(batch, layer)
+        modules = dict(self.module.named_modules())
+        if layer not in modules:
+            raise InputError(f"model {self.name} has no layer {layer!r}: it has {', '.join(self.layers()[-5:])}, ...")
+        found: list[Any] = []
+        caller = threading.get_ident()
+
+        def keep(module: object, inputs: object, output: Any) -> None:
+            if threading.get_ident() == caller:
+                found.append(_tensors(output)[0].detach().float().cpu().numpy())
+
+        with self._hooks:
+            handle = modules[layer].register_forward_hook(keep)
+            try:
+                self.guarded(lambda: self._forward(self.preprocess(batch.images)), batch)
+            finally:
+                handle.remove()
+        if not found:
+            raise InputError(f"layer {layer!r} of model {self.name} is not run when the model answers")
+        return np.asarray(found[-1], np.float32)
+
+    def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
+        """Gradient (N, H, W, C) of each image's cross-entropy -log p(label), by its pixel values in 0 to 255."""
+        return self.guarded(lambda: self._gradient(batch), batch)
+
+    def _gradient(self, batch: Batch) -> NDArray[np.float32]:
+        torch = import_torch()
+        labels = torch.from_numpy(np.ascontiguousarray(batch.labels)).to(self._device)
+        with self._evaluating(), torch.enable_grad():
+            tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device).requires_grad_()
+            rows = _scores(self.module(tensor.to(_dtype(torch, self.module)))).float().reshape(len(batch), -1)
+            if self.outputs == "logits":
+                loss = torch.nn.functional.cross_entropy(rows, labels, reduction="sum")
+            else:
+                tiny = torch.finfo(torch.float32).tiny
+                loss = -rows.clamp_min(tiny).log().gather(1, labels[:, None]).sum()
+            (gradient,) = torch.autograd.grad(loss, tensor)
+        return self.preprocess.adjoint(gradient.cpu().numpy(), batch.images.shape)
+
+    def fingerprint(self) -> str:
+        """Hash of the weights, the structure with its plain attributes, the source of the classes, and the settings.
+
+        Made anew at each call, since a live module can be trained on. What a module reads from elsewhere is not seen.
+        """
+        sha = hashlib.sha256()
+        for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
+            sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            sha.update(_bytes(tensor))
+        settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
+        return digest(
+            {"kind": "torch", "weights": sha.hexdigest(), "structure": _structure(self.module), "settings": settings}
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What is in use, for people."""
+        return {**super().describe(), "kind": "torch", "device": self._device}
+
+    def _forward(self, tensor: NDArray[Any]) -> NDArray[Any]:
+        torch = import_torch()
+        with self._evaluating(), torch.inference_mode():
+            values = torch.from_numpy(tensor).to(self._device, _dtype(torch, self.module))
+            scores: NDArray[Any] = _scores(self.module(values)).float().cpu().numpy()
+        return scores
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Eval mode while any thread runs the module; the last one out puts the training flags back."""
+        with self._lock:
+            if not self._users:
+                self._were_training = _stop_training(self.module)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    for module in self._were_training:
+                        module.training = True
+
+
+def load_torch(
+    path: str | Path,
+    *,
+    arch: str | None = None,
+    trust: bool = False,
+    range: str = "auto",
+    layout: str = "auto",
+    outputs: str = "auto",
+    colour: str = "rgb",
+    size: str | int | Sequence[int] | None = None,
+    channels: int | None = None,
+    classes: str | Path | Sequence[str] | None = None,
+    device: str = "auto",
+    threads: int = 1,
+    name: str | None = None,
+    base: Path = Path(),
+) -> TorchModel:
+    """A torch model from a file: TorchScript, an exported program (.pt2), a pickled module, or weights.
+
+    Weights (a state dict) need `arch`, `file.py:factory` or `package.module:factory`, a function without arguments that
+    returns the module. All but reading the weights runs code from files, and so needs `trust`.
+    """
+    torch = import_torch()
+    file = base / path
+    dims: tuple[int | None, ...] = ANY_SHAPE
+    match _kind(file):
+        case "script":
+            require_trust(f"{file} holds code (TorchScript)", trust)
+            module = _loaded(file, lambda: torch.jit.load(str(file), map_location="cpu"))
+        case "exported":
+            require_trust(f"{file} holds code (an exported program is read with pickle)", trust)
+            program = _loaded(file, lambda: torch.export.load(str(file)))
+            module, dims = program.module(), _program_shape(program)
+        case _:
+            module = _from_pickle(torch, file, trust, arch, base)
+    return TorchModel(
+        module,
+        range=range,
+        layout=layout,
+        outputs=outputs,
+        colour=colour,
+        size=size,
+        channels=channels,
+        classes=classes,
+        device=device,
+        threads=threads,
+        name=name or file.stem,
+        base=base,
+        dims=dims,
+    )
+
+
+def _kind(file: Path) -> str:
+    """`script`, `exported` or `pickle`, by the names inside the archive."""
+    if not file.is_file():
+        raise InputError(f"there is no torch file {file}")
+    if not file.stat().st_size:
+        raise InputError(f"{file} is empty")
+    if not zipfile.is_zipfile(file):
+        with file.open("rb") as content:
+            if content.read(1) != PICKLE_START:
+                raise InputError(f"{file} is no torch file, or it is corrupt")
+        return "pickle"
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    if any(name.endswith(("/archive_format", "serialized_exported_program.json")) for name in names):
+        return "exported"
+    return "script" if any(name.endswith("/constants.pkl") for name in names) else "pickle"
+
+
+def _loaded(file: Path, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except Exception as error:
+        raise InputError(f"torch cannot load {file}: {first_line(error)}") from None
+
+
+def _from_pickle(torch: Any, file: Path, trust: bool, arch: str | None, base: Path) -> Any:
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        require_trust(f"{file} holds code (more than tensors, such as a pickled module)", trust)
+        content = _loaded(file, lambda: torch.load(file, map_location="cpu", weights_only=False))
+    except Exception:
+        raise InputError(f"{file} is no torch file, or it is corrupt") from None
+    content = _unwrap(torch, content)
+    if isinstance(content, torch.nn.Module):
+        return content
+    if content is None:
+        raise InputError(f"{file} holds neither a module nor weights (names with tensors)")
+    if arch is None:
+        raise InputError(
+            f"{file} holds weights without their architecture: give it with --arch file.py:factory, "
+            "a function without arguments that returns the module"
+        )
+    factory, _ = load_object(arch, base, trust)
+    try:
+        module = factory if isinstance(factory, torch.nn.Module) else factory()
+    except Exception as error:
+        raise InputError(f"{arch} raised {type(error).__name__}: {first_line(error)}") from error
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"{arch} returned {type(module).__name__}, not a torch module")
+    return _fill(module, content, file, arch)
+
+
+def _unwrap(torch: Any, content: Any) -> Any:
+    """The module or the state dict inside a checkpoint, without the prefixes of DataParallel and compile; or None."""
+    for _ in range(4):
+        if isinstance(content, torch.nn.Module):
+            return content
+        if not isinstance(content, Mapping):
+            return None
+        inner = next(
+            (content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping | torch.nn.Module)), None
+        )
+        if inner is None:
+            break
+        content = inner
+    weights = {str(key): value for key, value in content.items() if isinstance(value, torch.Tensor)}
+    if not weights or len(weights) < len(content):
+        return None
+    for prefix in PREFIXES:
+        if all(key.startswith(prefix) for key in weights):
+            weights = {key.removeprefix(prefix): value for key, value in weights.items()}
+    return weights
+
+
+def _fill(module: Any, weights: dict[str, Any], file: Path, arch: str) -> Any:
+    """Put weights into a module; a name that is missing or left over, or another shape, is an error."""
+    own = module.state_dict()
+    missing = [key for key in own if key not in weights and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in weights if key not in own]
+    shapes = [key for key in own if key in weights and own[key].shape != weights[key].shape]
+    for problem, keys in (("lacks", missing), ("has unknown", unexpected), ("has other shapes for", shapes)):
+        if keys:
+            more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+            raise InputError(f"{file} does not fit {arch}: it {problem} {', '.join(keys[:3])}{more}")
+    module.load_state_dict(weights, strict=False)
+    return module
+
+
+def _program_shape(program: Any) -> tuple[int | None, ...]:
+    """The input shape of an exported program, None where it is dynamic."""
+    names = program.graph_signature.user_inputs
+    places = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+    if len(places) != 1:
+        raise InputError(f"the exported program must have one input for the image; its inputs are: {', '.join(names)}")
+    return tuple(side if isinstance(side, int) else None for side in places[0].meta["val"].shape)
+
+
+def _stop_training(module: Any) -> list[Any]:
+    """Put a module in eval mode and return the submodules that were in training mode."""
+    training = [part for part in module.modules() if part.training]
+    if not training:
+        return []
+    try:
+        module.eval()
+    except NotImplementedError:
+        return []
+    return training
+
+
+def _scores(output: Any) -> Any:
+    """The class scores in what a module answers."""
+    return next((value for value in _tensors(output) if value.ndim >= 2), _tensors(output)[0])
+
+
+def _tensors(output: Any) -> list[Any]:
+    """The tensors of an answer; those named `logits` alone where there are any."""
+    torch = import_torch()
+    if isinstance(output, torch.Tensor):
+        return [output]
+    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(named, torch.Tensor):
+        return [named]
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, list | tuple) else ()
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if not tensors:
+        raise ModelError(f"the module answered {type(output).__name__}, which holds no tensor of class scores")
+    return tensors
+
+
+def _dtype(torch: Any, module: Any) -> Any:
+    return next((weight.dtype for weight in module.parameters() if weight.is_floating_point()), torch.float32)
+
+
+def _bytes(tensor: Any) -> Any:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(import_torch().uint8).numpy().data if flat.numel() else b""
+
+
+def _structure(module: Any) -> list[Any]:
+    """Names, classes, plain attributes and, once per class of one's own, the source code of a module's parts."""
+    parts: list[Any] = []
+    sources: dict[type, str] = {}
+    for name, part in module.named_modules():
+        plain = {key: value for key, value in vars(part).items() if isinstance(value, bool | int | float | str | None)}
+        attributes = sorted((key, repr(value)) for key, value in plain.items() if key != "training" and key[0] != "_")
+        parts.append([name, type(part).__qualname__, attributes, getattr(part, "original_name", "")])
+        if not type(part).__module__.startswith("torch."):
+            sources.setdefault(type(part), _source(type(part)))
+    code = getattr(module, "code", "")
+    return [parts, sorted(sources.values()), code if isinstance(code, str) else ""]
+
+
+@cache
+def _source(cls: Hashable) -> str:
+    try:
+        return inspect.getsource(cls)  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return repr(cls)
+
+
+def _pick_device(torch: Any, device: str) -> str:
+    available = bool(torch.cuda.is_available())
+    if device == "cuda" and not available:
+        raise InputError("there is no CUDA for torch here: install a CUDA build of torch, or use --device cpu")
+    return "cuda" if available and device != "cpu" else "cpu"

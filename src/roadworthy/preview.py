@@ -1,0 +1,117 @@
+"""Contact sheets of shifts, and the aid that helps to choose level tables for another data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import SHIFTS, Dataset, Model, Shift
+from roadworthy.core.random import Streams
+from roadworthy.core.types import Batch
+from roadworthy.core.validation import read_yaml
+from roadworthy.data import open_dataset
+from roadworthy.engine.plan import BATCH
+from roadworthy.models import load_model
+from roadworthy.protocols.classification import ShiftChoice, shift_levels
+from roadworthy.protocols.pictures import write_picture
+from roadworthy.shifts.preview import contact_sheet, level_similarity
+from roadworthy.study import parse_size
+
+CALIBRATION_IMAGES = 256
+
+
+@dataclass(frozen=True)
+class LevelMeasure:
+    """How much a shift changes the images at a level and, where a model is given, how many it still gets right."""
+
+    shift: Shift
+    similarity: float
+    accuracy: float | None
+
+    def caption(self) -> str:
+        """Two short lines over a column of the contact sheet."""
+        second = f"ssim {self.similarity:.2f}" + ("" if self.accuracy is None else f" acc {self.accuracy:.2f}")
+        return f"{self.shift.name} {self.shift.level}\n{second}"
+
+    def line(self) -> str:
+        """A line of the printed table."""
+        accuracy = "" if self.accuracy is None else f" {self.accuracy:>9.3f}"
+        settings = ", ".join(f"{name} {value}" for name, value in self.shift.parameters().items())
+        return f"{self.shift.name:<12} {self.shift.level:>5} {self.similarity:>10.3f}{accuracy}  {settings}"
+
+
+def write_preview(
+    shift: str | None,
+    data: str,
+    out: Path,
+    *,
+    calibrate: bool = False,
+    model: str | None = None,
+    model_settings: dict[str, Any] | None = None,
+    levels: Path | None = None,
+    size: str | None = None,
+    trust: bool = False,
+    images: int = 4,
+    seed: int = 0,
+) -> Iterator[str]:
+    """Write a contact sheet; yields the lines to print. `calibrate` adds similarity and accuracy over each level."""
+    if levels is not None and shift is None:
+        raise InputError("--levels needs the name of one shift")
+    if model is not None and not calibrate:
+        raise InputError("--model is only used with --calibrate")
+    opened = load_model(model, name="model", trust=trust, **(model_settings or {})) if model else None
+    dataset = open_dataset(data, size=parse_size(size), fallback_size=opened.input_size if opened else (64, 64))
+    table = read_yaml(levels, "levels") if levels else None
+    series = [
+        shift_levels(ShiftChoice(name=name, levels=table), [1, 2, 3, 4, 5]) for name in ([shift] if shift else SHIFTS)
+    ]
+    captions: list[list[str] | None] = [None] * len(series)
+    if calibrate:
+        larger = dataset.batch(spread(dataset, CALIBRATION_IMAGES))
+        yield f"{len(larger)} images; similarity is mean SSIM to the undisturbed image (1 = the same)"
+        yield (
+            f"{'shift':<12} {'level':>5} {'similarity':>10}" + (f" {'accuracy':>9}" if opened else "") + "  parameters"
+        )
+        if opened:
+            yield f"{'none':<12} {0:>5} {1.0:>10.3f} {_accuracy(opened, larger):>9.3f}"
+        for place, members in enumerate(series):
+            measures = [measure_level(larger, member, opened, seed) for member in members]
+            captions[place] = [measure.caption() for measure in measures]
+            yield from (measure.line() for measure in measures)
+    sample = dataset.batch(spread(dataset, images))
+    sheets = [contact_sheet(sample, s, seed=seed, captions=c) for s, c in zip(series, captions, strict=True)]
+    width = max(sheet.shape[1] for sheet in sheets)
+    padded = [np.pad(s, ((0, 0), (0, width - s.shape[1]), (0, 0)), constant_values=255) for s in sheets]
+    try:
+        write_picture(out, np.vstack(padded))
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}") from None
+    yield f"contact sheet: {out}"
+
+
+def spread(dataset: Dataset, count: int) -> list[int]:
+    """Row numbers of `count` images spread over the classes: the first of each, then the second, and so on."""
+    seen: dict[int, int] = {}
+    order = []
+    for row, label in enumerate(dataset.labels.tolist()):
+        seen[label] = seen.get(label, -1) + 1
+        order.append((seen[label], label, row))
+    return [row for _, _, row in sorted(order)[:count]]
+
+
+def measure_level(batch: Batch, shift: Shift, model: Model | None, seed: int) -> LevelMeasure:
+    """Mean structural similarity to the undisturbed images and, with a model, its accuracy."""
+    accuracy = None
+    if model is not None:
+        accuracy = _accuracy(model, shift(batch, Streams(seed, shift.name)))
+    return LevelMeasure(shift, level_similarity(batch, shift, seed), accuracy)
+
+
+def _accuracy(model: Model, batch: Batch) -> float:
+    answered = model.answer(batch, BATCH).probabilities.argmax(axis=1)
+    return float((answered == batch.labels).mean())

@@ -1,0 +1,533 @@
+"""Classification under shifts: does the classifier still answer right, and does it know when it does not?
+
+Every image is shown undisturbed and under each shift at each level. Per case: accuracy, AUROC of correct against
+incorrect answers, Brier, ECE, NLL, confidence, per-class recall; each with an interval that counts independent objects,
+and the drop against undisturbed data on the same images (paired).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.protocols import Dataset, Model, Shift
+from roadworthy.core.types import UNDISTURBED, Stimulus
+from roadworthy.engine.plan import PlannedCase, Showing, plan_case
+from roadworthy.engine.readouts import Readouts
+from roadworthy.metrics import HIGHER_IS_BETTER, METRICS, Answers, Reliability, reason, reliability
+from roadworthy.shifts import make_shift
+from roadworthy.statistics import GroupBootstrap, bootstrap_interval, proportion_interval
+from roadworthy.verdict import Criterion, Measurement
+
+NAME = "classification"
+CONFIDENCE = 0.95
+RESAMPLES = 1000
+MISTAKES_KEPT = 50
+THESIS_SHIFTS = (
+    "noise",
+    "grey",
+    "snow",
+    "rain",
+    "fog",
+    "perspective",
+    "blur",
+    "rotation",
+    "crop",
+    "reflection",
+)
+SUITES: Mapping[str, Mapping[str, Any]] = {
+    "quick@1": {"levels": [1, 3, 5], "repeats": 1},
+    "standard@1": {"levels": [1, 2, 3, 4, 5], "repeats": 1},
+    "full@1": {"levels": [1, 2, 3, 4, 5], "repeats": 5},
+}
+
+
+class ShiftChoice(BaseModel):
+    """A shift by name, with levels of its own where the built-in table does not fit the data."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    levels: dict[int, dict[str, Any]] | None = None
+
+
+class Settings(BaseModel):
+    """What the study file may say under `protocols: classification:`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shifts: list[ShiftChoice] = [ShiftChoice(name=name) for name in THESIS_SHIFTS]
+    levels: list[Annotated[int, Field(ge=1)]] = [1, 2, 3, 4, 5]
+    repeats: Annotated[int, Field(ge=1)] = 1
+
+    @field_validator("shifts", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            return [{"name": item} if isinstance(item, str) else item for item in value]
+        return value
+
+    @field_validator("shifts")
+    @classmethod
+    def _distinct(cls, value: list[ShiftChoice]) -> list[ShiftChoice]:
+        names = [choice.name for choice in value]
+        if len(set(names)) < len(names):
+            raise ValueError("a shift is named twice")
+        return value
+
+
+def suite_settings(suite: str) -> Settings:
+    """The settings of a named suite; a bare name is its newest version.
+
+    >>> suite_settings("quick").levels
+    [1, 3, 5]
+    """
+    versions = [name for name in SUITES if name == suite or name.split("@")[0] == suite]
+    if not versions:
+        raise UnknownName("suite", suite, [*SUITES, *{name.split("@")[0] for name in SUITES}])
+    return Settings(**SUITES[versions[-1]])
+
+
+def shift_levels(choice: ShiftChoice, levels: Sequence[int]) -> list[Shift]:
+    """A shift at each of the levels, or at those of its own table; an unknown name, level or parameter is an error."""
+    return [make_shift(choice.name, level, choice.levels) for level in sorted(choice.levels or levels)]
+
+
+def showings(settings: Settings, data: Dataset, seed: int) -> list[Showing]:
+    """Every stimulus of the protocol: undisturbed data once, then shift by shift, level by level, repeat by repeat."""
+    fingerprint = data.fingerprint()
+    planned = [Showing(Stimulus(fingerprint, seed=seed), data)]
+    for choice in settings.shifts:
+        for shift in shift_levels(choice, settings.levels):
+            for repeat in range(settings.repeats):
+                stimulus = Stimulus(fingerprint, choice.name, shift.level, shift.parameters(), repeat, seed)
+                planned.append(Showing(stimulus, data, shift))
+    return planned
+
+
+def plan(
+    settings: Settings, data: Dataset, models: Mapping[str, Model], *, seed: int, batch: int, chunk: int
+) -> list[PlannedCase]:
+    """Every stimulus shown to every model."""
+    return [
+        plan_case(NAME, showing, name, model, batch=batch, chunk=chunk)
+        for showing in showings(settings, data, seed)
+        for name, model in models.items()
+    ]
+
+
+@dataclass(frozen=True)
+class CellKey:
+    """One row of the classification table. Sorted by name, undisturbed data first."""
+
+    model: str
+    shift: str
+    level: int
+
+    def __lt__(self, other: CellKey) -> bool:
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[str, bool, str, int]:
+        return self.model, self.shift != UNDISTURBED, self.shift, self.level
+
+    def where(self) -> dict[str, Any]:
+        """The columns that identify it."""
+        return {"model": self.model, "shift": self.shift, "level": self.level}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its bounds and all that a table row says of it."""
+
+    value: float
+    lo: float
+    hi: float
+    reason: str
+    method: str
+    sd: float = math.nan
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One wrong answer."""
+
+    confidence: float
+    p_label: float
+    repeat: int
+    row: int
+    label: int
+    prediction: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is kept of the readouts of one model, shift and level; small however many images there are.
+
+    hits       (n,) share of repeats in which each image was classified right
+    values     per metric, its value in each repeat
+    resampled  per metric, its mean over repeats in each bootstrap resample, (B,)
+    missing    per metric that is undefined, why
+    confusion  counts by (label, prediction)
+    mistakes   the most confident wrong answers
+    """
+
+    hits: NDArray[np.float32]
+    values: Mapping[str, Sequence[float]]
+    resampled: Mapping[str, NDArray[np.float64]]
+    missing: Mapping[str, str]
+    confusion: Mapping[tuple[int, int], int]
+    reliability: Reliability
+    mistakes: Sequence[Mistake]
+
+
+def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
+    values = {name: [float(metric(answers)) for answers in repeats] for name, metric in METRICS.items()}
+    return Cell(
+        hits=np.mean([answers.correct for answers in repeats], axis=0, dtype=np.float32),
+        values=values,
+        resampled={
+            name: _nan_mean([bootstrap.distribution(metric, answers) for answers in repeats])
+            for name, metric in METRICS.items()
+        },
+        missing={
+            name: next(reason(name, a) or "undefined" for a, v in zip(repeats, found, strict=True) if math.isnan(v))
+            for name, found in values.items()
+            if any(math.isnan(value) for value in found)
+        },
+        confusion=_confusion(repeats),
+        reliability=reliability(_stacked(repeats)),
+        mistakes=_mistakes(repeats),
+    )
+
+
+def _confusion(repeats: Sequence[Answers]) -> dict[tuple[int, int], int]:
+    classes = repeats[0].num_classes
+    pairs = np.concatenate([answers.label * classes + answers.prediction for answers in repeats])
+    found, counts = np.unique(pairs, return_counts=True)
+    return {divmod(int(pair), classes): int(count) for pair, count in zip(found, counts, strict=True)}
+
+
+def _mistakes(repeats: Sequence[Answers]) -> list[Mistake]:
+    found = []
+    for repeat, answers in enumerate(repeats):
+        wrong = np.flatnonzero(~answers.correct)
+        for row in wrong[np.argsort(-answers.confidence[wrong], kind="stable")][:MISTAKES_KEPT].tolist():
+            found.append(
+                Mistake(
+                    confidence=float(answers.confidence[row]),
+                    p_label=float(answers.p_label[row]),
+                    repeat=repeat,
+                    row=row,
+                    label=int(answers.label[row]),
+                    prediction=int(answers.prediction[row]),
+                )
+            )
+    return sorted(found, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
+
+
+class Evidence:
+    """What the readouts of one run say, and every measure that can be taken from them.
+
+    The bootstrap draws the same objects for every case, so differences between cases are paired. Rows come in an order
+    that depends on names alone.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[CellKey, Sequence[Callable[[], Readouts]]],
+        class_names: Sequence[str],
+        failures: Mapping[CellKey, str],
+        *,
+        seed: int = 0,
+        workers: int = 1,
+    ) -> None:
+        self.class_names = tuple(class_names)
+        self.failures = dict(failures)
+        self.keys = sorted({**dict.fromkeys(sources), **dict.fromkeys(failures)})
+        self.cells: dict[CellKey, Cell] = {}
+        done = [key for key in self.keys if key not in self.failures]
+        first = sources[done[0]][0]() if done else None
+        self.ids: tuple[str, ...] = first.ids if first else ()
+        self.groups: tuple[str, ...] = first.groups if first else ()
+        self.labels = first.answers.label if first else np.zeros(0, np.int64)
+        names, self.objects = np.unique(np.array(self.groups, dtype=object), return_inverse=True)
+        self.group_count = len(names)
+        if not first:
+            return
+        bootstrap = GroupBootstrap(self.objects, resamples=RESAMPLES, seed=seed)
+
+        def summarise(key: CellKey) -> Cell:
+            repeats = [load() for load in sources[key]]
+            if any(repeat.ids != self.ids for repeat in repeats):
+                raise InputError(f"the readouts of {key} are of other images than those of {done[0]}")
+            return _cell([repeat.answers for repeat in repeats], bootstrap)
+
+        with ThreadPoolExecutor(workers) as pool:
+            self.cells = dict(zip(done, pool.map(summarise, done), strict=True))
+
+    def estimate(self, keys: Sequence[CellKey], metric: str, confidence: float = CONFIDENCE) -> Estimate:
+        """The mean of a metric over cells, bounded by objects: neither repeats nor cells raise n."""
+        failed = [key for key in keys if key in self.failures]
+        if failed:
+            return Estimate(math.nan, math.nan, math.nan, f"case failed: {self.failures[failed[0]]}", "")
+        cells = [self.cells[key] for key in keys]
+        means = [_mean(cell.values[metric]) for cell in cells]
+        repeats = [value for value in cells[0].values[metric] if not math.isnan(value)] if len(keys) == 1 else []
+        sd = float(np.std(repeats, ddof=1)) if len(repeats) > 1 else math.nan
+        missing = [cell.missing[metric] for cell in cells if metric in cell.missing]
+        why = "" if not missing else missing[0]
+        if missing and len(keys) > 1:
+            why = f"{len(missing)} of {len(keys)} cases left out: {why}"
+        value = _mean(means)
+        if math.isnan(value):
+            return Estimate(value, math.nan, math.nan, why, "", sd)
+        if metric == "accuracy":
+            per_image = np.mean([cell.hits for cell in cells], axis=0, dtype=np.float64)
+            interval = proportion_interval(per_image, self.objects, confidence)
+            return Estimate(value, interval.lo, interval.hi, why, interval.method, sd)
+        resampled = _nan_mean([cell.resampled[metric] for cell in cells])
+        lo, hi, no_interval = bootstrap_interval(value, resampled, self.group_count, confidence)
+        return Estimate(value, lo, hi, "; ".join(filter(None, [why, no_interval])), "group bootstrap", sd)
+
+    def drop(
+        self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: str, confidence: float = CONFIDENCE
+    ) -> Estimate:
+        """How much worse a metric is than at the baseline, on the same objects: positive is worse."""
+        worse = -1.0 if HIGHER_IS_BETTER[metric] else 1.0
+        failed = [key for key in [*keys, *baseline] if key in self.failures]
+        if failed:
+            return Estimate(math.nan, math.nan, math.nan, f"case failed: {self.failures[failed[0]]}", "")
+        here, there = [self.cells[key] for key in keys], [self.cells[key] for key in baseline]
+
+        def mean(cells: Sequence[Cell]) -> float:
+            return _mean([_mean(cell.values[metric]) for cell in cells])
+
+        def resampled(cells: Sequence[Cell]) -> NDArray[np.float64]:
+            return _nan_mean([cell.resampled[metric] for cell in cells])
+
+        value = worse * (mean(here) - mean(there))
+        if math.isnan(value):
+            return Estimate(value, math.nan, math.nan, "undefined here or at the baseline", "")
+        difference = worse * (resampled(here) - resampled(there))
+        lo, hi, why = bootstrap_interval(value, difference, self.group_count, confidence)
+        return Estimate(value, lo, hi, why, "paired group bootstrap")
+
+    def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
+        """What matches a criterion: a measurement per cell, or one for all where `over` is pooled."""
+        matching = select(self.keys, criterion)
+        selections = [matching] if criterion.over == "pooled" else [[key] for key in matching]
+        return [self._measurement(keys, criterion, confidence) for keys in selections]
+
+    def _measurement(self, keys: list[CellKey], criterion: Criterion, confidence: float) -> Measurement:
+        metric = criterion.metric
+        if metric.endswith("_drop"):
+            baseline = [CellKey(model, UNDISTURBED, 0) for model in dict.fromkeys(key.model for key in keys)]
+            estimate = self.drop(keys, baseline, metric.removesuffix("_drop"), confidence)
+        else:
+            estimate = self.estimate(keys, metric, confidence)
+        where = keys[0].where() if len(keys) == 1 else {"conditions": f"{len(keys)} pooled"}
+        return Measurement(
+            where=where,
+            value=estimate.value,
+            lo=estimate.lo,
+            hi=estimate.hi,
+            n=len(self.ids),
+            groups=self.group_count,
+            method=estimate.method,
+            proportion=metric == "accuracy",
+            reason=estimate.reason,
+        )
+
+
+def metric_names() -> list[str]:
+    """The metrics a criterion may name."""
+    return [*METRICS, *(f"{name}_drop" for name in METRICS if HIGHER_IS_BETTER[name] is not None)]
+
+
+def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:
+    """The cells that match a criterion; a name or value that matches nothing is an error."""
+    label = f"criterion {criterion.id}"
+    if criterion.metric not in metric_names():
+        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, metric_names())}")
+    chosen = list(keys)
+    if criterion.metric.endswith("_drop"):
+        chosen = [key for key in chosen if key.shift != UNDISTURBED]
+    for column, wanted in criterion.where.items():
+        if column == "protocol":
+            continue
+        if column not in ("model", "shift", "level"):
+            raise InputError(f"{label}: {UnknownName('condition', column, ['model', 'shift', 'level', 'protocol'])}")
+        values = wanted if isinstance(wanted, list) else [wanted]
+        known = sorted({getattr(key, column) for key in chosen})
+        for value in values:
+            if value not in known:
+                raise InputError(f"{label} asks for {column} {value!r}, but the run has {column} {known}")
+        chosen = [key for key in chosen if getattr(key, column) in values]
+    if not chosen:
+        raise InputError(f"{label} matches no case of the run")
+    return chosen
+
+
+def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
+    """Every table of the protocol, from stored readouts alone."""
+    return {
+        NAME: _frame(_cell_rows(evidence)),
+        f"{NAME}_by_shift": _frame(_average_rows(evidence, ("model", "shift"))),
+        f"{NAME}_by_level": _frame(_average_rows(evidence, ("model", "level"))),
+        f"{NAME}_overall": _frame(_average_rows(evidence, ("model",))),
+        f"{NAME}_severity": _frame(_severity_rows(evidence)),
+        f"{NAME}_repeats": pd.DataFrame(_repeat_rows(evidence)),
+        f"{NAME}_recall": pd.DataFrame(_recall_rows(evidence)),
+        f"{NAME}_confusion": pd.DataFrame(_confusion_rows(evidence)),
+        f"{NAME}_reliability": pd.DataFrame(_reliability_rows(evidence)),
+    }
+
+
+def _frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows))
+
+
+def _row(evidence: Evidence, where: dict[str, Any], metric: str, estimate: Estimate) -> dict[str, Any]:
+    return {
+        **where,
+        "metric": metric,
+        "value": estimate.value,
+        "lo": estimate.lo,
+        "hi": estimate.hi,
+        "n": len(evidence.ids),
+        "groups": evidence.group_count,
+        "sd": estimate.sd,
+        "method": estimate.method,
+        "reason": estimate.reason,
+    }
+
+
+def _estimates(
+    evidence: Evidence, where: dict[str, Any], keys: list[CellKey], baseline: CellKey
+) -> Iterator[dict[str, Any]]:
+    for metric in METRICS:
+        yield _row(evidence, where, metric, evidence.estimate(keys, metric))
+    if baseline not in keys:
+        for metric, direction in HIGHER_IS_BETTER.items():
+            if direction is not None:
+                yield _row(evidence, where, f"{metric}_drop", evidence.drop(keys, [baseline], metric))
+
+
+def _cell_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
+    for key in evidence.keys:
+        yield from _estimates(evidence, key.where(), [key], CellKey(key.model, UNDISTURBED, 0))
+
+
+def _average_rows(evidence: Evidence, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Averages over all disturbed cells that share the columns."""
+    cells: dict[tuple[Any, ...], list[CellKey]] = {}
+    for key in evidence.keys:
+        if key.shift != UNDISTURBED:
+            cells.setdefault(tuple(getattr(key, column) for column in columns), []).append(key)
+    for values, keys in cells.items():
+        where = {**dict(zip(columns, values, strict=True)), "cases": len(keys)}
+        yield from _estimates(evidence, where, keys, CellKey(keys[0].model, UNDISTURBED, 0))
+
+
+def _severity_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
+    """Per shift: how much worse the highest level is than the lowest."""
+    levels: dict[tuple[str, str], list[CellKey]] = {}
+    for key in evidence.keys:
+        if key.shift != UNDISTURBED:
+            levels.setdefault((key.model, key.shift), []).append(key)
+    for (model, shift), keys in levels.items():
+        low, high = min(keys, key=lambda k: k.level), max(keys, key=lambda k: k.level)
+        if low.level < high.level:
+            where = {"model": model, "shift": shift, "from_level": low.level, "to_level": high.level}
+            for metric, direction in HIGHER_IS_BETTER.items():
+                if direction is not None:
+                    yield _row(evidence, where, f"{metric}_drop", evidence.drop([high], [low], metric))
+
+
+def _repeat_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    return [
+        {**key.where(), "repeat": repeat, "metric": metric, "value": value}
+        for key, cell in evidence.cells.items()
+        for metric, values in cell.values.items()
+        for repeat, value in enumerate(values)
+    ]
+
+
+def _recall_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    members = [np.flatnonzero(evidence.labels == index) for index in range(len(evidence.class_names))]
+    return [
+        {**key.where(), "class": name, "metric": "recall", **_recall(cell.hits[rows], evidence.objects[rows])}
+        for key, cell in evidence.cells.items()
+        for name, rows in zip(evidence.class_names, members, strict=True)
+    ]
+
+
+def _recall(hits: NDArray[np.float32], objects: NDArray[np.int64]) -> dict[str, Any]:
+    if not len(hits):
+        nothing = dict.fromkeys(("value", "lo", "hi"), math.nan)
+        return {**nothing, "n": 0, "groups": 0, "reason": "no image of this class"}
+    interval = proportion_interval(hits.astype(np.float64), objects, CONFIDENCE)
+    bounds = {"value": interval.value, "lo": interval.lo, "hi": interval.hi}
+    return {**bounds, "n": len(hits), "groups": interval.groups, "reason": ""}
+
+
+def _confusion_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    names = evidence.class_names
+    return [
+        {**key.where(), "label": names[label], "prediction": names[prediction], "count": count}
+        for key, cell in evidence.cells.items()
+        for (label, prediction), count in cell.confusion.items()
+    ]
+
+
+def _reliability_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    return [
+        {
+            **key.where(),
+            "bin": index,
+            "from": float(bins.edges[index]),
+            "to": float(bins.edges[index + 1]),
+            "count": int(bins.count[index]),
+            "confidence": float(bins.confidence[index]),
+            "accuracy": float(bins.accuracy[index]),
+        }
+        for key, bins in ((key, cell.reliability) for key, cell in evidence.cells.items())
+        for index in range(len(bins.count))
+    ]
+
+
+def _stacked(repeats: Sequence[Answers]) -> Answers:
+    """The answers of all repeats one after the other (for pictures; never for bounds)."""
+    return Answers(
+        label=np.concatenate([a.label for a in repeats]),
+        prediction=np.concatenate([a.prediction for a in repeats]),
+        confidence=np.concatenate([a.confidence for a in repeats]),
+        p_label=np.concatenate([a.p_label for a in repeats]),
+        sum_squares=np.concatenate([a.sum_squares for a in repeats]),
+        num_classes=repeats[0].num_classes,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.mean(defined)) if defined else math.nan
+
+
+def _nan_mean(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Mean over rows (B,) of what is defined; NaN where nothing is."""
+    if len(rows) == 1:
+        return rows[0]
+    stacked = np.stack(rows)
+    defined = ~np.isnan(stacked)
+    counts = defined.sum(axis=0)
+    sums = np.where(defined, stacked, 0.0).sum(axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)

@@ -1,0 +1,87 @@
+"""Export: the disturbed images in a folder, for an owner who runs the model elsewhere and sends back only answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cv2
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Dataset
+from roadworthy.core.types import Images
+from roadworthy.engine.folder import write_bytes, write_json
+from roadworthy.engine.plan import THREADS, Showing
+
+HOWTO = """# Images to be classified
+
+`manifest.csv` lists every image: `stimulus`, `id` and `path` (a PNG in this folder). Run your model on all of them and
+write one CSV (or Parquet) with the columns `stimulus` and `id`, copied from the manifest, and one column per class with
+its probability, named by the class (`classes.txt` holds the names in order); or `logit0`, `logit1`, ... for logits.
+Write numbers with nine significant digits, so that they are read back exactly. For answers that are the same to the
+last bit, use batches of the size in `export.json` (the last one padded) and as many threads.
+
+Labels are left out on purpose: answers are compared with them where this folder came from, by a study whose model is
+
+    models:
+      name: {predictions: answers.csv}
+"""
+
+
+def export(
+    showings: Sequence[Showing],
+    data: Dataset,
+    folder: Path,
+    *,
+    batch: int,
+    chunk: int,
+    progress: Callable[[int], None],
+    workers: int,
+) -> int:
+    """Write every stimulus as PNG files with a manifest; returns the number of images."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
+    manifest = io.StringIO()
+    rows = csv.writer(manifest, lineterminator="\n")
+    rows.writerow(["stimulus", "id", "path"])
+    written = 0
+    with ThreadPoolExecutor(workers) as pool:
+        for showing in showings:
+            (folder / "images" / showing.stimulus.key).mkdir(parents=True)
+            for start in range(0, len(data), chunk):
+                shown = showing.show(data.batch(slice(start, start + chunk)))
+                paths = [_path(showing, start + row) for row in range(len(shown))]
+                list(pool.map(_write_png, [folder / path for path in paths], shown.images))
+                rows.writerows(
+                    (shown.stimulus, image_id, path) for image_id, path in zip(shown.ids, paths, strict=True)
+                )
+                written += len(shown)
+                progress(len(shown))
+    write_bytes(folder / "classes.txt", ("\n".join(data.class_names) + "\n").encode())
+    write_bytes(folder / "HOWTO.md", HOWTO.encode())
+    write_json(
+        folder / "export.json",
+        {
+            "batch": batch,
+            "threads": THREADS,
+            "images": written,
+            "stimuli": {showing.stimulus.key: showing.stimulus.config() for showing in showings},
+        },
+    )
+    write_bytes(folder / "manifest.csv", manifest.getvalue().encode())
+    return written
+
+
+def _path(showing: Showing, row: int) -> str:
+    return f"images/{showing.stimulus.key}/{row:06d}.png"
+
+
+def _write_png(path: Path, image: Images) -> None:
+    pixels = image if image.shape[-1] == 1 else cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    done, encoded = cv2.imencode(".png", pixels, [cv2.IMWRITE_PNG_COMPRESSION, 1])
+    if not done:
+        raise InputError(f"cannot encode {path}")
+    path.write_bytes(encoded.tobytes())

@@ -1,0 +1,95 @@
+"""Pictures for the report: what each shift looks like on this data, and the most confident mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pandas as pd
+
+from roadworthy.core.types import Images
+from roadworthy.engine.folder import write_bytes
+from roadworthy.engine.plan import Showing
+from roadworthy.protocols.classification import CellKey, Evidence, Mistake
+
+THUMBNAIL = 96
+GALLERY_IMAGES = 4
+MISTAKES_PER_SHIFT = 3
+
+
+def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
+    """A strip per shift and level with the same few images of different classes, as the models saw them."""
+    data = showings[0].data
+    _, firsts = np.unique(data.labels, return_index=True)
+    rows = [int(row) for row in firsts[np.linspace(0, len(firsts) - 1, min(GALLERY_IMAGES, len(firsts))).astype(int)]]
+    batch = data.batch(rows)
+    table = []
+    for showing in sorted(showings, key=lambda s: (s.stimulus.name, s.stimulus.level)):
+        stimulus = showing.stimulus
+        if stimulus.repeat == 0:
+            strip = np.hstack([thumbnail(image) for image in showing.show(batch).images])
+            path = media / f"gallery-{stimulus.name}-{stimulus.level}.png"
+            write_picture(path, strip)
+            table.append({"shift": stimulus.name, "level": stimulus.level, "media": path.name, "images": len(rows)})
+    return pd.DataFrame(table)
+
+
+def save_mistakes(evidence: Evidence, showings: Sequence[Showing], media: Path) -> pd.DataFrame:
+    """Per model and shift the most confident wrong answers, one per object, with the picture as it was shown."""
+    by_key = {(s.stimulus.name, s.stimulus.level, s.stimulus.repeat): s for s in showings}
+    table = []
+    for model, shift in dict.fromkeys((key.model, key.shift) for key in evidence.cells):
+        cells = [key for key in evidence.cells if (key.model, key.shift) == (model, shift)]
+        for key, mistake in _most_confident(evidence, cells):
+            showing = by_key[shift, key.level, mistake.repeat]
+            path = media / f"seen-{showing.stimulus.key}-{mistake.row}.png"
+            if not path.exists():
+                write_picture(path, thumbnail(showing.show(showing.data.batch([mistake.row])).images[0]))
+            table.append(
+                {
+                    **key.where(),
+                    "id": evidence.ids[mistake.row],
+                    "label": evidence.class_names[mistake.label],
+                    "prediction": evidence.class_names[mistake.prediction],
+                    "confidence": mistake.confidence,
+                    "p_label": mistake.p_label,
+                    "media": path.name,
+                }
+            )
+    columns = ["model", "shift", "level", "id", "label", "prediction", "confidence", "p_label", "media"]
+    return pd.DataFrame(table, columns=columns)
+
+
+def _most_confident(evidence: Evidence, cells: Sequence[CellKey]) -> list[tuple[CellKey, Mistake]]:
+    """The most confident mistakes over several cells, one per object."""
+    found = [(key, mistake) for key in cells for mistake in evidence.cells[key].mistakes]
+    chosen: dict[str, tuple[CellKey, Mistake]] = {}
+    for key, mistake in sorted(found, key=lambda pair: -pair[1].confidence):
+        chosen.setdefault(evidence.groups[mistake.row], (key, mistake))
+        if len(chosen) == MISTAKES_PER_SHIFT:
+            break
+    return list(chosen.values())
+
+
+def thumbnail(image: Images, side: int = THUMBNAIL) -> Images:
+    """An RGB image of at most side x side that keeps its shape, on white; small ones are enlarged without smoothing."""
+    height, width = image.shape[:2]
+    scale = side / max(height, width)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    resized = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST)
+    if resized.ndim == 2 or resized.shape[-1] == 1:
+        resized = cv2.cvtColor(resized, cv2.COLOR_GRAY2RGB)
+    canvas = np.full((side, side, 3), 255, np.uint8)
+    top, left = (side - size[1]) // 2, (side - size[0]) // 2
+    canvas[top : top + size[1], left : left + size[0]] = resized
+    return canvas
+
+
+def write_picture(path: Path, image: Images) -> None:
+    """Write an RGB image as PNG, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done, encoded = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    assert done
+    write_bytes(path, encoded.tobytes())

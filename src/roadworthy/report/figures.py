@@ -1,0 +1,445 @@
+"""Figures: facts as plain plotly dictionaries, drawn by report.js.
+
+A chart is a list of views, of which one is shown at a time: a view per metric, or per condition. Plotly reads a small
+subset of HTML in texts, so whatever comes from the user goes through `text`.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from roadworthy.metrics import HIGHER_IS_BETTER
+from roadworthy.report.facts import CLEAN, Cell, Condition, Facts
+from roadworthy.report.words import bounds, number, plural, short_number, words_of
+
+View = dict[str, Any]
+Chart = list[View]
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+INK, MUTED, GRID, ABSENT = "#1c2530", "#5b6673", "#e6eaef", "#d5dae1"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a3417f", "#4b4b4b", "#b8860b", "#56b4e9", "#7a4fd0")
+"""One colour per model (after Okabe and Ito, who chose them for colour-blind readers)."""
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star")
+WORSE_IS_DARKER = ((0.0, "#fffdf3"), (0.25, "#fdeab5"), (0.5, "#fbc873"), (0.75, "#f6a04a"), (1.0, "#ea7320"))
+"""Light enough for dark text at its darkest."""
+MORE_IS_DARKER = ((0.0, "#f4f8fc"), (1.0, "#7fb2d9"))
+SHARE_COLOURS = ((0.0, "#f4f8fc"), (0.1, "#cfe1f0"), (0.5, "#7fb2d9"), (1.0, "#0b4a82"))
+TEXT_CLASSES = 15
+"""Up to this many classes the confusion matrix shows its counts."""
+NAMED_ROWS, NAMED_COLUMNS = 60, 25
+"""How many classes its axes have room to name."""
+
+
+def charts(facts: Facts) -> dict[str, Chart]:
+    """Every chart by the id of its element."""
+    found: dict[str, Chart] = {}
+    for place, model in enumerate(facts.models):
+        if facts.shifts:
+            found[f"heat-{place}"] = [heat_map(facts, model, metric) for metric in facts.metrics]
+        for number_, condition in enumerate(facts.shown(model)):
+            found[f"reliability-{place}-{number_}"] = [reliability_diagram(facts, model, condition)]
+        if facts.shown(model):
+            found[f"confusion-{place}"] = [confusion_matrix(facts, model, c) for c in facts.shown(model)]
+    if facts.shifts:
+        found["curve-all"] = [average_curve(facts, metric) for metric in facts.metrics]
+        for place, shift in enumerate(facts.shifts):
+            found[f"curve-{place}"] = [curve(facts, shift, metric) for metric in facts.metrics]
+        found["drop-ranking"] = [drop_ranking(facts, metric) for metric in facts.drops]
+    return found
+
+
+def text(value: object) -> str:
+    """A user's text as plotly shows it literally.
+
+    >>> text("<b>stop</b>\\n& go")
+    '&lt;b&gt;stop&lt;/b&gt; &amp; go'
+    """
+    return html.escape(" ".join(str(value).split()), quote=False)
+
+
+def short_text(value: object, length: int = 22) -> str:
+    """As `text`, cut to a length that an axis has room for.
+
+    >>> short_text("a very long name of a class", 10)
+    'a very lo…'
+    """
+    words = " ".join(str(value).split())
+    return text(words if len(words) <= length else words[: length - 1] + "…")
+
+
+def heat_map(facts: Facts, model: str, metric: str) -> View:
+    """A metric by shift and level, undisturbed first; a cell without a value is grey and says why."""
+    levels = (0, *facts.levels)
+    rows = [[_at(shift, level) for level in levels] for shift in facts.shifts]
+    cells = [[facts.cell(model, condition, metric) for condition in row] for row in rows]
+    hover = [[_hover(metric, c, cell) for c, cell in zip(*pair, strict=True)] for pair in zip(rows, cells, strict=True)]
+    low, high, colours = _colour_range(facts, metric)
+    shared = {
+        "type": "heatmap",
+        "xgap": 2,
+        "ygap": 2,
+        "hovertext": hover,
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+    values = {
+        **shared,
+        "z": [[_plain(cell.value) for cell in row] for row in cells],
+        "text": [["" if cell.missing else short_number(metric, cell.value) for cell in row] for row in cells],
+        "texttemplate": "%{text}",
+        "textfont": {"color": INK},
+        "hoverongaps": False,
+        "zmin": low,
+        "zmax": high,
+        "colorscale": colours,
+        "showscale": False,
+    }
+    absent = {
+        **shared,
+        "z": [[0 if cell.missing else None for cell in row] for row in cells],
+        "text": [["n/a" if cell.missing else "" for cell in row] for row in cells],
+        "texttemplate": "%{text}",
+        "textfont": {"color": INK},
+        "hoverongaps": False,
+        "colorscale": [[0, ABSENT], [1, ABSENT]],
+        "showscale": False,
+    }
+    layout = _layout(height=70 + 34 * len(facts.shifts), margin={"l": 8, "r": 8, "t": 34, "b": 8})
+    ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
+    layout["xaxis"] = {
+        **ticks,
+        "tickvals": list(range(len(levels))),
+        "ticktext": ["clean", *(str(level) for level in facts.levels)],
+        "side": "top",
+        "title": {"text": "level", "font": {"size": 11, "color": MUTED}, "standoff": 4},
+    }
+    layout["yaxis"] = {
+        **ticks,
+        "tickvals": list(range(len(facts.shifts))),
+        "ticktext": [short_text(shift, 16) for shift in facts.shifts],
+        "autorange": "reversed",
+    }
+    return _view(words_of(metric).label, [values, absent], layout)
+
+
+def curve(facts: Facts, shift: str, metric: str) -> View:
+    """A metric over the levels of one shift, undisturbed at level 0, with bounds; one line per model."""
+    levels = sorted({c.level for c in facts.conditions if c.shift == shift})
+    lines = []
+    for model in facts.models:
+        points = [(0, facts.cell(model, CLEAN, metric))]
+        points += [(level, facts.cell(model, Condition(shift, level), metric)) for level in levels]
+        lines.append(points)
+    return _curve_view(facts, metric, lines)
+
+
+def average_curve(facts: Facts, metric: str) -> View:
+    """A metric over levels, averaged over all shifts."""
+    lines = []
+    for model in facts.models:
+        points = [(0, facts.cell(model, CLEAN, metric))]
+        points += [(level, cell) for (name, level, m), cell in facts.by_level.items() if (name, m) == (model, metric)]
+        lines.append(sorted(points, key=lambda point: point[0]))
+    return _curve_view(facts, metric, lines)
+
+
+def _curve_view(facts: Facts, metric: str, lines: Sequence[Sequence[tuple[int, Cell]]]) -> View:
+    traces = []
+    dodge = 0.07
+    for place, points in enumerate(lines):
+        offset = dodge * (place - (len(lines) - 1) / 2)
+        colour = COLOURS[place % len(COLOURS)]
+        values = [cell.value for _, cell in points]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "x": [level + offset for level, _ in points],
+                "y": [_plain(value) for value in values],
+                "error_y": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [_plain(cell.hi - cell.value, 0.0) for _, cell in points],
+                    "arrayminus": [_plain(cell.value - cell.lo, 0.0) for _, cell in points],
+                    "thickness": 1.2,
+                    "width": 2,
+                },
+                "line": {"color": colour, "width": 2},
+                "marker": {"color": colour, "size": 6, "symbol": SYMBOLS[place % len(SYMBOLS)]},
+                "hovertext": [
+                    f"<b>{text(facts.models[place])}</b>, level {level}<br>{_value(metric, cell)}"
+                    for level, cell in points
+                ],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+                "showlegend": False,
+            }
+        )
+    layout = _layout(height=200, margin={"l": 44, "r": 8, "t": 8, "b": 30})
+    layout["xaxis"] = {
+        "range": [-0.4, max(facts.levels) + 0.4],
+        "tickmode": "array",
+        "tickvals": [0, *facts.levels],
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+    }
+    layout["yaxis"] = {
+        "range": _value_range(facts, metric),
+        "tickformat": _format(metric),
+        "nticks": 5,
+        "gridcolor": GRID,
+        "zeroline": False,
+        "fixedrange": True,
+    }
+    return _view(words_of(metric).label, traces, layout)
+
+
+def drop_ranking(facts: Facts, metric: str) -> View:
+    """Shifts by how much worse a metric is than undisturbed, averaged over levels, with bounds; hardest at the top."""
+    nothing = Cell(math.nan)
+    rows = {s: [facts.by_shift.get((model, s, metric), nothing) for model in facts.models] for s in facts.shifts}
+    order = sorted(rows, key=lambda shift: max((c.value for c in rows[shift] if not c.missing), default=math.inf))
+    traces = []
+    for place, model in enumerate(facts.models):
+        cells = [rows[shift][place] for shift in order]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "y": list(range(len(order))),
+                "x": [_plain(cell.value) for cell in cells],
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [_plain(cell.hi - cell.value, 0.0) for cell in cells],
+                    "arrayminus": [_plain(cell.value - cell.lo, 0.0) for cell in cells],
+                    "thickness": 1.2,
+                    "width": 3,
+                    "color": INK,
+                },
+                "marker": {"color": COLOURS[place % len(COLOURS)]},
+                "hovertext": [
+                    f"<b>{text(model)}</b>, {text(shift)}<br>{_value(metric, cell)}"
+                    for shift, cell in zip(order, cells, strict=True)
+                ],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+                "showlegend": False,
+            }
+        )
+    bar = 12 * len(facts.models) + 16
+    layout = _layout(height=60 + bar * len(order), margin={"l": 8, "r": 12, "t": 8, "b": 40})
+    layout |= {"bargap": 0.28, "bargroupgap": 0.08}
+    layout["xaxis"] = {
+        "tickformat": _format(metric),
+        "gridcolor": GRID,
+        "zerolinecolor": MUTED,
+        "fixedrange": True,
+        "title": {"text": words_of(metric).label, "font": {"size": 11, "color": MUTED}},
+    }
+    layout["yaxis"] = {
+        "tickmode": "array",
+        "tickvals": list(range(len(order))),
+        "ticktext": [short_text(shift, 16) for shift in order],
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+        "automargin": True,
+    }
+    return _view(words_of(metric).label, list(reversed(traces)), layout)
+
+
+def reliability_diagram(facts: Facts, model: str, condition: Condition) -> View:
+    """Accuracy by bin of confidence against the diagonal of perfect calibration, and the number of answers per bin."""
+    bins = facts.reliability[model, condition]
+    centres = [(b.start + b.end) / 2 for b in bins]
+    hover = [
+        f"confidence {b.start:.1f} to {b.end:.1f}: {plural(b.count, 'answer')}"
+        + (f"<br>mean confidence {b.confidence:.3f}<br>accuracy {b.accuracy:.3f}" if b.count else "")
+        for b in bins
+    ]
+    shared = {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>", "showlegend": False}
+    widths = [0.92 * (b.end - b.start) for b in bins]
+    accuracy = {
+        **shared,
+        "type": "bar",
+        "x": centres,
+        "y": [_plain(b.accuracy) for b in bins],
+        "width": widths,
+        "marker": {"color": "#7fb2d9"},
+    }
+    confidence = {
+        **shared,
+        "type": "scatter",
+        "mode": "markers",
+        "x": [_plain(b.confidence) for b in bins],
+        "y": [_plain(b.accuracy) for b in bins],
+        "marker": {"color": "#0b4a82", "size": 7},
+        "cliponaxis": False,
+    }
+    diagonal = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [0, 1],
+        "y": [0, 1],
+        "line": {"color": MUTED, "dash": "dot", "width": 1.5},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+    counts = {
+        **shared,
+        "type": "bar",
+        "x": centres,
+        "y": [b.count for b in bins],
+        "width": widths,
+        "yaxis": "y2",
+        "marker": {"color": "#b9c3ce"},
+    }
+    layout = _layout(height=270, margin={"l": 46, "r": 8, "t": 8, "b": 40})
+    plain = {"fixedrange": True, "zeroline": False, "gridcolor": GRID}
+    layout["xaxis"] = {**plain, "range": [0, 1], "anchor": "y2", "nticks": 6, "title": _axis_title("confidence")}
+    layout["yaxis"] = {**plain, "range": [0, 1.02], "domain": [0.34, 1], "nticks": 6, "title": _axis_title("accuracy")}
+    layout["yaxis2"] = {**plain, "domain": [0, 0.24], "nticks": 3, "title": _axis_title("count")}
+    return _view(str(condition), [accuracy, diagonal, confidence, counts], layout)
+
+
+def confusion_matrix(facts: Facts, model: str, condition: Condition) -> View:
+    """Which class was taken for which: colour is the share of the true class, the counts are given too."""
+    names = facts.class_names
+    size = len(names)
+    counts = [[0] * size for _ in names]
+    for entry in facts.confusion[model, condition]:
+        counts[entry.label][entry.prediction] = entry.count
+    shares = [
+        [round(100 * count / total, 1) if count else 0 for count in row] for row in counts for total in [sum(row)]
+    ]
+    categories = _distinct([text(name) for name in names])
+    trace: dict[str, Any] = {
+        "type": "heatmap",
+        "x": categories,
+        "y": categories,
+        "z": shares,
+        "customdata": counts,
+        "zmin": 0,
+        "zmax": 100,
+        "colorscale": SHARE_COLOURS,
+        "showscale": False,
+        "hovertemplate": "true: %{y}<br>predicted: %{x}<br>%{customdata} answers, %{z} %<extra></extra>",
+    }
+    if size <= TEXT_CLASSES:
+        labels = [[str(count) if count else "" for count in row] for row in counts]
+        trace |= {"text": labels, "texttemplate": "%{text}", "xgap": 1, "ygap": 1}
+    layout = _layout(height=max(300, min(720, 120 + 36 * size)), margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    axis = {
+        "type": "category",
+        "zeroline": False,
+        "showgrid": False,
+        "automargin": True,
+        "tickmode": "array",
+        "tickfont": {"size": 11 if size <= TEXT_CLASSES else 9},
+        "fixedrange": size <= TEXT_CLASSES,
+    }
+    across = down = [short_text(name) for name in names]
+    if size > TEXT_CLASSES:
+        across = [str(place) for place in range(size)]
+        down = [f"{short_text(name)} {place}" for place, name in enumerate(names)]
+    layout["xaxis"] = {
+        **axis,
+        **_class_ticks(across, NAMED_COLUMNS),
+        "tickangle": -90 if size > 5 else 0,
+        "title": _axis_title("predicted"),
+    }
+    layout["yaxis"] = {
+        **axis,
+        **_class_ticks(down, NAMED_ROWS),
+        "autorange": "reversed",
+        "title": _axis_title("true class"),
+    }
+    if size > TEXT_CLASSES:
+        layout["dragmode"] = "zoom"
+    return _view(str(condition), [trace], layout)
+
+
+def _class_ticks(labels: Sequence[str], room: int) -> dict[str, Any]:
+    """Ticks at every class, or at every second, third, ... where there is no room for all."""
+    places = range(0, len(labels), math.ceil(len(labels) / room))
+    return {"tickvals": list(places), "ticktext": [labels[place] for place in places]}
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """Labels that plotly cannot merge: those that occur twice carry their place."""
+    return [f"{label} ({place})" if labels.count(label) > 1 else label for place, label in enumerate(labels)]
+
+
+def _view(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> View:
+    return {"name": name, "data": data, "layout": layout}
+
+
+def _layout(height: int, margin: dict[str, int]) -> dict[str, Any]:
+    return {
+        "height": height,
+        "margin": margin,
+        "font": {"family": FONT, "size": 12, "color": INK},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": MUTED, "font": {"color": INK, "size": 12}, "align": "left"},
+        "dragmode": False,
+        "showlegend": False,
+    }
+
+
+def _axis_title(words: str) -> dict[str, Any]:
+    return {"text": words, "font": {"size": 11, "color": MUTED}, "standoff": 6}
+
+
+def _at(shift: str, level: int) -> Condition:
+    return Condition(shift, level) if level else CLEAN
+
+
+def _plain(value: float, default: float | None = None) -> float | None:
+    """A number that JSON can hold, six digits of it."""
+    return float(f"{value:.6g}") if math.isfinite(value) else default
+
+
+def _format(metric: str) -> str:
+    return ".0%" if words_of(metric).percent else ".3~f"
+
+
+def _value(metric: str, cell: Cell) -> str:
+    if cell.missing:
+        return f"no value: {text(cell.reason)}"
+    lines = [f"{words_of(metric).label} {number(metric, cell.value)}", f"bounds {bounds(metric, cell.lo, cell.hi)}"]
+    if cell.reason:
+        lines.append(text(cell.reason))
+    return "<br>".join(lines)
+
+
+def _hover(metric: str, condition: Condition, cell: Cell) -> str:
+    return f"<b>{text(condition)}</b><br>{_value(metric, cell)}"
+
+
+def _all_values(facts: Facts, metric: str) -> list[Cell]:
+    return [cell for (_, _, name), cell in facts.cells.items() if name == metric and not cell.missing]
+
+
+def _colour_range(facts: Facts, metric: str) -> tuple[float, float, Iterable[tuple[float, str]]]:
+    """The same colours for every model. Where less is worse the scale is turned, so that darker is always worse."""
+    values = [cell.value for cell in _all_values(facts, metric)] or [0.0]
+    better = HIGHER_IS_BETTER.get(metric)
+    if better:
+        turned = [(1 - place, colour) for place, colour in reversed(WORSE_IS_DARKER)]
+        return round(min([*values, 0.8]), 6), max([*values, 1.0]), turned
+    colours = MORE_IS_DARKER if better is None else WORSE_IS_DARKER
+    return min([*values, 0.0]), round(max([*values, 0.05]), 6), colours
+
+
+def _value_range(facts: Facts, metric: str) -> list[float]:
+    """One range for all curves of a metric, so that they compare."""
+    cells = _all_values(facts, metric)
+    ends = [end for cell in cells for end in (cell.value, cell.lo, cell.hi) if not math.isnan(end)] or [0.0, 1.0]
+    low, high = min(ends), max(ends)
+    if HIGHER_IS_BETTER.get(metric) is False:
+        low = min(low, 0.0)
+    pad = 0.05 * (high - low) or 0.05
+    return [round(low - pad, 6), round(high + pad, 6)]

@@ -1,0 +1,148 @@
+"""The words of the report: names and definitions of metrics, numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roadworthy.metrics import HIGHER_IS_BETTER
+
+NO_BREAK = "\u00a0"
+MISSING = "n/a"
+
+
+@dataclass(frozen=True)
+class MetricWords:
+    """How a metric is called and explained; `percent` where it is a share that people read in percent."""
+
+    label: str
+    definition: str
+    percent: bool = False
+
+
+METRIC_WORDS = {
+    "accuracy": MetricWords("Accuracy", "Share of images whose predicted class is the true one.", percent=True),
+    "auroc": MetricWords(
+        "AUROC",
+        "Does confidence tell right from wrong answers? The chance that a correct answer (the positive class) has a "
+        "higher confidence than an incorrect one; ties count half. 1 is perfect, 0.5 is no better than guessing. It "
+        "does not exist where all answers are correct or all are wrong.",
+    ),
+    "brier": MetricWords(
+        "Brier score",
+        "Squared error of the probabilities, summed over classes, averaged over images. 0 is perfect, 2 worst.",
+    ),
+    "brier_mean": MetricWords("Brier score per class", "The Brier score divided by the number of classes."),
+    "ece": MetricWords(
+        "ECE",
+        "Expected calibration error: the gap between confidence and accuracy in ten bins of confidence, averaged by "
+        "how many answers fall in each. 0 is perfect.",
+    ),
+    "nll": MetricWords(
+        "NLL",
+        "Negative log-likelihood of the true class in nats: punishes confident mistakes hardest. 0 is perfect.",
+    ),
+    "mean_confidence": MetricWords("Mean confidence", "Average of the largest class probability.", percent=True),
+    "overconfidence": MetricWords("Overconfidence", "The part of ECE from bins that promise more than they keep."),
+    "underconfidence": MetricWords("Underconfidence", "The part of ECE from bins that keep more than they promise."),
+}
+
+
+def words_of(metric: str) -> MetricWords:
+    """The words of a metric or of its drop; one that is not known here keeps its name.
+
+    >>> words_of("accuracy_drop").label, words_of("ece_drop").label, words_of("my_metric").label
+    ('Drop of accuracy', 'Rise of ECE', 'my_metric')
+    """
+    base = metric.removesuffix("_drop")
+    words = METRIC_WORDS.get(base, MetricWords(base, ""))
+    if base == metric:
+        return words
+    change = "Drop" if HIGHER_IS_BETTER.get(base) else "Rise"
+    label = words.label if words.label[:2].isupper() else words.label[0].lower() + words.label[1:]
+    return MetricWords(
+        f"{change} of {label}", "How much worse than on undisturbed data: positive is worse.", words.percent
+    )
+
+
+def number(metric: str, value: float) -> str:
+    """A value as people read it; what is not exactly 0 or 1 is never rounded to it.
+
+    >>> [number("accuracy", x).replace(NO_BREAK, " ") for x in (0.9731, 1.0, 0.99996, 0.0001, math.nan)]
+    ['97.3 %', '100 %', '>99.9 %', '<0.1 %', 'n/a']
+    >>> number("ece", 0.0342), number("accuracy_drop", -0.012).replace(NO_BREAK, " ")
+    ('0.034', '−1.2 points')
+    """
+    if not math.isfinite(value):
+        return MISSING
+    if metric.endswith("_drop") and words_of(metric).percent:
+        return f"{_decimal(100 * value, 1)}{NO_BREAK}points"
+    if words_of(metric).percent:
+        return f"{_share(value)}{NO_BREAK}%"
+    return _decimal(value, 3)
+
+
+def short_number(metric: str, value: float) -> str:
+    """As `number`, without its unit: for the cells of a heat map.
+
+    >>> short_number("accuracy", 0.9731)
+    '97.3'
+    """
+    return number(metric, value).partition(NO_BREAK)[0]
+
+
+def bounds(metric: str, lo: float, hi: float) -> str:
+    """Two bounds with one unit.
+
+    >>> bounds("accuracy", 0.968, 0.977).replace(NO_BREAK, " "), bounds("ece", math.nan, math.nan)
+    ('96.8 to 97.7 %', 'no bounds')
+    """
+    if math.isnan(lo) or math.isnan(hi):
+        return "no bounds"
+    return f"{short_number(metric, lo)} to {number(metric, hi)}"
+
+
+def whole(count: float) -> str:
+    """A count with thin groups of thousands.
+
+    >>> whole(12330)
+    '12,330'
+    """
+    return f"{int(count):,}"
+
+
+def plural(count: int, thing: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "image"), plural(6315, "class"), plural(0, "image")
+    ('1 image', '6,315 classes', '0 images')
+    """
+    ending = "" if count == 1 else "es" if thing.endswith("s") else "s"
+    return f"{whole(count)} {thing}{ending}"
+
+
+def listing(items: Sequence[str]) -> str:
+    """Items as a person lists them.
+
+    >>> listing(["fog", "rain", "snow"]), listing(["fog"])
+    ('fog, rain and snow', 'fog')
+    """
+    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+
+
+def _decimal(value: float, digits: int) -> str:
+    smallest = 10.0**-digits
+    if 0 < abs(value) < smallest / 2:
+        return f"{'<' if value > 0 else '>−'}{smallest:.{digits}f}"
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _share(value: float) -> str:
+    if value in (0.0, 1.0):
+        return f"{100 * value:.0f}"
+    if 0.9995 <= value < 1:
+        return ">99.9"
+    if 0 < value < 0.0005:
+        return "<0.1"
+    return _decimal(100 * value, 1)

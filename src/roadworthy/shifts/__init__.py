@@ -1,0 +1,49 @@
+"""Shifts: disturbances that keep the label. Importing this package registers every shift of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+
+from roadworthy.core.protocols import SHIFTS, Shift
+from roadworthy.shifts.thesis import (
+    Blur,
+    Crop,
+    Fog,
+    Grey,
+    Noise,
+    Perspective,
+    Rain,
+    Reflection,
+    Rotation,
+    Snow,
+)
+
+cv2.setNumThreads(1)  # The workers are the parallelism; threads inside OpenCV would only compete with them.
+
+__all__ = [
+    "Blur",
+    "Crop",
+    "Fog",
+    "Grey",
+    "Noise",
+    "Perspective",
+    "Rain",
+    "Reflection",
+    "Rotation",
+    "Snow",
+    "make_shift",
+]
+
+
+def make_shift(name: str, level: int, table: Mapping[int, Mapping[str, Any]] | None = None) -> Shift:
+    """The shift of that name at a level of its own table, or of the one given (level -> parameters).
+
+    >>> make_shift("fog", 2)
+    Fog(level=2, factor=0.4)
+    >>> make_shift("fog", 1, {1: {"factor": 0.15}})
+    Fog(level=1, factor=0.15)
+    """
+    return SHIFTS.get(name).at(level, table)

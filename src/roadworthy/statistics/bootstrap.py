@@ -1,0 +1,147 @@
+"""Bootstrap: resampling whole groups, the same ones for every case, and intervals from what the resamples give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri, stdtrit
+
+from roadworthy.metrics import Answers, Metric
+
+Floats = NDArray[np.float64]
+
+CACHE_BYTES = 128 * 2**20
+CHUNK_BYTES = 32 * 2**20
+MOST_UNDEFINED = 0.1
+"""The interval is missing where a metric does not exist in a larger share of the resamples than this."""
+TAIL_RESAMPLES = 10
+"""A quantile with fewer resamples beyond it is extrapolated from the one that has as many, as if they were normal."""
+
+
+class GroupBootstrap:
+    """Resamples of the groups of n images, with replacement: weight w of an image = times its group was drawn.
+
+    Every image of a group has the same weight. The draws belong to the sorted names of the groups and the seed, so they
+    do not depend on the order of the images, nor on any model or shift: one object serves all cases of a data set, and
+    differences between them are paired. Weights beyond 128 MB are made anew, chunk by chunk, whenever they are needed.
+
+    >>> bootstrap = GroupBootstrap(["a", "a", "b"], resamples=4)
+    >>> weights = np.concatenate(list(bootstrap.chunks()))
+    >>> weights.shape, weights.dtype.name, bool((weights[:, 0] == weights[:, 1]).all())
+    ((4, 3), 'float32', True)
+    """
+
+    def __init__(self, groups: ArrayLike, resamples: int = 1000, seed: int = 0) -> None:
+        names = np.asarray(groups)
+        if names.ndim != 1 or not names.size:
+            raise ValueError(f"a bootstrap needs the group of each image, not an array of shape {names.shape}")
+        if resamples < 1 or not 0 <= seed < 2**64:
+            raise ValueError(
+                f"a bootstrap needs resamples >= 1 and a seed of 0 to 2^64 - 1, not {resamples} and {seed}"
+            )
+        unique, self._index = np.unique(names, return_inverse=True)
+        self.groups = len(unique)
+        self.resamples = resamples
+        self.seed = seed
+        fits = resamples * names.size * 4 <= CACHE_BYTES
+        self._cached = self._weights(range(resamples)) if fits else None
+
+    def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[NDArray[np.float32]]:
+        """The weights (resamples, n) float32, some rows at a time; at least one row, and then at most `max_bytes`."""
+        step = max(1, max_bytes // (4 * len(self._index)))
+        for start in range(0, self.resamples, step):
+            rows = range(start, min(start + step, self.resamples))
+            yield self._weights(rows) if self._cached is None else self._cached[rows.start : rows.stop]
+
+    def distribution(self, metric: Metric, answers: Answers) -> Floats:
+        """The metric in every resample: (resamples,), NaN where it does not exist.
+
+        >>> from roadworthy.metrics import accuracy
+        >>> answers = Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])
+        >>> GroupBootstrap(["a", "b"], resamples=3, seed=1).distribution(accuracy, answers)
+        array([1. , 1. , 0.5])
+        """
+        if len(answers) != len(self._index):
+            raise ValueError(f"the bootstrap is for {len(self._index)} images, not {len(answers)}")
+        return np.concatenate([np.atleast_1d(metric(answers, weights)) for weights in self.chunks()])
+
+    def _weights(self, rows: range) -> NDArray[np.float32]:
+        counts = np.empty((len(rows), self.groups), dtype=np.float32)
+        for place, row in enumerate(rows):
+            generator = np.random.Generator(np.random.Philox(key=np.array([self.seed, row], dtype=np.uint64)))
+            drawn = generator.integers(self.groups, size=self.groups)
+            counts[place] = np.bincount(drawn, minlength=self.groups)
+        weights = np.take(counts, self._index, axis=1)
+        weights.setflags(write=False)
+        return weights
+
+
+def bootstrap_interval(
+    value: float,
+    distribution: ArrayLike,
+    groups_count: int,
+    confidence: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[float, float, str]:
+    """Interval from a group bootstrap: value -+ h, cut to `bounds`, the range the metric can have.
+
+        h = max(value - q_lo, q_hi - value) sqrt(G / (G - 1)) t / z
+
+    with q the (1 -+ confidence)/2 quantiles of the resamples and t, z those of Student's t (G - 1 degrees of freedom)
+    and the normal distribution. The longer side counts for both, since the resamples of a biased metric (ECE) lie to
+    one side of it. Undefined resamples are left out. Gives (lo, hi, reason); lo and hi are NaN where the reason is not
+    empty: no value, one group only, more than 10 % of the resamples undefined, or all of them equal.
+
+    >>> lo, hi, reason = bootstrap_interval(0.5, np.linspace(0.4, 0.6, 1000), groups_count=100)
+    >>> round(lo, 3), round(hi, 3), reason
+    (0.403, 0.597, '')
+    >>> bootstrap_interval(0.5, np.full(1000, 0.5), groups_count=1)
+    (nan, nan, 'one group only')
+    """
+    resampled = np.asarray(distribution, dtype=np.float64)
+    if resampled.ndim != 1 or len(resampled) < 4 * TAIL_RESAMPLES:
+        raise ValueError(f"an interval needs at least {4 * TAIL_RESAMPLES} resamples, not {resampled.shape}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+    defined = resampled[~np.isnan(resampled)]
+    undefined = 1 - len(defined) / len(resampled)
+    if math.isnan(value):
+        return math.nan, math.nan, "no value"
+    if groups_count < 2:
+        return math.nan, math.nan, "one group only"
+    if undefined > MOST_UNDEFINED:
+        return math.nan, math.nan, f"undefined in {undefined:.0%} of the resamples"
+    if (defined == defined[0]).all():
+        return math.nan, math.nan, "all resamples are equal"
+    tail = max((1 - confidence) / 2, TAIL_RESAMPLES / len(defined))
+    q_lo, q_hi = np.quantile(defined, [tail, 1 - tail])
+    student = float(stdtrit(groups_count - 1, (1 + confidence) / 2))
+    widening = math.sqrt(groups_count / (groups_count - 1)) * student / float(ndtri(1 - tail))
+    half_width = max(value - q_lo, q_hi - value) * widening
+    return max(float(value - half_width), bounds[0]), min(float(value + half_width), bounds[1]), ""
+
+
+def paired_interval(
+    value_a: float,
+    value_b: float,
+    distribution_a: ArrayLike,
+    distribution_b: ArrayLike,
+    groups_count: int,
+    confidence: float = 0.95,
+) -> tuple[float, float, str]:
+    """Interval of the difference a - b of two cases from the same resamples of the same groups.
+
+    Paired: what both cases share (an object that is hard for both) cancels. A resample counts where both are defined.
+
+    >>> a = np.linspace(0.4, 0.6, 1000)
+    >>> lo, hi, reason = paired_interval(0.5, 0.4, a, a**2, groups_count=100)
+    >>> lo < 0.1 < hi
+    True
+    """
+    a, b = np.asarray(distribution_a, dtype=np.float64), np.asarray(distribution_b, dtype=np.float64)
+    if a.shape != b.shape:
+        raise ValueError(f"paired resamples must be of one shape, not {a.shape} and {b.shape}")
+    return bootstrap_interval(value_a - value_b, a - b, groups_count, confidence)

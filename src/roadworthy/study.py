@@ -1,0 +1,110 @@
+"""The study file: what is tested on what, by which protocols, against which criteria."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.validation import explain, read_yaml
+from roadworthy.engine.plan import BATCH
+from roadworthy.protocols.classification import Settings as ClassificationSettings
+
+
+def parse_size(value: Any) -> Any:
+    """A size as (height, width) from `64x64`, `[64, 64]` or nothing.
+
+    >>> parse_size("48x64")
+    (48, 64)
+    """
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+)x(\d+)", value.strip())
+        if not match:
+            raise ValueError(f"a size is HEIGHTxWIDTH such as 64x64, not {value!r}")
+        value = (int(match[1]), int(match[2]))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f"a size is HEIGHTxWIDTH such as 64x64, not {value!r}")
+    return value
+
+
+Side = Annotated[int, Field(ge=1, le=16384)]
+Size = Annotated[tuple[Side, Side] | None, BeforeValidator(parse_size)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSection(_Section):
+    """The data sets of a study; only `test` is always needed."""
+
+    test: str | dict[str, Any]
+    train: str | dict[str, Any] | None = None
+    ood: dict[str, str | dict[str, Any]] = {}
+    classes: str | list[str] | None = None
+
+
+class ProtocolsSection(_Section):
+    """The protocols to run, each with its settings."""
+
+    classification: ClassificationSettings | None = None
+
+    @field_validator("classification", mode="before")
+    @classmethod
+    def _defaults(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+
+class Study(_Section):
+    """A whole study. Everything but `data.test` and one model has a default."""
+
+    name: Annotated[str, Field(min_length=1)] = "study"
+    seed: Annotated[int, Field(ge=0)] = 0
+    size: Size = None
+    batch: Annotated[int, Field(ge=1, le=4096)] = BATCH
+    data: DataSection
+    models: Annotated[dict[str, str | dict[str, Any]], Field(min_length=1)]
+    protocols: ProtocolsSection = ProtocolsSection(classification=ClassificationSettings())
+    criteria: str | list[Any] | None = None
+
+    @field_validator("models")
+    @classmethod
+    def _names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not name.strip() or any(ord(c) < 32 for c in name):
+                raise ValueError(f"{name!r} is no name for a model")
+        return value
+
+    @field_validator("protocols")
+    @classmethod
+    def _some(cls, value: ProtocolsSection) -> ProtocolsSection:
+        if value.classification is None:
+            raise ValueError("no protocol is named; known: classification")
+        return value
+
+    def to_yaml(self) -> str:
+        """The study as YAML, defaults included, so that it can be read without this version's defaults."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, Path]:
+    """A study and the folder that its relative paths start from."""
+    if isinstance(source, dict):
+        return parse_study(source, "study"), Path()
+    path = Path(source)
+    content = read_yaml(path, "study")
+    if not isinstance(content, dict):
+        raise InputError(f"study {path} must be a mapping with the keys data and models")
+    return parse_study(content, f"study {path}"), path.parent
+
+
+def parse_study(content: dict[str, Any], what: str) -> Study:
+    """A study from parsed YAML; the first mistake is one sentence."""
+    try:
+        return Study.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{what}: {explain(error, Study)}") from None

@@ -1,0 +1,6 @@
+"""Verdict: acceptance criteria against measured bounds gives pass, fail or inconclusive."""
+
+from roadworthy.verdict.criteria import Criterion, load_criteria
+from roadworthy.verdict.judge import Measurement, Verdict, judge
+
+__all__ = ["Criterion", "Measurement", "Verdict", "judge", "load_criteria"]

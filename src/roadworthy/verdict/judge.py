@@ -1,0 +1,216 @@
+"""Judging: a criterion passes only where the confidence bound on the safe side reaches its threshold.
+
+For `at_least t` with the interval [lo, hi]: pass where lo >= t, fail where hi < t, otherwise inconclusive, with the
+number of further independent objects it would take if what was observed stayed. `at_most` mirrors this.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from xml.sax.saxutils import escape, quoteattr
+
+from roadworthy.statistics.intervals import further_groups
+from roadworthy.verdict.criteria import Criterion
+
+Status = Literal["pass", "fail", "inconclusive"]
+EXIT_CODES: Mapping[str, int] = {"pass": 0, "none": 0, "fail": 1, "inconclusive": 3}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured value with its bounds, for one combination of conditions."""
+
+    where: Mapping[str, Any]
+    value: float
+    lo: float
+    hi: float
+    n: int
+    groups: int
+    method: str = ""
+    proportion: bool = False
+    reason: str = ""
+
+
+Measure = Callable[[Criterion, float], Sequence[Measurement]]
+"""What matches a criterion (its metric, `where`, and average if `over` is pooled), bounded with a given confidence."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One measurement and what follows from it."""
+
+    measurement: Measurement
+    status: Status
+    because: str
+    further_groups: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One criterion and what follows for it."""
+
+    criterion: Criterion
+    status: Status
+    rows: tuple[Judged, ...]
+
+    def sentence(self) -> str:
+        """The finding in words: the row that decided it."""
+        decisive = next(row for row in self.rows if row.status == self.status)
+        return decisive.because
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All findings. `none` where there was no criterion."""
+
+    status: Literal["pass", "fail", "inconclusive", "none"]
+    findings: tuple[Finding, ...] = field(default=())
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass (or no criteria), 1 fail, 3 inconclusive."""
+        return EXIT_CODES[self.status]
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary for verdict.json."""
+        return {
+            "status": self.status,
+            "criteria": [
+                {
+                    **finding.criterion.model_dump(),
+                    "status": finding.status,
+                    "because": finding.sentence(),
+                    "rows": [_row(row) for row in finding.rows],
+                }
+                for finding in self.findings
+            ],
+        }
+
+    def to_junit(self) -> str:
+        """JUnit XML: a test case per criterion and condition; inconclusive is an error, fail a failure."""
+        cases = []
+        counts = {"pass": 0, "fail": 0, "inconclusive": 0}
+        for finding in self.findings:
+            for row in finding.rows:
+                counts[row.status] += 1
+                where = " ".join(f"{key}={value}" for key, value in row.measurement.where.items())
+                name = quoteattr(_xml_text(f"{finding.criterion.id} {where}".strip()))
+                kind = {"pass": "", "fail": "failure", "inconclusive": "error"}[row.status]
+                because = _xml_text(row.because)
+                body = f"<{kind} message={quoteattr(because)}>{escape(because)}</{kind}>" if kind else ""
+                cases.append(f'  <testcase classname="roadworthy" name={name}>{body}</testcase>')
+        head = f'tests="{len(cases)}" failures="{counts["fail"]}" errors="{counts["inconclusive"]}"'
+        lines = ['<?xml version="1.0" encoding="utf-8"?>', f'<testsuite name="roadworthy" {head}>', *cases]
+        return "\n".join([*lines, "</testsuite>", ""])
+
+
+def _xml_text(text: str) -> str:
+    """Without the control characters that XML forbids."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
+
+
+def _row(row: Judged) -> dict[str, Any]:
+    m = row.measurement
+    numbers = {name: None if math.isnan(x) else x for name, x in (("value", m.value), ("lo", m.lo), ("hi", m.hi))}
+    return {
+        "where": dict(m.where),
+        **numbers,
+        "n": m.n,
+        "groups": m.groups,
+        "method": m.method,
+        "status": row.status,
+        "because": row.because,
+        "further_groups": row.further_groups,
+    }
+
+
+def judge(criteria: Sequence[Criterion], measure: Measure) -> Verdict:
+    """Judge every criterion; the verdict fails where one fails, and passes only where all pass."""
+    findings = tuple(_judge_one(criterion, measure) for criterion in criteria)
+    return Verdict(_combine([finding.status for finding in findings]) if findings else "none", findings)
+
+
+def _combine(statuses: Sequence[Status]) -> Status:
+    for status in ("fail", "inconclusive"):
+        if status in statuses:
+            return status
+    return "pass"
+
+
+def _judge_one(criterion: Criterion, measure: Measure) -> Finding:
+    measured = measure(criterion, criterion.confidence)
+    if criterion.over == "worst":
+        measured = [_worst(criterion, measured, measure)]
+    rows = tuple(judge_measurement(criterion, measurement) for measurement in measured)
+    return Finding(criterion, _combine([row.status for row in rows]), rows)
+
+
+def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measure) -> Measurement:
+    """The worst condition. Its safe-side bound is the worst of all bounds; its other bound is corrected (Bonferroni).
+
+    That every condition meets the threshold is shown where each one's bound does, so the safe side needs no correction;
+    that at least one misses it is a claim about the worst of many, so the other side does.
+    """
+    missing = [m for m in measured if math.isnan(m.lo) or math.isnan(m.hi)]
+    if missing:
+        return missing[0]
+    corrected = measure(criterion, 1 - (1 - criterion.confidence) / len(measured))
+    sign = criterion.sign
+    worst = min(measured, key=lambda m: sign * m.value)
+    if sign > 0:
+        lo, hi = min(m.lo for m in measured), min(m.hi for m in corrected)
+    else:
+        lo, hi = max(m.lo for m in corrected), max(m.hi for m in measured)
+    return Measurement(
+        {**worst.where, "of": f"{len(measured)} conditions"},
+        worst.value,
+        min(lo, worst.value),
+        max(hi, worst.value),
+        worst.n,
+        min(m.groups for m in measured),
+        worst.method,
+        worst.proportion,
+    )
+
+
+def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
+    """Judge one measurement against a criterion's threshold.
+
+    >>> c = Criterion(id="R", metric="accuracy", at_least=0.9)
+    >>> judge_measurement(c, Measurement({}, 0.95, 0.90, 0.98, 200, 200)).status
+    'pass'
+    >>> judge_measurement(c, Measurement({}, 0.85, 0.80, 0.8999, 200, 200)).status
+    'fail'
+    """
+    threshold, name = criterion.threshold, criterion.metric
+    at = ", ".join(f"{key} {value}" for key, value in m.where.items())
+    place = f" ({at})" if at else ""
+    if math.isnan(m.value) or math.isnan(m.lo) or math.isnan(m.hi):
+        return Judged(m, "inconclusive", f"{name}{place} has no bound: {m.reason or 'not measured'}")
+    safe, other = (m.lo, m.hi) if criterion.sign > 0 else (m.hi, m.lo)
+    side = "lower" if criterion.sign > 0 else "upper"
+    shown = f"{name} {m.value:.4f} [{m.lo:.4f}, {m.hi:.4f}]{place}"
+    if criterion.sign * (other - threshold) < 0:
+        return Judged(m, "fail", f"{shown}: even the better bound misses {threshold:g}")
+    short = criterion.min_groups - m.groups
+    if criterion.sign * (safe - threshold) < 0:
+        further = further_groups(
+            m.value, threshold, m.groups, m.lo, m.hi, confidence=criterion.confidence, proportion=m.proportion
+        )
+        short_of = f"{shown}: the {side} bound does not reach {threshold:g}"
+        if further is None:
+            return Judged(m, "inconclusive", f"{short_of}, and the value lies on the threshold: no n would settle it")
+        further = max(further, short)
+        towards = "pass" if criterion.sign * (m.value - threshold) > 0 else "fail"
+        needed = f"about {further} further independent objects would settle it ({towards}) if the value stayed"
+        return Judged(m, "inconclusive", f"{short_of}; {needed}", further)
+    if short > 0:
+        because = (
+            f"{shown} rests on {m.groups} independent objects, {short} short of the {criterion.min_groups} required"
+        )
+        return Judged(m, "inconclusive", because, short)
+    return Judged(m, "pass", f"{shown}: the {side} bound reaches {threshold:g}")

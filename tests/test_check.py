@@ -1,0 +1,326 @@
+"""`check`: it finds the wrong range, colour order, layout and class order, and nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from scipy.stats import binomtest
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.types import Batch
+from roadworthy.models import CallableModel, Preprocess, load_model
+from roadworthy.models.check import CheckReport, Judge, Trial, check_model
+
+SIDE = 6
+
+
+@dataclass
+class Patches(Dataset):
+    """Every class is one random patch of colours, brighter from class to class, shown with noise."""
+
+    templates: NDArray[np.float64]
+    images: NDArray[np.uint8]
+    truth: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    name: str = "patches"
+    size: tuple[int, int] = (SIDE, SIDE)
+    channels: int = 3
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    def fingerprint(self) -> str:
+        return "patches"
+
+    def batch(self, rows: slice | Sequence[int]) -> Batch:
+        index = np.arange(len(self))[rows]
+        return Batch(tuple(f"i{row}" for row in index), self.images[index], self.truth[index])
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(f"i{row}" for row in range(len(self)))
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return self.truth
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.ids
+
+
+def patches(classes: int = 12, count: int = 900, noise: float = 40.0, share: float = 0.0, seed: int = 0) -> Patches:
+    """`share` of the images are of class 0, the rest of all classes alike."""
+    rng = np.random.default_rng(seed)
+    levels = np.linspace(70, 185, classes)[:, None, None, None]
+    templates = levels + rng.uniform(-60, 60, (classes, SIDE, SIDE, 3))
+    truth = np.where(rng.random(count) < share, 0, rng.integers(0, classes, count))
+    pixels = templates[truth] + rng.normal(0, noise, (count, SIDE, SIDE, 3))
+    names = tuple(str(number) for number in range(classes))
+    return Patches(templates, np.clip(pixels, 0, 255).astype(np.uint8), truth, names)
+
+
+def nearest_template(
+    path: Path, data: Patches, process: Preprocess, *, dims: Sequence[Any] | None = None, order: Sequence[int] = ()
+) -> Path:
+    """An ONNX classifier by the nearest template: logits 2 t.x - |t|^2 on tensors made by `process`."""
+    order = order or range(len(data.class_names))
+    tensors = process(data.templates.astype(np.uint8)).reshape(len(data.templates), -1).astype(np.float64)[list(order)]
+    scale = 1 / np.square(tensors).sum(axis=1).mean()
+    weights, bias = (
+        (2 * tensors.T * scale).astype(np.float32),
+        (-scale * np.square(tensors).sum(axis=1)).astype(np.float32),
+    )
+    return network(
+        path, weights, bias, dims or (("n", 3, SIDE, SIDE) if process.layout == "nchw" else ("n", SIDE, SIDE, 3))
+    )
+
+
+def network(
+    path: Path, weights: np.ndarray, bias: np.ndarray, dims: Sequence[Any], extra: Sequence[onnx.NodeProto] = ()
+) -> Path:
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["f"]),
+        helper.make_node("Gemm", ["f", "w", "b"], ["z" if extra else "y"]),
+        *extra,
+    ]
+    constants = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def check(path: Path, data: Dataset, **settings: Any) -> CheckReport:
+    return check_model(lambda **changes: load_model(path, **{**settings, **changes}), data, sample=400)
+
+
+@pytest.mark.parametrize("text", ["0-1", "0-255", "-1-1", "imagenet"])
+@pytest.mark.parametrize("colour", ["rgb", "bgr"])
+def test_silent_where_all_is_right(tmp_path: Path, text: str, colour: str) -> None:
+    data = patches()
+    report = check(
+        nearest_template(tmp_path / "m.onnx", data, Preprocess(text, "nchw", colour)), data, range=text, colour=colour
+    )
+    assert report.accuracy > 0.9
+    assert report.findings == ()
+    assert report.class_order is None
+    assert "nothing wrong was found" in report.lines()
+
+
+@pytest.mark.parametrize(
+    ("true", "given"), [("imagenet", "0-1"), ("0-255", "0-1"), ("0-1", "0-255"), ("-1-1", "0-255")]
+)
+def test_wrong_range(tmp_path: Path, true: str, given: str) -> None:
+    data = patches()
+    report = check(nearest_template(tmp_path / "m.onnx", data, Preprocess(true)), data, range=given)
+    (finding,) = report.findings
+    assert report.class_order is None
+    assert finding.option == f"--range {true}"
+    assert finding.accuracy is not None
+    assert finding.accuracy > 0.9 > report.accuracy + 0.2
+    assert f"with --range {true} accuracy is {finding.accuracy:.3f} instead of {report.accuracy:.3f}" in finding.text
+
+
+def test_wrong_colour_order_and_both(tmp_path: Path) -> None:
+    data = patches()
+    path = nearest_template(tmp_path / "m.onnx", data, Preprocess("imagenet", colour="bgr"))
+    (finding,) = check(path, data, range="imagenet").findings
+    assert finding.option == "--colour bgr"
+    (finding,) = check(path, data).findings
+    assert finding.option == "--range imagenet --colour bgr"
+    assert "--range imagenet --colour bgr" in "\n".join(check(path, data).lines())
+
+
+def test_layout_that_the_graph_leaves_open(tmp_path: Path) -> None:
+    data = patches()
+    open_dims = ("n", "a", "b", "c")
+    for true in ("nchw", "nhwc"):
+        path = nearest_template(tmp_path / f"{true}.onnx", data, Preprocess(layout=true), dims=open_dims)
+        with pytest.raises(InputError, match="--layout"):
+            load_model(path)
+        (finding,) = check(path, data, size=SIDE).findings
+        assert finding.option == f"--layout {true}"
+        other = "nhwc" if true == "nchw" else "nchw"
+        (finding,) = check(path, data, size=SIDE, layout=other).findings
+        assert finding.option == f"--layout {true}"
+        assert check(path, data, size=SIDE, layout=true).findings == ()
+
+
+def test_class_folders_sorted_as_text(tmp_path: Path) -> None:
+    data = patches(12)
+    order = [int(name) for name in sorted(data.class_names)]
+    report = check(nearest_template(tmp_path / "m.onnx", data, Preprocess(), order=order), data)
+    (finding,) = report.findings
+    assert "sorted as text" in finding.text
+    assert "--classes" in finding.option
+    assert report.class_order == tuple(sorted(data.class_names)) == tuple(report.lines()[-12:])
+    (tmp_path / "order.txt").write_text("\n".join(report.class_order))
+    mended = check(tmp_path / "m.onnx", data, classes=tmp_path / "order.txt")
+    assert mended.findings == ()
+    assert mended.accuracy > 0.9
+
+
+@pytest.mark.parametrize("swap_only", [True, False])
+def test_any_class_order(tmp_path: Path, swap_only: bool) -> None:
+    data = patches(12)
+    order = [1, 0, *range(2, 12)] if swap_only else [int(k) for k in np.random.default_rng(5).permutation(12)]
+    report = check(nearest_template(tmp_path / "m.onnx", data, Preprocess(), order=order), data)
+    assert report.class_order == tuple(str(k) for k in order)
+    assert report.findings[0].accuracy > 0.9
+    assert check(tmp_path / "m.onnx", data, classes=report.class_order).findings == ()
+
+
+def test_class_order_and_range_at_once(tmp_path: Path) -> None:
+    data = patches(8)
+    order = [3, 1, 0, 2, 7, 6, 5, 4]
+    report = check(nearest_template(tmp_path / "m.onnx", data, Preprocess("imagenet"), order=order), data)
+    (finding,) = report.findings
+    assert finding.option == "--range imagenet --classes FILE"
+    assert finding.accuracy > 0.9
+    assert report.class_order == tuple(str(k) for k in order)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("share", [0.0, 0.6])
+def test_silent_on_a_random_model(tmp_path: Path, seed: int, share: float) -> None:
+    data = patches(10, noise=90, share=share, seed=seed)
+    rng = np.random.default_rng(100 + seed)
+    weights = rng.normal(size=(3 * SIDE * SIDE, 10)).astype(np.float32)
+    report = check(network(tmp_path / "m.onnx", weights, np.zeros(10, np.float32), ("n", 3, SIDE, SIDE)), data)
+    assert report.findings == ()
+    assert report.class_order is None
+
+
+def test_a_constant_model_is_said_to_be_no_better_than_chance(tmp_path: Path) -> None:
+    data = patches(4, share=0.3)
+    constant = np.array([0, 5, 0, 0], np.float32)
+    report = check(network(tmp_path / "m.onnx", np.zeros((108, 4), np.float32), constant, ("n", 3, SIDE, SIDE)), data)
+    assert report.findings == ()
+    assert any("no better than chance" in line for line in report.lines())
+
+
+def test_answers_that_are_not_the_images_own(tmp_path: Path) -> None:
+    data = patches(4)
+    weights = np.random.default_rng(0).normal(size=(108, 4)).astype(np.float32)
+    mean = helper.make_node("ReduceMean", ["z"], ["m"], axes=[0])
+    crowd = [mean, helper.make_node("Sub", ["z", "m"], ["y"])]
+    dims = ("n", 3, SIDE, SIDE)
+    report = check(network(tmp_path / "m.onnx", weights, np.zeros(4, np.float32), dims, crowd), data)
+    assert any("other images of its batch" in finding.text for finding in report.findings)
+    dice = [helper.make_node("RandomNormalLike", ["z"], ["r"]), helper.make_node("Add", ["z", "r"], ["y"])]
+    report = check(network(tmp_path / "m.onnx", weights, np.zeros(4, np.float32), dims, dice), data)
+    assert any("asked again" in finding.text for finding in report.findings)
+
+
+def test_figures_of_the_report(tmp_path: Path) -> None:
+    data = patches(5, share=0.4)
+
+    def always_first(pixels: np.ndarray) -> np.ndarray:
+        return np.tile(np.float32([0.8, 0.05, 0.05, 0.05, 0.05]), (len(pixels), 1))
+
+    report = check_model(lambda **changes: load_model(always_first, **changes), data, sample=10_000)
+    hits = int((data.truth == 0).sum())
+    assert report.sample == report.of == len(data)
+    assert report.accuracy == report.majority == hits / len(data)
+    assert report.mean_confidence == pytest.approx(0.8)
+    low, high = binomtest(hits, len(data)).proportion_ci(method="wilson")
+    assert report.interval == pytest.approx((low, high))
+    text = "\n".join(report.lines())
+    assert f"{report.accuracy:.3f}" in text
+    assert "chance is 0.200" in text
+    assert "cannot be tested with gradient attacks, ODIN (no input_gradient)" in text
+
+
+def test_the_sample_is_the_same_every_time_and_even() -> None:
+    data = patches(5, count=3000)
+    seen: list[tuple[int, float]] = []
+
+    def build(**changes: Any) -> Model:
+        def watch(pixels: np.ndarray) -> np.ndarray:
+            seen.append((len(pixels), float(pixels.mean())))
+            return np.full((len(pixels), 5), 0.2)
+
+        return CallableModel(watch, num_classes=5, version="1")
+
+    first, again, other = (check_model(build, data, sample=200, seed=seed) for seed in (0, 0, 1))
+    assert seen[: len(seen) // 3] == seen[len(seen) // 3 : 2 * len(seen) // 3]
+    assert first.accuracy == again.accuracy
+    assert seen[0] != seen[-len(seen) // 3]
+    assert other.sample == 200
+
+
+def test_stored_predictions_can_be_checked(tmp_path: Path) -> None:
+    data = patches(4, count=300)
+    rows = np.full((300, 4), 0.1) + 0.6 * np.eye(4)[data.truth]
+    table = pd.DataFrame(rows[:, ::-1], columns=["3", "2", "1", "0"]).assign(id=data.ids)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    report = check(tmp_path / "a.csv", data)
+    assert report.accuracy == 1.0
+    assert report.findings == ()
+    table.columns = ["p0", "p1", "p2", "p3", "id"]
+    table.to_csv(tmp_path / "b.csv", index=False)
+    assert check(tmp_path / "b.csv", data).class_order == ("3", "2", "1", "0")
+
+
+def test_class_counts_must_agree(tmp_path: Path) -> None:
+    path = nearest_template(tmp_path / "m.onnx", patches(5), Preprocess())
+    with pytest.raises(InputError, match="answers 5 classes but the data has 6"):
+        check(path, patches(6))
+
+
+def test_grey_data_and_uint8_models_try_less(tmp_path: Path) -> None:
+    asked: list[dict[str, str]] = []
+    data = patches(3)
+
+    def build(**changes: str) -> Model:
+        asked.append(changes)
+        return CallableModel(lambda x: np.full((len(x), 3), 1 / 3), num_classes=3, version="1")
+
+    check_model(build, data, sample=50)
+    assert all("range" not in changes for changes in asked)
+    data.images, data.channels = data.images[..., :1], 1
+    asked.clear()
+    check_model(build, data, sample=50)
+    assert all("colour" not in changes for changes in asked)
+
+
+def test_better_is_beyond_doubt() -> None:
+    """The exact test at its edge: 10 gained and none lost has p = 1/1024, 9 has 1/512."""
+    truth = np.arange(400) % 4
+    base = truth.copy()
+    base[:200] = (truth[:200] + 1) % 4
+    judge = Judge(truth, tuple("abcd"))
+    for gained, better in ((10, True), (9, False)):
+        new = base.copy()
+        new[:gained] = truth[:gained]
+        assert judge.better(new, base) is better
+    chance = np.zeros(400, np.int64)
+    assert not judge.better(chance, np.full(400, -1))
+    assert (
+        judge.best([Trial({}, base), Trial({"range": "0-255"}, truth), Trial({"a": "b", "c": "d"}, truth)]).option
+        == "--range 0-255"
+    )
+
+
+@pytest.mark.slow
+def test_resnet20_with_the_wrong_range(shared_data: Path) -> None:
+    pytest.importorskip("torch")
+    with np.load(shared_data / "cifar10_test.npz", allow_pickle=False) as stored:
+        names = tuple(str(name) for name in stored["class_names"])
+        data = Patches(np.empty(0), stored["images"][:64], stored["labels"][:64], names, size=(32, 32))
+    arch = str(Path(__file__).parent.parent / "examples" / "cifar10_resnet20.py") + ":resnet20"
+    spec = {"torch": shared_data / "cifar10_resnet20.th", "arch": arch}
+    report = check_model(lambda **changes: load_model(spec, trust=True, **changes), data, sample=64)
+    assert report.findings[0].option == "--range imagenet"

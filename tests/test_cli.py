@@ -1,0 +1,217 @@
+"""The command line as a newcomer uses it: output, exit codes, nothing on disk after a mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny import save_onnx, study, write_study
+from typer.testing import CliRunner
+
+from roadworthy.cli import app
+from roadworthy.core.errors import RoadworthyError
+
+
+def call(*words: object, code: int = 0) -> str:
+    """Run a command in this process; errors come out as `main` would print them."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if isinstance(result.exception, RoadworthyError):
+        assert result.exception.exit_code == code, result.exception
+        return str(result.exception)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    criteria = [
+        {"id": "EASY", "metric": "accuracy", "where": {"shift": "none"}, "at_least": 0.1},
+        {"id": "HARD", "metric": "accuracy", "where": {"shift": "fog"}, "at_least": 0.999},
+    ]
+    output = call("run", write_study(folder, criteria=criteria), "--out", folder / "run", code=1)
+    assert "fail  HARD" in output
+    assert "verdict: fail" in output
+    assert (folder / "run" / "report.html").is_file()
+    return folder / "run"
+
+
+def test_help_answers_at_once() -> None:
+    best = min(_timed([sys.executable, "-m", "roadworthy.cli", "--help"]) for _ in range(3))
+    empty = min(_timed([sys.executable, "-c", "pass"]) for _ in range(3))
+    slow = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "roadworthy.cli", "--help"], capture_output=True, text=True, check=True
+    ).stderr
+    for heavy in ("numpy", "pandas", "pyarrow", "torch", "onnxruntime", "scipy", "plotly"):
+        assert f" {heavy}\n" not in slow, f"--help imports {heavy}"
+    assert best < empty + 5, "far from what a person would wait for"
+
+
+def _timed(command: list[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def test_verdict_exit_codes_and_junit(finished: Path, tmp_path: Path) -> None:
+    assert "verdict: fail" in call("verdict", finished, code=1)
+    for threshold, code, word in ((0.1, 0, "pass"), (0.999, 1, "fail")):
+        criteria = tmp_path / "c.yaml"
+        criteria.write_text(yaml.safe_dump([{"id": "A", "metric": "accuracy", "at_least": threshold, "over": "pooled"}]))
+        output = call("verdict", finished, "--criteria", criteria, "--junit", tmp_path / "j.xml", code=code)
+        assert f"verdict: {word}" in output
+        assert (tmp_path / "j.xml").read_text().count("<testcase") == 1
+    call("verify", finished)
+
+
+def test_verify_report_and_list(finished: Path) -> None:
+    assert "the tables follow from the readouts" in call("verify", finished)
+    before = (finished / "report.html").read_bytes()
+    assert "report.html" in call("report", finished)
+    assert (finished / "report.html").read_bytes() == before
+    assert call("list", "shifts").count("\n") == 10
+    assert "standard@1" in call("list", "suites")
+    for kind in ("metrics", "models", "data", "protocols"):
+        assert call("list", kind).strip()
+
+
+def test_evaluate_and_resume(tmp_path: Path) -> None:
+    from roadworthy.data import drawn_signs
+
+    signs = drawn_signs(60, size=32)
+    import numpy as np
+
+    batch = signs.batch(slice(None))
+    np.savez(
+        tmp_path / "d.npz", images=batch.images, labels=batch.labels, class_names=signs.class_names, group=batch.group
+    )
+    words = ("evaluate", "--model", save_onnx(tmp_path / "m.onnx"), "--data", tmp_path / "d.npz", "--suite", "quick")
+    output = call(*words, "--out", tmp_path / "run")
+    assert "undisturbed" in output
+    assert "on average under shifts" in output
+    assert "verdict: none (no criteria given)" in output
+    again = call(*words, "--out", tmp_path / "run")
+    assert again == output
+
+
+def test_dry_run_writes_nothing(tmp_path: Path) -> None:
+    source = write_study(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    output = call("run", source, "--out", tmp_path / "run", "--dry-run")
+    assert "cases     7, 0 of them done; 1,050 answers" in output
+    assert "time      about" in output
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["run", "nowhere.yaml"], "nowhere.yaml"),
+        (["verify", "nowhere"], "is no run"),
+        (["verdict", "nowhere"], "is no run"),
+        (["report", "nowhere"], "is no run"),
+        (["evaluate", "--model", "nowhere.onnx", "--data", "builtin:drawn"], "nowhere.onnx"),
+        (["check", "--model", "nowhere.onnx", "--data", "builtin:drawn"], "nowhere.onnx"),
+        (["preview", "fogg"], "did you mean 'fog'"),
+        (["preview", "fog", "--model", "m.onnx"], "only used with --calibrate"),
+        (["preview", "--levels", "l.yaml"], "needs the name of one shift"),
+    ],
+)
+def test_mistakes_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = call(*words, code=2)
+    assert complaint in message
+    assert "\n" not in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_is_one_sentence_without_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "roadworthy.cli", "run", str(tmp_path / "no.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"error: cannot read study {tmp_path / 'no.yaml'}: No such file or directory\n"
+
+
+def test_preview_and_calibrate(tmp_path: Path) -> None:
+    import cv2
+
+    output = call("preview", "fog", "--out", tmp_path / "fog.png")
+    assert "contact sheet" in output
+    assert cv2.imread(str(tmp_path / "fog.png")).shape[1] > 500
+    (tmp_path / "levels.yaml").write_text("{1: {factor: 0.1}, 2: {factor: 0.9}}")
+    output = call(
+        *("preview", "noise", "--levels", tmp_path / "levels.yaml", "--calibrate", "--out", tmp_path / "noise.png"),
+        *("--model", save_onnx(tmp_path / "m.onnx"), "--size", "32x32"),
+    )
+    lines = [line.split() for line in output.splitlines() if line.startswith("noise")]
+    assert [line[:2] for line in lines] == [["noise", "1"], ["noise", "2"]]
+    assert float(lines[0][2]) > float(lines[1][2]), "similarity falls"
+    assert float(lines[0][3]) > float(lines[1][3]), "and so does accuracy"
+
+
+def test_demo(tmp_path: Path) -> None:
+    output = call("demo", "--out", tmp_path / "demo")
+    assert "report.html" in output
+    call("verify", tmp_path / "demo")
+
+
+PREDICTOR = '''
+"""An owner's own script: no roadworthy in here."""
+import csv, json, sys
+import numpy as np, onnxruntime as ort
+from PIL import Image
+folder, model, out = sys.argv[1:]
+settings = json.load(open(f"{folder}/export.json"))
+options = ort.SessionOptions()
+options.intra_op_num_threads = settings["threads"]
+session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+rows = list(csv.DictReader(open(f"{folder}/manifest.csv", newline="")))
+names = open(f"{folder}/classes.txt").read().splitlines()
+with open(out, "w", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow(["stimulus", "id", *names])
+    for start in range(0, len(rows), settings["batch"]):
+        part = rows[start:start + settings["batch"]]
+        images = [np.asarray(Image.open(f"{folder}/{row['path']}")) for row in part]
+        images += [images[-1]] * (settings["batch"] - len(images))
+        batch = np.stack(images).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)
+        answers = session.run(None, {"image": batch})[0]
+        for row, answer in zip(part, answers):
+            writer.writerow([row["stimulus"], row["id"], *(f"{p:.9g}" for p in answer)])
+assert "roadworthy" not in sys.modules
+'''
+
+
+def test_export_predict_elsewhere_import(tmp_path: Path) -> None:
+    """Tables from answers given in another process, by ONNX Runtime alone, equal those of the direct run."""
+    model = save_onnx(tmp_path / "tiny.onnx", gain=3.0)
+    source = write_study(tmp_path, n=130)
+    call("run", source, "--out", tmp_path / "direct")
+    assert "910 images" in call("export", source, tmp_path / "images")
+    assert "not empty" in call("export", source, tmp_path / "images", code=2)
+    (tmp_path / "predict.py").write_text(PREDICTOR)
+    command = [sys.executable, str(tmp_path / "predict.py"), str(tmp_path / "images"), str(model)]
+    subprocess.run([*command, str(tmp_path / "answers.csv")], check=True)
+    back = study(tmp_path, n=130, models={"tiny": {"predictions": str(tmp_path / "answers.csv")}})
+    (tmp_path / "back.yaml").write_text(yaml.safe_dump(back))
+    call("run", tmp_path / "back.yaml", "--out", tmp_path / "imported")
+    names = [path.name for path in (tmp_path / "direct" / "tables").glob("classification*")]
+    assert len(names) >= 18
+    for name in names:
+        direct, imported = ((tmp_path / run / "tables" / name).read_bytes() for run in ("direct", "imported"))
+        assert direct == imported, name
+    answers = (tmp_path / "answers.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "answers.csv").write_text("".join(answers[:-2]))
+    message = call("run", tmp_path / "back.yaml", "--out", tmp_path / "incomplete", code=2)
+    assert "2" in message
+    assert not (tmp_path / "incomplete").exists()
+    changed = {**back, "seed": 5}
+    (tmp_path / "answers.csv").write_text("".join(answers))
+    (tmp_path / "back.yaml").write_text(yaml.safe_dump(changed))
+    assert "seed" in call("run", tmp_path / "back.yaml", "--out", tmp_path / "other", code=2)

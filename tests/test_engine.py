@@ -1,0 +1,250 @@
+"""The same bits every time: workers, order, a kill and a resume never change a result."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import CLASSES, contents, study, write_study
+
+import roadworthy as rw
+from roadworthy.api import execute, no_progress, prepare
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.protocols import Model
+from roadworthy.core.types import Artifact, Batch, Prediction
+from roadworthy.engine import local
+from roadworthy.engine.artifacts import ensure_artifact
+from roadworthy.engine.folder import RunFolder
+from roadworthy.engine.readouts import read_case
+from roadworthy.study import parse_study
+
+
+class Counting(Model):
+    """A model that counts what it is shown, and may fail on purpose."""
+
+    num_classes = CLASSES
+    concurrent = True
+
+    def __init__(self, name: str = "counting", fails_on: str = "") -> None:
+        self.name = name
+        self.fails_on = fails_on
+        self.shown: list[tuple[str, int]] = []
+
+    def fingerprint(self) -> str:
+        return f"counting {self.name}"
+
+    def predict(self, batch: Batch) -> Prediction:
+        self.shown.append((batch.stimulus, len(batch)))
+        if self.fails_on and batch.stimulus.startswith(self.fails_on) and len(self.shown) > 3:
+            raise RuntimeError("out of luck\nsecond line")
+        means = batch.images.reshape(len(batch), -1).mean(1, dtype=np.float64)
+        scores = -(((means[:, None] - np.linspace(60, 180, CLASSES)) / 20) ** 2)
+        odds = np.exp(scores - scores.max(1, keepdims=True))
+        return Prediction((odds / odds.sum(1, keepdims=True)).astype(np.float32))
+
+
+def run(folder: Path, out: str, workers: int = 1, models: list[Model] | None = None, **changes: object) -> rw.Run:
+    named = {model.name: model for model in models or []}
+    if named:
+        changes["models"] = dict.fromkeys(named, "<in memory>")
+    prepared = prepare(parse_study(study(folder, **changes), "study"), models=named)
+    return execute(prepared, folder / out, workers=workers, progress=no_progress)
+
+
+def test_workers_and_order_never_change_a_result(tmp_path: Path) -> None:
+    one = run(tmp_path, "one", workers=1, n=1100)
+    two = run(tmp_path, "two", workers=2, n=1100)
+    turned = {"classification": {"shifts": ["rotation", "fog", "noise"], "levels": [5, 1]}}
+    other = run(tmp_path, "other", workers=2, n=1100, protocols=turned)
+    assert len(contents(one.path)) > 30
+    assert contents(one.path) == contents(two.path) == contents(other.path)
+
+
+def test_answers_do_not_depend_on_how_many_images_there_are(tmp_path: Path) -> None:
+    few, many = run(tmp_path, "few", n=70), run(tmp_path, "many", n=150)
+
+    def answers(opened: rw.Run) -> dict[str, float]:
+        case = next(c for c in opened.record["cases"] if c["stimulus"]["name"] == "none")
+        stored = read_case(opened.folder.case("classification", case["key"]))
+        return dict(zip(stored.ids, stored.answers.confidence.tolist(), strict=True))
+
+    a, b = answers(few), answers(many)
+    assert a == {image: b[image] for image in a}
+
+
+def test_killed_at_random_moments_and_resumed(tmp_path: Path) -> None:
+    """SIGKILL at least five times, at moments drawn from the whole run; then the bits of an undisturbed run."""
+    source = write_study(tmp_path, n=2100)
+    moments = random.Random(4)
+    command = [sys.executable, "-m", "roadworthy.cli", "run", str(source), "--out"]
+    calm = subprocess.run([*command, str(tmp_path / "calm")], check=True, capture_output=True, text=True)
+    assert "report:" in calm.stdout
+    target = tmp_path / "killed"
+    kills = 0
+    for _ in range(6):
+        stored = len(list(target.glob("readouts/*/*/part-*")))
+        process = subprocess.Popen([*command, str(target)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list(target.glob("readouts/*/*/part-*"))) == stored < 21:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.03))
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills >= 5
+    subprocess.run([*command, str(target)], check=True, capture_output=True)
+    assert contents(target) == contents(tmp_path / "calm")
+    assert rw.open_run(target).verify() == []
+
+
+def test_an_edited_study_reruns_only_what_changed(tmp_path: Path) -> None:
+    model = Counting()
+    first = run(tmp_path, "run", models=[model])
+    stimuli = {key.rsplit("-", 1)[0] for key, _ in model.shown}
+    assert stimuli == {"none-0-r0", *(f"{s}-{level}-r0" for s in ("noise", "fog", "rotation") for level in (1, 5))}
+    kept = {p: p.stat().st_mtime_ns for p in first.path.glob("readouts/**/part-*")}
+    model.shown.clear()
+    edited = {"classification": {"shifts": ["noise", "fog", "blur"], "levels": [1, 5]}}
+    second = run(tmp_path, "run", models=[model], protocols=edited)
+    prepared_and_run = {key.rsplit("-", 1)[0] for key, _ in model.shown}
+    assert prepared_and_run == {"none-0-r0", "blur-1-r0", "blur-5-r0"}
+    assert sum(1 for key, _ in model.shown if key.startswith("none")) == 1, "one batch to see that the model answers"
+    assert all(path.stat().st_mtime_ns == moment for path, moment in kept.items())
+    assert set(second.tables["classification"]["shift"]) == {"none", "noise", "fog", "blur"}
+    assert second.verify() == []
+    assert contents(second.path)["tables/classification.csv"] == contents(
+        run(tmp_path, "fresh", models=[Counting()], protocols=edited).path
+    )["tables/classification.csv"]
+
+
+def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    original = local.Showing.show
+
+    def counted(self: local.Showing, batch: Batch) -> Batch:
+        made.append(self.stimulus.key)
+        return original(self, batch)
+
+    monkeypatch.setattr(local.Showing, "show", counted)
+    prepared = prepare(
+        parse_study(study(tmp_path, models={"a": "<>", "b": "<>", "c": "<>"}), "study"),
+        models={name: Counting(name) for name in "abc"},
+    )
+    with RunFolder(tmp_path / "run").locked():
+        local.execute(prepared.plan, RunFolder(tmp_path / "run"), workers=2)
+    assert len(made) == len(set(made)) == 7
+    assert len(prepared.plan.cases) == 21
+
+
+def test_a_failing_case_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+    good, bad = Counting("good"), Counting("bad", fails_on="fog-5")
+    opened = run(tmp_path, "run", models=[good, bad])
+    assert [(f["system"], f["stimulus"]["name"], f["stimulus"]["level"]) for f in opened.failures] == [("bad", "fog", 5)]
+    assert opened.failures[0]["reason"] == "model bad raised RuntimeError: out of luck"
+    table = opened.tables["classification"].query("metric == 'accuracy'").set_index(["model", "shift", "level"])
+    assert np.isnan(table.loc[("bad", "fog", 5), "value"])
+    assert "out of luck" in table.loc[("bad", "fog", 5), "reason"]
+    assert not table.drop(("bad", "fog", 5))["value"].isna().any()
+    assert "out of luck" in (opened.path / "report.html").read_text()
+    assert opened.verify() == []
+    bad.fails_on = ""
+    assert run(tmp_path, "run", models=[good, bad]).failures == [], "a failed case is tried again"
+
+
+def test_a_model_that_never_answers_right_leaves_nothing_on_disk(tmp_path: Path) -> None:
+    class Short(Counting):
+        def predict(self, batch: Batch) -> Prediction:
+            return super().predict(batch).rows(len(batch) - 1)
+
+    with pytest.raises(ModelError, match="answered"):
+        run(tmp_path, "run", models=[Short()])
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with folder.locked(), pytest.raises(InputError, match="another process is writing"), folder.locked():
+        pass
+
+
+def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.doc").write_text("years of work")
+    with pytest.raises(InputError, match="holds no run"):
+        run(tmp_path, "mine", models=[Counting()])
+    assert os.listdir(tmp_path / "mine") == ["thesis.doc"]
+
+
+def test_a_model_that_is_not_concurrent_is_called_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    class Fragile(Counting):
+        concurrent = False
+        inside = 0
+        most = 0
+
+        def predict(self, batch: Batch) -> Prediction:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            time.sleep(0.002)
+            try:
+                return super().predict(batch)
+            finally:
+                self.inside -= 1
+
+    model = Fragile()
+    run(tmp_path, "run", workers=4, models=[model])
+    assert model.most == 1
+    assert threading.active_count() < 50
+
+
+def test_verify_finds_every_kind_of_tampering(tmp_path: Path) -> None:
+    opened = run(tmp_path, "run", models=[Counting()])
+    assert opened.verify() == []
+    part = next(opened.path.glob("readouts/**/part-*"))
+    content = part.read_bytes()
+    part.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert opened.verify() == [f"{part.relative_to(opened.path)} was changed"]
+    part.unlink()
+    assert opened.verify() == [f"{part.relative_to(opened.path)} is missing"]
+    part.write_bytes(content)
+    (opened.path / "tables" / "extra.csv").write_text("")
+    assert opened.verify() == ["tables/extra.csv is not part of the run"]
+    (opened.path / "tables" / "extra.csv").unlink()
+    table = opened.tables["classification"]
+    table.loc[0, "value"] = 0.99
+    opened.folder.write_table("classification", table)
+    opened.folder.write_record(opened.record)
+    assert opened.verify() == ["table classification does not follow from the readouts"]
+
+
+def test_an_artifact_is_built_once_and_checked(tmp_path: Path) -> None:
+    recipe = Artifact("anything", {"width": 3})
+    built: list[Path] = []
+
+    def build(folder: Path) -> dict[str, float]:
+        built.append(folder)
+        (folder / "weights.bin").write_bytes(b"123")
+        return {"clean_accuracy": 0.5}
+
+    folder = RunFolder(tmp_path)
+    home = ensure_artifact(folder, recipe, build)
+    assert ensure_artifact(folder, recipe, build) == home
+    assert len(built) == 1
+    assert json.loads((home / "artifact.json").read_text())["competence"] == {"clean_accuracy": 0.5}
+    (home / "weights.bin").write_bytes(b"124")
+    with pytest.raises(InputError, match="was changed"):
+        ensure_artifact(folder, recipe, build)
+
+
+def test_the_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
+    prepared = prepare(parse_study(study(tmp_path), "study"))
+    assert 0 < local.estimate_seconds(prepared.plan, RunFolder(tmp_path / "run"), workers=2) < 60
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,127 @@
+"""Pass, fail and inconclusive at the exact edges; worst and pooled; what JUnit says."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from roadworthy.core.errors import InputError
+from roadworthy.statistics import wilson
+from roadworthy.verdict import Criterion, Measurement, judge, load_criteria
+from roadworthy.verdict.judge import judge_measurement
+
+AT_LEAST = Criterion(id="R", metric="accuracy", at_least=0.9)
+AT_MOST = Criterion(id="R", metric="ece", at_most=0.1)
+
+
+def measured(lo: float, value: float, hi: float, n: int = 100, **changes: object) -> Measurement:
+    return Measurement(where={"shift": "fog"}, value=value, lo=lo, hi=hi, n=n, groups=n, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "lo", "value", "hi", "status"),
+    [
+        (AT_LEAST, 0.9, 0.95, 0.99, "pass"),
+        (AT_LEAST, math.nextafter(0.9, 0), 0.95, 0.99, "inconclusive"),
+        (AT_LEAST, 0.8, 0.85, 0.9, "inconclusive"),
+        (AT_LEAST, 0.8, 0.85, math.nextafter(0.9, 0), "fail"),
+        (AT_LEAST, 0.9, 0.9, 0.9, "pass"),
+        (AT_MOST, 0.01, 0.05, 0.1, "pass"),
+        (AT_MOST, 0.01, 0.05, math.nextafter(0.1, 1), "inconclusive"),
+        (AT_MOST, 0.1, 0.15, 0.2, "inconclusive"),
+        (AT_MOST, math.nextafter(0.1, 1), 0.15, 0.2, "fail"),
+        (AT_LEAST, math.nan, 0.95, math.nan, "inconclusive"),
+        (AT_LEAST, math.nan, math.nan, math.nan, "inconclusive"),
+    ],
+)
+def test_edges(criterion: Criterion, lo: float, value: float, hi: float, status: str) -> None:
+    assert judge_measurement(criterion, measured(lo, value, hi)).status == status
+
+
+def test_inconclusive_says_how_many_more_objects_it_takes() -> None:
+    lo, hi = wilson(97, 100)
+    judged = judge_measurement(
+        Criterion(id="R", metric="accuracy", at_least=0.95), measured(lo, 0.97, hi, proportion=True)
+    )
+    assert judged.status == "inconclusive"
+    assert judged.further_groups is not None
+    n = 100 + judged.further_groups
+    assert wilson(0.97 * n, n)[0] >= 0.95 > wilson(0.97 * (n - 1), n - 1)[0]
+    assert str(judged.further_groups) in judged.because
+    on_the_line = judge_measurement(AT_LEAST, measured(0.8, 0.9, 0.95))
+    assert on_the_line.further_groups is None
+    assert "no n would settle it" in on_the_line.because
+
+
+def test_a_pass_needs_the_evidence_asked_for() -> None:
+    criterion = Criterion(id="R", metric="accuracy", at_least=0.9, min_groups=300)
+    judged = judge_measurement(criterion, measured(0.91, 0.95, 0.99, n=100))
+    assert (judged.status, judged.further_groups) == ("inconclusive", 200)
+    assert judge_measurement(criterion, measured(0.91, 0.95, 0.99, n=300)).status == "pass"
+    assert judge_measurement(criterion, measured(0.7, 0.75, 0.8, n=100)).status == "fail", "a failure needs no more"
+
+
+def test_each_needs_all_and_one_failure_fails() -> None:
+    rows = [measured(0.95, 0.97, 0.99), measured(0.85, 0.92, 0.96), measured(0.95, 0.97, 0.99)]
+    assert judge([AT_LEAST], lambda c, confidence: rows).status == "inconclusive"
+    assert judge([AT_LEAST], lambda c, confidence: rows[:1]).status == "pass"
+    assert judge([AT_LEAST], lambda c, confidence: [*rows, measured(0.5, 0.6, 0.7)]).status == "fail"
+    assert judge([], lambda c, confidence: rows).exit_code == 0
+    codes = [judge([AT_LEAST], lambda c, confidence, r=r: r).exit_code for r in (rows[:1], [measured(0, 0, 0.1)], rows)]
+    assert codes == [0, 1, 3]
+
+
+def test_worst_corrects_only_the_claim_that_one_misses() -> None:
+    asked: list[float] = []
+
+    def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
+        asked.append(confidence)
+        wide = 0.04 if confidence == 0.95 else 0.06
+        return [measured(v - wide, v, v + wide) for v in (0.97, 0.85, 0.95, 0.99)]
+
+    worst = Criterion(id="R", metric="accuracy", at_least=0.9, over="worst")
+    finding = judge([worst], measure).findings[0]
+    assert asked == pytest.approx([0.95, 0.9875])
+    row = finding.rows[0].measurement
+    assert (row.value, row.lo, row.hi) == pytest.approx((0.85, 0.81, 0.91))
+    assert finding.status == "inconclusive", "uncorrected it would have failed"
+
+
+def test_junit_counts_and_escapes() -> None:
+    criterion = Criterion(id="<R&D> \"1\"\x00", metric="accuracy", at_least=0.9)
+    rows = [measured(0.95, 0.97, 0.99), measured(0.5, 0.6, 0.7), measured(0.8, 0.92, 0.96)]
+    root = ET.fromstring(judge([criterion], lambda c, confidence: rows).to_junit())
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
+    assert '<R&D> "1"' in (root[0].get("name") or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("- {id: A, metric: accuracy}", "exactly one of at_least and at_most"),
+        ("- {id: A, metric: accuracy, at_least: 0.9, at_most: 1}", "exactly one"),
+        ("- {id: A, metric: accuracy, at_leats: 0.9}", "did you mean 'at_least'"),
+        ("- {id: A, metric: accuracy, at_least: 0.9, over: any}", "'each', 'worst' or 'pooled'"),
+        ("- {id: A, metric: accuracy, at_least: 0.9, confidence: 95}", "less than 1"),
+        ("- {id: A, metric: a, at_least: 0.9}\n- {id: A, metric: a, at_least: 1}", "more than once"),
+        ("id: A", "must be a list"),
+        ("[]", "must be a list"),
+        ("- *alias", "no valid YAML"),
+        ("- {id: A, id: B}", "stands twice"),
+        ("- !!python/object/apply:os.system ['true']", "no valid YAML"),
+        ("\t- nope: [", "no valid YAML"),
+    ],
+)
+def test_criteria_that_cannot_be_read_say_why(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "criteria.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        load_criteria(path)
+
+
+def test_a_missing_criteria_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere.yaml"):
+        load_criteria(tmp_path / "nowhere.yaml")

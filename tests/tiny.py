@@ -1,0 +1,75 @@
+"""Small real models and studies for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from onnx import TensorProto, helper, numpy_helper, save
+
+SIZE = 32
+CLASSES = 6
+
+
+def templates() -> np.ndarray:
+    """Mean image of each drawn class, (K, 3 * SIZE * SIZE), in 0-1: enough to classify better than chance."""
+    from roadworthy.data import drawn_signs
+
+    batch = drawn_signs(300, size=SIZE, seed=9).batch(slice(None))
+    flat = batch.images.transpose(0, 3, 1, 2).reshape(len(batch), -1) / 255.0
+    return np.stack([flat[batch.labels == k].mean(0) for k in range(CLASSES)])
+
+
+def save_onnx(path: Path, *, softmax: bool = True, gain: float = 1.0) -> Path:
+    """Nearest class mean as an ONNX graph: Flatten, Gemm and, unless logits are wanted, Softmax."""
+    means = templates()
+    weights = (gain * 2 * means.T / 20).astype(np.float32)
+    bias = (-gain * (means**2).sum(1) / 20).astype(np.float32)
+    nodes = [
+        helper.make_node("Flatten", ["image"], ["pixels"]),
+        helper.make_node("Gemm", ["pixels", "weights", "bias"], ["logits"]),
+    ]
+    if softmax:
+        nodes.append(helper.make_node("Softmax", ["logits"], ["probabilities"]))
+    graph = helper.make_graph(
+        nodes,
+        "nearest_mean",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, SIZE, SIZE])],
+        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, ["batch", CLASSES])],
+        [numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(bias, "bias")],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def study(folder: Path, n: int = 150, **changes: Any) -> dict[str, Any]:
+    """A small study on drawn signs with one ONNX model, as a plain dictionary; `changes` replace top-level keys."""
+    if not (folder / "tiny.onnx").exists():
+        save_onnx(folder / "tiny.onnx")
+    return {
+        "name": "tiny",
+        "size": f"{SIZE}x{SIZE}",
+        "data": {"test": {"builtin": "drawn", "n": n}},
+        "models": {"tiny": {"onnx": str(folder / "tiny.onnx")}},
+        "protocols": {"classification": {"shifts": ["noise", "fog", "rotation"], "levels": [1, 5]}},
+        **changes,
+    }
+
+
+def write_study(folder: Path, n: int = 150, **changes: Any) -> Path:
+    """The same as a file."""
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(study(folder, n, **changes)))
+    return path
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """The bytes of everything in a run that must be the same every time."""
+    wanted = [*run.glob("readouts/**/*"), *run.glob("tables/*"), *run.glob("media/*"), run / "verdict.json"]
+    return {
+        str(path.relative_to(run)): path.read_bytes()
+        for path in sorted(wanted)
+        if path.is_file() and not path.name.startswith("timing_")
+    }
