@@ -3,9 +3,10 @@
     python benchmarks/chain.py [--images 2048] [--out result.json]
 
 Bare inference is ONNX Runtime alone on ready float32 batches, in the faster of two set-ups: one thread in each of as
-many workers as there are cores, or all cores in one session. The evaluation is everything: opening and fingerprinting the
-data, ten shifts in five levels, inference, readouts, tables with bounds, pictures and the report. Targets: one model at
-most 1.2 times its bare inference; three models at most 1.1 times the sum of theirs. Exits with 1 where one is missed.
+many workers as there are cores, or all cores in one session. The evaluation is everything: opening and
+fingerprinting the data, ten shifts in five levels, inference, readouts, tables with bounds, pictures and the report.
+Targets: one model at most 1.2 times its bare inference; three models at most 1.1 times the sum of theirs. Exits with 1
+where one is missed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import torch
-from networks import export_onnx, thesis_cnn
 
+from networks import export_onnx, thesis_cnn
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.engine.plan import BATCH
 from roadworthy.study import parse_study

@@ -182,6 +182,14 @@ def test_any_class_order(tmp_path: Path, swap_only: bool) -> None:
     assert check(tmp_path / "m.onnx", data, classes=report.class_order).findings == ()
 
 
+def test_class_names_that_were_given_wrongly(tmp_path: Path) -> None:
+    data = patches(6)
+    true, given = ("3", "1", "0", "2", "5", "4"), ("1", "2", "0", "4", "5", "3")
+    path = nearest_template(tmp_path / "m.onnx", data, Preprocess(), order=[int(name) for name in true])
+    assert check(path, data, classes=given).class_order == true
+    assert check(path, data, classes=true).findings == ()
+
+
 def test_class_order_and_range_at_once(tmp_path: Path) -> None:
     data = patches(8)
     order = [3, 1, 0, 2, 7, 6, 5, 4]
@@ -312,6 +320,17 @@ def test_better_is_beyond_doubt() -> None:
         judge.best([Trial({}, base), Trial({"range": "0-255"}, truth), Trial({"a": "b", "c": "d"}, truth)]).option
         == "--range 0-255"
     )
+
+
+def test_a_fitted_order_is_judged_on_other_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers without meaning: a fit to the same images would get far above chance."""
+    monkeypatch.setattr("roadworthy.models.check.MIN_FITTED_SKILL", -1.0)
+    rng = np.random.default_rng(0)
+    labels, answers = rng.integers(0, 20, (2, 100))
+    judge = Judge(labels, tuple(f"c{k:02}" for k in range(20)))
+    *_, fitted = judge.orders(Trial({}, answers))
+    assert "confusions" in fitted.how
+    assert judge.accuracy(fitted.answers) < 0.12
 
 
 @pytest.mark.slow

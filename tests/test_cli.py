@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny import save_onnx, study, write_study
 from typer.testing import CliRunner
 
 from roadworthy.cli import app
 from roadworthy.core.errors import RoadworthyError
+from tiny import save_onnx, study, write_study
 
 
 def call(*words: object, code: int = 0) -> str:
@@ -44,7 +44,10 @@ def test_help_answers_at_once() -> None:
     best = min(_timed([sys.executable, "-m", "roadworthy.cli", "--help"]) for _ in range(3))
     empty = min(_timed([sys.executable, "-c", "pass"]) for _ in range(3))
     slow = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "roadworthy.cli", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-X", "importtime", "-m", "roadworthy.cli", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stderr
     for heavy in ("numpy", "pandas", "pyarrow", "torch", "onnxruntime", "scipy", "plotly"):
         assert f" {heavy}\n" not in slow, f"--help imports {heavy}"
@@ -61,7 +64,9 @@ def test_verdict_exit_codes_and_junit(finished: Path, tmp_path: Path) -> None:
     assert "verdict: fail" in call("verdict", finished, code=1)
     for threshold, code, word in ((0.1, 0, "pass"), (0.999, 1, "fail")):
         criteria = tmp_path / "c.yaml"
-        criteria.write_text(yaml.safe_dump([{"id": "A", "metric": "accuracy", "at_least": threshold, "over": "pooled"}]))
+        criteria.write_text(
+            yaml.safe_dump([{"id": "A", "metric": "accuracy", "at_least": threshold, "over": "pooled"}])
+        )
         output = call("verdict", finished, "--criteria", criteria, "--junit", tmp_path / "j.xml", code=code)
         assert f"verdict: {word}" in output
         assert (tmp_path / "j.xml").read_text().count("<testcase") == 1

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import CLASSES, contents, study, write_study
 
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
@@ -26,6 +25,7 @@ from roadworthy.engine.artifacts import ensure_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.readouts import read_case
 from roadworthy.study import parse_study
+from tiny import CLASSES, contents, study, write_npz, write_study
 
 
 class Counting(Model):
@@ -61,10 +61,11 @@ def run(folder: Path, out: str, workers: int = 1, models: list[Model] | None = N
 
 
 def test_workers_and_order_never_change_a_result(tmp_path: Path) -> None:
-    one = run(tmp_path, "one", workers=1, n=1100)
-    two = run(tmp_path, "two", workers=2, n=1100)
+    data = {"test": str(write_npz(tmp_path / "signs.npz", 1100))}
+    one = run(tmp_path, "one", workers=1, data=data)
+    two = run(tmp_path, "two", workers=2, data=data)
     turned = {"classification": {"shifts": ["rotation", "fog", "noise"], "levels": [5, 1]}}
-    other = run(tmp_path, "other", workers=2, n=1100, protocols=turned)
+    other = run(tmp_path, "other", workers=2, data=data, protocols=turned)
     assert len(contents(one.path)) > 30
     assert contents(one.path) == contents(two.path) == contents(other.path)
 
@@ -83,7 +84,7 @@ def test_answers_do_not_depend_on_how_many_images_there_are(tmp_path: Path) -> N
 
 def test_killed_at_random_moments_and_resumed(tmp_path: Path) -> None:
     """SIGKILL at least five times, at moments drawn from the whole run; then the bits of an undisturbed run."""
-    source = write_study(tmp_path, n=2100)
+    source = write_study(tmp_path, data={"test": str(write_npz(tmp_path / "signs.npz", 2100))})
     moments = random.Random(4)
     command = [sys.executable, "-m", "roadworthy.cli", "run", str(source), "--out"]
     calm = subprocess.run([*command, str(tmp_path / "calm")], check=True, capture_output=True, text=True)
@@ -121,9 +122,10 @@ def test_an_edited_study_reruns_only_what_changed(tmp_path: Path) -> None:
     assert all(path.stat().st_mtime_ns == moment for path, moment in kept.items())
     assert set(second.tables["classification"]["shift"]) == {"none", "noise", "fog", "blur"}
     assert second.verify() == []
-    assert contents(second.path)["tables/classification.csv"] == contents(
-        run(tmp_path, "fresh", models=[Counting()], protocols=edited).path
-    )["tables/classification.csv"]
+    assert (
+        contents(second.path)["tables/classification.csv"]
+        == contents(run(tmp_path, "fresh", models=[Counting()], protocols=edited).path)["tables/classification.csv"]
+    )
 
 
 def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +150,9 @@ def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pyt
 def test_a_failing_case_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     good, bad = Counting("good"), Counting("bad", fails_on="fog-5")
     opened = run(tmp_path, "run", models=[good, bad])
-    assert [(f["system"], f["stimulus"]["name"], f["stimulus"]["level"]) for f in opened.failures] == [("bad", "fog", 5)]
+    assert [(f["system"], f["stimulus"]["name"], f["stimulus"]["level"]) for f in opened.failures] == [
+        ("bad", "fog", 5)
+    ]
     assert opened.failures[0]["reason"] == "model bad raised RuntimeError: out of luck"
     table = opened.tables["classification"].query("metric == 'accuracy'").set_index(["model", "shift", "level"])
     assert np.isnan(table.loc[("bad", "fog", 5), "value"])
@@ -181,7 +185,7 @@ def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine" / "thesis.doc").write_text("years of work")
     with pytest.raises(InputError, match="holds no run"):
         run(tmp_path, "mine", models=[Counting()])
-    assert os.listdir(tmp_path / "mine") == ["thesis.doc"]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.doc"]
 
 
 def test_a_model_that_is_not_concurrent_is_called_by_one_thread_at_a_time(tmp_path: Path) -> None:

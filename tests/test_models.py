@@ -26,6 +26,7 @@ from scipy.special import softmax as scipy_softmax
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, UnknownName
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch, Stimulus
+from roadworthy.core.validation import parse_size
 from roadworthy.models import (
     MODELS,
     CallableModel,
@@ -41,7 +42,7 @@ from roadworthy.models import (
 )
 from roadworthy.models import torch as torch_adapter
 from roadworthy.models.outputs import as_rows, decide, prediction
-from roadworthy.models.preprocess import AmbiguousLayout, parse_range, parse_size, read_shape
+from roadworthy.models.preprocess import AmbiguousLayout, parse_range, read_shape
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -202,7 +203,8 @@ rows_of_logits = hnp.arrays(
 @given(rows_of_logits)
 def test_softmax_is_scipys_and_each_row_stands_alone(logits: np.ndarray) -> None:
     found = softmax(logits)
-    np.testing.assert_allclose(found, scipy_softmax(logits.astype(np.float64), axis=1), rtol=1e-6, atol=1e-12)
+    expected = scipy_softmax(logits.astype(np.float64), axis=1).astype(np.float32)
+    np.testing.assert_array_max_ulp(found, expected, maxulp=1)
     for row in range(len(logits)):
         np.testing.assert_array_equal(found[row], softmax(logits[row : row + 1])[0])
     np.testing.assert_array_equal(found, softmax(np.asfortranarray(logits)))
@@ -351,6 +353,10 @@ def test_onnx_outputs_that_contradict(tmp_path: Path) -> None:
     assert OnnxModel(sigmoid, outputs="logits").outputs == "logits"
 
 
+def test_onnx_that_ends_in_a_linear_layer_is_logits_however_small(tmp_path: Path) -> None:
+    assert OnnxModel(linear(tmp_path / "m.onnx", w=np.abs(WEIGHTS) * 1e-3)).outputs == "logits"
+
+
 @pytest.mark.parametrize("size", [1, 4])
 def test_onnx_fixed_batch(tmp_path: Path, pixels: np.ndarray, size: int) -> None:
     model = OnnxModel(linear(tmp_path / "m.onnx", dims=(size, 3, SIDE, SIDE)))
@@ -480,7 +486,7 @@ def test_onnx_files_that_cannot_be_used(tmp_path: Path) -> None:
             OnnxModel(tmp_path / f"{name}.onnx")
     with pytest.raises(InputError, match="there is no ONNX file"):
         OnnxModel(tmp_path / "absent.onnx")
-    with pytest.raises(InputError, match=r"cannot load .*new.onnx"):
+    with pytest.raises(InputError, match=r"cannot load .*new.onnx: it is of opset 99"):
         OnnxModel(linear(tmp_path / "new.onnx", opset=99))
     two = save(tmp_path / "two.onnx", [node("Add", "x mask", "y")], inputs=("x", "mask"))
     with pytest.raises(InputError, match=r"one input.*'x', 'mask'"):
@@ -568,6 +574,33 @@ def test_torch_from_two_threads_is_the_same() -> None:
     assert threads == 1
     assert all(part.training for part in module.modules())
     assert not any(part._forward_hooks for part in module.modules())
+
+
+class Interrupted(Net):
+    """Runs something else between its convolution and its end."""
+
+    meanwhile: Callable[[], Any] = staticmethod(lambda: None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer = super().forward(x)
+        self.meanwhile()
+        return answer
+
+
+def test_torch_features_are_of_the_caller_alone() -> None:
+    module = Interrupted()
+    model = TorchModel(module, outputs="logits")
+    mine, other = batch_of(images(4, 9, 9)), batch_of(images(4, 9, 9, seed=1))
+    expected = model.features(mine, "conv")
+
+    def another_thread_asks() -> None:
+        Interrupted.meanwhile = staticmethod(lambda: None)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(model.predict, other).result()
+
+    Interrupted.meanwhile = staticmethod(another_thread_asks)
+    np.testing.assert_array_equal(model.features(mine, "conv"), expected)
+    assert module.training
 
 
 def test_torch_features_are_the_submodules_output(pixels: np.ndarray) -> None:
@@ -971,6 +1004,12 @@ def test_float32_survives_csv(tmp_path_factory: pytest.TempPathFactory, logits: 
         assert stored.tobytes() == logits.tobytes() or np.array_equal(stored, logits)
 
 
+def test_csv_is_rounded_once(tmp_path: Path) -> None:
+    """Just above the middle of two float32 numbers: by way of float64 it would be rounded down to 1."""
+    (tmp_path / "a.csv").write_text("id,logit0,logit1\ni0,1.00000005960464477539062500001,0\n")
+    assert StoredPredictions(tmp_path / "a.csv").predict(asked(1)).logits[0, 0] == np.float32(1 + 2**-23)
+
+
 def test_stored_beside_the_model_itself(tmp_path: Path) -> None:
     """A model's logits through CSV give the same probabilities, bit for bit, as the model."""
     pixels = images(32, SIDE, SIDE)
@@ -1023,6 +1062,12 @@ def test_stored_missing_rows_are_counted_and_named(tmp_path: Path) -> None:
     frame(rows, "abc", OTHER_FOG).to_csv(file, index=False)
     with pytest.raises(InputError, match=f"{OTHER_FOG}, which belongs to other data, another seed or other parameters"):
         StoredPredictions(file).predict(asked(stimulus=FOG))
+
+
+def test_stored_answers_to_other_undisturbed_data_are_refused(tmp_path: Path) -> None:
+    frame(answers()[1], "abc", Stimulus(data="other").key).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputError, match="belongs to other data"):
+        StoredPredictions(tmp_path / "a.csv").predict(asked())
 
 
 def test_stored_without_stimulus_is_for_undisturbed_data(tmp_path: Path) -> None:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
+import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pandas as pd
+import pytest
 
+from roadworthy import api
+from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.metrics import HIGHER_IS_BETTER, METRICS
+from roadworthy.models import load_model
+from roadworthy.report import figures, render, summary
+from roadworthy.report.facts import CLEAN, Cell, Condition, load_facts
+from roadworthy.report.words import NO_BREAK, bounds, number
+from roadworthy.study import parse_study
 from roadworthy.verdict import Criterion, Measurement, judge
 
 Key = tuple[str, str, int]
@@ -118,7 +132,7 @@ def make_run(
             bounds = {"n": per_class, "value": value, "lo": value, "hi": value, "groups": per_class, "reason": ""}
             recall.append({**where(key), "class": label, "metric": "recall", **bounds})
             right = round(value * per_class)
-            counts = {label: right, classes[(index + 1) % len(classes)]: per_class - right}
+            counts = {classes[(index + 1) % len(classes)]: per_class - right, label: right}
             confusion += [
                 {**where(key), "label": label, "prediction": taken, "count": n} for taken, n in counts.items() if n > 0
             ]
@@ -138,10 +152,10 @@ def make_run(
     folder.write_table("classification_gallery", pd.DataFrame(gallery))
     wrong = []
     for place, key in enumerate(done):
-        for number in range(mistakes):
-            seen = f"seen-{place}-{number}.png"
+        for count in range(mistakes):
+            seen = f"seen-{place}-{count}.png"
             picture(path / "media" / seen, 1, key[2])
-            names = {"id": image_id.format(number), "label": classes[0], "prediction": classes[-1]}
+            names = {"id": image_id.format(count), "label": classes[0], "prediction": classes[-1]}
             wrong.append({**where(key), **names, "confidence": 0.9 - place / 1000, "p_label": 0.01, "media": seen})
     columns = ["model", "shift", "level", "id", "label", "prediction", "confidence", "p_label", "media"]
     folder.write_table("classification_mistakes", pd.DataFrame(wrong, columns=columns))
@@ -207,4 +221,482 @@ def metric_of(metric: str, accuracy: float) -> float:
 
 def picture(path: Path, images: int, seed: int) -> None:
     pixels = np.random.default_rng(seed).integers(0, 255, (12, 12 * images, 3), dtype=np.uint8)
-    cv2.imwrite(str(path), cv2.resize(pixels, (96 * images, 96), interpolation=cv2.INTER_NEAREST))
+    cv2.imwrite(str(path), pixels)
+
+
+HOSTILE = "<script>alert(1)</script>"
+STANDARD_SHIFTS = ("grey", "noise", "blur", "rotation", "rain", "snow", "crop", "fog", "reflection", "perspective")
+KNOWN = {
+    ("v3", "none", 0): 0.98,
+    ("v3", "fog", 1): 0.97,
+    ("v3", "fog", 2): 0.95,
+    ("v3", "fog", 3): 0.90,
+    ("v3", "fog", 4): 0.80,
+    ("v3", "rain", 1): 0.94,
+    ("v3", "rain", 2): 0.96,
+    ("v3", "rain", 3): 0.85,
+    ("v3", "rain", 4): 0.95,
+    ("v3", "grey", 1): 1.0,
+    ("v3", "grey", 2): 0.99,
+    ("v3", "grey", 3): 0.98,
+    ("v3", "grey", 4): 0.97,
+    ("v3", "snow", 1): 0.7,
+    ("v3", "snow", 2): 0.6,
+    ("v3", "snow", 3): 0.5,
+    ("v3", "snow", 4): 0.4,
+}
+
+
+class Elements(HTMLParser):
+    """Every start tag with its attributes, the text outside of scripts and styles, and what each script holds."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
+        elif self.cdata_elem is None:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).replace(NO_BREAK, " ").split())
+
+
+@pytest.fixture
+def plotly_itself() -> None:
+    """Asked for by the tests that need plotly's 5 MB and not a stand-in."""
+
+
+@pytest.fixture(autouse=True)
+def small_plotly(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "plotly_itself" not in request.fixturenames:
+        monkeypatch.setattr("roadworthy.report._plotly", lambda: "var Plotly = {};")
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("known") / "run", KNOWN)
+
+
+def chart_data(html: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', html, re.DOTALL)
+    assert found
+    parsed: dict[str, Any] = json.loads(found[1])
+    return parsed
+
+
+def test_worst_conditions_are_the_lowest_accuracies_in_order(known: Path) -> None:
+    facts = load_facts(known)
+    assert facts.worst("v3") == (Condition("snow", 4), Condition("snow", 3), Condition("snow", 2))
+    assert facts.shifts == ("snow", "fog", "rain", "grey")
+    assert facts.levels == (1, 2, 3, 4)
+    assert facts.shown("v3") == (CLEAN, *facts.worst("v3"))
+
+
+def test_key_figures_stand_at_the_top_of_the_page(known: Path) -> None:
+    text = Elements(render(known)).text
+    top = text[: text.index("Give criteria to get a verdict")]
+    average = np.mean([value for key, value in KNOWN.items() if key[1] != "none"])
+    for words in (
+        "98.0 %",
+        f"{100 * average:.1f} %",
+        "snow, level 4: 40.0 %",
+        "38.0 to 41.5 %",
+        "snow, level 2: 60.0 %",
+    ):
+        assert words in top
+
+
+def test_sentences_say_from_which_level_on_accuracy_is_too_low(known: Path) -> None:
+    found = summary.summarise(load_facts(known), "v3")
+    assert [sentence.replace(NO_BREAK, " ") for sentence in found.falls] == [
+        "Accuracy is below 95 % at every level of snow.",
+        "Accuracy drops below 95 % at rain levels 1 and 3, not at 2 and 4.",
+        "Accuracy drops below 95 % from fog level 3 on.",
+        "Accuracy stays at 95 % or above at every level measured of grey.",
+    ]
+    assert "95\u00a0%." in found.threshold
+
+
+@pytest.mark.parametrize(
+    ("clean", "threshold"), [(1.0, 0.95), (0.95, 0.95), (0.9499, 0.8999), (0.5, 0.45), (0.03, 0.0), (math.nan, 0.95)]
+)
+def test_threshold_is_95_percent_or_five_points_below_undisturbed(clean: float, threshold: float) -> None:
+    value, rule = summary.accuracy_threshold(Cell(clean))
+    assert value == pytest.approx(threshold)
+    assert ("5 points under undisturbed" in rule) == (clean < 0.95)
+
+
+def test_a_model_below_95_percent_is_held_to_its_own_level(tmp_path: Path) -> None:
+    accuracy = {("m", "none", 0): 0.90, ("m", "fog", 1): 0.86, ("m", "fog", 2): 0.84}
+    found = summary.summarise(load_facts(make_run(tmp_path / "run", accuracy)), "m")
+    assert [sentence.replace(NO_BREAK, " ") for sentence in found.falls] == [
+        "Accuracy drops below 85 % at fog level 2."
+    ]
+
+
+def test_failed_case_is_said_loudly_and_leaves_no_value(tmp_path: Path) -> None:
+    cause = "ModelError: model v3 answered NaN for 3 of 128 images"
+    run = make_run(tmp_path / "run", KNOWN, failed={("v3", "snow", 4): cause})
+    facts = load_facts(run)
+    assert facts.cell("v3", Condition("snow", 4), "accuracy").missing
+    assert Condition("snow", 4) not in facts.worst("v3")
+    found = summary.summarise(facts, "v3")
+    assert found.falls[-1] == "Not measured: snow level 4."
+    assert any(cause in sentence for sentence in found.sentences)
+    html = render(run)
+    assert "1 case of 17 failed." in Elements(html).text
+    assert cause in Elements(html).text
+    assert any(attrs.get("role") == "alert" for _, attrs in Elements(html).tags)
+    heat = chart_data(html)["heat-0"][0]["data"]
+    row, column = facts.shifts.index("snow"), 4
+    assert heat[0]["z"][row][column] is None
+    assert heat[1]["text"][row][column] == "n/a"
+    assert cause in heat[1]["hovertext"][row][column]
+
+
+def test_a_model_whose_every_case_failed_is_shown_as_such(tmp_path: Path) -> None:
+    accuracy = {("a", "none", 0): 0.9, ("a", "fog", 1): 0.8}
+    run = make_run(tmp_path / "run", accuracy, failed={("b", "none", 0): "no answer", ("b", "fog", 1): "no answer"})
+    facts = load_facts(run)
+    assert facts.shown("b") == ()
+    assert "No case of this model was measured." in Elements(render(run)).text
+
+
+def test_missing_value_shows_its_reason(known: Path) -> None:
+    facts = load_facts(known)
+    cell = facts.cell("v3", Condition("grey", 1), "auroc")
+    assert cell.missing
+    assert cell.reason == "no incorrect prediction"
+    assert [entry for entry in summary.missing_values(facts) if entry.metric == "auroc"] == [
+        summary.Missing("v3", "auroc", "no incorrect prediction", (Condition("grey", 1),))
+    ]
+    view = figures.heat_map(facts, "v3", "auroc")["data"]
+    row = facts.shifts.index("grey")
+    assert view[0]["z"][row][1] is None
+    assert "no incorrect prediction" in view[1]["hovertext"][row][1]
+
+
+def test_a_level_that_one_shift_lacks_is_not_part_of_the_run(tmp_path: Path) -> None:
+    accuracy = {("m", "none", 0): 0.98, ("m", "fog", 1): 0.9, ("m", "rain", 1): 0.9, ("m", "rain", 7): 0.8}
+    facts = load_facts(make_run(tmp_path / "run", accuracy))
+    assert facts.levels == (1, 7)
+    assert "not part of this run" in figures.heat_map(facts, "m", "accuracy")["data"][1]["hovertext"][1][2]
+    assert summary.missing_values(facts) == []
+
+
+def test_heat_map_and_curves_hold_the_values(known: Path) -> None:
+    facts = load_facts(known)
+    heat = figures.heat_map(facts, "v3", "accuracy")["data"][0]
+    assert heat["z"][0] == [0.98, 0.7, 0.6, 0.5, 0.4]
+    assert heat["text"][0] == ["98.0", "70.0", "60.0", "50.0", "40.0"]
+    line = figures.curve(facts, "snow", "accuracy")["data"][0]
+    assert line["y"] == [0.98, 0.7, 0.6, 0.5, 0.4]
+    assert line["error_y"]["arrayminus"] == [0.02] * 5
+    bars = figures.drop_ranking(facts, "accuracy_drop")
+    assert bars["layout"]["yaxis"]["ticktext"] == ["grey", "rain", "fog", "snow"]
+    assert bars["data"][0]["x"] == pytest.approx([-0.005, 0.055, 0.075, 0.43])
+
+
+def test_darker_is_worse_for_every_directed_metric(known: Path) -> None:
+    facts = load_facts(known)
+    darkest = figures.WORSE_IS_DARKER[-1][1]
+    for metric, better in HIGHER_IS_BETTER.items():
+        low, high, colours = figures._colour_range(facts, metric)
+        assert low < high
+        if better is not None:
+            assert dict(colours)[0.0 if better else 1.0] == darkest
+
+
+def test_severity_says_whether_a_shift_gets_worse_with_level(known: Path) -> None:
+    rows = {row.shift: row for row in summary.severity_rows(load_facts(known))}
+    assert rows["snow"].levels == "level 1 to 4"
+    assert rows["snow"].words == "yes"
+    assert summary._severity_words(Cell(-0.1, -0.2, -0.05)) == "no: it gets better"
+    assert summary._severity_words(Cell(0.0, -0.2, 0.1)) == "not shown: the bounds include 0"
+    assert summary._severity_words(Cell(math.nan)) == "not known"
+
+
+def test_recall_ranks_the_weakest_classes_first(known: Path) -> None:
+    facts = load_facts(known)
+    weakest = summary.weakest_classes(facts, "v3")
+    assert [found.name for found in weakest] == ["speed 50", "yield", "stop"]
+    assert weakest[-1].shifted == pytest.approx(np.mean([v for key, v in KNOWN.items() if key[1] != "none"]))
+    assert (weakest[-1].worst, weakest[-1].worst_value) == (Condition("snow", 4), 0.4)
+
+
+def test_top_confusions_count_and_share(known: Path) -> None:
+    top = summary.top_confusions(load_facts(known), "v3", Condition("snow", 4))
+    assert (top[0].label, top[0].prediction) == ("speed 50", "stop")
+    assert top[0].count == 66 - round((0.4 - 0.2 / 3) * 66)
+    assert top[0].share == pytest.approx(top[0].count / 66)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0, "100 %"), (0.99999, ">99.9 %"), (0.9994, "99.9 %"), (0.0, "0 %"), (1e-9, "<0.1 %")]
+)
+def test_rounding_never_claims_perfection(value: float, text: str) -> None:
+    assert number("accuracy", value).replace(NO_BREAK, " ") == text
+
+
+def test_numbers_in_words() -> None:
+    assert number("nll", 1e-6) == "<0.001"
+    assert number("accuracy_drop", 0.2).replace(NO_BREAK, " ") == "20.0 points"
+    assert bounds("ece", 0.1, math.nan) == "no bounds"
+
+
+def test_verdict_comes_first_with_every_criterion(tmp_path: Path) -> None:
+    criteria = [
+        Criterion(id="REQ-1", hazard="misread in fog", metric="accuracy", at_least=0.3),
+        Criterion(id="REQ-2", metric="accuracy", at_least=0.985),
+        Criterion(id="REQ-3", metric="accuracy", over="worst", at_least=0.4),
+    ]
+    run = make_run(tmp_path / "run", KNOWN, criteria=criteria)
+    facts = load_facts(run)
+    assert [found.status for found in facts.criteria] == ["pass", "fail", "inconclusive"]
+    assert facts.status == "fail"
+    assert facts.criteria[1].decisive.status == "fail"
+    assert len(facts.criteria[1].rows) == 16
+    text = Elements(render(run)).text
+    assert (
+        text.index("✗ fail")
+        < text.index("Accuracy undisturbed")
+        < text.index("REQ-1")
+        < text.index("On undisturbed images")
+    )
+    assert "Of 3 criteria 1 fails, 1 is inconclusive and 1 passes." in text
+    assert "Hazard: misread in fog" in text
+    assert "accuracy at least 0.985 (each, 95%)" in text
+    assert facts.criteria[2].because in text
+
+
+def test_without_criteria_the_report_says_how_to_give_them(known: Path) -> None:
+    text = Elements(render(known)).text
+    assert "No acceptance criteria were given, so nothing was judged." in text
+    assert "roadworthy verdict RUN --criteria criteria.yaml" in text
+
+
+def test_hostile_names_are_shown_and_never_run(tmp_path: Path) -> None:
+    nasty = [f"{HOSTILE}\"'", '"><img src=x onerror=alert(1)>', "two\nlines & {{ 7 * 7 }}"]
+    accuracy = accuracy_of([nasty[0], nasty[1]], ["fog", "<i>rain</i>"], [1, 2])
+    criteria = [Criterion(id=HOSTILE, hazard=nasty[1], metric="accuracy", where={"shift": HOSTILE}, at_least=0.9)]
+    run = make_run(
+        tmp_path / "run",
+        accuracy,
+        classes=nasty,
+        criteria=criteria,
+        name=HOSTILE,
+        image_id=HOSTILE + "{}",
+        failed={(nasty[1], "fog", 2): HOSTILE},
+        data={"name": HOSTILE, "notes": [HOSTILE], "bad_images": [[HOSTILE, "a\udc80b"]]},
+    )
+    html = render(run)
+    page = Elements(html)
+    html.encode()
+    assert [tag for tag, _ in page.tags].count("script") == 3
+    assert all(attrs.get("src", "data:").startswith("data:") for tag, attrs in page.tags if tag == "img")
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    assert not any(tag == "i" and "class" not in attrs for tag, attrs in page.tags)
+    for words in (HOSTILE, nasty[1], "two lines & {{ 7 * 7 }}"):
+        assert words in page.text
+    plotted = json.dumps(chart_data(html))
+    assert "<script" not in plotted
+    assert "<img" not in plotted
+    assert "<i>" not in plotted
+
+
+def test_only_our_own_scripts_may_run(known: Path) -> None:
+    page = Elements(render(known))
+    policy = next(
+        a["content"] for t, a in page.tags if t == "meta" and a.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    for script in page.scripts[1:]:
+        assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
+
+
+@pytest.mark.usefixtures("plotly_itself")
+def test_the_page_asks_for_nothing_from_outside(known: Path) -> None:
+    html = render(known)
+    page = Elements(html)
+    loaded = [a[name] for _, a in page.tags for name in ("src", "href", "action", "data", "poster") if a.get(name)]
+    assert loaded
+    assert all(address.startswith(("#", "data:image/")) for address in loaded if address)
+    assert not {"link", "iframe", "object", "embed", "base"} & {tag for tag, _ in page.tags}
+    style = html[html.index("<style>") : html.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "plotly.js v" in page.scripts[1][:200]
+
+
+def test_two_renders_are_the_same_to_the_byte(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", KNOWN)
+    first = render(run)
+    RunFolder(run).write_record({**json.loads((run / "run.json").read_text()), "finished": "2026-03-01T12:31:00+00:00"})
+    (run / "report.html").write_text(first)
+    RunFolder(run).write_record(json.loads((run / "run.json").read_text()))
+    assert render(run) == first
+
+
+def test_every_chart_has_its_place_and_every_choice_its_view(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", accuracy_of(["v3", "v2"], STANDARD_SHIFTS, [1, 2, 3, 4, 5]), mistakes=1)
+    html = render(run)
+    page, charts = Elements(html), chart_data(html)
+    assert sorted(attrs["id"] for _, attrs in page.tags if attrs.get("class") == "chart") == sorted(charts)
+    options = html.split('data-charts="')[1:]
+    assert options
+    for part in options:
+        names = part[: part.index('"')].split()
+        choices = part[: part.index("</select>")].count("<option")
+        assert names
+        assert all(len(charts[name]) == choices for name in names)
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {attrs["href"] for tag, attrs in page.tags if tag == "a"} <= {f"#{name}" for name in ids}
+    assert len(html) < 3_000_000
+
+
+def test_pictures_have_texts_and_tables_have_headers(known: Path) -> None:
+    page = Elements(render(known))
+    assert all(attrs.get("alt") for tag, attrs in page.tags if tag == "img")
+    assert all(attrs.get("aria-label") for _, attrs in page.tags if attrs.get("class") == "chart")
+    assert all(attrs.get("scope") for tag, attrs in page.tags if tag == "th")
+
+
+@pytest.mark.parametrize(
+    ("models", "shifts", "levels", "classes"),
+    [
+        (["m"], ["fog"], [3], ["a", "b"]),
+        (["m"], ["fog"], [1], ["only"]),
+        (["m"], [], [], ["a", "b"]),
+        (["m", "n", "o"], ["fog", "rain"], [1, 5], [f"class {i}" for i in range(200)]),
+    ],
+    ids=["one-of-each", "one-class", "no-shift", "many-classes"],
+)
+def test_small_and_large_runs(
+    tmp_path: Path, models: list[str], shifts: list[str], levels: list[int], classes: list[str]
+) -> None:
+    run = make_run(tmp_path / "run", accuracy_of(models, shifts, levels), classes=classes, images=400, mistakes=1)
+    charts = chart_data(render(run))
+    matrix = charts["confusion-0"][0]["data"][0]
+    assert len(matrix["z"]) == len(classes)
+    assert ("text" in matrix) == (len(classes) <= figures.TEXT_CLASSES)
+    assert ("drop-ranking" in charts) == bool(shifts)
+
+
+def test_no_mistakes_at_all(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {("m", "none", 0): 1.0, ("m", "fog", 1): 1.0}, mistakes=0, classes=["a"])
+    text = Elements(render(run)).text
+    assert "No wrong answer was recorded." in text
+    assert "No mistake." in text
+
+
+def test_notes_warn_of_what_the_bounds_rest_on(tmp_path: Path) -> None:
+    data = {"groups": 200, "notes": ["grey images were made RGB"], "bad_images": [["a.png", "truncated"]]}
+    facts = load_facts(make_run(tmp_path / "run", KNOWN, data=data))
+    found = summary.notes(facts)
+    assert found[0] == "grey images were made RGB"
+    assert found[1] == "Unreadable and left out of every figure: 1 image."
+    assert "too narrow" in found[2]
+
+
+@pytest.mark.parametrize("name", ["verdict.json", "study.yaml", "tables/classification.parquet", "media/gallery-0.png"])
+def test_what_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    run = make_run(tmp_path / "run", KNOWN)
+    (run / name).unlink()
+    with pytest.raises(InputError, match=re.escape(Path(name).name)):
+        render(run)
+
+
+def test_a_picture_outside_the_run_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", KNOWN)
+    gallery = pd.DataFrame([{"shift": "none", "level": 0, "media": "../../secret.png", "images": 1}])
+    RunFolder(run).write_table("classification_gallery", gallery)
+    picture(tmp_path / "secret.png", 1, 0)
+    with pytest.raises(InputError, match="outside the run"):
+        render(run)
+
+
+@pytest.fixture(scope="module")
+def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of two functions on small random images."""
+    folder = tmp_path_factory.mktemp("real")
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 255, (24, 16, 16, 3), dtype=np.uint8)
+    np.savez(folder / "d.npz", images=images, labels=np.arange(24) % 3, class_names=np.array(["a", "b", "c"]))
+
+    def by_brightness(batch: np.ndarray) -> np.ndarray:
+        logits = np.stack([batch[..., channel].mean(axis=(1, 2)) for channel in range(3)], axis=1) / 10
+        return np.asarray(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
+
+    def always_first(batch: np.ndarray) -> np.ndarray:
+        return np.tile([[0.6, 0.3, 0.1]], (len(batch), 1))
+
+    models = {
+        "bright": load_model(by_brightness, name="bright", num_classes=3, version="1"),
+        "first": load_model(always_first, name="first", num_classes=3, version="1"),
+    }
+    content = {
+        "data": {"test": str(folder / "d.npz")},
+        "models": dict.fromkeys(models, "unused.onnx"),
+        "protocols": {"classification": {"shifts": ["fog", "noise"], "levels": [1, 5]}},
+        "criteria": [{"id": "R", "metric": "accuracy", "at_least": 0.9}],
+    }
+    study = parse_study(content, "test")
+    return api.execute(api.prepare(study, models=models), folder / "run", workers=1, progress=api.no_progress).path
+
+
+def test_a_real_run_has_the_schema_that_the_report_reads(real_run: Path) -> None:
+    facts = load_facts(real_run)
+    table = pd.read_parquet(real_run / "tables" / "classification.parquet")
+    row = table[
+        (table.model == "first") & (table["shift"] == "fog") & (table.level == 5) & (table.metric == "accuracy")
+    ]
+    assert facts.cell("first", Condition("fog", 5), "accuracy").value == row["value"].item() == pytest.approx(1 / 3)
+    assert facts.models == ("bright", "first")
+    assert set(facts.shifts) == {"fog", "noise"}
+    assert facts.mistakes["first"]
+    assert len(facts.gallery) == 5
+    assert facts.status == "fail"
+    text = Elements((real_run / "report.html").read_text()).text
+    assert "33.3 %" in text
+
+
+@pytest.mark.usefixtures("plotly_itself")
+def test_the_report_that_a_run_wrote_is_written_again_the_same(real_run: Path) -> None:
+    written = (real_run / "report.html").read_bytes()
+    assert api.open_run(real_run).report().read_bytes() == written
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("plotly_itself")
+def test_a_browser_draws_every_chart_without_a_complaint(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium on this machine: install it to test the report in a browser")
+    accuracy = accuracy_of(["v3", HOSTILE], STANDARD_SHIFTS, [1, 2, 3, 4, 5])
+    run = make_run(tmp_path / "run", accuracy, failed={(HOSTILE, "fog", 2): "failed"}, classes=[HOSTILE, "b", "c"])
+    page = tmp_path / "report.html"
+    page.write_text(render(run))
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    quiet = "--disable-component-update --disable-sync --enable-logging=stderr --v=0 --virtual-time-budget=60000"
+    command = [browser, *flags.split(), *quiet.split(), f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=180, check=True)
+    drawn = Elements(done.stdout)
+    charts = [attrs for _, attrs in drawn.tags if "chart" in (attrs.get("class") or "").split()]
+    assert len(charts) == len(chart_data(page.read_text()))
+    assert all(attrs.get("data-drawn") for attrs in charts)
+    assert done.stdout.count("main-svg") >= len(charts)
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []

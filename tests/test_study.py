@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import study, write_study
 
 from roadworthy.api import prepare
 from roadworthy.core.errors import InputError
 from roadworthy.study import Study, load_study, parse_study
+from tiny import study, write_study
 
 SMALLEST: dict[str, Any] = {"data": {"test": "d"}, "models": {"m": "m.onnx"}}
 
@@ -38,7 +38,7 @@ def test_a_study_survives_its_own_yaml(tmp_path: Path) -> None:
         ({"protocols": {"clasification": {}}}, "unknown key 'protocols.clasification': did you mean 'classification'"),
         ({"models": {}}, "models"),
         ({"size": "64 by 64"}, "HEIGHTxWIDTH"),
-        ({"size": 64}, "HEIGHTxWIDTH"),
+        ({"size": "64x"}, "HEIGHTxWIDTH"),
         ({"size": "0x64"}, "size"),
         ({"seed": -1}, "seed"),
         ({"seed": "x"}, "seed"),
@@ -74,7 +74,7 @@ def test_unknown_shifts_and_parameters(tmp_path: Path, shifts: list[Any], compla
     [
         ({"metric": "acuracy"}, "did you mean 'accuracy'"),
         ({"where": {"shfit": "fog"}}, "did you mean 'shift'"),
-        ({"where": {"shift": "snow"}}, "asks for shift 'snow', but the run has"),
+        ({"where": {"shift": "snow"}}, r"asks for shift 'snow', but the run has"),
         ({"where": {"shift": "fog", "level": 3}}, "asks for level 3"),
     ],
 )
@@ -96,5 +96,5 @@ def test_class_counts_must_agree(tmp_path: Path) -> None:
     from roadworthy.models import load_model
 
     model = load_model(lambda images: [[0.5, 0.5]] * len(images), name="two", num_classes=2, version="1")
-    with pytest.raises(InputError, match="answers 2 classes, but data set .* has 6"):
+    with pytest.raises(InputError, match=r"answers 2 classes, but data set .* has 6"):
         prepare(Study.model_validate(study(tmp_path, models={"two": "<>"})), models={"two": model})

@@ -91,7 +91,7 @@ def test_worst_corrects_only_the_claim_that_one_misses() -> None:
 
 
 def test_junit_counts_and_escapes() -> None:
-    criterion = Criterion(id="<R&D> \"1\"\x00", metric="accuracy", at_least=0.9)
+    criterion = Criterion(id='<R&D> "1"\x00', metric="accuracy", at_least=0.9)
     rows = [measured(0.95, 0.97, 0.99), measured(0.5, 0.6, 0.7), measured(0.8, 0.92, 0.96)]
     root = ET.fromstring(judge([criterion], lambda c, confidence: rows).to_junit())
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
@@ -123,5 +123,5 @@ def test_criteria_that_cannot_be_read_say_why(tmp_path: Path, text: str, complai
 
 
 def test_a_missing_criteria_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere.yaml"):
+    with pytest.raises(InputError, match=r"nowhere\.yaml"):
         load_criteria(tmp_path / "nowhere.yaml")

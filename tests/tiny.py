@@ -58,6 +58,19 @@ def study(folder: Path, n: int = 150, **changes: Any) -> dict[str, Any]:
     }
 
 
+def write_npz(path: Path, n: int) -> Path:
+    """Many images at little cost: a few drawn signs over and over, each a little noisier than the last."""
+    from roadworthy.data import drawn_signs
+
+    drawn = drawn_signs(60, size=SIZE, seed=1)
+    batch = drawn.batch(slice(None))
+    rows = np.arange(n) % len(batch)
+    noise = np.random.default_rng(0).integers(0, 24, (n, SIZE, SIZE, 3), dtype=np.uint8)
+    images = np.minimum(batch.images[rows].astype(np.uint16) + noise, 255).astype(np.uint8)
+    np.savez(path, images=images, labels=batch.labels[rows], class_names=drawn.class_names)
+    return path
+
+
 def write_study(folder: Path, n: int = 150, **changes: Any) -> Path:
     """The same as a file."""
     path = folder / "study.yaml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,15 +16,15 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.protocols import Model
 from roadworthy.core.types import Stimulus
-from roadworthy.data import open_dataset, read_classes
+from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.folder import RECORD, RunFolder, write_bytes, write_json
 from roadworthy.engine.plan import Plan, chunk_size
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import Readouts, read_case
-from roadworthy.models import StoredPredictions, load_model
+from roadworthy.models import AlignedModel, StoredPredictions, align, load_model
 from roadworthy.protocols import classification
 from roadworthy.protocols.classification import CellKey, Evidence
 from roadworthy.protocols.export import export
@@ -73,7 +74,7 @@ class Prepared:
     """A study whose data and models are open and checked, and its plan. Nothing has been written yet."""
 
     study: Study
-    data: Dataset
+    data: OpenedDataset
     models: Mapping[str, Model]
     settings: classification.Settings
     plan: Plan
@@ -210,7 +211,8 @@ def prepare(
     device: str = "auto",
     on_bad_image: str = "error",
     models: Mapping[str, Model] | None = None,
-    data: Dataset | None = None,
+    data: OpenedDataset | None = None,
+    progress: ProgressBar = terminal_progress,
 ) -> Prepared:
     """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace."""
     settings = study.protocols.classification
@@ -221,18 +223,21 @@ def prepare(
     opened = dict(models or {})
     for name, spec in study.models.items():
         if name not in opened:
-            opened[name] = load_model(spec, name=name, trust=trust, device=device, base=base)
+            opened[name] = load_sized(spec, study.size, name=name, trust=trust, device=device, base=base)
     if data is None:
         inputs = [model.input_size for model in opened.values() if model.input_size]
         data = open_test_data(study, base, max(inputs, default=None), on_bad_image)
     if not len(data):
         raise InputError(f"data set {data.name} holds no image")
+    with progress("reading images", len(data)) as advance:
+        data.verify_all(advance)
     for name, model in opened.items():
         if model.num_classes != len(data.class_names):
             raise InputError(
                 f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
                 f"{len(data.class_names)}: fix the order and number of classes with --classes (or data.classes)"
             )
+        opened[name] = align(model, data.class_names)
     chunk = chunk_size(data, study.batch)
     cases = classification.plan(settings, data, opened, seed=study.seed, batch=study.batch, chunk=chunk)
     prepared = Prepared(study, data, opened, settings, Plan(tuple(cases), chunk, study.batch), criteria)
@@ -240,16 +245,26 @@ def prepare(
     return prepared
 
 
+def load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Model:
+    """Load a model; one that cannot do without being told its input size is told the study's."""
+    try:
+        return load_model(spec, **settings)
+    except InputError as error:
+        if size is None or "size" in settings:
+            raise
+        try:
+            return load_model(spec, size=size, **settings)
+        except InputError:
+            raise error from None
+
+
 def open_test_data(
     study: Study, base: Path, fallback_size: tuple[int, int] | None, on_bad_image: str = "error"
-) -> Dataset:
+) -> OpenedDataset:
     """The test data of a study, at the study's size, else the images' own where all are equal, else the fallback."""
-    classes = study.data.classes
-    if isinstance(classes, str):
-        classes = list(read_classes(base / classes))
     return open_dataset(
         study.data.test,
-        classes=classes,
+        classes=study.data.classes,
         size=study.size,
         fallback_size=fallback_size,
         base=base,
@@ -267,8 +282,9 @@ def _preflight(prepared: Prepared) -> None:
     clean = Stimulus(prepared.data.fingerprint(), seed=prepared.study.seed)
     sample = prepared.data.batch(slice(0, min(prepared.plan.batch, len(prepared.data))))
     for model in prepared.models.values():
-        if isinstance(model, StoredPredictions):
-            model.check_complete(dict.fromkeys(stimuli, prepared.data.ids))
+        own = model.model if isinstance(model, AlignedModel) else model
+        if isinstance(own, StoredPredictions):
+            own.check_complete(dict.fromkeys(stimuli, prepared.data.ids))
         else:
             try:
                 model.answer(sample.with_images(sample.images, stimulus=clean.key), prepared.plan.batch)
@@ -298,13 +314,15 @@ def execute(
         if len(outcome.failures) == len(plan.cases):
             raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
         evidence = load_evidence(folder, workers)
-        for name, table in classification.tables(evidence).items():
+        showings, media = list(plan.stimuli.values()), folder.path / "media"
+        with ThreadPoolExecutor(1) as painter:
+            gallery = painter.submit(save_gallery, showings, media)
+            mistakes = painter.submit(save_mistakes, evidence, showings, media)
+            tables = classification.tables(evidence)
+            tables |= {"classification_gallery": gallery.result(), "classification_mistakes": mistakes.result()}
+        for name, table in tables.items():
             folder.write_table(name, table)
         _write_timing(folder, prepared, outcome)
-        showings = list(plan.stimuli.values())
-        media = folder.path / "media"
-        folder.write_table("classification_gallery", save_gallery(showings, media))
-        folder.write_table("classification_mistakes", save_mistakes(evidence, showings, media))
         verdict = judge(prepared.criteria, evidence.measure)
         write_json(folder.path / "verdict.json", verdict.to_json())
         folder.write_record(record)
@@ -341,8 +359,8 @@ def _record(prepared: Prepared, outcome: local.Outcome, created: str) -> dict[st
             "groups": len(set(data.groups)),
             "class_names": list(data.class_names),
             "size": list(data.size),
-            "bad_images": [list(bad) for bad in getattr(data, "bad_images", [])],
-            "notes": list(getattr(data, "notes", [])),
+            "bad_images": [list(bad) for bad in data.bad_images],
+            "notes": list(data.notes),
         },
         "models": {
             name: {"fingerprint": model.fingerprint(), "capabilities": sorted(model.capabilities)}
@@ -493,11 +511,10 @@ def prepare_evaluation(
         },
         "evaluate",
     )
-    opened = load_model(model, name=name, trust=trust, device=device, **model_settings)
+    opened = load_sized(model, study.size, name=name, trust=trust, device=device, **model_settings)
     dataset = None
     if not isinstance(data, str | Path):
-        fixed = list(classes) if classes is not None and not isinstance(classes, str) else None
-        dataset = open_dataset(data, classes=fixed, size=study.size, fallback_size=opened.input_size, seed=seed)
+        dataset = open_dataset(data, classes=classes, size=study.size, fallback_size=opened.input_size, seed=seed)
     return prepare(study, models={name: opened}, data=dataset, on_bad_image=on_bad_image)
 
 

@@ -252,19 +252,19 @@ def check(
     sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
 ) -> None:
     """Try a model on a sample: shapes, range, class order, clean accuracy, and what it can be tested for."""
-    from roadworthy.data import open_dataset, read_classes
-    from roadworthy.models import load_model
-    from roadworthy.models.check import check_model
-    from roadworthy.study import parse_size
+    from roadworthy.api import load_sized
+    from roadworthy.core.validation import parse_size
+    from roadworthy.data import open_dataset
+    from roadworthy.models.check import check_model, open_given
 
     settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
-    opened = load_model(model, name=Path(model).stem, trust=trust, device=device, **settings)
-    names = list(read_classes(classes)) if classes else None
-    dataset = open_dataset(data, classes=names, size=parse_size(size), fallback_size=opened.input_size)
+    wanted = parse_size(size)
 
     def rebuild(**changed: Any) -> Any:
-        return load_model(model, name=Path(model).stem, trust=trust, device=device, **{**settings, **changed})
+        return load_sized(model, wanted, name=Path(model).stem, trust=trust, device=device, **{**settings, **changed})
 
+    opened, _ = open_given(rebuild)
+    dataset = open_dataset(data, classes=classes, size=wanted, fallback_size=opened.input_size)
     for line in check_model(rebuild, dataset, sample=sample).lines():
         typer.echo(line)
 

@@ -18,7 +18,7 @@ from roadworthy.engine.folder import RunFolder, write_bytes
 from roadworthy.models import load_model
 from roadworthy.study import parse_study
 
-IMAGES, SIZE, SEED = 2400, 32, 0
+IMAGES, SIZE, SEED = 1200, 32, 0
 CRITERIA = [
     {
         "id": "DEMO-1",

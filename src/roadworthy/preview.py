@@ -13,14 +13,13 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import SHIFTS, Dataset, Model, Shift
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch
-from roadworthy.core.validation import read_yaml
+from roadworthy.core.validation import parse_size, read_yaml
 from roadworthy.data import open_dataset
 from roadworthy.engine.plan import BATCH
 from roadworthy.models import load_model
 from roadworthy.protocols.classification import ShiftChoice, shift_levels
 from roadworthy.protocols.pictures import write_picture
 from roadworthy.shifts.preview import contact_sheet, level_similarity
-from roadworthy.study import parse_size
 
 CALIBRATION_IMAGES = 256
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,29 +9,19 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.validation import explain, read_yaml
+from roadworthy.core.validation import explain, parse_size, read_yaml
 from roadworthy.engine.plan import BATCH
 from roadworthy.protocols.classification import Settings as ClassificationSettings
 
 
-def parse_size(value: Any) -> Any:
-    """A size as (height, width) from `64x64`, `[64, 64]` or nothing.
-
-    >>> parse_size("48x64")
-    (48, 64)
-    """
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+)x(\d+)", value.strip())
-        if not match:
-            raise ValueError(f"a size is HEIGHTxWIDTH such as 64x64, not {value!r}")
-        value = (int(match[1]), int(match[2]))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        raise ValueError(f"a size is HEIGHTxWIDTH such as 64x64, not {value!r}")
-    return value
+def _size(value: Any) -> Any:
+    try:
+        return parse_size(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
 
 
-Side = Annotated[int, Field(ge=1, le=16384)]
-Size = Annotated[tuple[Side, Side] | None, BeforeValidator(parse_size)]
+Size = Annotated[tuple[int, int] | None, BeforeValidator(_size)]
 
 
 class _Section(BaseModel):

@@ -1,17 +1,21 @@
-"""Reading what users write: YAML that is safe to read, and schema errors turned into one sentence."""
+"""Reading what users write: safe YAML, class files, sizes, and schema errors turned into one sentence."""
 
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from roadworthy.core.errors import InputError
 
 MAX_YAML_BYTES = 4 * 2**20
+MAX_SIDE = 16384
 
 
 class _Loader(yaml.SafeLoader):
@@ -45,6 +49,43 @@ def read_yaml(path: Path, what: str) -> Any:
         raise InputError(f"cannot read {what} {path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{what} {path} is no valid YAML: {' '.join(str(error).split())}") from None
+
+
+def read_classes(path: str | Path) -> tuple[str, ...]:
+    """Class names from a text file, one per line, in the order of the model's output."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"class file {str(path)!r} cannot be read as UTF-8 text: {error}") from error
+    names = tuple(line.strip() for line in lines)
+    while names and not names[-1]:
+        names = names[:-1]
+    if not names or "" in names:
+        raise InputError(f"class file {str(path)!r} has an empty line or none; write one class name per line")
+    return names
+
+
+def parse_size(value: str | int | Sequence[int] | None) -> tuple[int, int] | None:
+    """(height, width) from `HxW`, one number for both, or a pair; None stays None.
+
+    >>> parse_size("48x64"), parse_size(32), parse_size([28, 28]), parse_size(None)
+    ((48, 64), (32, 32), (28, 28), None)
+    """
+    if value is None:
+        return None
+    numbers: Sequence[Any]
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:\s*[xX]\s*(\d{1,9}))?\s*", value)
+        numbers = () if match is None else (int(match[1]), int(match[2] or match[1]))
+    else:
+        numbers = (value, value) if isinstance(value, int) else value
+    if not isinstance(numbers, Sequence) or len(numbers) != 2 or not all(_is_side(number) for number in numbers):
+        raise InputError(f"cannot read the size {value!r}: write HEIGHTxWIDTH, at least 1x1, for example 64x64")
+    return int(numbers[0]), int(numbers[1])
+
+
+def _is_side(number: Any) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool) and 1 <= int(number) <= MAX_SIDE
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.registry import Registry
+from roadworthy.core.validation import parse_size
 from roadworthy.data.arrays import ArrayDataset
-from roadworthy.data.base import OpenedDataset, Opening, Size, as_size, read_classes
+from roadworthy.data.base import OpenedDataset, Opening, Size
 from roadworthy.data.drawn import drawn_signs
 from roadworthy.data.folder import FolderDataset
 from roadworthy.data.manifest import ManifestDataset
@@ -31,7 +32,6 @@ __all__ = [
     "Subset",
     "drawn_signs",
     "open_dataset",
-    "read_classes",
     "split_by_group",
 ]
 
@@ -68,7 +68,7 @@ def open_dataset(
     on_bad_image: str = "error",
     limit: int | None = None,
     seed: int = 0,
-    name: str = "data",
+    name: str | None = None,
     progress: Progress | None = None,
 ) -> OpenedDataset:
     """Open a data set: a path, `builtin:drawn`, a mapping as in a study, (images, labels[, names]) or a Dataset.
@@ -80,7 +80,7 @@ def open_dataset(
     'stop'
     """
     opening = Opening(
-        name=name,
+        name=name or _default_name(spec),
         classes=classes,
         size=size,
         fallback_size=fallback_size,
@@ -104,6 +104,14 @@ def open_dataset(
         raise InputError(f"a data set is a path, a mapping, a tuple of arrays or a Dataset, not {type(spec).__name__}")
     kind, source = _kind(spec, opening)
     return DATA.get(kind)(source, opening)
+
+
+def _default_name(spec: Spec) -> str:
+    """What a data set is called where nobody says: the name of its file or folder."""
+    if isinstance(spec, Mapping):
+        source = next((value for key, value in spec.items() if key in DATA), None)
+        spec = source if isinstance(source, str | Path) else ""
+    return Path(str(spec).rpartition(":")[2]).stem or "data" if isinstance(spec, str | Path) else "data"
 
 
 def _kind(spec: str | Path, opening: Opening) -> tuple[str, str]:
@@ -151,7 +159,7 @@ def _ready(dataset: Dataset, opening: Opening) -> OpenedDataset:
     opened = dataset if isinstance(dataset, OpenedDataset) else Subset(dataset, range(len(dataset)))
     if opening.limit is not None and opening.limit < len(opened):
         opened = Subset(opened, spread(opened.table, opening.limit, opening.seed).tolist())
-    size = as_size(opening.size)
+    size = parse_size(opening.size)
     return opened if size is None else opened.resized(size)
 
 

@@ -18,6 +18,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch
+from roadworthy.core.validation import parse_size, read_classes
 from roadworthy.data.images import resize_boxes
 from roadworthy.data.parallel import Progress
 from roadworthy.data.table import Table
@@ -36,7 +37,7 @@ class Opening:
     on_bad_image   "error", or "skip": leave out what cannot be decoded and list it in `bad_images`
     limit          at most this many images, spread over classes and groups;  seed: which ones
     base           folder that relative paths start from
-    progress       called with (done, total) while files are read
+    progress       told how many more files are read, now and then
     """
 
     name: str = "data"
@@ -54,7 +55,7 @@ class Opening:
             raise InputError(f"on_bad_image is 'error' or 'skip', not {self.on_bad_image!r}")
         if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 1):
             raise InputError(f"limit is a number of images, at least 1, not {self.limit!r}")
-        as_size(self.size), as_size(self.fallback_size)
+        parse_size(self.size), parse_size(self.fallback_size)
 
     def path(self, source: str | Path) -> Path:
         """A path as the user wrote it, from `base`."""
@@ -72,9 +73,9 @@ class Opening:
 
     def choose_size(self, native: Size | None) -> Size:
         """The size of the images delivered, where `native` is the one they all have, if they do."""
-        chosen = as_size(self.size) or native or as_size(self.fallback_size)
+        chosen = parse_size(self.size) or native or parse_size(self.fallback_size)
         if chosen is None:
-            raise InputError(f"the images of {self.name} differ in size: give the size they are to be resized to")
+            raise InputError(f"the images of {self.name} differ in size: give the one they are to have (--size HxW)")
         return chosen
 
 
@@ -132,7 +133,7 @@ class OpenedDataset(Dataset):
     def resized(self, size: Size) -> Self:
         """The same data set, delivered at another size."""
         other = copy.copy(self)
-        other.size, other._fingerprint = as_size(size) or self.size, None
+        other.size, other._fingerprint = parse_size(size) or self.size, None
         return other
 
 
@@ -168,31 +169,3 @@ def deliver(
         conditions={name: column[index] for name, column in table.conditions.items()},
         group=tuple(table.groups[row] for row in index),
     )
-
-
-def as_size(size: Size | int | None) -> Size | None:
-    """A size as (H, W): one number stands for both.
-
-    >>> as_size(64)
-    (64, 64)
-    """
-    if size is None:
-        return None
-    pair = (size, size) if isinstance(size, int) else tuple(size)
-    if len(pair) != 2 or not all(isinstance(side, int | np.integer) and side > 0 for side in pair):
-        raise InputError(f"a size is (height, width) in pixels, not {size!r}")
-    return int(pair[0]), int(pair[1])
-
-
-def read_classes(path: str | Path) -> tuple[str, ...]:
-    """Class names from a text file, one per line, in the order of the model's output."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"class file {str(path)!r} cannot be read as UTF-8 text: {error}") from error
-    names = tuple(line.strip() for line in lines)
-    while names and not names[-1]:
-        names = names[:-1]
-    if not names or "" in names:
-        raise InputError(f"class file {str(path)!r} has an empty line or none; write one class name per line")
-    return names

@@ -95,8 +95,6 @@ class FileDataset(OpenedDataset):
         def fill(place: int) -> None:
             row = int(index[place])
             pixels = self._decode(row)
-            if pixels.shape[:2] != tuple(self._stored[row]):
-                raise InputError(f"image {str(self._paths[row])!r} changed while it was in use: start again")
             images[place] = resize(pixels, self.size)
             if masks is not None:
                 masks[place] = resize_mask(self._mask(row, pixels)[0], self.size)
@@ -119,12 +117,18 @@ class FileDataset(OpenedDataset):
                 self._fast.add(name)
 
     def _decode(self, row: int) -> NDArray[np.uint8]:
-        """The pixels of a row, by the fast decoder where the check found it to give the same."""
-        if self.ids[row] in self._fast:
-            pixels = decode_fast(read(self._paths[row]))
-            if pixels is not None:
-                return pixels
-        return decode(self._paths[row])
+        """The pixels of a row: those that were checked, if they were; by the fast decoder where it gives the same."""
+        name, path = self.ids[row], self._paths[row]
+        data = read(path)
+        known = self._hashes.get(name)
+        if known is not None and not known.startswith(hashlib.sha256(data).hexdigest()):
+            raise InputError(f"image {str(path)!r} changed while it was in use: start again")
+        pixels = decode_fast(data) if name in self._fast else None
+        if pixels is None:
+            pixels = decode(data, name=str(path))
+        if pixels.shape[:2] != tuple(self._stored[row]):
+            raise InputError(f"image {str(path)!r} changed its size while it was in use: start again")
+        return pixels
 
     def _check(self, row: int) -> _Check:
         """Read, hash and decode an image and its mask."""

@@ -34,7 +34,7 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
     if not root.is_dir():
         raise InputError(f"there is no folder {str(root)!r}")
     top = _entries(root)
-    folders = {readable(entry.name): entry for entry in top if entry.is_dir() and not entry.name.startswith(".")}
+    folders = {readable(entry.name): entry for entry in top if _is_folder(entry)}
     names = _class_names(root, sorted(folders, key=natural_key), classes)
     left_out = Counter(
         _kind(entry) or "outside the class folders" for entry in top if readable(entry.name) not in folders
@@ -121,17 +121,27 @@ def _walk(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Pat
         yield Path(folder), "link to a folder above"
         return
     for entry in _entries(folder):
-        if entry.is_dir() and not entry.name.startswith("."):
+        if _is_folder(entry):
             yield from _walk(entry.path, (*above, here))
         else:
             yield Path(entry.path), _kind(entry)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir() and not entry.name.startswith(".")
+    except OSError:  # a link to itself
+        return False
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
     """What a file is, if it is no image; else ""."""
     if entry.name.startswith("."):
         return "hidden"
-    suffix = Path(entry.name).suffix.lower()
+    path = Path(entry.path)
+    if not entry.is_file(follow_symlinks=False) and path.exists() and not path.is_file():
+        return "neither file nor folder"
+    suffix = path.suffix.lower()
     return "" if suffix in SUFFIXES else readable(suffix) or "without suffix"
 
 

@@ -126,8 +126,8 @@ def resize_mask(mask: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bo
     """
     if mask.shape == size:
         return mask
-    scaled = cv2.resize(mask.astype(np.uint8), size[::-1], interpolation=cv2.INTER_NEAREST_EXACT)
-    return np.asarray(scaled, dtype=np.bool_)
+    rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for old, new in zip(mask.shape, size, strict=True))
+    return mask[np.ix_(rows, columns)]
 
 
 def resize_boxes(boxes: NDArray[np.float32], old: NDArray[Any], new: tuple[int, int]) -> NDArray[np.float32]:
@@ -215,7 +215,9 @@ def _stored_mode(image: Image.Image) -> str:
 
 def _rgb(image: Image.Image, stored: str, data: bytes) -> Pixels:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        return np.repeat(_eight_bits(np.asarray(image))[..., None], 3, axis=2)
+        deep = np.array(image)
+        deep[deep == image.info.get("transparency", -1)] = 65535
+        return np.repeat(_eight_bits(deep)[..., None], 3, axis=2)
     if ";16" in stored:
         return _eight_bits(_deep_colour(image, stored, data))
     if image.mode in ("I", "F"):

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Progress = Callable[[int, int], None]
-"""Called with (done, total) now and then."""
+Progress = Callable[[int], None]
+"""Told now and then how many more items are done."""
 
 _LARGEST_CHUNK = 256
 
@@ -32,9 +32,10 @@ def in_threads(
     results: list[Result] = []
     try:
         for future in pending:
-            results += future.result()
+            part = future.result()
+            results += part
             if progress is not None:
-                progress(len(results), len(items))
+                progress(len(part))
     finally:
         for future in pending:
             future.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roadworthy.core.protocols import Dataset, Model, Shift
@@ -10,7 +10,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Case, Stimulus
 
 CHUNK_BYTES = 64 * 2**20
-CHUNK_IMAGES = 1024
+CHUNK_IMAGES = 512
 BATCH = 64
 THREADS = 1
 """Threads per inference. Workers are the parallelism; more threads would change the bits of an answer."""
@@ -59,18 +59,27 @@ class Plan:
 
 
 def chunk_size(data: Dataset, batch: int = BATCH) -> int:
-    """Images decoded together: at most 64 MiB and 1,024 images, a whole number of batches where one fits.
+    """Images decoded together: at most 64 MiB and 512 images, a whole number of batches where one fits.
 
     >>> class Small: size, channels = (64, 64), 3
     >>> chunk_size(Small())
-    1024
+    512
     """
     height, width = data.size
     fitting = min(CHUNK_IMAGES, max(1, CHUNK_BYTES // (height * width * data.channels)))
     return max(batch, fitting // batch * batch)
 
 
-def plan_case(protocol: str, showing: Showing, name: str, model: Model, *, batch: int, chunk: int) -> PlannedCase:
-    """The case of one stimulus and one model, with everything that decides the bits of the answer in its recipe."""
-    recipe = {"model": model.fingerprint(), "batch": model.fixed_batch or batch, "chunk": chunk, "threads": THREADS}
-    return PlannedCase(Case(protocol, showing.stimulus, name, recipe), showing, model)
+def plan_cases(
+    protocol: str, showings: Sequence[Showing], models: Mapping[str, Model], *, batch: int, chunk: int
+) -> list[PlannedCase]:
+    """Every stimulus shown to every model, with all that decides the bits of an answer in the recipe of its case."""
+    recipes = {
+        name: {"model": model.fingerprint(), "batch": model.fixed_batch or batch, "chunk": chunk, "threads": THREADS}
+        for name, model in models.items()
+    }
+    return [
+        PlannedCase(Case(protocol, showing.stimulus, name, recipes[name]), showing, model)
+        for showing in showings
+        for name, model in models.items()
+    ]

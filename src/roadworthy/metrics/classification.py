@@ -29,7 +29,12 @@ SMALLEST_PROBABILITY = 1e-12
 
 
 class Metric(Protocol):
-    """A metric of answers: a float, or (B,) values for weights (B, n)."""
+    """A metric of answers: a float, or (B,) values for weights (B, n).
+
+    `of_rows(answers, weights)` is the same for weights (B, n) that need no check, with at least one image.
+    """
+
+    of_rows: Callable[[Answers, Weights], Floats]
 
     @overload
     def __call__(self, answers: Answers, weights: None = None) -> float: ...
@@ -46,6 +51,7 @@ def _metric(of_rows: Callable[[Answers, Weights], Floats]) -> Metric:
         values = of_rows(answers, rows) if len(answers) else np.full(len(rows), np.nan)
         return values if np.ndim(weights) == 2 else float(values[0])  # type: ignore[arg-type]
 
+    metric.of_rows = of_rows  # type: ignore[attr-defined]
     return metric  # type: ignore[return-value]
 
 

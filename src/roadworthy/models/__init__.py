@@ -95,7 +95,7 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     settable = known - {"name", "trust", "base"}
     for setting in settings:
         if setting not in settable:
-            raise UnknownName(f"setting of a {kind} model", setting, settable)
+            raise UnknownName(f"{kind} model setting", setting, settable)
     if common["device"] != "auto" and "device" not in known:
         raise InputError(f"a {kind} model runs where it runs: the device {common['device']!r} cannot be chosen for it")
     return loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -56,12 +57,13 @@ class Adapter(Model):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, shortened; its type where it has none.
+    """The first line of an error's message, shortened and without codes; its type where it has none.
 
     >>> first_line(KeyError()), first_line(ValueError("no such layer\\ntrace"))
     ('KeyError', 'no such layer')
     """
     line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
+    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
     return line if len(line) <= 300 else line[:297] + "..."
 
 

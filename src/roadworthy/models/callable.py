@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.hashing import digest
 from roadworthy.core.types import Prediction
+from roadworthy.core.validation import parse_size
 from roadworthy.models.base import Adapter, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import load_object
 from roadworthy.models.outputs import as_rows, decide, prediction
-from roadworthy.models.preprocess import Preprocess, parse_choice, parse_size
+from roadworthy.models.preprocess import Preprocess, parse_choice
 
 KINDS = ("probabilities", "logits")
 Function = Callable[[NDArray[Any]], Any]

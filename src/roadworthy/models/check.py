@@ -19,7 +19,7 @@ from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.models.base import Adapter
-from roadworthy.models.classes import align
+from roadworthy.models.classes import AlignedModel, align
 from roadworthy.models.preprocess import COLOURS, LAYOUTS, RANGES, AmbiguousLayout, Preprocess, parse_range
 
 BATCH = 64
@@ -141,7 +141,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = 512, seed: in
     """
     if not len(dataset):
         raise InputError(f"data {dataset.name} holds no images")
-    own, forced = _build_given(build)
+    own, forced = open_given(build)
     model = align(own, dataset.class_names)
     batch = _draw(dataset, sample, seed)
     started = time.perf_counter()
@@ -154,6 +154,8 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = 512, seed: in
 
     tried = batch if hits >= len(batch) / 2 else batch.take(slice(0, _affordable(len(batch), seconds)))
     findings, order = _search(build, own, Trial(forced, answers[: len(tried)]), tried, dataset.class_names)
+    if order is not None and isinstance(model, AlignedModel):
+        order = tuple(order[column] for column in np.argsort(model.order))
     findings += _stability(model, batch, prediction)
     notes = [] if len(tried) == len(batch) else [f"it is slow: alternatives were tried on {len(tried)} images"]
     if not findings and binomtest(hits, len(batch), majority, "greater").pvalue > SIGNIFICANCE:
@@ -270,7 +272,7 @@ def _assign(labels: Answers, answers: Answers, classes: int) -> Answers:
     return np.asarray(linear_sum_assignment(confusion, maximize=True)[1], np.int64)
 
 
-def _build_given(build: Factory) -> tuple[Model, dict[str, str]]:
+def open_given(build: Factory) -> tuple[Model, dict[str, str]]:
     """The model as given; where its layout cannot be told, with one of the two, and that noted as a change."""
     try:
         return build(), {}

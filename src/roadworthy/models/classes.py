@@ -14,6 +14,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.core.validation import read_classes
 
 
 def read_class_names(classes: str | Path | Sequence[str] | None, base: Path = Path()) -> tuple[str, ...] | None:
@@ -25,12 +26,7 @@ def read_class_names(classes: str | Path | Sequence[str] | None, base: Path = Pa
     if classes is None:
         return None
     if isinstance(classes, str | Path):
-        path = base / classes
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read the class names in {path}: {error}") from None
-        names, source = tuple(line.strip() for line in lines if line.strip()), str(path)
+        names, source = read_classes(base / classes), str(base / classes)
     else:
         names, source = tuple(str(name) for name in classes), "the list of classes"
     if len(set(names)) < len(names):

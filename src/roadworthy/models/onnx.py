@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,13 +16,15 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.core.validation import parse_size
 from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.outputs import as_rows, decide, prediction, softmax
-from roadworthy.models.preprocess import Preprocess, parse_choice, parse_size, read_shape
+from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
 
 DEVICES = ("auto", "cpu", "cuda")
 PASSES_ON = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"})
+LINEAR = frozenset({"Gemm", "MatMul", "Conv"})
 SAME_PROBABILITIES = 1e-3
 
 _TYPES = {
@@ -37,7 +40,8 @@ class OnnxModel(Adapter):
 
     range    `auto` is `0-255` for a uint8 input, else `0-1`; see `Preprocess` for the other forms
     layout   `auto` reads it from the input shape;  size only where the graph leaves it open
-    outputs  `auto`: probabilities where the last node is a softmax or the answers to probe images sum to 1, else logits
+    outputs  `auto`: by the last node (softmax: probabilities; a linear layer: logits), else by whether the answers to
+             probe images sum to 1
     classes  names in the model's order: a sequence or a text file;  device `auto` is cuda where available
 
     Capabilities: `logits` where the model answers logits or its last node is a softmax; `features` at any node.
@@ -122,11 +126,11 @@ class OnnxModel(Adapter):
         """What the graph itself says of the outputs, against what the user declared."""
         last = "" if tail is None else tail.op_type
         own = {"Softmax": "probabilities", "LogSoftmax": "logits"}.get(last)
-        if own is None or declared == own:
-            return declared
-        if declared != "auto":
+        if declared == "auto":
+            return own or ("logits" if last in LINEAR else "auto")
+        if own not in (None, declared):
             raise InputError(f"{self.path} ends in {last}: declare outputs: {own} instead of {declared}")
-        return own
+        return declared
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The answer to a tensor in the model's layout."""
@@ -275,6 +279,10 @@ def _pick_device(device: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """ONNX Runtime's message without its codes."""
-    text = first_line(error)
-    return text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text
+    """Why ONNX Runtime refuses a model; an opset that it does not know is said in plain words."""
+    opset = re.search(r"Opset (\d+) is under development", str(error))
+    if opset is None:
+        return first_line(error)
+    return (
+        f"it is of opset {opset[1]}, which version {onnxruntime.__version__} does not know: export it with an older one"
+    )

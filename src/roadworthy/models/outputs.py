@@ -14,7 +14,7 @@ from roadworthy.models.preprocess import parse_choice
 
 OUTPUTS = ("auto", "probabilities", "logits")
 PROBES = 8
-PROBE_SIZES = ((32, 32), (64, 64), (224, 224), (28, 28), (48, 48), (96, 96), (128, 128))
+PROBE_SIZES = tuple((side, side) for side in (32, 64, 224, 28, 48, 40, 96, 128, 112, 160, 192, 240, 256, 299, 384, 512))
 SUM_TOLERANCE = 1e-3
 NEGATIVE_TOLERANCE = 1e-6
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +20,8 @@ LAYOUTS = ("nchw", "nhwc")
 COLOURS = ("rgb", "bgr")
 DTYPES = ("float32", "float16", "float64", "uint8")
 LUMA = (0.299, 0.587, 0.114)
+CACHED_PIXELS = 2**16
+"""Pixels converted at a time, so that the work stays in the cache."""
 
 _MEAN_STD: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "0-1": ((0.0,), (1.0,)),
@@ -54,29 +55,6 @@ def parse_range(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if not all(math.isfinite(value) for value in mean + std) or min(std) <= 0:
         raise InputError(f"the range {text!r} needs finite means and standard deviations above 0: {allowed}")
     return mean, std
-
-
-def parse_size(value: str | int | Sequence[int] | None) -> tuple[int, int] | None:
-    """(H, W) from `HxW`, one number or a pair; None stays None.
-
-    >>> parse_size("48x64"), parse_size(32), parse_size([28, 28]), parse_size(None)
-    ((48, 64), (32, 32), (28, 28), None)
-    """
-    if value is None:
-        return None
-    numbers: Sequence[Any]
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+)(?:\s*[xX]\s*(\d+))?\s*", value)
-        numbers = () if match is None else (match[1], match[2] or match[1])
-    else:
-        numbers = (value, value) if isinstance(value, int) else value
-    try:
-        height, width = (int(number) for number in numbers)
-    except (ValueError, TypeError):
-        raise InputError(f"cannot read the size {value!r}: write HxW, for example 32x32") from None
-    if height < 1 or width < 1:
-        raise InputError(f"the size {value!r} must be at least 1x1")
-    return height, width
 
 
 def parse_choice(setting: str, value: str, allowed: Sequence[str]) -> str:
@@ -171,10 +149,10 @@ class Preprocess:
 
     @cached_property
     def _tables(self) -> NDArray[Any]:
-        """(C, 256): what each pixel value of each channel (in the order R, G, B) becomes."""
+        """(C, 256): what each pixel value of each channel (in the order R, G, B) becomes. Half floats as their bits."""
         mean, std = (np.broadcast_to(values, self.channels)[:, None] for values in parse_range(self.range))
-        table: NDArray[Any] = (np.arange(256.0) / 255.0 - mean) / std
-        return table.astype(self.dtype).astype("float32" if self.dtype == "float16" else self.dtype)
+        table: NDArray[Any] = ((np.arange(256.0) / 255.0 - mean) / std).astype(self.dtype)
+        return table.view(np.uint16) if self.dtype == "float16" else table
 
     def _resize(self, images: Images) -> Images:
         if self.size is None or images.shape[1:3] == self.size:
@@ -187,13 +165,17 @@ class Preprocess:
 
     def _to_nchw(self, images: Images) -> NDArray[Any]:
         count, height, width, channels = images.shape
-        planes = cv2.split(np.ascontiguousarray(images).reshape(count * height, width, channels)) if count else ()
-        out = np.empty((count, self.channels, height, width), self.dtype)
-        for channel, table in enumerate(self._tables if count else ()):
-            place = channel if self.colour == "rgb" else self.channels - 1 - channel
-            plane = planes[channel % channels]
-            out[:, place] = (plane if self.dtype == "uint8" else cv2.LUT(plane, table)).reshape(count, height, width)
-        return out
+        images = np.ascontiguousarray(images)
+        out = np.empty((count, self.channels, height, width), self._tables.dtype)
+        step = max(1, CACHED_PIXELS // max(1, height * width))
+        for start in range(0, count, step):
+            part, place = images[start : start + step], out[start : start + step]
+            planes = cv2.split(part.reshape(-1, width, channels))
+            for channel, table in enumerate(self._tables):
+                plane = planes[channel % channels]
+                values = plane if self.dtype == "uint8" else cv2.LUT(plane, table)
+                place[:, channel if self.colour == "rgb" else -1 - channel] = values.reshape(len(part), height, width)
+        return out.view(self.dtype)
 
     def _to_nhwc(self, images: Images) -> NDArray[Any]:
         tables = self._tables
@@ -204,7 +186,7 @@ class Preprocess:
         if self.dtype == "uint8":
             return np.ascontiguousarray(images)
         lookup = np.ascontiguousarray(tables.T).reshape(1, 256, self.channels)
-        return _by_rows(images, lambda rows: cv2.LUT(rows, lookup)).astype(self.dtype, copy=False)
+        return _by_rows(images, lambda rows: cv2.LUT(rows, lookup)).view(self.dtype)
 
 
 def read_shape(
@@ -244,8 +226,6 @@ def read_shape(
 def _by_rows(images: Images, function: Any) -> NDArray[Any]:
     """Apply an OpenCV function of pixels to all images at once, as one tall image."""
     count, height, width, channels = images.shape
-    if not images.size:
-        return np.empty((count, height, width, 1 if channels == 1 else 3), np.uint8)
     rows = function(np.ascontiguousarray(images).reshape(count * height, width, channels))
     out: NDArray[Any] = rows.reshape(count, height, width, -1)
     return out

@@ -9,7 +9,6 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,12 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, MissingExtra, ModelError
 from roadworthy.core.hashing import digest
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.core.validation import parse_size
 from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import load_object, require_trust
 from roadworthy.models.outputs import as_rows, decide, prediction
-from roadworthy.models.preprocess import Preprocess, parse_choice, parse_size, read_shape
+from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +33,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
 PREFIXES = ("module.", "_orig_mod.")
 PICKLE_START = b"\x80"
 ANY_SHAPE = (None, None, None, None)
+_SOURCES: dict[type, str] = {}
 
 
 def import_torch() -> Any:
@@ -53,7 +54,8 @@ class TorchModel(Adapter):
     range     `auto` is `0-1`; see `Preprocess` for the other forms;  layout `auto` is `nchw`
     size      (H, W) the module needs;  channels 1 or 3, found out where not given
     outputs   `auto`: probabilities where the answers to probe images sum to 1, else logits
-    threads   torch threads of this process, set once;  device `auto` is cuda where available
+    threads   torch threads of this process, set once;  device `auto` is cuda where available (the module moves there)
+    dims      the shape of the input where it is known, None for its open sides
 
     Capabilities: `logits` where it answers logits; `input_gradient`; `features` of a named submodule, for modules
     of Python code (TorchScript and exported programs run no hooks).
@@ -400,23 +402,25 @@ def _bytes(tensor: Any) -> Any:
 def _structure(module: Any) -> list[Any]:
     """Names, classes, plain attributes and, once per class of one's own, the source code of a module's parts."""
     parts: list[Any] = []
-    sources: dict[type, str] = {}
+    own: set[type] = set()
     for name, part in module.named_modules():
         plain = {key: value for key, value in vars(part).items() if isinstance(value, bool | int | float | str | None)}
         attributes = sorted((key, repr(value)) for key, value in plain.items() if key != "training" and key[0] != "_")
         parts.append([name, type(part).__qualname__, attributes, getattr(part, "original_name", "")])
         if not type(part).__module__.startswith("torch."):
-            sources.setdefault(type(part), _source(type(part)))
+            own.add(type(part))
     code = getattr(module, "code", "")
-    return [parts, sorted(sources.values()), code if isinstance(code, str) else ""]
+    return [parts, sorted(map(_source, own)), code if isinstance(code, str) else ""]
 
 
-@cache
-def _source(cls: Hashable) -> str:
-    try:
-        return inspect.getsource(cls)  # type: ignore[arg-type]
-    except (OSError, TypeError):
-        return repr(cls)
+def _source(cls: type) -> str:
+    """The source code of a class, looked up once; its name where there is none to read."""
+    if cls not in _SOURCES:
+        try:
+            _SOURCES[cls] = inspect.getsource(cls)
+        except (OSError, TypeError):
+            _SOURCES[cls] = cls.__qualname__
+    return _SOURCES[cls]
 
 
 def _pick_device(torch: Any, device: str) -> str:

@@ -90,6 +90,6 @@ def thumbnail(image: Images, side: int = THUMBNAIL) -> Images:
 def write_picture(path: Path, image: Images) -> None:
     """Write an RGB image as PNG, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    done, encoded = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    done, encoded = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_PNG_COMPRESSION, 6])
     assert done
     write_bytes(path, encoded.tobytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -24,14 +25,7 @@ def render(path: str | Path) -> str:
     facts = load_facts(path)
     charts = figures.charts(facts)
     scripts = {"plotly": _plotly(), "report": (HERE / "report.js").read_text(encoding="utf-8")}
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("template.html.j2").render(
+    page = _template().render(
         facts=facts,
         created=summary.created(facts),
         summaries=[summary.summarise(facts, model) for model in facts.models],
@@ -63,6 +57,18 @@ def render(path: str | Path) -> str:
         script_hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts.values()),
     )
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("template.html.j2")
 
 
 def _plotly() -> str:

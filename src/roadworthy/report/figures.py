@@ -301,7 +301,7 @@ def reliability_diagram(facts: Facts, model: str, condition: Condition) -> View:
     layout["xaxis"] = {**plain, "range": [0, 1], "anchor": "y2", "nticks": 6, "title": _axis_title("confidence")}
     layout["yaxis"] = {**plain, "range": [0, 1.02], "domain": [0.34, 1], "nticks": 6, "title": _axis_title("accuracy")}
     layout["yaxis2"] = {**plain, "domain": [0, 0.24], "nticks": 3, "title": _axis_title("count")}
-    return _view(str(condition), [accuracy, diagonal, confidence, counts], layout)
+    return _view(text(condition), [accuracy, diagonal, confidence, counts], layout)
 
 
 def confusion_matrix(facts: Facts, model: str, condition: Condition) -> View:
@@ -358,7 +358,7 @@ def confusion_matrix(facts: Facts, model: str, condition: Condition) -> View:
     }
     if size > TEXT_CLASSES:
         layout["dragmode"] = "zoom"
-    return _view(str(condition), [trace], layout)
+    return _view(text(condition), [trace], layout)
 
 
 def _class_ticks(labels: Sequence[str], room: int) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def notes(facts: Facts) -> list[str]:
     data = facts.record["data"]
     found = [str(note) for note in data["notes"]]
     if data["bad_images"]:
-        found.append(f"Left out of every figure, for want of a readable file: {plural(len(data['bad_images']), 'image')}.")
+        found.append(f"Unreadable and left out of every figure: {plural(len(data['bad_images']), 'image')}.")
     if data["groups"] == data["images"]:
         found.append(
             "Every image counts as an independent object. If several images show the same object, the bounds are too "

@@ -14,11 +14,12 @@ MISSING = "n/a"
 
 @dataclass(frozen=True)
 class MetricWords:
-    """How a metric is called and explained; `percent` where it is a share that people read in percent."""
+    """How a metric is called, explained and rounded: in `percent` where people do so, else to `digits` decimals."""
 
     label: str
     definition: str
     percent: bool = False
+    digits: int = 3
 
 
 METRIC_WORDS = {
@@ -33,7 +34,7 @@ METRIC_WORDS = {
         "Brier score",
         "Squared error of the probabilities, summed over classes, averaged over images. 0 is perfect, 2 worst.",
     ),
-    "brier_mean": MetricWords("Brier score per class", "The Brier score divided by the number of classes."),
+    "brier_mean": MetricWords("Brier score per class", "The Brier score divided by the number of classes.", digits=4),
     "ece": MetricWords(
         "ECE",
         "Expected calibration error: the gap between confidence and accuracy in ten bins of confidence, averaged by "
@@ -80,7 +81,7 @@ def number(metric: str, value: float) -> str:
         return f"{_decimal(100 * value, 1)}{NO_BREAK}points"
     if words_of(metric).percent:
         return f"{_share(value)}{NO_BREAK}%"
-    return _decimal(value, 3)
+    return _decimal(value, words_of(metric).digits)
 
 
 def short_number(metric: str, value: float) -> str:
@@ -132,6 +133,8 @@ def listing(items: Sequence[str]) -> str:
 
 
 def _decimal(value: float, digits: int) -> str:
+    if value == 0:
+        return "0"
     smallest = 10.0**-digits
     if 0 < abs(value) < smallest / 2:
         return f"{'<' if value > 0 else '>−'}{smallest:.{digits}f}"

@@ -129,11 +129,9 @@ def move_boxes(boxes: NDArray[np.float32], matrices: Matrices, height: int, widt
     x, y = inside[:, [0, 2, 2, 0]], inside[:, [1, 1, 3, 3]]
     m = matrices[:, :, :, None]
     depth = m[:, 2, 0] * x + m[:, 2, 1] * y + m[:, 2, 2]
-    x, y = (
-        (m[:, 0, 0] * x + m[:, 0, 1] * y + m[:, 0, 2]) / depth,
-        (m[:, 1, 0] * x + m[:, 1, 1] * y + m[:, 1, 2]) / depth,
-    )
-    around = np.stack([x.min(axis=1), y.min(axis=1), x.max(axis=1), y.max(axis=1)], axis=1)
+    across = (m[:, 0, 0] * x + m[:, 0, 1] * y + m[:, 0, 2]) / depth
+    down = (m[:, 1, 0] * x + m[:, 1, 1] * y + m[:, 1, 2]) / depth
+    around = np.stack([across.min(axis=1), down.min(axis=1), across.max(axis=1), down.max(axis=1)], axis=1)
     return _clipped(around, height, width)
 
 

@@ -29,6 +29,8 @@ Paint = Callable[[Images, Images, np.random.Generator], object]
 
 REFERENCE_SIZE = 64
 
+LUMA = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in grey (ITU-R BT.601)."""
 ZOOM_RANGE = (0.8, 1.6)
 """Scale at which a snow or rain texture is seen, uniform."""
 SNOW_TILT, RAIN_TILT = 180.0, 20.0
@@ -123,14 +125,9 @@ class Grey(Photometric):
         _check(self, "factor", self.factor, 0, 1)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
-        if channels == 1:
-            return lambda image, target, rng: np.copyto(target, image)
-
-        def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
-            grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
-            cv2.addWeighted(image, 1 - self.factor, grey, self.factor, 0, dst=target)
-
-        return paint
+        weights = LUMA if channels == 3 else (1.0,)
+        mix = (1 - self.factor) * np.eye(channels) + self.factor * np.outer(np.ones(channels), weights)
+        return lambda image, target, rng: cv2.transform(image, mix, dst=target)
 
 
 @dataclass(frozen=True, kw_only=True)

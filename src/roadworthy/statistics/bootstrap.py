@@ -66,7 +66,7 @@ class GroupBootstrap:
         """
         if len(answers) != len(self._index):
             raise ValueError(f"the bootstrap is for {len(self._index)} images, not {len(answers)}")
-        return np.concatenate([np.atleast_1d(metric(answers, weights)) for weights in self.chunks()])
+        return np.concatenate([metric.of_rows(answers, weights) for weights in self.chunks()])
 
     def _weights(self, rows: range) -> NDArray[np.float32]:
         counts = np.empty((len(rows), self.groups), dtype=np.float32)
@@ -107,7 +107,7 @@ def bootstrap_interval(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
     defined = resampled[~np.isnan(resampled)]
-    undefined = 1 - len(defined) / len(resampled)
+    undefined = float(np.isnan(resampled).mean())
     if math.isnan(value):
         return math.nan, math.nan, "no value"
     if groups_count < 2:

@@ -200,21 +200,30 @@ def _lower_bound(means: Floats, sizes: Floats, confidence: float) -> float:
     of_group, share = np.append(pairs.real, 0.0), np.append(pairs.imag, 1 / effective_groups)
     counts = np.append(times, 1).astype(np.float64)
 
+    quantile, saddle = _normal_quantile(confidence), 0.0
+
     def excess(bound: float) -> float:
-        return _score_not_positive(share * (of_group - bound), counts) + _normal_quantile(confidence)
+        nonlocal saddle
+        coefficients = share * (of_group - bound)
+        saddle = _saddlepoint(coefficients, counts, saddle)
+        return _score_not_positive(coefficients, counts, saddle) + quantile
 
     lowest, highest = mean * NEGLIGIBLE, mean * (1 - NEGLIGIBLE)
-    return 0.0 if excess(lowest) >= 0 else min(best, float(brentq(excess, lowest, highest, xtol=1e-9)))
+    spread = math.sqrt(float((shares**2 * (means - mean) ** 2).sum()))
+    near = mean - 2 * quantile * (spread + 2 * mean / effective_groups)
+    if near > lowest and excess(near) < 0:
+        lowest = near
+    elif excess(lowest) >= 0:
+        return 0.0
+    return min(best, float(brentq(excess, lowest, highest, xtol=1e-9)))
 
 
-def _score_not_positive(coefficients: Floats, counts: Floats) -> float:
+def _score_not_positive(coefficients: Floats, counts: Floats, saddle: float) -> float:
     """The normal score of P(sum_i a_i X_i <= 0) for independent X_i ~ Gamma(counts_i, 1), coefficients a of both signs.
 
     Saddlepoint approximation (Barndorff-Nielsen's r*) from K(t) = -sum_i counts_i log(1 - a_i t); for the beta
     distributions it replaces here its quantiles are right to 0.001, on the safe side, for any number of groups.
     """
-
-    saddle = _saddlepoint(coefficients, counts)
     cumulant = -float((counts * np.log1p(-saddle * coefficients)).sum())
     curvature = float((counts * (coefficients / (1 - saddle * coefficients)) ** 2).sum())
     w = math.copysign(math.sqrt(max(-2 * cumulant, 0.0)), saddle)
@@ -224,10 +233,10 @@ def _score_not_positive(coefficients: Floats, counts: Floats) -> float:
     return w + math.log(u / w) / w
 
 
-def _saddlepoint(coefficients: Floats, counts: Floats) -> float:
+def _saddlepoint(coefficients: Floats, counts: Floats, start: float) -> float:
     """The t between 1/min a and 1/max a where K'(t) = sum_i counts_i a_i / (1 - a_i t) is 0: Newton, bracketed."""
     left, right = 1 / float(coefficients.min()), 1 / float(coefficients.max())
-    t = 0.0
+    t = start if left < start < right else 0.0
     for _ in range(200):
         terms = coefficients / (1 - t * coefficients)
         weighted = counts * terms
