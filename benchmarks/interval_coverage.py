@@ -1,7 +1,8 @@
 """Do the bounds hold? Simulated objects filmed in many frames, and how often each interval misses the truth.
 
 `python benchmarks/interval_coverage.py [--runs N]` prints the tables of docs/metrics.md. An entry `a/b w` means: the
-lower bound lay above the truth in a % of the runs, the upper bound below it in b %, and the mean width was w. Nominal: 2.5/2.5.
+lower bound lay above the truth in a % of the runs, the upper bound below it in b %, and the mean width was w. Nominal:
+2.5/2.5.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ from roadworthy.metrics.classification import Answers
 
 FULL_CLASSES = 128
 MANIFEST = "manifest.json"
+COLUMNS = ["id", "group", "label", "prediction", "confidence", "p_label", "sum_squares", "certainty"]
+"""What metrics need; the probabilities stay on disk."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def read_case(folder: Path) -> Readouts:
     """All readouts of a finished case."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-        tables = [pq.read_table(folder / name) for name in sorted(manifest["parts"])]
+        tables = [pq.ParquetFile(folder / name).read(columns=COLUMNS) for name in sorted(manifest["parts"])]
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
     table = pa.concat_tables(tables)

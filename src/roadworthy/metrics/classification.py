@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, overload
@@ -191,6 +191,20 @@ HIGHER_IS_BETTER: MappingProxyType[str, bool | None] = MappingProxyType(
 
 MEANS = ("accuracy", "brier", "brier_mean", "nll", "mean_confidence")
 """The metrics that are the mean of a value per image; the others belong to the images together."""
+
+
+def of_rows(names: Iterable[str], answers: Answers, weights: Weights) -> dict[str, Floats]:
+    """Several metrics for weights (B, n) that need no check, each (B,); what they have in common is computed once.
+
+    >>> of_rows(["ece", "accuracy"], Answers.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1]), np.ones((1, 2)))
+    {'ece': array([0.475]), 'accuracy': array([0.5])}
+    """
+    wanted = list(names)
+    gaps: dict[str, Floats] = {}
+    if not {"ece", "overconfidence", "underconfidence"}.isdisjoint(wanted):
+        over, under = _confidence_gaps(answers, weights)
+        gaps = {"ece": over + under, "overconfidence": over, "underconfidence": under}
+    return {name: gaps[name] if name in gaps else METRICS[name].of_rows(answers, weights) for name in wanted}
 
 
 def per_image(name: str, answers: Answers) -> Floats:

@@ -206,17 +206,15 @@ class Cell:
 
 def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
     values = {name: [float(metric(answers)) for answers in repeats] for name, metric in METRICS.items()}
+    names = [name for name in METRICS if name not in BOUNDED_MEANS and name != "brier_mean"]
+    resampled = [bootstrap.distributions(names, answers) for answers in repeats]
     return Cell(
         per_image={
             name: np.asarray(np.mean([per_image(name, answers) for answers in repeats], axis=0), dtype=np.float32)
             for name in BOUNDED_MEANS
         },
         values=values,
-        resampled={
-            name: _nan_mean([bootstrap.distribution(metric, answers) for answers in repeats])
-            for name, metric in METRICS.items()
-            if name not in BOUNDED_MEANS and name != "brier_mean"
-        },
+        resampled={name: _nan_mean([repeat[name] for repeat in resampled]) for name in names},
         missing={
             name: next(reason(name, a) or "undefined" for a, v in zip(repeats, found, strict=True) if math.isnan(v))
             for name, found in values.items()

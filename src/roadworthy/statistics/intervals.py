@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,13 +210,28 @@ def _lower_bound(means: Floats, sizes: Floats, confidence: float) -> float:
         return _score_not_positive(coefficients, counts, saddle) + quantile
 
     lowest, highest = mean * NEGLIGIBLE, mean * (1 - NEGLIGIBLE)
-    spread = math.sqrt(float((shares**2 * (means - mean) ** 2).sum()))
-    near = mean - 2 * quantile * (spread + 2 * mean / effective_groups)
-    if near > lowest and excess(near) < 0:
-        lowest = near
-    elif excess(lowest) >= 0:
-        return 0.0
-    return min(best, float(brentq(excess, lowest, highest, xtol=1e-9)))
+    spread = math.sqrt(float((shares**2 * (means - mean) ** 2).sum()) + (mean / effective_groups) ** 2)
+    near = _secant(excess, mean - quantile * spread, mean - 0.95 * quantile * spread, lowest, highest)
+    if near is not None:
+        return min(best, near)
+    return 0.0 if excess(lowest) >= 0 else min(best, float(brentq(excess, lowest, highest, xtol=1e-9)))
+
+
+def _secant(function: Callable[[float], float], a: float, b: float, lowest: float, highest: float) -> float | None:
+    """A root from two guesses near it; None where a step leaves the range or a few steps do not settle it."""
+    if not (lowest < a < highest and lowest < b < highest):
+        return None
+    at_a, at_b = function(a), function(b)
+    for _ in range(6):
+        if at_a == at_b:
+            return None
+        a, b, at_a = b, b - at_b * (b - a) / (at_b - at_a), at_b
+        if not lowest < b < highest:
+            return None
+        if abs(b - a) <= 1e-9:
+            return b
+        at_b = function(b)
+    return None
 
 
 def _score_not_positive(coefficients: Floats, counts: Floats, saddle: float) -> float:
@@ -240,11 +256,11 @@ def _saddlepoint(coefficients: Floats, counts: Floats, start: float) -> float:
     for _ in range(200):
         terms = coefficients / (1 - t * coefficients)
         weighted = counts * terms
-        slope, curvature = float(weighted.sum()), float((weighted * terms).sum())
+        slope, curvature = float(weighted.sum()), float(np.einsum("i,i->", weighted, terms))
         left, right = (left, t) if slope > 0 else (t, right)
         newton = t - slope / curvature
         following = newton if left < newton < right else (left + right) / 2
-        if abs(following - t) <= 1e-9 * abs(following):
+        if abs(following - t) <= 1e-8 * abs(following):
             return following
         t = following
     return t
