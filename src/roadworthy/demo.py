@@ -40,6 +40,7 @@ CRITERIA = [
 def run_demo(out: str | Path = "runs/demo", *, progress: ProgressBar = terminal_progress) -> Run:
     """Draw signs, train a linear classifier on half of them, test it on the others under the quick suite."""
     train, test = split_by_group(drawn_signs(IMAGES, size=SIZE, seed=SEED), (0.5, 0.5), seed=SEED)
+    test.name = "drawn signs"
     folder = RunFolder(out)
     folder.check_usable()
     recipe = Artifact("softmax_regression", {"size": SIZE}, inputs=(train.fingerprint(),), seed=SEED)

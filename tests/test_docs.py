@@ -1,0 +1,106 @@
+"""Docs stay true: every `roadworthy` command in README and docs/ is run, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from test_cli import call
+from tiny import save_onnx
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EXIT_CODES = {"verdict": (0, 1, 3), "evaluate": (0, 1, 3), "run": (0, 1, 3)}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def commands() -> list[tuple[str, str]]:
+    found = [(page.name, line) for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
+    return [(page, line.partition("#")[0].strip()) for page, line in found if line.startswith("roadworthy ")]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the docs speak of: data in signs/test, models, code, a study and criteria as printed there."""
+    import cv2
+    import numpy as np
+    import torch
+
+    from roadworthy.data import drawn_signs
+
+    folder = tmp_path_factory.mktemp("docs")
+    signs = drawn_signs(60, size=32)
+    batch = signs.batch(slice(0, None, 2))
+    for image_id, image, label in zip(batch.ids, batch.images, batch.labels, strict=True):
+        path = folder / "signs" / "test" / signs.class_names[label] / f"{image_id.replace('/', '-')}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), image[..., ::-1])
+    shutil.copytree(folder / "signs" / "test", folder / "my" / "images")
+    for name in ("m.onnx", "v3.onnx", "my.onnx"):
+        save_onnx(folder / name)
+    (folder / "code.py").write_text(next(b for b in blocks(ROOT / "docs" / "models.md", "python") if "code.py" in b))
+    shutil.copy(ROOT / "examples" / "cifar10_resnet20.py", folder / "nets.py")
+    namespace: dict[str, object] = {}
+    exec((folder / "nets.py").read_text(), namespace)
+    torch.manual_seed(0)
+    network = namespace["resnet20"]()  # type: ignore[operator]
+    torch.save(network.state_dict(), folder / "resnet20.th")
+    flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 6))
+    torch.jit.trace(flat, torch.zeros(1, 3, 32, 32)).save(str(folder / "scripted.pt"))
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
+    np.savez(folder / "cifar10_test.npz", images=pixels, labels=np.arange(20) % 10)
+    criteria = blocks(ROOT / "docs" / "criteria.md", "yaml")[0]
+    (folder / "criteria.yaml").write_text(criteria)
+    study = yaml.safe_load(blocks(ROOT / "docs" / "classification.md", "yaml")[0])
+    (folder / "study.yaml").write_text(yaml.safe_dump({**study, "criteria": None}))
+    return folder
+
+
+def test_every_command_in_the_docs_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+    ran = 0
+    for page, line in commands():
+        words = shlex.split(line.replace("RUN", "runs/m"))[1:]
+        if words[0] == "evaluate" and "--out" not in words:
+            words += ["--out", f"runs/{ran}", "--suite", "quick"]
+        code = EXIT_CODES.get(words[0], (0,))
+        from typer.testing import CliRunner
+
+        from roadworthy.cli import app
+
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code in code, (page, line, result.output, result.exception)
+        ran += 1
+    assert ran >= 12
+
+
+def test_the_python_in_the_readme_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+    (code,) = blocks(ROOT / "README.md", "python")
+    exec(code, {})
+
+
+def test_the_shift_of_ones_own_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from roadworthy.core.protocols import SHIFTS
+
+    monkeypatch.chdir(workspace)
+    try:
+        exec(blocks(ROOT / "docs" / "extending.md", "python")[0], {"__name__": "__main__"})
+        assert "contact sheet" in call("preview", "dim", "--out", workspace / "dim.png")
+    finally:
+        SHIFTS._members.pop("dim", None)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+\.(?:md|png))", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"

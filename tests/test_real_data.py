@@ -1,0 +1,64 @@
+"""Real images: CIFAR-10 with a real ResNet-20, German traffic signs. Skipped where the data is absent."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import roadworthy as rw
+from roadworthy.api import no_progress
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def resnet20(shared_data: Path) -> object:
+    torch = pytest.importorskip("torch")
+    sys.path.insert(0, str(ROOT / "examples"))
+    from cifar10_resnet20 import resnet20
+
+    network = resnet20()
+    stored = torch.load(shared_data / "cifar10_resnet20.th", weights_only=True, map_location="cpu")
+    weights = stored.get("state_dict", stored)
+    network.load_state_dict({name.removeprefix("module."): value for name, value in weights.items()})
+    return network
+
+
+def test_torch_and_onnx_give_the_same_table(shared_data: Path, resnet20: object, tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from networks import export_onnx
+
+    export_onnx(resnet20, tmp_path / "resnet20.onnx", 32)
+    study = {
+        "data": {"test": {"npz": str(shared_data / "cifar10_test.npz"), "limit": 400}},
+        "models": {
+            "onnx": {"onnx": str(tmp_path / "resnet20.onnx"), "range": "imagenet"},
+            "torch": {
+                "torch": str(shared_data / "cifar10_resnet20.th"),
+                "arch": f"{ROOT / 'examples' / 'cifar10_resnet20.py'}:resnet20",
+                "range": "imagenet",
+            },
+        },
+        "protocols": {"classification": {"shifts": ["fog", "rotation"], "levels": [3]}},
+    }
+    run = rw.run_study(study, out=tmp_path / "run", trust=True, progress=no_progress)
+    table = run.tables["classification"]
+    by_model = [
+        table[table["model"] == name].drop(columns="model").reset_index(drop=True) for name in ("onnx", "torch")
+    ]
+    for column in ("value", "lo", "hi"):
+        np.testing.assert_allclose(by_model[0][column], by_model[1][column], atol=1e-5)
+    clean = table.query("model == 'onnx' and shift == 'none' and metric == 'accuracy'")["value"].item()
+    assert clean > 0.88, "400 images of a model that reaches 91.7 % on all"
+
+
+def test_a_wrong_range_is_found(shared_data: Path, resnet20: object) -> None:
+    from roadworthy.data import open_dataset
+    from roadworthy.models.check import check_model
+
+    data = open_dataset(shared_data / "cifar10_test.npz")
+    report = check_model(lambda **changed: rw.load_model(resnet20, **{"range": "0-1", **changed}), data, sample=256)
+    assert any("--range imagenet" in line for line in report.lines())
