@@ -1150,7 +1150,7 @@ def test_stored_other_troubles(tmp_path: Path) -> None:
 
 def test_load_model_by_kind(tmp_path: Path) -> None:
     linear(tmp_path / "m.onnx")
-    (tmp_path / "names.txt").write_text("a\nb\n\nc\nd\n")
+    (tmp_path / "names.txt").write_text("a\nb\nc\nd\n\n")
     model = load_model({"onnx": "m.onnx", "range": "0-255", "classes": "names.txt"}, name="v3", base=tmp_path)
     assert (model.name, model.class_names) == ("v3", tuple("abcd"))
     assert model.preprocess.range == "0-255"

@@ -305,6 +305,7 @@ def execute(
     folder.check_usable()
     with folder.locked():
         study, plan = prepared.study, prepared.plan
+        folder.sweep()
         write_bytes(folder.path / "study.yaml", study.to_yaml().encode())
         with progress(study.name, plan.image_cases()) as advance:
             outcome = local.execute(plan, folder, workers=workers, progress=advance)

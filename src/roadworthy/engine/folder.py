@@ -29,6 +29,7 @@ from roadworthy.core.hashing import digest_file
 SCHEMA = 1
 LOCK = ".lock"
 RECORD = "run.json"
+TEMPORARY = ".tmp"
 
 
 class RunFolder:
@@ -77,6 +78,11 @@ class RunFolder:
                 ) from None
             yield
 
+    def sweep(self) -> None:
+        """Remove what killed writers left half-written; only for who holds the lock."""
+        for path in self.path.rglob(f"*{TEMPORARY}"):
+            path.unlink()
+
     def case(self, protocol: str, key: str) -> Path:
         """The folder of one case's readouts."""
         return self.path / "readouts" / protocol / key
@@ -99,7 +105,7 @@ class RunFolder:
     def files(self) -> list[Path]:
         """Every file of the run but run.json, the lock and what a killed writer left, in a stable order."""
         skip = {self.path / RECORD, self.path / LOCK}
-        return sorted(p for p in self.path.rglob("*") if p.is_file() and p not in skip and not p.name.endswith(".tmp"))
+        return sorted(p for p in self.path.rglob("*") if p.is_file() and p not in skip and p.suffix != TEMPORARY)
 
     def write_table(self, name: str, table: pd.DataFrame) -> None:
         """Store a table as Parquet (exact) and CSV (for people)."""
@@ -124,7 +130,7 @@ class RunFolder:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: a temporary neighbour, synced, then renamed."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
