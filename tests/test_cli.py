@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from roadworthy.cli import app
 from roadworthy.core.errors import RoadworthyError
-from tiny import save_onnx, study, write_study
+from tiny import contents, save_onnx, study, write_study
 
 
 def call(*words: object, code: int = 0) -> str:
@@ -101,6 +101,16 @@ def test_evaluate_and_resume(tmp_path: Path) -> None:
     assert "verdict: none (no criteria given)" in output
     again = call(*words, "--out", tmp_path / "run")
     assert again == output
+
+
+def test_the_study_in_a_run_can_be_run_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_onnx(tmp_path / "m.onnx")
+    (tmp_path / "c.yaml").write_text("[{id: A, metric: accuracy, at_least: 0.05, over: pooled}]")
+    call("run", write_study(tmp_path, models={"m": {"onnx": "m.onnx"}}, criteria="c.yaml"), "--out", tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    call("run", tmp_path / "run" / "study.yaml", "--out", "again")
+    assert contents(tmp_path / "run") == contents(tmp_path / "elsewhere" / "again")
 
 
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:

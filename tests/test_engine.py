@@ -186,6 +186,21 @@ def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no run"):
         run(tmp_path, "mine", models=[Counting()])
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.doc"]
+    (tmp_path / "mine" / "study.yaml").write_text("# mine")
+    with pytest.raises(InputError, match="holds no run"):
+        run(tmp_path, "mine", models=[Counting()])
+    assert (tmp_path / "mine" / "study.yaml").read_text() == "# mine"
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: RunFolder, name: str, table: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "write_table", full)
+    with pytest.raises(InputError, match="No space left on device; mend that and run again to resume"):
+        run(tmp_path, "run", models=[Counting()])
+    monkeypatch.undo()
+    assert run(tmp_path, "run", models=[Counting()]).verify() == []
 
 
 def test_a_model_that_is_not_concurrent_is_called_by_one_thread_at_a_time(tmp_path: Path) -> None:
@@ -227,6 +242,26 @@ def test_verify_finds_every_kind_of_tampering(tmp_path: Path) -> None:
     opened.folder.write_table("classification", table)
     opened.folder.write_record(opened.record)
     assert opened.verify() == ["table classification does not follow from the readouts"]
+
+
+def test_a_report_never_blesses_what_was_changed(tmp_path: Path) -> None:
+    opened = run(tmp_path, "run", models=[Counting()])
+    picture = next(opened.path.glob("media/*.png"))
+    picture.write_bytes(picture.read_bytes() + b"x")
+    opened.report()
+    opened.save_verdict(opened.verdict([{"id": "A", "metric": "accuracy", "at_least": 0.01, "over": "pooled"}]))
+    assert opened.verify() == [f"media/{picture.name} was changed"]
+    assert opened.record["criteria"][0]["id"] == "A", "the run's criteria are those of its verdict"
+
+
+def test_a_damaged_part_is_made_again(tmp_path: Path) -> None:
+    before = contents(run(tmp_path, "run", models=[Counting()]).path)
+    parts = sorted((tmp_path / "run").glob("readouts/**/part-*"))
+    parts[0].write_bytes(b"not parquet")
+    parts[1].unlink()
+    model = Counting()
+    assert contents(run(tmp_path, "run", models=[model]).path) == before
+    assert len({key for key, _ in model.shown}) <= 3, "two cases, and one batch to see that the model answers"
 
 
 def test_an_artifact_is_built_once_and_checked(tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ def test_worst_corrects_only_the_claim_that_one_misses() -> None:
     assert finding.status == "inconclusive", "uncorrected it would have failed"
 
 
+def test_a_certain_miss_is_not_hidden_by_a_missing_condition() -> None:
+    worst = Criterion(id="R", metric="accuracy", at_least=0.9, over="worst")
+    nothing = measured(math.nan, math.nan, math.nan, reason="case failed")
+    assert judge([worst], lambda c, confidence: [nothing, measured(0.05, 0.1, 0.2)]).status == "fail"
+    assert judge([worst], lambda c, confidence: [nothing, measured(0.95, 0.97, 0.99)]).status == "inconclusive"
+    assert judge([worst], lambda c, confidence: [nothing]).status == "inconclusive"
+
+
 def test_junit_counts_and_escapes() -> None:
     criterion = Criterion(id='<R&D> "1"\x00', metric="accuracy", at_least=0.9)
     rows = [measured(0.95, 0.97, 0.99), measured(0.5, 0.6, 0.7), measured(0.8, 0.92, 0.96)]
@@ -107,6 +115,8 @@ def test_junit_counts_and_escapes() -> None:
         ("- {id: A, metric: accuracy, at_least: 0.9, over: any}", "'each', 'worst' or 'pooled'"),
         ("- {id: A, metric: accuracy, at_least: 0.9, confidence: 95}", "less than 1"),
         ("- {id: A, metric: a, at_least: 0.9}\n- {id: A, metric: a, at_least: 1}", "more than once"),
+        ("- {id: A, metric: accuracy, at_least: .nan}", "finite"),
+        ("- {id: A, metric: accuracy, at_most: .inf}", "finite"),
         ("id: A", "must be a list"),
         ("[]", "must be a list"),
         ("- *alias", "no valid YAML"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,16 +21,16 @@ from roadworthy.core.protocols import Model
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
-from roadworthy.engine.folder import RECORD, RunFolder, write_bytes, write_json
+from roadworthy.engine.folder import RECORD, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.plan import Plan, chunk_size
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import Readouts, read_case
-from roadworthy.models import AlignedModel, StoredPredictions, align, load_model
+from roadworthy.models import AlignedModel, StoredPredictions, align, kind_of, load_model
 from roadworthy.protocols import classification
 from roadworthy.protocols.classification import CellKey, Evidence
 from roadworthy.protocols.export import export
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
-from roadworthy.study import Study, load_study, parse_study
+from roadworthy.study import Study, load_study, parse_study, whole_paths
 from roadworthy.verdict import Criterion, Verdict, judge, load_criteria
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -79,6 +80,7 @@ class Prepared:
     settings: classification.Settings
     plan: Plan
     criteria: Sequence[Criterion]
+    base: Path = Path()
 
 
 class Run:
@@ -119,17 +121,18 @@ class Run:
         return load_criteria(self.record["criteria"] or None if criteria is None else criteria)
 
     def save_verdict(self, verdict: Verdict) -> None:
-        """Make a verdict the run's own: verdict.json and the report show it."""
+        """Make a verdict and its criteria the run's own: verdict.json, run.json and the report show them."""
+        criteria = [finding.criterion.model_dump() for finding in verdict.findings]
         with self.folder.locked():
             write_json(self.path / "verdict.json", verdict.to_json())
             self._render()
-            self.folder.write_record(self.record)
+            self.folder.update_record(["verdict.json", "report.html"], criteria=criteria)
 
     def report(self) -> Path:
         """Write report.html anew from the stored tables and pictures."""
         with self.folder.locked():
             path = self._render()
-            self.folder.write_record(self.record)
+            self.folder.update_record(["report.html"])
         return path
 
     def _render(self) -> Path:
@@ -150,11 +153,16 @@ class Run:
         problems += [
             f"{n} was changed" for n, path in found.items() if n in recorded and digest_file(path) != recorded[n]
         ]
+        if "finished" not in self.record:
+            problems.append("the run is not finished: run it again to resume")
         if problems:
             return problems
         for name, table in classification.tables(load_evidence(self.folder)).items():
             if not _same(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
+        stored = json.loads((self.path / "verdict.json").read_text())
+        if stored["status"] != self.verdict().status:
+            problems.append("verdict.json does not follow from the readouts and the criteria")
         return problems
 
 
@@ -240,7 +248,7 @@ def prepare(
         opened[name] = align(model, data.class_names)
     chunk = chunk_size(data, study.batch)
     cases = classification.plan(settings, data, opened, seed=study.seed, batch=study.batch, chunk=chunk)
-    prepared = Prepared(study, data, opened, settings, Plan(tuple(cases), chunk, study.batch), criteria)
+    prepared = Prepared(study, data, opened, settings, Plan(tuple(cases), chunk, study.batch), criteria, base)
     _preflight(prepared)
     return prepared
 
@@ -306,11 +314,12 @@ def execute(
     with folder.locked():
         study, plan = prepared.study, prepared.plan
         folder.sweep()
-        write_bytes(folder.path / "study.yaml", study.to_yaml().encode())
+        write_bytes(folder.path / "study.yaml", _stored_study(prepared).to_yaml().encode())
         with progress(study.name, plan.image_cases()) as advance:
             outcome = local.execute(plan, folder, workers=workers, progress=advance)
-        started = _created(folder)
-        record = _record(prepared, outcome, started)
+        record = _record(prepared, outcome, folder)
+        timing = _timing(folder, prepared, outcome)
+        folder.clear_results()
         folder.write_record(record)
         if len(outcome.failures) == len(plan.cases):
             raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
@@ -321,9 +330,8 @@ def execute(
             mistakes = painter.submit(save_mistakes, evidence, showings, media)
             tables = classification.tables(evidence)
             tables |= {"classification_gallery": gallery.result(), "classification_mistakes": mistakes.result()}
-        for name, table in tables.items():
+        for name, table in (tables | {"timing_cases": timing}).items():
             folder.write_table(name, table)
-        _write_timing(folder, prepared, outcome)
         verdict = judge(prepared.criteria, evidence.measure)
         write_json(folder.path / "verdict.json", verdict.to_json())
         folder.write_record(record)
@@ -333,25 +341,37 @@ def execute(
     return run
 
 
-def _created(folder: RunFolder) -> str:
-    if (folder.path / RECORD).is_file():
-        created = folder.record().get("created")
-        if isinstance(created, str):
-            return created
-    return _now()
+def _stored_study(prepared: Prepared) -> Study:
+    """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
+    study, base = prepared.study, prepared.base.resolve()
+    data = study.data.model_copy(
+        update={
+            "test": whole_paths(study.data.test, base),
+            "train": whole_paths(study.data.train, base),
+            "ood": {name: whole_paths(spec, base) for name, spec in study.data.ood.items()},
+            "classes": whole_paths(study.data.classes, base),
+        }
+    )
+    models = {name: whole_paths(spec, base) for name, spec in study.models.items()}
+    criteria = [criterion.model_dump(exclude_none=True) for criterion in prepared.criteria]
+    return study.model_copy(update={"data": data, "models": models, "criteria": criteria or None})
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _record(prepared: Prepared, outcome: local.Outcome, created: str) -> dict[str, Any]:
+def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> dict[str, Any]:
     data, study = prepared.data, prepared.study
+    before = folder.record() if (folder.path / RECORD).is_file() else {}
+    earlier = [e for e in [*before.get("earlier_environments", []), before.get("environment")] if e]
+    now = environment()
     return {
         "study": study.name,
         "seed": study.seed,
-        "created": created,
-        "environment": environment(),
+        "created": before.get("created", _now()),
+        "environment": now,
+        "earlier_environments": [e for place, e in enumerate(earlier) if e != now and e not in earlier[:place]],
         "settings": {"batch": prepared.plan.batch, "chunk": prepared.plan.chunk, "size": list(data.size)},
         "data": {
             "name": data.name,
@@ -383,23 +403,24 @@ def _record(prepared: Prepared, outcome: local.Outcome, created: str) -> dict[st
     }
 
 
-def _write_timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> None:
-    """Seconds of inference per case; cases run earlier keep the row they had."""
+def _timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> pd.DataFrame:
+    """Seconds of inference per case, of the images that were shown in this session; earlier cases keep their row."""
     rows: list[dict[Any, Any]] = []
     earlier: dict[Any, dict[Any, Any]] = {}
     if "timing_cases" in folder.table_names():
-        earlier = {row["case"]: row for row in folder.table("timing_cases").to_dict("records")}
+        earlier = {(row["case"], row["model"]): row for row in folder.table("timing_cases").to_dict("records")}
     for planned in prepared.plan.cases:
-        case, images = planned.case, len(planned.showing.data)
-        seconds = outcome.seconds.get(case.hash)
-        if seconds is not None:
+        case = planned.case
+        seconds, images = outcome.spent.get((case.hash, case.system), (0.0, 0))
+        if images:
             where = {"model": case.system, "shift": case.stimulus.name, "level": case.stimulus.level}
             rows.append(
                 {"case": case.key, **where, "repeat": case.stimulus.repeat, "images": images, "seconds": seconds}
             )
-        elif case.key in earlier:
-            rows.append(earlier[case.key])
-    folder.write_table("timing_cases", pd.DataFrame(rows))
+        elif (case.key, case.system) in earlier:
+            rows.append(earlier[case.key, case.system])
+    columns = ["case", "model", "shift", "level", "repeat", "images", "seconds"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def run_study(
@@ -413,7 +434,7 @@ def run_study(
 ) -> Run:
     """Run a study file (or its content) into `out` (default: runs/<name of the study>); resumes by itself."""
     study, base = load_study(source)
-    prepared = prepare(study, base=base, trust=trust, device=device)
+    prepared = prepare(study, base=base, trust=trust, device=device, progress=progress)
     return execute(prepared, out or Path("runs") / study.name, workers=workers, progress=progress)
 
 
@@ -432,7 +453,7 @@ def export_study(
     planned = classification.showings(settings, data, study.seed)
     chunk = chunk_size(data, study.batch)
     images = len(planned) * len(data)
-    with progress(f"export {study.name}", images) as advance:
+    with progress(f"export {study.name}", images) as advance, writing(Path(folder)):
         return export(
             planned, data, Path(folder), batch=study.batch, chunk=chunk, progress=advance, workers=workers or 1
         )
@@ -474,6 +495,7 @@ def evaluate(
         device=device,
         trust=trust,
         on_bad_image=on_bad_image,
+        progress=progress,
         **model_settings,
     )
     return execute(prepared, out or Path("runs") / prepared.study.name, workers=workers, progress=progress)
@@ -492,13 +514,14 @@ def prepare_evaluation(
     device: str,
     trust: bool,
     on_bad_image: str,
+    progress: ProgressBar = terminal_progress,
     **model_settings: Any,
 ) -> Prepared:
     """The prepared study behind `evaluate`."""
     name = name or _name_of(model)
-    model_spec: Any = str(model) if isinstance(model, str | Path) else f"<{type(model).__name__}>"
-    if model_settings:
-        model_spec = {"model": model_spec, **model_settings}
+    model_spec: Any = f"<{type(model).__name__}>"
+    if isinstance(model, str | Path):
+        model_spec = {kind_of(str(model)): str(model), **model_settings}
     data_spec = str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
     study = parse_study(
         {
@@ -515,8 +538,15 @@ def prepare_evaluation(
     opened = load_sized(model, study.size, name=name, trust=trust, device=device, **model_settings)
     dataset = None
     if not isinstance(data, str | Path):
-        dataset = open_dataset(data, classes=classes, size=study.size, fallback_size=opened.input_size, seed=seed)
-    return prepare(study, models={name: opened}, data=dataset, on_bad_image=on_bad_image)
+        dataset = open_dataset(
+            data,
+            classes=classes,
+            size=study.size,
+            fallback_size=opened.input_size,
+            on_bad_image=on_bad_image,
+            seed=seed,
+        )
+    return prepare(study, models={name: opened}, data=dataset, on_bad_image=on_bad_image, progress=progress)
 
 
 def _name_of(model: Any) -> str:

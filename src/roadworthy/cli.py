@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,7 +70,7 @@ Trust = Annotated[
     bool, typer.Option("--trust", help="Run code that comes with the model; only if you trust its author.")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 
 
 def main() -> None:
@@ -77,11 +80,20 @@ def main() -> None:
     except RoadworthyError as error:
         _say(f"error: {' '.join(str(error).split())}")
         sys.exit(error.exit_code)
+    except Exception:
+        traceback.print_exc()
+        _say("error: this is a defect of roadworthy, not of your input; please report it with the lines above")
+        sys.exit(70)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """What to say when a long command is stopped."""
+    try:
+        yield
     except KeyboardInterrupt:
         _say("stopped; run the same command again to go on from here")
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(141)
+        raise typer.Exit(130) from None
 
 
 def _say(text: str) -> None:
@@ -95,7 +107,8 @@ def demo(
     """Test a small classifier on drawn signs; needs nothing from outside."""
     from roadworthy.demo import run_demo
 
-    _print_summary(run_demo(out))
+    with _resumable():
+        _print_summary(run_demo(out))
 
 
 @app.command()
@@ -141,8 +154,8 @@ def evaluate(
         on_bad_image=on_bad_image.value,
         **settings,
     )
-    run = api.execute(prepared, out or Path("runs") / prepared.study.name, workers=workers)
-    _conclude(run)
+    with _resumable():
+        _conclude(api.execute(prepared, out or Path("runs") / prepared.study.name, workers=workers))
 
 
 def _model_settings(**settings: Any) -> dict[str, Any]:
@@ -202,7 +215,8 @@ def run(
     target = out or Path("runs") / loaded.name
     if dry_run:
         _print_plan(prepared, target, workers)
-    else:
+        return
+    with _resumable():
         _conclude(api.execute(prepared, target, workers=workers))
 
 
@@ -283,10 +297,10 @@ def verdict(
 
     opened = Run(run_folder)
     judged = opened.verdict(criteria)
-    if criteria is not None:
-        opened.save_verdict(judged)
     if junit:
         _write_text(junit, judged.to_junit())
+    if criteria is not None:
+        opened.save_verdict(judged)
     _print_verdict(judged.to_json())
     raise typer.Exit(judged.exit_code)
 

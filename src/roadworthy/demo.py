@@ -12,13 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 from roadworthy.api import ProgressBar, Run, execute, prepare, terminal_progress
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Artifact
-from roadworthy.data import drawn_signs, split_by_group
+from roadworthy.data import open_dataset
 from roadworthy.engine.artifacts import ensure_artifact
 from roadworthy.engine.folder import RunFolder, write_bytes
-from roadworthy.models import load_model
 from roadworthy.study import parse_study
 
-IMAGES, SIZE, SEED = 1200, 32, 0
+IMAGES, SIZE, SEED = 600, 32, 0
 CRITERIA = [
     {
         "id": "DEMO-1",
@@ -38,9 +37,8 @@ CRITERIA = [
 
 
 def run_demo(out: str | Path = "runs/demo", *, progress: ProgressBar = terminal_progress) -> Run:
-    """Draw signs, train a linear classifier on half of them, test it on the others under the quick suite."""
-    train, test = split_by_group(drawn_signs(IMAGES, size=SIZE, seed=SEED), (0.5, 0.5), seed=SEED)
-    test.name = "drawn signs"
+    """Draw signs, train a linear classifier on some, test it on others under the shifts of the quick suite."""
+    train, test = (open_dataset({"builtin": "drawn", "n": IMAGES, "seed": seed, "size": SIZE}) for seed in (1, SEED))
     folder = RunFolder(out)
     folder.check_usable()
     recipe = Artifact("softmax_regression", {"size": SIZE}, inputs=(train.fingerprint(),), seed=SEED)
@@ -49,15 +47,15 @@ def run_demo(out: str | Path = "runs/demo", *, progress: ProgressBar = terminal_
     study = parse_study(
         {
             "name": "demo",
-            "data": {"test": {"builtin": "drawn", "n": IMAGES}},
+            "size": SIZE,
+            "data": {"test": {"builtin": "drawn", "n": IMAGES, "seed": SEED}},
             "models": {"linear": {"onnx": str(home / "model.onnx")}},
             "protocols": {"classification": {"levels": [1, 3, 5]}},
             "criteria": CRITERIA,
         },
         "demo",
     )
-    model = load_model(study.models["linear"], name="linear")
-    return execute(prepare(study, models={"linear": model}, data=test), out, progress=progress)
+    return execute(prepare(study, progress=progress), out, progress=progress)
 
 
 def _train(train: Dataset, test: Dataset, path: Path) -> dict[str, Any]:

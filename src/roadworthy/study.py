@@ -52,7 +52,7 @@ class Study(_Section):
     """A whole study. Everything but `data.test` and one model has a default."""
 
     name: Annotated[str, Field(min_length=1)] = "study"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     size: Size = None
     batch: Annotated[int, Field(ge=1, le=4096)] = BATCH
     data: DataSection
@@ -78,6 +78,23 @@ class Study(_Section):
     def to_yaml(self) -> str:
         """The study as YAML, defaults included, so that it can be read without this version's defaults."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def whole_paths(spec: Any, base: Path) -> Any:
+    """A model or data set as a study names it, with every path that exists under `base` written out whole.
+
+    `code.py:name` keeps its name; what is no path (a range, a built-in set) stays as it is.
+    """
+    if isinstance(spec, dict):
+        return {key: whole_paths(value, base) if key != "builtin" else value for key, value in spec.items()}
+    if isinstance(spec, str) and spec:
+        path, colon, name = spec.partition(":")
+        try:
+            found = (base / path).exists()
+        except (OSError, ValueError):
+            found = False
+        return f"{base / path}{colon}{name}" if found else spec
+    return spec
 
 
 def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, Path]:

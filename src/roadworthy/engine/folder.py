@@ -15,7 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class RunFolder:
         if not self.path.is_dir():
             return
         names = {entry.name for entry in self.path.iterdir()}
-        if names and not names & {RECORD, "study.yaml", LOCK}:
+        if names and not names & {RECORD, LOCK}:
             raise InputError(f"{self.path} is not empty and holds no run: choose another folder with --out")
         if RECORD in names:
             RunFolder.existing(self.path)
@@ -69,10 +69,10 @@ class RunFolder:
             file = (self.path / LOCK).open("w")
         except OSError as error:
             raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
-        with file:
+        with file, writing(self.path):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise InputError(
                     f"another process is writing to {self.path}: wait for it or choose another --out"
                 ) from None
@@ -80,8 +80,17 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what killed writers left half-written; only for who holds the lock."""
-        for path in self.path.rglob(f"*{TEMPORARY}"):
-            path.unlink()
+        folders = [self.path / name for name in ("readouts", "artifacts", "tables", "media")]
+        left = [*self.path.glob(f"*{TEMPORARY}"), *(p for f in folders for p in f.rglob(f"*{TEMPORARY}"))]
+        for path in left:
+            if path.is_file():
+                path.unlink()
+
+    def clear_results(self) -> None:
+        """Remove what was computed from readouts, so that nothing old stands beside what is new."""
+        stale = [*self.path.glob("tables/*"), self.path / "verdict.json", self.path / "report.html"]
+        for path in stale:
+            path.unlink(missing_ok=True)
 
     def case(self, protocol: str, key: str) -> Path:
         """The folder of one case's readouts."""
@@ -101,6 +110,12 @@ class RunFolder:
         """Write run.json with the SHA-256 of every other file, last of all."""
         files = {str(path.relative_to(self.path)): digest_file(path) for path in self.files()}
         write_json(self.path / RECORD, {**record, "schema": SCHEMA, "files": files})
+
+    def update_record(self, names: Iterable[str], **changes: Any) -> None:
+        """Write run.json with new hashes for the files of these names alone: all others must stay as recorded."""
+        record = self.record()
+        files = record["files"] | {name: digest_file(self.path / name) for name in names}
+        write_json(self.path / RECORD, {**record, **changes, "files": dict(sorted(files.items()))})
 
     def files(self) -> list[Path]:
         """Every file of the run but run.json, the lock and what a killed writer left, in a stable order."""
@@ -126,6 +141,16 @@ class RunFolder:
             raise InputError(f"{self.path} has no table {name!r}; it has {', '.join(self.table_names()) or 'none'}")
         frame: pd.DataFrame = pq.read_table(path).to_pandas()
         return frame
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses (full, read-only) into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        what = error.strerror or str(error)
+        raise InputError(f"cannot write to {path}: {what}; mend that and run again to resume") from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.core.errors import RoadworthyError
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.engine import readouts
@@ -27,10 +27,10 @@ from roadworthy.engine.plan import Plan, PlannedCase, Showing
 
 @dataclass
 class Outcome:
-    """What came of a plan: failures by case hash, and seconds per case hash for what was run now."""
+    """What came of a plan: failures by case hash, and (seconds, images) by (case hash, system) for what was run now."""
 
     failures: dict[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    spent: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ def execute(
                 elapsed = time.perf_counter() - started
                 readouts.write_part(_folder(folder, planned), task.chunk, shown, prediction)
                 with clock:
-                    outcome.seconds[planned.case.hash] += elapsed
+                    key = (planned.case.hash, planned.case.system)
+                    seconds, images = outcome.spent.get(key, (0.0, 0))
+                    outcome.spent[key] = seconds + elapsed, images + len(shown)
                 progress(len(shown))
         finally:
             chunks.release(task.showing.data, task.chunk)
@@ -92,14 +94,10 @@ def execute(
         try:
             for future in futures:
                 future.result()
-        except BaseException as error:
+        except BaseException:
             for future in futures:
                 future.cancel()
             wait_for([future for future in futures if not future.cancelled()])
-            if isinstance(error, OSError):
-                raise InputError(
-                    f"cannot write to {folder.path}: {error.strerror or error}; run again to resume"
-                ) from error
             raise
     for planned in plan.cases:
         case = planned.case
@@ -128,6 +126,7 @@ def _pending(plan: Plan, folder: RunFolder, progress: Callable[[int], None]) -> 
     """The tasks still to do, chunk by chunk so that each chunk is decoded once; tells progress what is done already."""
     by_stimulus: dict[str, list[PlannedCase]] = defaultdict(list)
     for planned in plan.cases:
+        readouts.drop_damaged_parts(_folder(folder, planned))
         if is_done(folder, planned):
             progress(len(planned.showing.data))
         else:
@@ -197,14 +196,16 @@ def estimate_seconds(plan: Plan, folder: RunFolder, workers: int) -> float:
     if not tasks:
         return 0.0
     models: dict[int, float] = {}
+    shifts: dict[str, float] = {}
     total = 0.0
     for task in tasks:
         images = min(plan.chunk, len(task.showing.data) - task.chunk * plan.chunk)
-        if task.chunk == 0 or not models:
+        stimulus = task.showing.stimulus.hash
+        if stimulus not in shifts:
             sample = task.showing.data.batch(slice(0, plan.batch))
             started = time.perf_counter()
             shown = task.showing.show(sample)
-            shift_seconds = (time.perf_counter() - started) / max(1, len(sample))
+            shifts[stimulus] = (time.perf_counter() - started) / max(1, len(sample))
         for planned in task.cases:
             if id(planned.model) not in models:
                 planned.model.answer(shown, plan.batch)
@@ -212,5 +213,5 @@ def estimate_seconds(plan: Plan, folder: RunFolder, workers: int) -> float:
                 planned.model.answer(shown, plan.batch)
                 models[id(planned.model)] = (time.perf_counter() - started) / max(1, len(shown))
             total += images * models[id(planned.model)]
-        total += images * shift_seconds
+        total += images * shifts[stimulus]
     return total / workers

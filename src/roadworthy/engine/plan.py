@@ -10,7 +10,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Case, Stimulus
 
 CHUNK_BYTES = 64 * 2**20
-CHUNK_IMAGES = 512
+CHUNK_IMAGES = 1024
 BATCH = 64
 THREADS = 1
 """Threads per inference. Workers are the parallelism; more threads would change the bits of an answer."""
@@ -59,11 +59,11 @@ class Plan:
 
 
 def chunk_size(data: Dataset, batch: int = BATCH) -> int:
-    """Images decoded together: at most 64 MiB and 512 images, a whole number of batches where one fits.
+    """Images decoded together: at most 64 MiB and 1,024 images, a whole number of batches where one fits.
 
     >>> class Small: size, channels = (64, 64), 3
     >>> chunk_size(Small())
-    512
+    1024
     """
     height, width = data.size
     fitting = min(CHUNK_IMAGES, max(1, CHUNK_BYTES // (height * width * data.channels)))

@@ -86,6 +86,24 @@ def commit(folder: Path, case: Case, parts: int, classes: int) -> None:
     )
 
 
+def drop_damaged_parts(folder: Path) -> None:
+    """Take back a finished case whose parts are not what its manifest says, so that they are made again."""
+    if not is_committed(folder):
+        return
+    try:
+        parts = json.loads((folder / MANIFEST).read_text())["parts"]
+        paths = {folder / name: sha for name, sha in parts.items()}
+        damaged = [path for path, sha in paths.items() if not path.is_file() or digest_file(path) != sha]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        damaged = list(folder.glob("part-*"))
+    else:
+        if not damaged:
+            return
+    (folder / MANIFEST).unlink()
+    for path in damaged:
+        path.unlink(missing_ok=True)
+
+
 def is_committed(folder: Path) -> bool:
     """True where a case is finished."""
     return (folder / MANIFEST).is_file()

@@ -33,6 +33,7 @@ __all__ = [
     "StoredPredictions",
     "TorchModel",
     "align",
+    "kind_of",
     "load_callable",
     "load_model",
     "load_torch",
@@ -76,7 +77,7 @@ def load_model(
             raise InputError(f"model {spec.name} is complete: {', '.join(settings)} cannot be set any more")
         return spec
     if isinstance(spec, str | Path):
-        kind, value = _kind_of(str(spec), base), spec
+        kind, value = kind_of(str(spec), base), spec
     elif isinstance(spec, Mapping):
         kind, value, settings = _kind_in(spec, settings)
     elif _is_module(spec):
@@ -101,7 +102,12 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     return loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
 
 
-def _kind_of(text: str, base: Path) -> str:
+def kind_of(text: str, base: Path = Path()) -> str:
+    """The kind of model that a path or `file.py:name` stands for: its key in a study file.
+
+    >>> kind_of("v3.onnx"), kind_of("code.py:answer")
+    ('onnx', 'callable')
+    """
     suffix = Path(text).suffix.lower()
     if is_object_name(text):
         return "callable"

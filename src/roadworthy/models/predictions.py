@@ -28,6 +28,7 @@ KEYS = ("stimulus", "id")
 PANDAS_INDEX = "__index_level_"
 SHOWN = 3
 CSV_BLOCK = 16 * 2**20
+CSV_PARSING = pa.csv.ParseOptions(newlines_in_values=True)
 
 Floats = NDArray[np.float32]
 
@@ -343,7 +344,7 @@ def _columns(file: Path) -> dict[str, pa.DataType | None]:
             schema = pa.parquet.read_schema(file)
             names, types = schema.names, [field.type for field in schema]
         else:
-            with pa.csv.open_csv(file, read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK)) as reader:
+            with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), CSV_PARSING) as reader:
                 names, types = reader.schema.names, [None] * len(reader.schema)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"cannot read {file}: {error}") from None
@@ -363,7 +364,7 @@ def _tables(file: Path, form: _Form) -> Iterator[pa.Table]:
             return
         types = {column: pa.string() if column in KEYS else pa.float32() for column in wanted}
         convert = pa.csv.ConvertOptions(column_types=types, include_columns=wanted)
-        with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), convert_options=convert) as reader:
+        with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), CSV_PARSING, convert) as reader:
             yield from (pa.table(batch) for batch in reader if batch.num_rows)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"cannot read {file} (columns are 'stimulus', 'id' and one per class): {error}") from None

@@ -78,8 +78,8 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    shifts: list[ShiftChoice] = [ShiftChoice(name=name) for name in THESIS_SHIFTS]
-    levels: list[Annotated[int, Field(ge=1)]] = [1, 2, 3, 4, 5]
+    shifts: Annotated[list[ShiftChoice], Field(min_length=1)] = [ShiftChoice(name=name) for name in THESIS_SHIFTS]
+    levels: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = [1, 2, 3, 4, 5]
     repeats: Annotated[int, Field(ge=1)] = 1
 
     @field_validator("shifts", mode="before")
@@ -95,6 +95,13 @@ class Settings(BaseModel):
         names = [choice.name for choice in value]
         if len(set(names)) < len(names):
             raise ValueError("a shift is named twice")
+        return value
+
+    @field_validator("levels")
+    @classmethod
+    def _distinct_levels(cls, value: list[int]) -> list[int]:
+        if len(set(value)) < len(value):
+            raise ValueError("a level is named twice")
         return value
 
 
@@ -185,7 +192,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Cell:
-    """What is kept of the readouts of one model, shift and level; small however many images there are.
+    """What is kept of the readouts of one model, shift and level: twelve bytes per image, and sums.
 
     per_image  for each metric that is a bounded mean over images: its (n,) values, averaged over repeats
     values     per metric, its value in each repeat
@@ -405,6 +412,9 @@ def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:
         chosen = [key for key in chosen if key.shift != UNDISTURBED]
     for column, wanted in criterion.where.items():
         if column == "protocol":
+            for protocol in wanted if isinstance(wanted, list) else [wanted]:
+                if protocol != NAME:
+                    raise InputError(f"{label}: {UnknownName('protocol', str(protocol), [NAME])}")
             continue
         if column not in ("model", "shift", "level"):
             raise InputError(f"{label}: {UnknownName('condition', column, ['model', 'shift', 'level', 'protocol'])}")

@@ -16,6 +16,9 @@ from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes, write_json
 from roadworthy.engine.plan import THREADS, Showing
 
+UNFINISHED = {"images", "classes.txt", "HOWTO.md", "export.json"}
+"""What an export that was stopped leaves: the manifest is written last."""
+
 HOWTO = """# Images to be classified
 
 `manifest.csv` lists every image: `stimulus`, `id` and `path` (a PNG in this folder). Run your model on all of them and
@@ -42,7 +45,7 @@ def export(
     workers: int,
 ) -> int:
     """Write every stimulus as PNG files with a manifest; returns the number of images."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - UNFINISHED):
         raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
     manifest = io.StringIO()
     rows = csv.writer(manifest, lineterminator="\n")
@@ -50,7 +53,7 @@ def export(
     written = 0
     with ThreadPoolExecutor(workers) as pool:
         for showing in showings:
-            (folder / "images" / showing.stimulus.key).mkdir(parents=True)
+            (folder / "images" / showing.stimulus.key).mkdir(parents=True, exist_ok=True)
             for start in range(0, len(data), chunk):
                 shown = showing.show(data.batch(slice(start, start + chunk)))
                 paths = [_path(showing, start + row) for row in range(len(shown))]

@@ -228,7 +228,7 @@ def _secant(function: Callable[[float], float], a: float, b: float, lowest: floa
         a, b, at_a = b, b - at_b * (b - a) / (at_b - at_a), at_b
         if not lowest < b < highest:
             return None
-        if abs(b - a) <= 1e-9:
+        if abs(b - a) <= 1e-6:
             return b
         at_b = function(b)
     return None
@@ -260,7 +260,7 @@ def _saddlepoint(coefficients: Floats, counts: Floats, start: float) -> float:
         left, right = (left, t) if slope > 0 else (t, right)
         newton = t - slope / curvature
         following = newton if left < newton < right else (left + right) / 2
-        if abs(following - t) <= 1e-8 * abs(following):
+        if abs(following - t) <= 1e-6 * abs(following):
             return following
         t = following
     return t

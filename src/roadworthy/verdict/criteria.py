@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import explain, read_yaml
 
+Threshold = Annotated[float, Field(allow_inf_nan=False)]
+
 
 class Criterion(BaseModel):
     """One requirement.
@@ -28,8 +30,8 @@ class Criterion(BaseModel):
     metric: str
     where: dict[str, Any] = {}
     over: Literal["each", "worst", "pooled"] = "each"
-    at_least: float | None = None
-    at_most: float | None = None
+    at_least: Threshold | None = None
+    at_most: Threshold | None = None
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     min_groups: Annotated[int, Field(ge=1)] = 1
     hazard: str = ""

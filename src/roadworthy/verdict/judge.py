@@ -155,18 +155,20 @@ def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measu
     That every condition meets the threshold is shown where each one's bound does, so the safe side needs no correction;
     that at least one misses it is a claim about the worst of many, so the other side does.
     """
-    missing = [m for m in measured if math.isnan(m.lo) or math.isnan(m.hi)]
-    if missing:
+    missing = [m for m in measured if _unbounded(m)]
+    corrected = [m for m in measure(criterion, 1 - (1 - criterion.confidence) / len(measured)) if not _unbounded(m)]
+    conditions = len(measured)
+    measured = [m for m in measured if not _unbounded(m)]
+    if not measured:
         return missing[0]
-    corrected = measure(criterion, 1 - (1 - criterion.confidence) / len(measured))
     sign = criterion.sign
     worst = min(measured, key=lambda m: sign * m.value)
     if sign > 0:
         lo, hi = min(m.lo for m in measured), min(m.hi for m in corrected)
     else:
         lo, hi = max(m.lo for m in corrected), max(m.hi for m in measured)
-    return Measurement(
-        {**worst.where, "of": f"{len(measured)} conditions"},
+    found = Measurement(
+        {**worst.where, "of": f"{conditions} conditions"},
         worst.value,
         min(lo, worst.value),
         max(hi, worst.value),
@@ -175,6 +177,11 @@ def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measu
         worst.method,
         worst.proportion,
     )
+    return missing[0] if missing and judge_measurement(criterion, found).status != "fail" else found
+
+
+def _unbounded(m: Measurement) -> bool:
+    return math.isnan(m.value) or math.isnan(m.lo) or math.isnan(m.hi)
 
 
 def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
@@ -189,7 +196,7 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
     threshold, name = criterion.threshold, criterion.metric
     at = ", ".join(f"{key} {value}" for key, value in m.where.items())
     place = f" ({at})" if at else ""
-    if math.isnan(m.value) or math.isnan(m.lo) or math.isnan(m.hi):
+    if _unbounded(m):
         return Judged(m, "inconclusive", f"{name}{place} has no bound: {m.reason or 'not measured'}")
     safe, other = (m.lo, m.hi) if criterion.sign > 0 else (m.hi, m.lo)
     side = "lower" if criterion.sign > 0 else "upper"
