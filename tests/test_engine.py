@@ -264,6 +264,15 @@ def test_a_damaged_part_is_made_again(tmp_path: Path) -> None:
     assert len({key for key, _ in model.shown}) <= 3, "two cases, and one batch to see that the model answers"
 
 
+def test_a_dry_run_takes_nothing_back(tmp_path: Path) -> None:
+    opened = run(tmp_path, "run")
+    part = next(opened.path.glob("readouts/**/part-*"))
+    part.write_bytes(b"not parquet")
+    before = contents(opened.path)
+    local.estimate_seconds(prepare(parse_study(study(tmp_path), "study")).plan, RunFolder(opened.path), workers=1)
+    assert contents(opened.path) == before
+
+
 def test_an_artifact_is_built_once_and_checked(tmp_path: Path) -> None:
     recipe = Artifact("anything", {"width": 3})
     built: list[Path] = []

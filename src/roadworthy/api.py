@@ -337,7 +337,7 @@ def execute(
         folder.write_record(record)
         run = Run(folder.path)
         run._render()
-        folder.write_record({**record, "finished": _now()})
+        folder.update_record(["report.html"], finished=_now())
     return run
 
 
@@ -483,41 +483,6 @@ def evaluate(
     Settings of the model such as `range="0-255"` go on to its adapter. The run lands in `out` (default: runs/<model>),
     and one that was stopped is resumed.
     """
-    prepared = prepare_evaluation(
-        model,
-        data,
-        suite=suite,
-        criteria=criteria,
-        name=name,
-        size=size,
-        classes=classes,
-        seed=seed,
-        device=device,
-        trust=trust,
-        on_bad_image=on_bad_image,
-        progress=progress,
-        **model_settings,
-    )
-    return execute(prepared, out or Path("runs") / prepared.study.name, workers=workers, progress=progress)
-
-
-def prepare_evaluation(
-    model: Any,
-    data: Any,
-    *,
-    suite: str,
-    criteria: str | Path | list[Any] | None,
-    name: str | None,
-    size: str | tuple[int, int] | None,
-    classes: str | Sequence[str] | None,
-    seed: int,
-    device: str,
-    trust: bool,
-    on_bad_image: str,
-    progress: ProgressBar = terminal_progress,
-    **model_settings: Any,
-) -> Prepared:
-    """The prepared study behind `evaluate`."""
     name = name or _name_of(model)
     model_spec: Any = f"<{type(model).__name__}>"
     if isinstance(model, str | Path):
@@ -546,7 +511,8 @@ def prepare_evaluation(
             on_bad_image=on_bad_image,
             seed=seed,
         )
-    return prepare(study, models={name: opened}, data=dataset, on_bad_image=on_bad_image, progress=progress)
+    prepared = prepare(study, models={name: opened}, data=dataset, on_bad_image=on_bad_image, progress=progress)
+    return execute(prepared, out or Path("runs") / study.name, workers=workers, progress=progress)
 
 
 def _name_of(model: Any) -> str:

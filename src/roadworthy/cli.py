@@ -140,22 +140,24 @@ def evaluate(
     from roadworthy import api
 
     settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
-    prepared = api.prepare_evaluation(
-        model,
-        data,
-        suite=suite,
-        criteria=criteria,
-        name=name,
-        size=size,
-        classes=str(classes) if classes else None,
-        seed=seed,
-        device=device,
-        trust=trust,
-        on_bad_image=on_bad_image.value,
-        **settings,
-    )
     with _resumable():
-        _conclude(api.execute(prepared, out or Path("runs") / prepared.study.name, workers=workers))
+        run = api.evaluate(
+            model,
+            data,
+            suite=suite,
+            criteria=criteria,
+            out=out,
+            name=name,
+            size=size,
+            classes=str(classes) if classes else None,
+            seed=seed,
+            workers=workers,
+            device=device,
+            trust=trust,
+            on_bad_image=on_bad_image.value,
+            **settings,
+        )
+        _conclude(run)
 
 
 def _model_settings(**settings: Any) -> dict[str, Any]:

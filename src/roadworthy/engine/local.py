@@ -53,6 +53,8 @@ def execute(
     first one was: stored parts are kept.
     """
     outcome = Outcome()
+    for planned in plan.cases:
+        readouts.drop_damaged_parts(_folder(folder, planned))
     tasks = _pending(plan, folder, progress)
     chunks = _Chunks(plan.chunk, tasks)
     locks = {id(p.model): nullcontext() if p.model.concurrent else threading.Lock() for p in plan.cases}
@@ -126,7 +128,6 @@ def _pending(plan: Plan, folder: RunFolder, progress: Callable[[int], None]) -> 
     """The tasks still to do, chunk by chunk so that each chunk is decoded once; tells progress what is done already."""
     by_stimulus: dict[str, list[PlannedCase]] = defaultdict(list)
     for planned in plan.cases:
-        readouts.drop_damaged_parts(_folder(folder, planned))
         if is_done(folder, planned):
             progress(len(planned.showing.data))
         else:
