@@ -47,6 +47,7 @@ def _areas(score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weigh
     below = np.searchsorted(score[negatives], score[positives], side="left")
     not_above = np.searchsorted(score[negatives], score[positives], side="right")
     runs = np.flatnonzero(np.diff(below + not_above, prepend=-1))
+    ties = bool((below < not_above).any())
     areas = np.empty(len(rows))
     step = max(1, CHUNK_ELEMENTS // len(score))
     for start in range(0, len(rows), step):
@@ -55,6 +56,6 @@ def _areas(score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weigh
         lowest = np.zeros((len(chunk), len(negatives) + 1))
         np.cumsum(np.take(chunk, negatives, axis=1), axis=1, dtype=np.float64, out=lowest[:, 1:])
         won = np.einsum("br,br->b", in_run, np.take(lowest, below[runs], axis=1))
-        won_or_tied = np.einsum("br,br->b", in_run, np.take(lowest, not_above[runs], axis=1))
+        won_or_tied = np.einsum("br,br->b", in_run, np.take(lowest, not_above[runs], axis=1)) if ties else won
         areas[start : start + step] = ratio((won + won_or_tied) / 2, in_run.sum(axis=1) * lowest[:, -1])
     return areas

@@ -163,6 +163,8 @@ def _checked(values: ArrayLike, groups: ArrayLike, low: float, high: float) -> t
         raise ValueError(f"values must have room: low {low} is not below high {high}")
     if per_image.size and not (low <= per_image.min() and per_image.max() <= high):
         raise ValueError(f"values must lie in [{low}, {high}], not {per_image.min()}..{per_image.max()}")
+    if names.dtype.kind == "i" and bool((names[1:] > names[:-1]).all()):
+        return per_image, np.arange(len(names)), len(names)
     unique, inverse = np.unique(names, return_inverse=True)
     order = np.lexsort((per_image, inverse))
     return per_image[order], inverse[order], len(unique)
@@ -197,8 +199,8 @@ def _lower_bound(means: Floats, sizes: Floats, confidence: float) -> float:
     mean = float((means * shares).sum())
     if mean < NEGLIGIBLE:
         return 0.0
-    pairs, times = np.unique(means + 1j * shares, return_counts=True)
-    of_group, share = np.append(pairs.real, 0.0), np.append(pairs.imag, 1 / effective_groups)
+    kinds, kind_shares, times = _kinds(means, shares)
+    of_group, share = np.append(kinds, 0.0), np.append(kind_shares, 1 / effective_groups)
     counts = np.append(times, 1).astype(np.float64)
 
     quantile, saddle = _normal_quantile(confidence), 0.0
@@ -215,6 +217,15 @@ def _lower_bound(means: Floats, sizes: Floats, confidence: float) -> float:
     if near is not None:
         return min(best, near)
     return 0.0 if excess(lowest) >= 0 else min(best, float(brentq(excess, lowest, highest, xtol=1e-9)))
+
+
+def _kinds(means: Floats, shares: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """The distinct pairs of mean and share, in order, and how many groups are of each."""
+    if shares.min() == shares.max():
+        kinds, times = np.unique(means, return_counts=True)
+        return kinds, np.full(len(kinds), shares[0]), times
+    pairs, times = np.unique(means + 1j * shares, return_counts=True)
+    return pairs.real, pairs.imag, times
 
 
 def _secant(function: Callable[[float], float], a: float, b: float, lowest: float, highest: float) -> float | None:
