@@ -1,15 +1,54 @@
 """Statistics: how sure one can be of a metric when the independent unit is the physical object, not the image."""
 
+from roadworthy.statistics.anova import (
+    AnovaTable,
+    FTest,
+    anova,
+    brown_forsythe,
+    repeated_anova,
+    robust_anova,
+    thesis_p,
+    welch_anova,
+)
 from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval, paired_interval
 from roadworthy.statistics.intervals import Interval, further_groups, mean_interval, proportion_interval, wilson
+from roadworthy.statistics.paired import McNemar, holm, mcnemar, paired_p, sign_flip_p
+from roadworthy.statistics.posthoc import (
+    Comparison,
+    comparison_half_widths,
+    games_howell,
+    grouping_letters,
+    posthoc,
+)
+from roadworthy.statistics.studentized_range import range_quantile, range_tail
 
 __all__ = [
+    "AnovaTable",
+    "Comparison",
+    "FTest",
     "GroupBootstrap",
     "Interval",
+    "McNemar",
+    "anova",
     "bootstrap_interval",
+    "brown_forsythe",
+    "comparison_half_widths",
     "further_groups",
+    "games_howell",
+    "grouping_letters",
+    "holm",
+    "mcnemar",
     "mean_interval",
     "paired_interval",
+    "paired_p",
+    "posthoc",
     "proportion_interval",
+    "range_quantile",
+    "range_tail",
+    "repeated_anova",
+    "robust_anova",
+    "sign_flip_p",
+    "thesis_p",
+    "welch_anova",
     "wilson",
 ]
