@@ -1,6 +1,6 @@
 """Images per second of every shift and of the peers, side by side in one process on one thread.
 
-    python benchmarks/shifts.py [--out result.json] [--shifts noise blur ...] [--seconds 1.0]
+    python benchmarks/shifts.py [--out result.json] [--shifts noise blur ...] [--corruptions c_fog ...] [--seconds 1.0]
 
 Ours run at level 5, the most work, random streams included. Where a peer has the same operation (noise, blur, rotation,
 perspective) it gets the same strength, and ours must not be slower than the fastest. Where a peer's operation only goes
@@ -8,20 +8,26 @@ by the same name (its snow whitens bright pixels, its fog is a fractal) its figu
 contestant gets the batch in memory in the format it prefers. Turns are interleaved and the best one counts, in
 processor time, so that other work on the machine matters less. Exits with 1 where one of ours is slower than 10,000
 images/s at 64x64 or than the fastest peer.
+
+The common corruptions run against imagecorruptions-imaug at severity 5, with the published parameters for 224x224 at
+both sizes, as that package has them. None of ours may be slower, and all must be three times as fast in the geometric
+mean.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.metadata
 import json
 import os
 import platform
+import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +40,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import cv2
 import numpy as np
 
+from roadworthy.core.protocols import SHIFTS as REGISTRY
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch
 from roadworthy.shifts import make_shift
+from roadworthy.shifts.corruptions import COMMON, EXTRA
 
 LEVEL = 5
 FLOOR = 10_000
 SAME_OPERATION = ("noise", "blur", "rotation", "perspective")
 SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
+CORRUPTIONS = (*COMMON, *EXTRA)
+CORRUPTION_FACTOR = 3.0
 COUNTS = {64: 128, 224: 16}
 PEERS = {
     "albumentations": "albumentations",
@@ -214,10 +224,52 @@ def prepared(name: str, batch: Batch, peers: dict[str, str]) -> tuple[dict[str, 
     return turns, reasons
 
 
+def picture_batch(size: int, count: int) -> Batch:
+    images = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+    images = np.stack([cv2.GaussianBlur(image, (0, 0), 2) for image in images])
+    return Batch(tuple(f"image-{i}" for i in range(count)), images, np.zeros(count, np.int64))
+
+
+def corruption_turns(name: str, batch: Batch) -> dict[str, Turn]:
+    from imagecorruptions import corrupt
+
+    published = REGISTRY.get(name).LEVELS[LEVEL - 1]
+    at_224 = {key: value[1] if isinstance(value, tuple) else value for key, value in published.items()}
+    shift, streams = make_shift(name, LEVEL, {LEVEL: at_224}), Streams(0, name)
+
+    def theirs() -> None:
+        with contextlib.redirect_stdout(None):
+            for image in batch.images:
+                corrupt(image, corruption_name=name.removeprefix("c_"), severity=LEVEL)
+
+    return {"roadworthy": lambda: shift(batch, streams), "imagecorruptions": theirs}
+
+
+def race_corruptions(names: Sequence[str], seconds: float) -> tuple[list[dict[str, Any]], list[str]]:
+    """The table of the common corruptions, and what falls short."""
+    rows, misses = [], []
+    print(f"\n{'corruption':<22}{'size':>5}{'ours/s':>9}{'imagecorruptions/s':>20}{'ratio':>8}")
+    for size, count in COUNTS.items():
+        batch = picture_batch(size, count // 4)
+        for name in names:
+            speed = race(corruption_turns(name, batch), len(batch), seconds)
+            mine, other = speed["roadworthy"], speed["imagecorruptions"]
+            rows.append({"corruption": name, "size": size, "images_per_second": mine, "imagecorruptions": other})
+            print(f"{name:<22}{size:>5}{mine:>9,.0f}{other:>20,.0f}{mine / other:>8.1f}", flush=True)
+            if mine < other:
+                misses.append(f"{name} at {size}x{size}: {mine / other:.2f} times imagecorruptions")
+    factor = statistics.geometric_mean(row["images_per_second"] / row["imagecorruptions"] for row in rows)
+    print(f"{'geometric mean':<56}{factor:>8.1f}")
+    if factor < CORRUPTION_FACTOR:
+        misses.append(f"corruptions: {factor:.2f} times imagecorruptions, less than {CORRUPTION_FACTOR:g}")
+    return rows, misses
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
-    parser.add_argument("--shifts", nargs="+", choices=SHIFTS, default=SHIFTS, help="only these shifts")
+    parser.add_argument("--shifts", nargs="*", choices=SHIFTS, default=SHIFTS, help="only these shifts")
+    parser.add_argument("--corruptions", nargs="*", choices=CORRUPTIONS, default=CORRUPTIONS, help="only these")
     parser.add_argument("--seconds", type=float, default=1.0, help="time of each contestant for each shift and size")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -228,9 +280,7 @@ def main() -> int:
     print(f"\n{'shift':<12}{'size':>5}{'ours/s':>9}{'ratio':>8}  peers, images/s")
     rows, misses = [], []
     for size, count in COUNTS.items():
-        images = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
-        images = np.stack([cv2.GaussianBlur(image, (0, 0), 2) for image in images])
-        batch = Batch(tuple(f"image-{i}" for i in range(count)), images, np.zeros(count, np.int64))
+        batch = picture_batch(size, count)
         for name in options.shifts:
             turns, reasons = prepared(name, batch, peers)
             speed = race(turns, count, options.seconds)
@@ -250,6 +300,12 @@ def main() -> int:
             failed = "".join(f"; {peer} failed: {why}" for peer, why in reasons.items() if "Error" in why)
             print(f"{name:<12}{size:>5}{mine:>9,.0f}{shown:>8}  {others}{failed}", flush=True)
     print("\nA ratio in brackets compares operations that only share the name; it is not judged.")
+    corrupted: list[dict[str, Any]] = []
+    if options.corruptions and peers["imagecorruptions"][0].isdigit():
+        corrupted, slow = race_corruptions(options.corruptions, options.seconds)
+        misses += slow
+    elif options.corruptions:
+        print(f"\nNo table of the common corruptions: imagecorruptions {peers['imagecorruptions']}.")
     for miss in misses:
         print(f"MISSED: {miss}")
     if options.out:
@@ -261,6 +317,7 @@ def main() -> int:
             "peers": peers,
             "level": LEVEL,
             "rows": rows,
+            "corruptions": corrupted,
             "misses": misses,
         }
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

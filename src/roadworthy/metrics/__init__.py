@@ -24,15 +24,18 @@ from roadworthy.metrics.classification import (
     underconfidence,
     value_range,
 )
-from roadworthy.metrics.ranking import binary_auroc
+from roadworthy.metrics.mce import CorruptionError, mean_corruption_error, relative_corruption_error
+from roadworthy.metrics.ranking import Separation, binary_auroc, separation
 
 __all__ = [
     "HIGHER_IS_BETTER",
     "MEANS",
     "METRICS",
     "Answers",
+    "CorruptionError",
     "Metric",
     "Reliability",
+    "Separation",
     "accuracy",
     "auroc",
     "binary_auroc",
@@ -41,13 +44,16 @@ __all__ = [
     "confusion_matrix",
     "ece",
     "mean_confidence",
+    "mean_corruption_error",
     "nll",
     "of_rows",
     "overconfidence",
     "per_image",
     "reason",
     "recall_per_class",
+    "relative_corruption_error",
     "reliability",
+    "separation",
     "underconfidence",
     "value_range",
 ]

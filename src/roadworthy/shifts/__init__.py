@@ -8,6 +8,7 @@ from typing import Any
 import cv2
 
 from roadworthy.core.protocols import SHIFTS, Shift
+from roadworthy.shifts import corruptions
 from roadworthy.shifts.thesis import (
     Blur,
     Crop,
@@ -34,6 +35,7 @@ __all__ = [
     "Reflection",
     "Rotation",
     "Snow",
+    "corruptions",
     "make_shift",
 ]
 

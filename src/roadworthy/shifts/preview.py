@@ -40,10 +40,20 @@ def contact_sheet(
         raise InputError(f"{len(captions)} captions for {len(shifts)} shifts: give one for each")
     titles = ["original", *(captions if captions is not None else [f"{shift.name} {shift.level}" for shift in shifts])]
     columns = [batch.images, *(shift(batch, Streams(seed, shift.name)).images for shift in shifts)]
-    height, width = _thumbnail_size(*batch.images.shape[1:3])
+    return picture_grid(titles, columns)
+
+
+def picture_grid(titles: Sequence[str], columns: Sequence[Images]) -> NDArray[np.uint8]:
+    """A picture (H, W, 3) RGB of columns of images, (N, H, W, C) each, under a title each of one or more lines.
+
+    >>> black = np.zeros((1, 96, 96, 1), np.uint8)
+    >>> picture_grid(["black", "white"], [black, black + 255]).shape
+    (124, 204, 3)
+    """
+    rows, (height, width) = len(columns[0]), _thumbnail_size(*columns[0].shape[1:3])
     header = GAP + LINE_HEIGHT * max(len(title.splitlines()) for title in titles)
     sheet = np.full(
-        (header + len(batch) * (height + GAP) + GAP, len(columns) * (width + GAP) + GAP, 3), WHITE, dtype=np.uint8
+        (header + rows * (height + GAP) + GAP, len(columns) * (width + GAP) + GAP, 3), WHITE, dtype=np.uint8
     )
     for column, (title, images) in enumerate(zip(titles, columns, strict=True)):
         left = GAP + column * (width + GAP)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import SHIFTS, Shift
-from roadworthy.core.random import Streams
+from roadworthy.core.random import Streams, random_bytes
 from roadworthy.core.types import Batch, Images
 from roadworthy.shifts import geometry, textures
 
@@ -102,7 +102,7 @@ class Noise(Photometric):
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
-            noise = _random_bytes(rng, height * width * channels).reshape(height, width, channels)
+            noise = random_bytes(rng, height * width * channels).reshape(height, width, channels)
             cv2.addWeighted(image, 1 - self.factor, noise, self.factor, 0, dst=target)
 
         return paint
@@ -226,7 +226,7 @@ class Fog(Photometric):
         clouds, fog = np.empty((rows, columns), np.uint8), np.empty((height, width), np.uint8)
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
-            noise = _random_bytes(rng, rows * columns).reshape(rows, columns)
+            noise = random_bytes(rng, rows * columns).reshape(rows, columns)
             blurred = cv2.sepFilter2D(noise, cv2.CV_32F, kernel, kernel)
             cv2.normalize(blurred, clouds, FOG_RANGE[0], FOG_RANGE[1], cv2.NORM_MINMAX, cv2.CV_8U)
             cv2.resize(clouds, (width, height), dst=fog, interpolation=cv2.INTER_LINEAR)
@@ -368,12 +368,6 @@ class Reflection(Photometric):
 def _unit(height: int, width: int) -> float:
     """Pixels of this image for one pixel of a 64x64 image."""
     return min(height, width) / REFERENCE_SIZE
-
-
-def _random_bytes(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:
-    """Uniform on 0..255: the raw words of the generator, many times as fast as drawing one value each."""
-    words: NDArray[np.uint64] = rng.bit_generator.random_raw(-(-count // 8))
-    return words.astype("<u8", copy=False).view(np.uint8)[:count]
 
 
 def _coloured(grey: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:

@@ -1,0 +1,116 @@
+"""What the common corruptions share: parameters that lie between two published tables, and how they are checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Shift
+from roadworthy.core.random import random_bytes
+from roadworthy.shifts.thesis import Levels, Photometric, _check
+
+Pair = tuple[float, float]
+"""A parameter at 32x32 and at 224x224."""
+
+Ranges = Mapping[str, tuple[float, float]]
+"""The least and the largest value of each numeric parameter, in the order of the fields."""
+
+SMALL, LARGE = 32, 224
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoSizes(Shift):
+    """A shift whose every parameter is a pair: its value at 32x32 (CIFAR-C) and at 224x224 (ImageNet-C).
+
+    Between the two sizes a value lies on the straight line in the logarithm of the shorter side; beyond them it stays,
+    except that parameters in pixels (`PIXELS`) scale with the image. One number stands for two equal ones.
+    """
+
+    RANGES: ClassVar[Ranges]
+    PIXELS: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.RANGES.items():
+            value = getattr(self, name)
+            pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
+            if len(pair) != 2:
+                raise InputError(
+                    f"shift {self.name}: {name} must be one number, or two for images of {SMALL} and {LARGE} pixels, "
+                    f"not {value!r}"
+                )
+            for number in pair:
+                _check(self, name, number, low, high)
+            object.__setattr__(self, name, pair)
+
+    def sized(self, height: int, width: int) -> list[float]:
+        """The numeric parameters for images of that size, in the order of the fields."""
+        side = min(height, width)
+        return [
+            between(getattr(self, name), side) * (beyond(side) if name in self.PIXELS else 1.0) for name in self.RANGES
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corruption(TwoSizes, Photometric):
+    """A corruption of the pixel values: boxes and masks stay as they are."""
+
+
+def between(pair: Pair, side: float) -> float:
+    """The value for images of that shorter side: a + t (b - a), t = log(side / 32) / log(224 / 32) within [0, 1].
+
+    >>> between((1, 3), 32), between((1, 3), 224), between((1, 3), 500), between((4, 4), 64)
+    (1.0, 3.0, 3.0, 4.0)
+    """
+    share = math.log(min(max(side, SMALL), LARGE) / SMALL) / math.log(LARGE / SMALL)
+    return pair[0] + share * (pair[1] - pair[0])
+
+
+def beyond(side: float) -> float:
+    """How much larger than 224 pixels, or smaller than 32, an image is; 1 between them.
+
+    >>> beyond(16), beyond(32), beyond(100), beyond(448)
+    (0.5, 1.0, 1.0, 2.0)
+    """
+    return min(1.0, side / SMALL) * max(1.0, side / LARGE)
+
+
+def severities(**tables: tuple[Sequence[float], Sequence[float]]) -> Levels:
+    """Levels 1 to 5 from, for each parameter, its five values at 32x32 and its five at 224x224.
+
+    >>> severities(sigma=((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6)))[0]
+    {'sigma': (0.4, 1)}
+    """
+    return tuple({name: (small[level], large[level]) for name, (small, large) in tables.items()} for level in range(5))
+
+
+def standard_normal(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float32]:
+    """Independent standard normal numbers (H, W), from 65,536 equally likely values."""
+    words = random_bytes(rng, 2 * height * width).view("<u2")
+    return _quantiles().take(words).reshape(height, width)
+
+
+def as_bytes(image: Any) -> NDArray[np.uint8]:
+    """What OpenCV answered, as the array of bytes that it is."""
+    return np.asarray(image, np.uint8)
+
+
+def surviving(kernel: NDArray[np.floating[Any]]) -> float:
+    """Standard deviation of white noise after a blur by the kernel along both axes, as a share of that before.
+
+    >>> surviving(np.array([[0.5], [0.5]]))
+    0.5
+    """
+    return float((kernel**2).sum())
+
+
+@cache
+def _quantiles() -> NDArray[np.float32]:
+    return np.asarray(ndtri((np.arange(2**16) + 0.5) / 2**16), np.float32)

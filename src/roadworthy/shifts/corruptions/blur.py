@@ -1,0 +1,236 @@
+"""Blur corruptions: out of focus, behind frosted glass, in motion, and two that are plainer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import ClassVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.protocols import SHIFTS
+from roadworthy.core.random import random_bytes
+from roadworthy.core.types import Images
+from roadworthy.shifts.corruptions.base import Corruption, Pair, Ranges, severities
+from roadworthy.shifts.thesis import Levels, Paint, _gaussian
+
+STEEPEST_MOTION = 45.0
+"""Largest angle of motion blur with the horizontal, in degrees, either way, uniform."""
+LONGEST_TRAIL = 4.0
+"""Where the trail of a motion ends at the latest, in sigma."""
+
+
+@SHIFTS.register("c_defocus_blur")
+@dataclass(frozen=True, kw_only=True)
+class DefocusBlur(Corruption):
+    """Out of focus: the mean over a disc of `radius` pixels, its rim softened by a Gaussian of `softness` pixels."""
+
+    name: ClassVar[str] = "c_defocus_blur"
+    LEVELS: ClassVar[Levels] = severities(
+        radius=((0.3, 0.4, 0.5, 1, 1.5), (3, 4, 6, 8, 10)), softness=((0.4, 0.5, 0.6, 0.2, 0.1), (0.1, *[0.5] * 4))
+    )
+    RANGES: ClassVar[Ranges] = {"radius": (0, 64), "softness": (0.01, 16)}
+    PIXELS: ClassVar[frozenset[str]] = frozenset(RANGES)
+
+    radius: Pair
+    softness: Pair
+
+    def _painter(self, height: int, width: int, channels: int) -> Paint:
+        kernel = disc(*self.sized(height, width))
+        return lambda image, target, rng: cv2.filter2D(image, cv2.CV_8U, kernel, dst=target)
+
+
+@SHIFTS.register("c_glass_blur")
+@dataclass(frozen=True, kw_only=True)
+class GlassBlur(Corruption):
+    """Frosted glass: Gaussian blur of `sigma`, pixels swapped with near ones, the same blur again.
+
+    In each of `iterations` rounds every pixel (r, c) in turn changes places with (r + i, c + j), i and j uniform whole
+    numbers from -`reach` to `reach` - 1. Pixels that lie 2 `reach` apart cannot meet, so their turns come at once.
+    """
+
+    name: ClassVar[str] = "c_glass_blur"
+    LEVELS: ClassVar[Levels] = severities(
+        sigma=((0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5)),
+        reach=((1, 1, 1, 1, 1), (1, 2, 2, 3, 4)),
+        iterations=((1, 1, 1, 2, 2), (2, 1, 3, 2, 2)),
+    )
+    RANGES: ClassVar[Ranges] = {"sigma": (0, 32), "reach": (0, 32), "iterations": (0, 20)}
+    PIXELS: ClassVar[frozenset[str]] = frozenset(("sigma", "reach"))
+
+    sigma: Pair
+    reach: Pair
+    iterations: Pair
+
+    def _painter(self, height: int, width: int, channels: int) -> Paint:
+        sigma, reach, rounds = self.sized(height, width)
+        kernel, span = _gaussian(sigma), 2 * max(1, round(reach))
+        places, turns = _turns(height, width, span)
+
+        def swapped(rng: np.random.Generator) -> NDArray[np.intp]:
+            """For every pixel the one whose content it gets."""
+            content = np.arange(height * width)
+            for _ in range(round(rounds)):
+                words = random_bytes(rng, 4 * len(places)).view("<u2").reshape(2, -1)
+                down, right = (words.astype(np.intp) * span >> 16) - span // 2
+                partners = places + down * width + right
+                for turn in turns:
+                    here, there = places[turn], partners[turn]
+                    mine = content[here]
+                    content[here] = content[there]
+                    content[there] = mine
+            return content
+
+        def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
+            soft = cv2.sepFilter2D(image, cv2.CV_8U, kernel, kernel, borderType=cv2.BORDER_REPLICATE)
+            shuffled = soft.reshape(-1, channels).take(swapped(rng), axis=0).reshape(image.shape)
+            cv2.sepFilter2D(shuffled, cv2.CV_8U, kernel, kernel, dst=target, borderType=cv2.BORDER_REPLICATE)
+
+        return paint
+
+
+@SHIFTS.register("c_motion_blur")
+@dataclass(frozen=True, kw_only=True)
+class MotionBlur(Corruption):
+    """Camera in motion: a trail of half a Gaussian, `sigma` pixels, cut off at 2 `radius`, at up to 45 degrees."""
+
+    name: ClassVar[str] = "c_motion_blur"
+    LEVELS: ClassVar[Levels] = severities(
+        radius=((6, 6, 6, 8, 9), (10, 15, 15, 15, 20)), sigma=((1, 1.5, 2, 2, 2.5), (3, 5, 8, 12, 15))
+    )
+    RANGES: ClassVar[Ranges] = {"radius": (0, 64), "sigma": (0.01, 64)}
+    PIXELS: ClassVar[frozenset[str]] = frozenset(RANGES)
+
+    radius: Pair
+    sigma: Pair
+
+    def _painter(self, height: int, width: int, channels: int) -> Paint:
+        radius, sigma = self.sized(height, width)
+
+        def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
+            blur_along(image, target, radius, sigma, STEEPEST_MOTION * (2 * rng.random() - 1))
+
+        return paint
+
+
+@SHIFTS.register("c_zoom_blur")
+@dataclass(frozen=True, kw_only=True)
+class ZoomBlur(Corruption):
+    """Driving forwards: the mean of the image and `layers` copies, enlarged about the centre by 1 to `largest`.
+
+    A copy shows the middle window of whole pixels, so that its centre may lie up to a pixel off that of the image. Box
+    and mask stay: the copy of scale 1 counts twice and is the sharpest.
+    """
+
+    name: ClassVar[str] = "c_zoom_blur"
+    LEVELS: ClassVar[Levels] = severities(
+        largest=((1.06, 1.11, 1.15, 1.2, 1.25), (1.11, 1.15, 1.2, 1.24, 1.3)),
+        layers=((7, 12, 16, 21, 26), (12, 16, 11, 13, 11)),
+    )
+    RANGES: ClassVar[Ranges] = {"largest": (1, 10), "layers": (1, 100)}
+
+    largest: Pair
+    layers: Pair
+
+    def _painter(self, height: int, width: int, channels: int) -> Paint:
+        largest, layers = self.sized(height, width)
+        count = round(layers)
+        steps = [_enlarged(zoom, height, width) for zoom in np.linspace(1, largest, count).tolist()[1:]]
+        sample = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        layer, total = np.empty((height, width, channels), np.uint8), np.empty((height, width, channels), np.float32)
+
+        def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
+            np.multiply(image, 2, out=total, casting="unsafe", dtype=np.float32)
+            for step in steps:
+                cv2.warpAffine(image, step, (width, height), dst=layer, flags=sample, borderMode=cv2.BORDER_REPLICATE)
+                cv2.accumulate(layer, total)
+            cv2.convertScaleAbs(total, dst=target, alpha=1 / (count + 1))
+
+        return paint
+
+
+@SHIFTS.register("c_gaussian_blur")
+@dataclass(frozen=True, kw_only=True)
+class GaussianBlur(Corruption):
+    """Gaussian blur of standard deviation `sigma` pixels, cut off at 3 sigma, edges repeated."""
+
+    name: ClassVar[str] = "c_gaussian_blur"
+    LEVELS: ClassVar[Levels] = severities(sigma=((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6)))
+    RANGES: ClassVar[Ranges] = {"sigma": (0, 64)}
+    PIXELS: ClassVar[frozenset[str]] = frozenset(RANGES)
+
+    sigma: Pair
+
+    def _painter(self, height: int, width: int, channels: int) -> Paint:
+        (sigma,) = self.sized(height, width)
+        kernel = _gaussian(sigma)
+
+        def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
+            cv2.sepFilter2D(image, cv2.CV_8U, kernel, kernel, dst=target, borderType=cv2.BORDER_REPLICATE)
+
+        return paint
+
+
+@lru_cache(maxsize=32)
+def disc(radius: float, softness: float) -> NDArray[np.float32]:
+    """Weights (K, K) of a disc that sum to 1: the whole pixels within the radius, softened by a Gaussian.
+
+    The Gaussian reaches one pixel, from radius 8 on two.
+
+    >>> (5 * disc(1, 0.01)).round().astype(int).tolist()[1:4]
+    [[0, 0, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 0, 0]]
+    """
+    window = 3 if radius <= 8 else 5
+    reach = math.floor(radius) + window // 2
+    places = np.arange(-reach, reach + 1)
+    inside = (places[:, None] ** 2 + places**2 <= radius**2).astype(np.float32)
+    soft = cv2.GaussianBlur(inside, (window, window), softness, borderType=cv2.BORDER_CONSTANT)
+    return np.asarray(soft / soft.sum(), np.float32)
+
+
+def blur_along(image: Images, target: Images, radius: float, sigma: float, degrees: float) -> None:
+    """Write to `target` the image blurred along a line: sum_i k_i img(p + i d), k_i ~ exp(-i^2 / (2 sigma^2)).
+
+    d is the direction, positions go to the nearest pixel, i runs from 0 to 2 `radius`; edges are repeated.
+
+    >>> picture = np.zeros((1, 5, 1), np.uint8); picture[0, 3] = 100
+    >>> trail = np.empty_like(picture); blur_along(picture, trail, radius=0.5, sigma=9.0, degrees=0.0)
+    >>> trail[0, :, 0].tolist()
+    [0, 0, 50, 50, 0]
+    """
+    last = min(round(2 * radius), math.ceil(LONGEST_TRAIL * sigma))
+    down, right = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
+    rows, columns = ([math.ceil(i * step - 0.5) for i in range(last + 1)] for step in (down, right))
+    top, left = min(rows), min(columns)
+    kernel = np.zeros((max(rows) - top + 1, max(columns) - left + 1), np.float32)
+    for i, (row, column) in enumerate(zip(rows, columns, strict=True)):
+        kernel[row - top, column - left] += math.exp(-0.5 * (i / sigma) ** 2)
+    kernel /= kernel.sum()
+    cv2.filter2D(image, cv2.CV_8U, kernel, dst=target, anchor=(-left, -top), borderType=cv2.BORDER_REPLICATE)
+
+
+@lru_cache(maxsize=32)
+def _turns(height: int, width: int, span: int) -> tuple[NDArray[np.intp], tuple[slice, ...]]:
+    """The pixels that can be swapped, by the flat index, and the parts of that list whose turns come at once."""
+    flat = np.arange(height * width).reshape(height, width)
+    half = span // 2
+    inner = flat[half : height - half + 1, half : width - half + 1]
+    classes = [inner[row::span, column::span].ravel() for row in range(span) for column in range(span)]
+    ends = np.cumsum([0, *map(len, classes)]).tolist()
+    return np.concatenate(classes), tuple(slice(*edge) for edge in pairwise(ends))
+
+
+def _enlarged(zoom: float, height: int, width: int) -> NDArray[np.float64]:
+    """From a pixel of the enlarged image to the place it shows (2, 3)."""
+    (across, left), (down, top) = (_window(zoom, side) for side in (width, height))
+    return np.array(((across, 0, left), (0, down, top)))
+
+
+def _window(zoom: float, side: int) -> tuple[float, int]:
+    """Step and start of the middle window of side / zoom pixels, rounded up, on the enlarged image."""
+    seen = math.ceil(side / zoom)
+    return (seen - 1) / max(1, round(seen * zoom) - 1), (side - seen) // 2

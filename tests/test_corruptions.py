@@ -1,0 +1,569 @@
+"""The common corruptions: published tables, agreement with an independent implementation, laws, and the mCE."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage, stats
+
+from conftest import ROOT
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import SHIFTS
+from roadworthy.core.random import Streams
+from roadworthy.core.types import Batch
+from roadworthy.metrics.mce import mean_corruption_error, relative_corruption_error
+from roadworthy.shifts import make_shift, preview
+from roadworthy.shifts.corruptions import COMMON, EXTRA, base, blur, digital, frost, noise, weather
+from test_shifts import filled, labelled, make_batch, pictures, same
+
+NAMES = COMMON + EXTRA
+WITHOUT_CHANCE = (
+    "c_defocus_blur", "c_zoom_blur", "c_brightness", "c_contrast", "c_pixelate", "c_jpeg_compression",
+    "c_gaussian_blur", "c_saturate",
+)  # fmt: skip
+
+# Mean absolute change of `synthetic()` at severities 1 to 5 by imagecorruptions-imaug 1.1.5 with numpy 2.4.6, OpenCV
+# 5.0.0, scikit-image 0.26.0 and Pillow 13.0.0; of those that draw random numbers the mean over 30 draws.
+REFERENCE = {
+    "c_defocus_blur": (7.2, 9.69, 14.76, 18.62, 21.65),
+    "c_zoom_blur": (21.13, 26.67, 30.12, 33.2, 35.12),
+    "c_brightness": (17.83, 34.21, 45.59, 53.8, 58.76),
+    "c_contrast": (31.75, 36.98, 42.33, 47.63, 50.24),
+    "c_pixelate": (4.25, 4.73, 6.98, 8.98, 10.89),
+    "c_jpeg_compression": (6.43, 7.73, 8.75, 10.72, 12.91),
+    "c_gaussian_blur": (4.2, 8.77, 13.11, 16.7, 22.42),
+    "c_saturate": (32.93, 42.4, 23.7, 34.31, 36.23),
+    "c_gaussian_noise": (15.93, 23.39, 33.81, 46.22, 61.29),
+    "c_shot_noise": (16.99, 25.7, 36.06, 53.01, 66.16),
+    "c_impulse_noise": (3.81, 7.65, 11.46, 21.7, 34.39),
+    "c_speckle_noise": (14.13, 18.54, 30.96, 38.51, 48.34),
+    "c_glass_blur": (11.72, 10.9, 22.82, 19.99, 21.86),
+    "c_motion_blur": (13.66, 21.16, 27.45, 34.55, 37.38),
+    "c_snow": (41.17, 67.39, 66.19, 80.23, 95.28),
+    "c_fog": (37.83, 43.71, 46.83, 47.31, 49.23),
+    "c_elastic_transform": (8.28, 10.57, 13.71, 15.81, 18.99),
+    "c_spatter": (0.88, 4.62, 7.55, 9.26, 14.87),
+}
+# Largest difference of the mean absolute change: grey levels where nothing is random, else a share.
+# The package cuts off fractions where ours rounds (0.5), and its cells are of whole pixels.
+GREY_LEVELS = dict.fromkeys(WITHOUT_CHANCE, 0.6) | {"c_pixelate": 1.0, "c_jpeg_compression": 0.05}
+SHARES = {
+    "c_gaussian_noise": 0.01, "c_shot_noise": 0.01, "c_impulse_noise": 0.02, "c_speckle_noise": 0.01,
+    "c_elastic_transform": 0.05, "c_motion_blur": 0.1, "c_snow": 0.08, "c_glass_blur": 0.3, "c_fog": 0.25,
+    "c_spatter": 0.25,
+}  # fmt: skip
+
+
+def synthetic() -> np.ndarray:
+    y, x = np.mgrid[:224, :224]
+    waves = [127.5 + 100 * np.sin(x / (7 + 3 * c) + c) * np.cos(y / (9 + 2 * c)) for c in range(3)]
+    image = np.rint(np.stack(waves, axis=2)).astype(np.uint8)
+    image[np.hypot(y - 90, x - 130) < 50] = (200, 30, 60)
+    image[150:200, 20:120] = np.where((x + y)[150:200, 20:120, None] // 8 % 2, 240, 15)
+    return image
+
+
+@pytest.fixture(scope="module")
+def photographs(shared_data: Path) -> Batch:
+    with np.load(shared_data / "tinyimagenet_val.npz", allow_pickle=False) as archive:
+        small = archive["images"][::170]
+    return make_batch(np.stack([cv2.resize(image, (224, 224), interpolation=cv2.INTER_CUBIC) for image in small]))
+
+
+@pytest.fixture(scope="module")
+def signs(shared_data: Path) -> np.ndarray:
+    with np.load(shared_data / "gtsrb_test.npz", allow_pickle=False) as archive:
+        return archive["images"][::700]
+
+
+def change(before: np.ndarray, after: np.ndarray) -> float:
+    return float(np.abs(after.astype(float) - before).mean())
+
+
+# ---------------------------------------------------------------- an independent implementation
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_change_agrees_with_the_reference_figures(name: str) -> None:
+    draws = 1 if name in WITHOUT_CHANCE else 3
+    batch = make_batch(np.repeat(synthetic()[None], draws, axis=0))
+    for level, expected in enumerate(REFERENCE[name], start=1):
+        ours = change(batch.images, make_shift(name, level)(batch, Streams(0, name)).images)
+        tolerance = GREY_LEVELS[name] if name in WITHOUT_CHANCE else SHARES[name] * expected
+        assert ours == pytest.approx(expected, abs=tolerance), level
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "largest"),
+    [
+        ("c_defocus_blur", 1.5, 4), ("c_zoom_blur", 1.2, 25), ("c_brightness", 0.6, 1), ("c_contrast", 0.6, 1),
+        ("c_pixelate", 3, 100), ("c_jpeg_compression", 0.05, 4), ("c_gaussian_blur", 0.6, 1.5), ("c_saturate", 0.6, 1),
+    ],
+)  # fmt: skip
+def test_pixels_agree_with_the_reference_package(name: str, mean: float, largest: float) -> None:
+    corrupt = pytest.importorskip("imagecorruptions", reason="imagecorruptions-imaug (extra `bench`) is absent").corrupt
+    batch = make_batch(synthetic()[None])
+    for level in range(1, 6):
+        with contextlib.redirect_stdout(io.StringIO()):
+            theirs = corrupt(batch.images[0], corruption_name=name[2:], severity=level).astype(float)
+        difference = np.abs(make_shift(name, level)(batch, Streams(0)).images[0] - theirs)
+        assert difference.mean() <= mean, level
+        assert difference.max() <= largest, level
+
+
+# ---------------------------------------------------------------- the laws of every shift
+
+
+def test_fifteen_and_four_with_five_severities() -> None:
+    assert (len(COMMON), len(EXTRA), len(set(NAMES))) == (15, 4, 19)
+    for name in NAMES:
+        assert SHIFTS.get(name).name == name
+        assert len(SHIFTS.get(name).LEVELS) == 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(64, 64, 3), (8, 8, 1), (1, 1, 3), (1, 9, 1), (9, 120, 3), (33, 17, 1), (3, 2, 3)])
+def test_every_shape_works_and_the_input_is_left_alone(name: str, shape: tuple[int, int, int]) -> None:
+    for n, level in ((0, 1), (1, 4), (2, 5)):
+        batch = labelled(n, *shape)
+        before = batch.images.copy()
+        for array in (batch.images, batch.boxes, batch.masks):
+            array.flags.writeable = False
+        result = make_shift(name, level)(batch, Streams("law"))
+        assert result.images.dtype == np.uint8
+        assert result.images.shape == batch.images.shape
+        assert result.images.flags.c_contiguous
+        assert (result.boxes.dtype, result.boxes.shape) == (np.float32, (n, 4))
+        assert (result.masks.dtype, result.masks.shape) == (np.bool_, (n, *shape[:2]))
+        assert result.ids == batch.ids
+        assert not np.shares_memory(result.images, batch.images)
+        np.testing.assert_array_equal(batch.images, before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_pixel_is_painted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, shift = labelled(2, 17, 40, 3), make_shift(name, 3)
+    shift(batch, Streams(0))
+    results = []
+    for value in (0, 201):
+        monkeypatch.setattr(np, "empty", lambda size, dtype=float, value=value: np.full(size, value).astype(dtype))
+        monkeypatch.setattr(np, "empty_like", lambda like, value=value: np.full(like.shape, value, like.dtype))
+        results.append(shift(batch, Streams(0)))
+    same(*results)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=3, deadline=None)
+@given(
+    order=st.permutations(range(4)),
+    level=st.integers(1, 5),
+    size=st.sampled_from([(32, 32, 3), (13, 31, 1)]),
+    seed=st.integers(0, 2**32),
+)
+def test_an_image_never_depends_on_its_batch(name: str, order: list[int], level: int, size: tuple, seed: int) -> None:
+    batch = labelled(4, *size, seed=seed % 5)
+    shift = make_shift(name, level)
+    whole = shift(batch, Streams(seed, name))
+    same(whole.take(order), shift(batch.take(order), Streams(seed, name)))
+    same(whole.take([order[0]]), shift(batch.take([order[0]]), Streams(seed, name)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_layout_does_not_matter(name: str) -> None:
+    batch, shift = labelled(3, 40, 24, 3), make_shift(name, 4)
+    images = np.empty((6, 41, 25, 4), np.uint8)[::2, 1:, 1:, :3]
+    images[:] = batch.images
+    same(shift(batch, Streams(1)), shift(batch.with_images(images), Streams(1)))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_CHANCE])
+def test_images_differ_by_id_and_seed(name: str) -> None:
+    batch = make_batch(np.repeat(pictures(1), 2, axis=0))
+    first, second = make_shift(name, 5)(batch, Streams(0)).images
+    assert (first != second).any()
+    assert (first != make_shift(name, 5)(batch, Streams(1)).images[0]).any()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "c_elastic_transform"])
+def test_boxes_and_masks_stay(name: str) -> None:
+    batch = labelled(2, 32, 32, 3)
+    result = make_shift(name, 5)(batch, Streams(0))
+    assert result.boxes is batch.boxes
+    assert result.masks is batch.masks
+
+
+def halved(images: np.ndarray) -> np.ndarray:
+    """Half the size: similarity is four times as fast there, and cells of two pixels are gone."""
+    return np.stack([cv2.resize(image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for image in images])
+
+
+# By their published tables these do not grow in that measure: saturate first takes colour away and then adds it, frost
+# and fog replace the image by something light instead of adding to it, larger flakes hide less structure than many
+# small ones.
+CHANGE_FALLS, SIMILARITY_RISES = ("c_saturate", "c_frost", "c_fog"), ("c_snow",)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_effect_grows_on_real_images(name: str, photographs: Batch) -> None:
+    batch = photographs
+    results = [make_shift(name, level)(batch, Streams(0, name)).images for level in range(1, 6)]
+    changes = [change(batch.images, images) for images in results]
+    seen = halved if name != "c_pixelate" else np.asarray
+    likeness = [preview.structural_similarity(seen(batch.images), seen(images)).mean() for images in results]
+    assert changes[0] > 0
+    assert 1 > likeness[0] > likeness[4] > 0
+    if name not in CHANGE_FALLS:
+        assert changes == sorted(changes)
+    if name not in SIMILARITY_RISES:
+        assert likeness == sorted(likeness, reverse=True)
+
+
+@pytest.mark.parametrize("size", [32, 64])
+@pytest.mark.parametrize("name", NAMES)
+def test_weakest_and_strongest_are_felt_on_small_real_images(name: str, size: int, signs: np.ndarray) -> None:
+    batch = make_batch(np.stack([cv2.resize(image, (size, size)) for image in signs]))
+    changes = [change(batch.images, make_shift(name, level)(batch, Streams(0)).images) for level in (1, 5)]
+    assert min(changes) > 0.05
+    assert max(changes) < 100
+
+
+# ---------------------------------------------------------------- parameters between two sizes
+
+
+def test_published_values_at_the_two_sizes_and_between() -> None:
+    shift = make_shift("c_gaussian_blur", 5)
+    assert shift.sized(32, 400) == [1]
+    assert shift.sized(300, 224) == [6]
+    assert shift.sized(448, 448) == [12]
+    assert shift.sized(16, 16) == [0.5]
+    middle = round(math.sqrt(32 * 224))
+    assert shift.sized(middle, middle)[0] == pytest.approx(3.5, abs=0.02)
+    assert make_shift("c_contrast", 1).sized(8, 8) == [0.75]
+    assert make_shift("c_contrast", 1).sized(999, 999) == [0.4]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_docs_print_the_tables(name: str) -> None:
+    page = (ROOT / "docs" / "corruptions.md").read_text()
+    for parameter in SHIFTS.get(name).RANGES:
+        pairs = [level[parameter] for level in SHIFTS.get(name).LEVELS]
+        cells = [", ".join(f"{value:g}" for value in column) for column in zip(*pairs, strict=True)]
+        unit = " (pixels)" if parameter in SHIFTS.get(name).PIXELS else ""
+        assert f"| {name} | `{parameter}`{unit} | {cells[0]} | {cells[1]} |" in page
+
+
+def test_one_number_stands_for_both_sizes() -> None:
+    shift = make_shift("c_gaussian_blur", 7, {7: {"sigma": 2}})
+    assert shift == blur.GaussianBlur(level=7, sigma=(2, 2))
+    assert make_shift("c_gaussian_blur", 7, {7: {"sigma": [1, 2]}}).parameters() == {"sigma": (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("c_gaussian_blur", {"sigma": (1, 2, 3)}),
+        ("c_gaussian_blur", {"sigma": (1, -2)}),
+        ("c_gaussian_blur", {"sigma": "wide"}),
+        ("c_gaussian_noise", {"deviation": math.nan}),
+        ("c_jpeg_compression", {"quality": 0}),
+        ("c_fog", {"density": 1}),
+        ("c_fog", {"density": 1, "decay": 2, "factor": 1}),
+        ("c_spatter", {**weather.Spatter.LEVELS[0], "liquid": "oil"}),
+    ],
+)
+def test_bad_parameters_are_named(name: str, parameters: dict) -> None:
+    with pytest.raises(InputError, match=f"shift {name}"):
+        make_shift(name, 1, {1: parameters})
+
+
+# ---------------------------------------------------------------- formulas, one by one
+
+
+def flat(value: int, n: int = 4, channels: int = 3) -> Batch:
+    return make_batch(np.full((n, 100, 100, channels), value, np.uint8))
+
+
+def test_gaussian_noise_is_normal() -> None:
+    values = noise.GaussianNoise(deviation=0.1)(flat(128), Streams(0)).images.astype(float).ravel()
+    assert values.mean() == pytest.approx(128, abs=0.4)
+    assert values.std() == pytest.approx(25.5, rel=0.01)
+    assert stats.kurtosis(values) == pytest.approx(0, abs=0.05)
+    assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.01
+
+
+def test_shot_noise_is_poisson() -> None:
+    values = noise.ShotNoise(photons=20)(flat(102), Streams(0)).images.ravel()
+    counts = np.bincount(np.rint(values / 255 * 20).astype(int), minlength=21)
+    expected = stats.poisson(8).pmf(np.arange(21))
+    expected[20] += stats.poisson(8).sf(20)
+    assert np.abs(counts / counts.sum() - expected).max() < 0.004
+    assert (noise.ShotNoise(photons=20)(flat(0), Streams(0)).images == 0).all()
+
+
+def test_impulse_noise_is_black_or_white() -> None:
+    values = noise.ImpulseNoise(amount=0.1)(flat(90, n=12), Streams(0)).images
+    assert set(np.unique(values)) == {0, 90, 255}
+    assert (values == 0).mean() == pytest.approx(0.05, abs=0.002)
+    assert (values == 255).mean() == pytest.approx(0.05, abs=0.002)
+    np.testing.assert_array_equal(noise.ImpulseNoise(amount=0)(flat(90), Streams(0)).images, 90)
+
+
+def test_speckle_noise_grows_with_brightness() -> None:
+    for value in (0, 50, 120):
+        spread = noise.SpeckleNoise(deviation=0.2)(flat(value), Streams(0)).images.std()
+        assert spread == pytest.approx(0.2 * value, rel=0.02, abs=0.3)
+
+
+def test_defocus_is_a_disc_and_keeps_the_mean() -> None:
+    for radius, softness in ((3, 0.1), (8, 0.5), (10, 0.5), (0.4, 0.5), (0, 0.01)):
+        kernel = blur.disc(radius, softness)
+        assert kernel.sum() == pytest.approx(1, abs=1e-5)
+        np.testing.assert_allclose(kernel, kernel.T, atol=1e-7)
+        np.testing.assert_allclose(kernel, kernel[::-1], atol=1e-7)
+    assert np.count_nonzero(blur.disc(3, 0.01) > 1e-6) == 29, "lattice points within radius 3"
+
+
+def test_gaussian_blur_is_gaussian() -> None:
+    batch = make_batch(pictures(1, 80, 60))
+    expected = ndimage.gaussian_filter(batch.images[0].astype(float), (2, 2, 0), mode="nearest")
+    assert np.abs(blur.GaussianBlur(sigma=2)(batch, Streams(0)).images[0] - expected).max() < 1
+
+
+def test_glass_blur_swaps_pixels_within_reach() -> None:
+    batch = make_batch(np.arange(60 * 60 * 3, dtype=np.int64).reshape(1, 60, 60, 3).astype(np.uint8))
+    batch.images[0, ..., 0], batch.images[0, ..., 1] = np.mgrid[:60, :60]
+    for reach in (1, 3):
+        swapped = blur.GlassBlur(sigma=0, reach=reach, iterations=1)(batch, Streams(0)).images[0].astype(int)
+        places = swapped[..., 0] * 60 + swapped[..., 1]
+        np.testing.assert_array_equal(np.sort(places.ravel()), np.arange(3600)), "no pixel is lost or doubled"
+        moved = np.hypot(*(swapped[..., axis] - np.mgrid[:60, :60][axis] for axis in (0, 1)))
+        assert (moved > 0).mean() > 0.5
+        assert moved.mean() < 3 * reach
+    still = blur.GlassBlur(sigma=0, reach=1, iterations=0)(batch, Streams(0))
+    np.testing.assert_array_equal(still.images, batch.images)
+
+
+def test_motion_blur_is_a_half_gaussian_along_a_line() -> None:
+    spot, trail = np.zeros((41, 41, 1), np.uint8), np.empty((41, 41, 1), np.uint8)
+    spot[20, 20] = 255
+    blur.blur_along(spot, trail, radius=10, sigma=6.0, degrees=0.0)
+    weights = np.exp(-0.5 * (np.arange(21) / 6) ** 2)
+    np.testing.assert_allclose(trail[20, 20::-1, 0], 255 * weights / weights.sum(), atol=0.6)
+    assert np.count_nonzero(trail) == np.count_nonzero(trail[20])
+    blur.blur_along(spot, trail, radius=10, sigma=6.0, degrees=-90.0)
+    assert np.count_nonzero(trail) == np.count_nonzero(trail[:, 20])
+    angles = []
+    for image in blur.MotionBlur(radius=15, sigma=15)(make_batch(np.repeat(spot[None], 60, axis=0)), Streams(0)).images:
+        y, x = np.nonzero(image[..., 0] > 3)
+        angles.append(math.degrees(math.atan2(20 - y.mean(), 20 - x.mean())))
+    assert -46 < min(angles) < -30
+    assert 30 < max(angles) < 46
+
+
+def test_zoom_blur_leaves_the_centre_and_smears_outwards() -> None:
+    batch = make_batch(np.zeros((1, 101, 101, 1), np.uint8))
+    batch.images[0, 47:54, :, 0], batch.images[0, :, 90, 0] = 250, 250
+    zoomed = blur.ZoomBlur(largest=1.2, layers=11)(batch, Streams(0)).images[0, ..., 0]
+    assert zoomed[50, 50] == 250
+    assert zoomed[20, 93:97].min() > 5
+    assert zoomed[20, 86] == 0
+    np.testing.assert_array_equal(blur.ZoomBlur(largest=1.2, layers=1)(batch, Streams(0)).images, batch.images)
+
+
+def test_snow_adds_flakes_to_a_paler_image() -> None:
+    still = {**weather.Snow.LEVELS[4], "threshold": 5.0, "keep": 0.6}
+    batch = make_batch(pictures(1))
+    x = batch.images[0].astype(float)
+    paler = 1.5 * (x @ np.array((0.299, 0.587, 0.114)))[..., None] + 127.5
+    expected = np.clip(0.6 * x + 0.4 * np.maximum(x, paler), 0, 255)
+    assert np.abs(weather.Snow(**still)(batch, Streams(0)).images[0] - expected).max() <= 1.5
+    fallen = weather.Snow(**{**still, "threshold": 0.85})(flat(0, channels=1), Streams(0)).images[..., 0].astype(int)
+    np.testing.assert_array_equal(fallen, fallen[:, ::-1, ::-1])
+    assert fallen.max() > 150
+
+
+def test_frost_is_a_seamless_texture_of_its_own() -> None:
+    texture = frost.frost(64, 64, 1.0, 3)
+    assert texture.shape == (832, 832, 3)
+    np.testing.assert_array_equal(texture[:64, :64], texture[768:, 768:])
+    seam = np.abs(np.diff(texture[760:776].astype(int), axis=0)).mean()
+    assert seam < 2 * np.abs(np.diff(texture.astype(int), axis=0)).mean()
+    red, green, blue = texture.mean(axis=(0, 1))
+    assert 70 < red < green < blue < 180
+    assert 25 < texture.std() < 60
+    with pytest.raises(ValueError, match="read-only"):
+        texture[0, 0] = 1
+    bare = weather.Frost(keep=0.7, ice=0)(flat(200), Streams(0)).images
+    np.testing.assert_array_equal(bare, 140)
+
+
+def test_fog_fills_its_formula() -> None:
+    batch = flat(0)
+    batch.images[:, 0, 0] = 200
+    fog = weather.Fog(density=2.0, decay=1.7)(batch, Streams(0)).images[:, 1:].astype(float)
+    share = (200 / 255) / (200 / 255 + 2)
+    assert fog.max() == pytest.approx(255 * 2 * share, abs=1)
+    assert fog.reshape(4, -1).min(axis=1).max() < 25
+    np.testing.assert_array_equal(fog[..., 0], fog[..., 2])
+    assert (weather.Fog(density=2.0, decay=1.7)(flat(0), Streams(0)).images == 0).all(), "no light, no fog"
+
+
+def test_brightness_raises_the_value_and_keeps_the_hue() -> None:
+    pixels = np.array([[[[0, 0, 0], [100, 50, 0], [250, 125, 25], [255, 255, 255]]]], np.uint8)
+    bright = weather.Brightness(amount=0.2)(make_batch(pixels), Streams(0)).images[0, 0]
+    np.testing.assert_allclose(bright, [[51, 51, 51], [151, 76, 0], [255, 128, 26], [255, 255, 255]], atol=1)
+    grey = weather.Brightness(amount=0.2)(flat(100, channels=1), Streams(0)).images
+    np.testing.assert_array_equal(grey, 151)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_spatter_is_water_that_lights_or_mud_that_covers(channels: int) -> None:
+    numbers = {**weather.Spatter.LEVELS[4]}
+    mud = weather.Spatter(**numbers)(flat(255, channels=channels), Streams(0)).images
+    assert 0.02 < (mud < 200).mean() < 0.5
+    assert mud.min() == pytest.approx(20 if channels == 3 else 46, abs=1)
+    numbers = {**weather.Spatter.LEVELS[2]}
+    water = weather.Spatter(**numbers)(flat(0, channels=channels), Streams(0)).images
+    assert 0.01 < (water > 20).mean() < 0.5
+    assert (weather.Spatter(**numbers)(flat(255), Streams(0)).images == 255).all()
+
+
+@pytest.mark.parametrize("level", range(1, 6))
+def test_spatter_covers_a_like_share_between_the_sizes(level: int) -> None:
+    shares = []
+    for size in (32, 64, 112, 224):
+        batch = make_batch(np.full((max(2, 40 * 32 // size), size, size, 1), 120, np.uint8))
+        shares.append((make_shift("c_spatter", level)(batch, Streams(0)).images != 120).mean())
+    low, high = sorted((shares[0], shares[3]))
+    assert all(0.4 * low < share < 2.5 * high for share in shares[1:3])
+
+
+def test_contrast_shrinks_towards_the_mean_of_each_channel() -> None:
+    batch = make_batch(pictures(2, 30, 50))
+    means = batch.images.mean(axis=(1, 2), keepdims=True)
+    expected = means + 0.3 * (batch.images - means)
+    assert np.abs(digital.Contrast(keep=0.3)(batch, Streams(0)).images - expected).max() <= 0.51
+
+
+def test_pixelate_is_the_mean_of_whole_cells() -> None:
+    batch = make_batch(np.random.default_rng(0).integers(0, 256, (1, 40, 60, 3), dtype=np.uint8))
+    cells = batch.images[0].reshape(10, 4, 15, 4, 3).mean(axis=(1, 3))
+    expected = cells.repeat(4, axis=0).repeat(4, axis=1)
+    assert np.abs(digital.Pixelate(share=0.25)(batch, Streams(0)).images[0] - expected).max() <= 0.51
+    np.testing.assert_array_equal(digital.Pixelate(share=1)(batch, Streams(0)).images, batch.images)
+
+
+def test_jpeg_is_what_an_independent_codec_makes_of_it() -> None:
+    from PIL import Image
+
+    for channels, mode in ((3, "RGB"), (1, "L")):
+        batch = make_batch(pictures(1, 48, 64, channels))
+        stored = io.BytesIO()
+        Image.fromarray(batch.images[0].squeeze(), mode).save(stored, "JPEG", quality=15)
+        expected = np.asarray(Image.open(stored)).reshape(48, 64, channels).astype(int)
+        assert np.abs(digital.JpegCompression(quality=15)(batch, Streams(0)).images[0] - expected).max() <= 4
+
+
+def test_saturation_is_scaled_in_hsv() -> None:
+    import colorsys
+
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 1, 200, 3), dtype=np.uint8)
+    pixels[0, 0, :3] = ((0, 0, 0), (90, 90, 90), (255, 255, 255))
+    for factor, offset in ((0.3, 0), (5, 0.1), (20, 0.2)):
+        ours = digital.Saturate(factor=factor, offset=offset)(make_batch(pixels), Streams(0)).images[0, 0]
+        for before, after in zip(pixels[0, 0] / 255, ours, strict=True):
+            hue, saturation, value = colorsys.rgb_to_hsv(*before.tolist())
+            expected = colorsys.hsv_to_rgb(hue, min(1, factor * saturation + offset), value)
+            np.testing.assert_allclose(after, np.multiply(expected, 255), atol=1)
+    grey = flat(77, channels=1)
+    np.testing.assert_array_equal(make_shift("c_saturate", 5)(grey, Streams(0)).images, grey.images)
+
+
+# ---------------------------------------------------------------- the elastic transform moves boxes and masks
+
+
+def test_elastic_field_has_the_published_spread_at_every_size() -> None:
+    for size in (48, 224, 300):
+        places = digital.ElasticTransform(strength=20)._places(size, size)
+        x, y = places(np.random.Generator(np.random.Philox(0)))
+        pushes = np.stack([x - np.arange(size), y - np.arange(size)[:, None]])
+        share = 20 * 0.005 / math.sqrt(3) * base.surviving(blur._gaussian(2.24))
+        assert pushes.std() / size == pytest.approx(share, rel=0.12)
+
+
+def test_elastic_boxes_and_masks_follow_the_object() -> None:
+    boxes = np.float32([[40, 30, 90, 100], [0, 0, 128, 128], [5, 60, 30, 64], [np.nan] * 4, [-20, -20, -3, -3]])
+    masks = filled(boxes, 128, 128)
+    images = np.repeat(masks[..., None] * np.uint8(255), 3, axis=3)
+    batch = make_batch(images, boxes=boxes, masks=masks)
+    moved = make_shift("c_elastic_transform", 5)(batch, Streams(0))
+    np.testing.assert_array_equal(moved.boxes[1], boxes[1])
+    assert np.isnan(moved.boxes[3:]).all()
+    for row in range(3):
+        y, x = np.nonzero(moved.masks[row])
+        np.testing.assert_array_equal(moved.boxes[row], [x.min(), y.min(), x.max() + 1, y.max() + 1])
+        seen = moved.images[row, ..., 0] > 127
+        assert (seen & moved.masks[row]).sum() / (seen | moved.masks[row]).sum() > 0.97
+    assert (moved.boxes[0] != boxes[0]).any()
+    np.testing.assert_allclose(moved.boxes[0], boxes[0], atol=8)
+
+
+def test_elastic_strength_zero_changes_nothing() -> None:
+    batch = labelled(3, 40, 30, 3)
+    same(digital.ElasticTransform(strength=0)(batch, Streams(0)), batch)
+
+
+# ---------------------------------------------------------------- mean corruption error
+
+
+def test_mce_of_a_worked_example() -> None:
+    model = {"fog": [0.1, 0.2, 0.3, 0.4, 0.5], "snow": [0.2] * 5}
+    alexnet = {"fog": [0.6] * 5, "snow": [0.4, 0.4, 0.4, 0.4, 0.9]}
+    result = mean_corruption_error(model, alexnet)
+    assert result.by_corruption == pytest.approx({"fog": 1.5 / 3.0, "snow": 1.0 / 2.5})
+    assert result.value == pytest.approx(0.45)
+    assert result.reason == ""
+    relative = relative_corruption_error(model, 0.1, alexnet, 0.4)
+    assert relative.by_corruption == pytest.approx({"fog": 1.0 / 1.0, "snow": 0.5 / 0.5})
+    assert relative.value == pytest.approx(1)
+
+
+@given(st.lists(st.lists(st.floats(0.01, 1), min_size=5, max_size=5), min_size=1, max_size=6))
+def test_a_model_is_as_good_as_itself(rows: list[list[float]]) -> None:
+    table = {f"c{i}": row for i, row in enumerate(rows)}
+    assert mean_corruption_error(table, table).value == pytest.approx(1)
+    halved = {name: [error / 2 for error in row] for name, row in table.items()}
+    assert mean_corruption_error(halved, table).value == pytest.approx(0.5)
+
+
+def test_mce_is_missing_with_a_reason_where_the_reference_never_errs() -> None:
+    result = mean_corruption_error({"fog": [0.1], "snow": [0.1]}, {"fog": [0.0], "snow": [0.2]})
+    assert math.isnan(result.value)
+    assert result.by_corruption["snow"] == 0.5
+    assert result.reason.startswith("fog: the reference model makes no error")
+    for reference in ([0.3], [0.2]):
+        assert "loses nothing" in relative_corruption_error({"fog": [0.5]}, 0.1, {"fog": reference}, 0.3).reason
+
+
+@pytest.mark.parametrize(
+    ("errors", "reference", "message"),
+    [
+        ({}, {}, "same corruptions"),
+        ({"fog": [0.1]}, {"snow": [0.1]}, "same corruptions"),
+        ({"fog": [0.1, 0.2]}, {"fog": [0.1]}, "fog: 2 severities"),
+        ({"fog": []}, {"fog": []}, "fog: 0 severities"),
+        ({"fog": [1.1]}, {"fog": [0.1]}, "between 0 and 1"),
+        ({"fog": [math.nan]}, {"fog": [0.1]}, "between 0 and 1"),
+    ],
+)
+def test_mce_of_tables_that_do_not_match(errors: dict, reference: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mean_corruption_error(errors, reference)
