@@ -7,9 +7,18 @@ from collections.abc import Iterable
 
 
 class RoadworthyError(Exception):
-    """Base of every error this package raises on purpose. The command line prints it and exits with `exit_code`."""
+    """Base of every error this package raises on purpose. The command line prints it and exits with `exit_code`.
+
+    The message is one line, whatever a library's message or a file's name brings into it.
+
+    >>> str(RoadworthyError("cannot read a.parquet: no data\\n  at all\\n"))
+    'cannot read a.parquet: no data at all'
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
 
 
 class InputError(RoadworthyError):

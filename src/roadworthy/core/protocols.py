@@ -1,19 +1,20 @@
-"""The roles that plug into the flow: Dataset, Shift, Model. Implement one of these to extend Roadworthy."""
+"""The roles that plug into the flow: Dataset, Shift, Outliers, Model. Implement one of these to extend Roadworthy."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
-from roadworthy.core.types import Batch, Prediction
+from roadworthy.core.types import Artifact, Batch, Prediction
 
 
 class Dataset(ABC):
@@ -89,6 +90,40 @@ class Shift(ABC):
         """The disturbed batch. All randomness comes from `streams.each(batch.ids)`; the input is left as it is."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outliers(ABC):
+    """A maker of images outside the domain of a data set, which a model should not be sure of: a Dataset to a Dataset.
+
+    A subclass is a frozen keyword-only dataclass whose fields are its parameters.
+    """
+
+    name: ClassVar[str]
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Self:
+        """The maker with these parameters, the others at their default; an unknown one is an error."""
+        known = {f.name for f in fields(cls)}
+        for parameter in parameters:
+            if parameter not in known:
+                raise UnknownName(f"parameter of {cls.name} outliers", str(parameter), known)
+        required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+        if required - set(parameters):
+            raise InputError(f"{cls.name} outliers lack their parameter {sorted(required - set(parameters))}")
+        return cls(**parameters)
+
+    def parameters(self) -> dict[str, Any]:
+        """The maker's configuration."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @abstractmethod
+    def make(self, data: Dataset, *, seed: int, foreign: Dataset | None = None) -> Dataset:
+        """Outliers of the size and channels of `data`, at most as many, all labelled 0, the one class `outlier`.
+
+        Pixels are computed when a batch is asked for, and an image's never depend on the batch or the order. Those who
+        take images from elsewhere take them from `foreign`.
+        """
+
+
 class Model(ABC):
     """A system under test. Images in, class probabilities out is enough; more is declared in `capabilities`."""
 
@@ -126,11 +161,15 @@ class Model(ABC):
                 prediction = self.predict(part)
             except RoadworthyError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 lines = str(error).splitlines() or [""]
                 raise ModelError(f"model {self.name} raised {type(error).__name__}: {lines[0]}") from error
             parts.append(prediction.check(size, self.num_classes, self.name).rows(len(rows)))
         return Prediction.concatenate(parts, self.num_classes)
+
+    def for_repeat(self, repeat: int) -> Model:
+        """What answers in this repeat of a study: the model itself, unless it is trained anew for each."""
+        return self
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """Activations (N, ...) of a named layer; only where `features` is among the capabilities."""
@@ -141,8 +180,47 @@ class Model(ABC):
         raise InputError(f"model {self.name} gives no gradients: use a torch model")
 
 
+class Buildable(ABC):
+    """Something built as an artifact of the run before cases are shown: a network to train, a monitor to fit."""
+
+    @property
+    @abstractmethod
+    def recipe(self) -> Artifact:
+        """What it is made from; its hash is known before it is built."""
+
+    @abstractmethod
+    def build(self, workshop: Path, progress: Callable[[int], None]) -> dict[str, Any]:
+        """Write it into a folder, going on from a checkpoint found there; returns its competence.
+
+        `progress` is told of each of the `work` units that are done.
+        """
+
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """How many units `build` counts, for a progress bar."""
+
+    @abstractmethod
+    def load(self, home: Path) -> None:
+        """Make it ready for use from the folder it was built in."""
+
+    @property
+    @abstractmethod
+    def loaded(self) -> bool:
+        """True once it is ready for use."""
+
+
+class Trainable(Buildable):
+    """A model that the study itself trains: `on(train)` is the model for that training data."""
+
+    @abstractmethod
+    def on(self, train: Dataset) -> Model:
+        """The same model, to be trained on these images: now its classes, input size and recipe are known."""
+
+
 def _padded(rows: range, size: int) -> list[int]:
     return [*rows] + [rows[-1]] * (size - len(rows))
 
 
 SHIFTS: Registry[type[Shift]] = Registry("shift")
+OUTLIERS: Registry[type[Outliers]] = Registry("outlier")

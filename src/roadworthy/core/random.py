@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Streams:
@@ -41,3 +42,13 @@ class Streams:
             self._counter[2:] = np.frombuffer(upper, dtype="<u8")
             self._bits.state = self._state
             yield self._generator
+
+
+def random_bytes(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:
+    """Uniform on 0..255, (count,): the raw words of the generator, many times as fast as drawing one value each.
+
+    >>> random_bytes(np.random.Generator(np.random.Philox(0)), 3).shape
+    (3,)
+    """
+    words: NDArray[np.uint64] = rng.bit_generator.random_raw(-(-count // 8))
+    return words.astype("<u8", copy=False).view(np.uint8)[:count]

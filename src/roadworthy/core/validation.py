@@ -1,21 +1,30 @@
-"""Reading what users write: safe YAML, class files, sizes, and schema errors turned into one sentence."""
+"""Reading what users write: safe YAML, class files, sizes, settings, and schema errors turned into one sentence."""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import inspect
+import os
 import re
-from collections.abc import Sequence
+import stat
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from roadworthy.core.errors import InputError
 
-MAX_YAML_BYTES = 4 * 2**20
+MAX_YAML_BYTES = 2**20
 MAX_SIDE = 16384
+MEMORY_SHARE = 4
+"""What is held at once may take one part in this many of the machine's memory; what is made of it needs the rest."""
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
 class _Loader(yaml.SafeLoader):
@@ -27,8 +36,8 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        repeated = {key for key in keys if keys.count(key) > 1} if all(isinstance(k, str) for k in keys) else set()
+        keys = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
+        repeated = {key for key, count in keys.items() if count > 1}
         if repeated:
             line = node.start_mark.line + 1
             raise yaml.YAMLError(f"the key {sorted(repeated)[0]!r} stands twice in one mapping (line {line})")
@@ -38,6 +47,7 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(path: Path, what: str) -> Any:
     """The content of a YAML file; what cannot be read or is no YAML is an `InputError` that names the file."""
     try:
+        require_file(path, what)
         if path.stat().st_size > MAX_YAML_BYTES:
             raise InputError(f"{what} {path} has more than {MAX_YAML_BYTES // 2**20} MiB: that is no {what}")
         loader = _Loader(path.read_text(encoding="utf-8"))
@@ -45,14 +55,75 @@ def read_yaml(path: Path, what: str) -> Any:
             return loader.get_single_data()
         finally:
             loader.dispose()
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"cannot read {what} {path}: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{what} {path} is no valid YAML: {' '.join(str(error).split())}") from None
+    except Exception as error:  # the parser raises much more than its own errors on a stranger's file
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{what} {path} is no valid YAML: {reason}") from None
+
+
+def require_file(path: Path, what: str) -> None:
+    """Refuse what cannot be read like a file: nothing there, a folder, a pipe that never ends, a name too long."""
+    mode = find_mode(path, what)
+    if not mode:
+        raise InputError(f"cannot read {what} {path}: {os.strerror(errno.ENOENT)}")
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{what} {path} is no file but a {'folder' if stat.S_ISDIR(mode) else 'pipe or device'}")
+
+
+def find_mode(path: Path, what: str) -> int:
+    """The mode bits of what lies at a path, 0 where nothing does; what can be no path is an `InputError`.
+
+    >>> find_mode(Path("nowhere"), "model"), stat.S_ISDIR(find_mode(Path(), "data"))
+    (0, True)
+    """
+    try:
+        return path.stat().st_mode
+    except ValueError as error:
+        raise InputError(f"{what} {str(path)!r} is no path: {error}") from None
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return 0
+        raise InputError(f"cannot read {what} {path}: {error.strerror}") from None
+
+
+def require_memory(count: int, what: str) -> None:
+    """Refuse to hold so many bytes at once that the machine would run out of memory.
+
+    >>> require_memory(2**60, "a batch")
+    Traceback (most recent call last):
+    roadworthy.core.errors.InputError: a batch needs 1,073,741,824.0 GiB of memory, more than this machine can give
+    """
+    if count > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MEMORY_SHARE:
+        raise InputError(f"{what} needs {count / 2**30:,.1f} GiB of memory, more than this machine can give")
+
+
+def check_settings(function: Callable[..., Any], settings: Mapping[str, Any], what: str) -> None:
+    """Refuse settings from a study whose type is not the one that the function's signature states.
+
+    >>> def load(path: str, *, threads: int = 1) -> None: ...
+    >>> check_settings(load, {"threads": "two"}, "onnx model setting")
+    Traceback (most recent call last):
+    roadworthy.core.errors.InputError: onnx model setting threads cannot be 'two': Input should be a valid integer
+    """
+    try:
+        parameters = inspect.signature(function, eval_str=True).parameters
+    except NameError:  # a type that only a type checker imports
+        return
+    for name, value in settings.items():
+        if name in parameters and isinstance(value, str | int | float | list | dict):
+            try:
+                TypeAdapter(parameters[name].annotation).validate_python(value, strict=not isinstance(value, list))
+            except ValidationError as error:
+                reason = error.errors(include_url=False)[0]["msg"]
+                raise InputError(f"{what} {name} cannot be {value!r}: {reason}") from None
 
 
 def read_classes(path: str | Path) -> tuple[str, ...]:
     """Class names from a text file, one per line, in the order of the model's output."""
+    require_file(Path(path), "class file")
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -62,6 +133,9 @@ def read_classes(path: str | Path) -> tuple[str, ...]:
         names = names[:-1]
     if not names or "" in names:
         raise InputError(f"class file {str(path)!r} has an empty line or none; write one class name per line")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(f"class file {str(path)!r} names a class twice: {repeated[0]!r}")
     return names
 
 

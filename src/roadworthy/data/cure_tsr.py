@@ -1,0 +1,194 @@
+"""Crops of traffic signs in the files of CURE-TSR, whose names say what they show and what was done to them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.data.base import Opening
+from roadworthy.data.files import FileDataset, Listing
+from roadworthy.data.folder import check_folder, left_out_note, readable, walk
+from roadworthy.data.table import Table, by_name, natural_key, some
+
+SEQUENCES = ("real", "unreal")
+"""Photographed or simulated: numbers 01 and 02."""
+SIGNS = (
+    "speed limit",
+    "goods vehicles",
+    "no overtaking",
+    "no stopping",
+    "no parking",
+    "stop",
+    "bicycle",
+    "hump",
+    "no left",
+    "no right",
+    "priority to",
+    "no entry",
+    "yield",
+    "parking",
+)
+"""What a sign says: numbers 01 to 14."""
+CHALLENGES = (
+    "none",
+    "decolorization",
+    "lens blur",
+    "codec error",
+    "darkening",
+    "dirty lens",
+    "exposure",
+    "gaussian blur",
+    "noise",
+    "rain",
+    "shadow",
+    "snow",
+    "haze",
+)
+"""What was done to the picture: numbers 00 to 12."""
+STRONGEST = 5
+ALL_SEQUENCES, ALL_CHALLENGES = "both", "all"
+
+UNKNOWN_OBJECTS = (
+    "the file names do not say which crops show the same sign: each counts as an object of its own, so bounds may be "
+    "too narrow"
+)
+
+_NAME = re.compile(r"(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d+)", re.ASCII)
+_RANGES = ((1, len(SEQUENCES)), (1, len(SIGNS)), (0, len(CHALLENGES) - 1), (0, STRONGEST))
+
+
+@dataclass(frozen=True)
+class Crop:
+    """What the name `sequence_sign_challenge_level_index` of a file says.
+
+    >>> Crop.of("01_06_09_03_0012")
+    Crop(sequence='real', sign='stop', challenge='rain', level=3, index='0012')
+    """
+
+    sequence: str
+    sign: str
+    challenge: str
+    level: int
+    index: str
+
+    @classmethod
+    def of(cls, stem: str) -> Crop | None:
+        """The crop of that file name without its suffix; None where it is no name of CURE-TSR."""
+        match = _NAME.fullmatch(stem)
+        if match is None:
+            return None
+        numbers = [int(number) for number in match.groups()[:4]]
+        if not all(low <= number <= high for number, (low, high) in zip(numbers, _RANGES, strict=True)):
+            return None
+        sequence, sign, challenge, level = numbers
+        return cls(SEQUENCES[sequence - 1], SIGNS[sign - 1], CHALLENGES[challenge], level, match[5])
+
+    @property
+    def group(self) -> str:
+        """The crop itself, under whatever challenge."""
+        return f"{self.sequence}/{self.sign}/{self.index}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which crops are wanted; None stands for all."""
+
+    sequence: str | None
+    challenge: str | None
+    level: int | None
+
+    @classmethod
+    def of(cls, sequence: str, challenge: int | str, level: int | None) -> Choice:
+        """The choice as a user writes it, challenges by name or number."""
+        if sequence not in (*SEQUENCES, ALL_SEQUENCES):
+            raise UnknownName("sequence of CURE-TSR", str(sequence), (*SEQUENCES, ALL_SEQUENCES))
+        if isinstance(challenge, int) and not isinstance(challenge, bool) and 0 <= challenge < len(CHALLENGES):
+            challenge = CHALLENGES[challenge]
+        if challenge not in (*CHALLENGES, ALL_CHALLENGES):
+            numbered = [f"{number} {name}" for number, name in enumerate(CHALLENGES)]
+            raise UnknownName("challenge of CURE-TSR", str(challenge), (*numbered, ALL_CHALLENGES))
+        if level is not None and (isinstance(level, bool) or level not in range(1, STRONGEST + 1)):
+            raise InputError(f"level is a number from 1 to {STRONGEST}, or left out for all, not {level!r}")
+        if level is not None and challenge == CHALLENGES[0]:
+            raise InputError("level is for images with a challenge: name one, or leave the level out")
+        return cls(
+            None if sequence == ALL_SEQUENCES else sequence,
+            None if challenge == ALL_CHALLENGES else str(challenge),
+            level,
+        )
+
+    def takes(self, crop: Crop) -> bool:
+        """Whether the crop is wanted."""
+        wanted = (self.sequence, self.challenge, self.level)
+        found = (crop.sequence, crop.challenge, crop.level)
+        return all(want is None or want == have for want, have in zip(wanted, found, strict=True))
+
+
+class CureTsrDataset(FileDataset):
+    """CURE-TSR: crops of 14 kinds of signs, by their file names; with the conditions sequence, challenge and level.
+
+    sequence   "real" (default), "unreal" or "both"
+    challenge  a number or name of `CHALLENGES` (default 0, none), or "all"
+    level      1 to 5, or None for all
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        opening: Opening | None = None,
+        *,
+        sequence: str = SEQUENCES[0],
+        challenge: int | str = 0,
+        level: int | None = None,
+    ) -> None:
+        opening = opening or Opening()
+        choice = Choice.of(sequence, challenge, level)
+        super().__init__(list_cure_tsr(opening.path(root), choice, opening.class_names), opening)
+
+
+def list_cure_tsr(root: Path, choice: Choice, classes: Sequence[str] | None = None) -> Listing:
+    """Every crop below `root` that is wanted, in natural order of its path; an image of another name is an error."""
+    check_folder(root)
+    left_out: Counter[str] = Counter()
+    found: list[tuple[str, Path, Crop]] = []
+    misnamed: list[str] = []
+    others: Counter[str] = Counter()
+    for path, kind in walk(str(root)):
+        if kind:
+            left_out[kind] += 1
+        elif (crop := Crop.of(path.stem)) is None:
+            misnamed.append(readable(path.relative_to(root).as_posix()))
+        elif choice.takes(crop):
+            found.append((readable(path.relative_to(root).as_posix()), path, crop))
+        else:
+            others[f"{crop.sequence} images with challenge {crop.challenge}"] += 1
+    if misnamed:
+        raise InputError(
+            f"{len(misnamed)} images in {str(root)!r} have no name of CURE-TSR, sequence_sign_challenge_level_index "
+            f"such as 01_06_00_00_0001.bmp: {some(sorted(misnamed, key=natural_key))}"
+        )
+    if not found:
+        there = ", ".join(f"{count} {kind}" for kind, count in sorted(others.items())) or "no images"
+        raise InputError(f"{str(root)!r} holds none of the images asked for; it holds {there}")
+    found.sort(key=lambda item: natural_key(item[0]))
+    crops = [crop for *_, crop in found]
+    labels, class_names = by_name([crop.sign for crop in crops], classes or SIGNS)
+    table = Table(
+        ids=tuple(name for name, *_ in found),
+        labels=labels,
+        class_names=class_names,
+        groups=tuple(crop.group for crop in crops),
+        conditions={
+            "sequence": np.array([crop.sequence for crop in crops]),
+            "challenge": np.array([crop.challenge for crop in crops]),
+            "level": np.array([crop.level for crop in crops], dtype=np.int64),
+        },
+    )
+    notes = [*table.notes(), UNKNOWN_OBJECTS, *left_out_note(root, left_out + others)]
+    return Listing(table=table, paths=tuple(path for _, path, _ in found), notes=notes)
