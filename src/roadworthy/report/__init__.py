@@ -15,20 +15,25 @@ from markupsafe import Markup
 from roadworthy.report import figures, summary, words
 from roadworthy.report.facts import CLEAN, load_facts
 
-__all__ = ["render"]
+__all__ = ["headline", "render"]
 
 HERE = Path(__file__).parent
+PILLS = 6
+"""How many criteria are named beside the verdict."""
 
 
 def render(path: str | Path) -> str:
     """The report of the run in a folder, as HTML: the same text every time for the same run."""
     facts = load_facts(path)
     charts = figures.charts(facts)
+    summaries = [summary.summarise(facts, model) for model in facts.models]
     scripts = {"plotly": _plotly(), "report": (HERE / "report.js").read_text(encoding="utf-8")}
     page = _template().render(
         facts=facts,
         created=summary.created(facts),
-        summaries=[summary.summarise(facts, model) for model in facts.models],
+        summaries=summaries,
+        rules=list(dict.fromkeys(found.threshold for found in summaries)),
+        hardest=summary.hardest(facts),
         verdict_words=summary.verdict_words(facts),
         notes=summary.notes(facts),
         missing=summary.missing_values(facts),
@@ -39,6 +44,8 @@ def render(path: str | Path) -> str:
         top_confusions=summary.top_confusions,
         weakest_classes=summary.weakest_classes,
         clean=CLEAN,
+        few_models=summary.FEW_MODELS,
+        pills=PILLS,
         metric_labels=[words.words_of(metric).label for metric in facts.metrics],
         drop_labels=[words.words_of(metric).label for metric in facts.drops],
         heat_charts=[name for name in charts if name.startswith("heat-")],
@@ -57,6 +64,11 @@ def render(path: str | Path) -> str:
         script_hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts.values()),
     )
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def headline(path: str | Path) -> list[str]:
+    """What the run in a folder says, in three lines of plain text: verdict, accuracies with bounds, worst condition."""
+    return summary.headline(load_facts(path))
 
 
 @functools.cache

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from PIL import Image
 
-from roadworthy.core.errors import InputError
 from roadworthy.core.types import UNDISTURBED
+from roadworthy.report.reading import (
+    Picture,
+    Row,
+    media_path,
+    number_of,
+    read_arrow,
+    read_json,
+    read_rows,
+    read_text,
+)
 from roadworthy.report.words import bounds, number
 from roadworthy.verdict import Criterion
 
 REPORT = "report.html"
 WORST = 3
+CLASSIFICATION = "classification"
 ROLE = "accuracy"
 """The metric that ranks conditions."""
-
-PICTURE_QUALITY = 90
-"""WebP quality at which compression is not seen."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,15 @@ class ClassRecall:
 
 
 @dataclass(frozen=True)
-class Strip:
-    """Example images of one condition, as a data URI."""
+class Strip(Picture):
+    """Example images of one condition, side by side in one stored picture."""
 
-    condition: Condition
-    uri: str
-    images: int
+    condition: Condition = CLEAN
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer with the picture that was shown, as a data URI."""
+    """A wrong answer with the stored picture of what was shown."""
 
     condition: Condition
     id: str
@@ -134,7 +132,12 @@ class Mistake:
     prediction: str
     confidence: float
     p_label: float
-    uri: str
+    picture: Picture
+
+    @property
+    def uri(self) -> str:
+        """The picture as a data URI."""
+        return self.picture.uri
 
 
 @dataclass(frozen=True)
@@ -156,13 +159,16 @@ class JudgedRow:
 class CriterionFacts:
     """One criterion and its finding."""
 
-    id: str
-    hazard: str
-    requirement: str
+    criterion: Criterion
     status: str
     because: str
     decisive: JudgedRow
     rows: tuple[JudgedRow, ...]
+
+    @property
+    def id(self) -> str:
+        """The name by which the criterion is known."""
+        return self.criterion.id
 
 
 @dataclass(frozen=True)
@@ -170,34 +176,56 @@ class Failure:
     """A case that failed, with its cause."""
 
     model: str
-    condition: Condition
+    condition: str
     repeat: int
     reason: str
 
 
 @dataclass(frozen=True)
+class Network:
+    """A network that the run trained: its recipe, and how it does on undisturbed images against its stated floor."""
+
+    system: str
+    builder: str
+    seed: str
+    parameters: str
+    clean_accuracy: float
+    floor: float
+    hash: str
+
+    @property
+    def undertrained(self) -> bool:
+        """Below its floor, what it answers says little about its method."""
+        return self.clean_accuracy < self.floor
+
+
+@dataclass(frozen=True)
 class Facts:
-    """All that the report shows. `shifts` are ordered from the hardest to the easiest over all models."""
+    """What a run says of itself and of its models under shifts. `shifts` are ordered from the hardest to the easiest.
+
+    Where the run has no classification, all that belongs to it is empty.
+    """
 
     record: Mapping[str, Any]
     study_file: str
     status: str
-    criteria: tuple[CriterionFacts, ...]
     models: tuple[str, ...]
-    shifts: tuple[str, ...]
-    levels: tuple[int, ...]
-    metrics: tuple[str, ...]
-    cells: Mapping[tuple[str, Condition, str], Cell]
-    by_shift: Mapping[tuple[str, str, str], Cell]
-    by_level: Mapping[tuple[str, int, str], Cell]
-    overall: Mapping[tuple[str, str], Cell]
-    severities: tuple[Severity, ...]
-    reliability: Mapping[tuple[str, Condition], tuple[Bin, ...]]
-    confusion: Mapping[tuple[str, Condition], tuple[Confusion, ...]]
-    recall: Mapping[str, tuple[ClassRecall, ...]]
-    gallery: tuple[Strip, ...]
-    mistakes: Mapping[str, tuple[Mistake, ...]]
+    networks: tuple[Network, ...]
     failures: tuple[Failure, ...]
+    criteria: tuple[CriterionFacts, ...] = ()
+    shifts: tuple[str, ...] = ()
+    levels: tuple[int, ...] = ()
+    metrics: tuple[str, ...] = ()
+    cells: Mapping[tuple[str, Condition, str], Cell] = field(default_factory=dict)
+    by_shift: Mapping[tuple[str, str, str], Cell] = field(default_factory=dict)
+    by_level: Mapping[tuple[str, int, str], Cell] = field(default_factory=dict)
+    overall: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
+    severities: tuple[Severity, ...] = ()
+    reliability: Mapping[tuple[str, Condition], tuple[Bin, ...]] = field(default_factory=dict)
+    confusion: Mapping[tuple[str, Condition], tuple[Confusion, ...]] = field(default_factory=dict)
+    recall: Mapping[str, tuple[ClassRecall, ...]] = field(default_factory=dict)
+    gallery: tuple[Strip, ...] = ()
+    mistakes: Mapping[str, tuple[Mistake, ...]] = field(default_factory=dict)
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -205,9 +233,33 @@ class Facts:
         return tuple(self.record["data"]["class_names"])
 
     @cached_property
+    def protocols(self) -> tuple[str, ...]:
+        """The test procedures of the run."""
+        return tuple(dict.fromkeys(case["protocol"] for case in self.record["cases"]))
+
+    @property
+    def classified(self) -> bool:
+        """Classification under shifts is part of the run."""
+        return CLASSIFICATION in self.protocols
+
+    @cached_property
     def repeats(self) -> int:
         """How often every disturbed condition was shown."""
         return 1 + max((case["stimulus"]["repeat"] for case in self.record["cases"]), default=0)
+
+    @cached_property
+    def undertrained(self) -> frozenset[str]:
+        """The models with a network that is below its floor."""
+        return frozenset(network.system for network in self.networks if network.undertrained)
+
+    @cached_property
+    def ranked(self) -> tuple[str, ...]:
+        """The models that rank conditions: those that are not undertrained, or all where none is left."""
+        return tuple(model for model in self.models if model not in self.undertrained) or self.models
+
+    def named(self, model: str) -> str:
+        """A model's name, with a mark where it is undertrained."""
+        return f"{model} (undertrained)" if model in self.undertrained else model
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
@@ -229,96 +281,105 @@ class Facts:
         measured = [c for c in self.conditions if not self.cell(model, c, ROLE).missing]
         return tuple(sorted(measured, key=lambda c: self.cell(model, c, ROLE).value)[:count])
 
+    def lowest(self, condition: Condition, models: Sequence[str]) -> float:
+        """The lowest accuracy that any of the models has there; NaN where none was measured."""
+        return min(_defined(self.cell(model, condition, ROLE).value for model in models), default=math.nan)
+
+    def hardest(self, models: Sequence[str], count: int = WORST) -> tuple[Condition, ...]:
+        """The hardest shifts for any of the models, each at its worst level, hardest first."""
+        found: dict[str, Condition] = {}
+        measured = [c for c in self.conditions if not math.isnan(self.lowest(c, models))]
+        for condition in sorted(measured, key=lambda c: self.lowest(c, models)):
+            found.setdefault(condition.shift, condition)
+        return tuple(found.values())[:count]
+
     def shown(self, model: str) -> tuple[Condition, ...]:
-        """The conditions that reliability diagrams and confusion matrices show: undisturbed and the worst."""
-        chosen = (CLEAN, *self.worst(model))
-        return tuple(condition for condition in chosen if not self.cell(model, condition, ROLE).missing)
+        """The conditions of reliability diagrams and confusion matrices: undisturbed and the model's hardest shifts."""
+        clean = () if self.cell(model, CLEAN, ROLE).missing else (CLEAN,)
+        return (*clean, *self.hardest([model]))
 
 
 def load_facts(path: str | Path) -> Facts:
-    """Read a run folder: run.json, study.yaml, verdict.json, tables and media."""
+    """Read a run folder: run.json, study.yaml, verdict.json, and the tables and media of classification."""
     run = Path(path)
-    record, verdict = _json(run / "run.json"), _json(run / "verdict.json")
-    rows = _rows(run, "classification")
-    cells = {(row["model"], _condition(row), row["metric"]): _cell(row) for row in rows}
-    models = tuple(record["models"])
+    record, verdict = read_json(run / "run.json"), read_json(run / "verdict.json")
     facts = Facts(
         record=record,
-        study_file=_text(run / "study.yaml"),
+        study_file=read_text(run / "study.yaml"),
         status=verdict["status"],
-        criteria=tuple(_criterion(entry) for entry in verdict["criteria"]),
-        models=models,
-        shifts=_hardest_first(cells),
-        levels=tuple(sorted({condition.level for _, condition, _ in cells if condition != CLEAN})),
-        metrics=tuple(dict.fromkeys(row["metric"] for row in rows if not row["metric"].endswith("_drop"))),
-        cells=cells,
-        by_shift={(r["model"], r["shift"], r["metric"]): _cell(r) for r in _rows(run, "classification_by_shift")},
-        by_level={(r["model"], r["level"], r["metric"]): _cell(r) for r in _rows(run, "classification_by_level")},
-        overall={(r["model"], r["metric"]): _cell(r) for r in _rows(run, "classification_overall")},
-        severities=tuple(
-            Severity(r["model"], r["shift"], r["from_level"], r["to_level"], r["metric"], _cell(r))
-            for r in _rows(run, "classification_severity")
-        ),
-        reliability=_reliability(run),
-        confusion={},
-        recall=_recall(_rows(run, "classification_recall"), models, record["data"]["class_names"]),
-        gallery=_gallery(run),
-        mistakes=_mistakes(run, models),
+        models=tuple(record["models"]),
+        networks=tuple(_network(entry) for entry in record.get("artifacts", [])),
         failures=tuple(
-            Failure(case["system"], _stimulus(case), case["stimulus"]["repeat"], case["reason"])
+            Failure(case["system"], _shown_to(case), case["stimulus"]["repeat"], case["reason"])
             for case in record["cases"]
             if case["status"] == "failed"
         ),
     )
+    facts = replace(facts, criteria=tuple(_criterion(entry, facts) for entry in verdict["criteria"]))
+    return _classification(run, facts) if facts.classified else facts
+
+
+def _classification(run: Path, facts: Facts) -> Facts:
+    """With what classification under shifts says."""
+
+    def rows_of(part: str) -> list[Row]:
+        return read_rows(run, f"{CLASSIFICATION}_{part}")
+
+    rows = read_rows(run, CLASSIFICATION)
+    cells = {(row["model"], _condition(row), row["metric"]): cell_of(row) for row in rows}
+    facts = replace(
+        facts,
+        shifts=_hardest_first(cells, facts.ranked),
+        levels=tuple(sorted({condition.level for _, condition, _ in cells if condition != CLEAN})),
+        metrics=tuple(dict.fromkeys(row["metric"] for row in rows if not row["metric"].endswith("_drop"))),
+        cells=cells,
+        by_shift={(r["model"], r["shift"], r["metric"]): cell_of(r) for r in rows_of("by_shift")},
+        by_level={(r["model"], r["level"], r["metric"]): cell_of(r) for r in rows_of("by_level")},
+        overall={(r["model"], r["metric"]): cell_of(r) for r in rows_of("overall")},
+        severities=tuple(
+            Severity(r["model"], r["shift"], r["from_level"], r["to_level"], r["metric"], cell_of(r))
+            for r in rows_of("severity")
+        ),
+        reliability=_reliability(rows_of("reliability")),
+        recall=_recall(rows_of("recall"), facts.models, facts.class_names),
+        gallery=tuple(
+            Strip(media_path(run, row["media"]), row["images"], _condition(row)) for row in rows_of("gallery")
+        ),
+        mistakes=_mistakes(run, rows_of("mistakes"), facts.models),
+    )
     return replace(facts, confusion=_confusion(run, facts))
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} cannot be read: {error}; finish the run first, or check it with roadworthy verify"
-        ) from None
+def _network(entry: Row) -> Network:
+    competence = entry["competence"]
+    return Network(
+        system=str(entry["system"]),
+        builder=str(entry["builder"]),
+        seed=str(entry["seed"]),
+        parameters=", ".join(f"{name} {value}" for name, value in entry["parameters"].items()),
+        clean_accuracy=number_of(competence.get("clean_accuracy")),
+        floor=number_of(competence.get("floor")),
+        hash=str(entry["hash"]),
+    )
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(_text(path))
-    except ValueError as error:
-        raise InputError(f"{path} is no JSON: {error}; check the run with roadworthy verify") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds no record; check the run with roadworthy verify")
-    return content
+def _shown_to(case: Row) -> str:
+    """What a case showed, in words."""
+    tags = case.get("tags", {})
+    if "ood_set" in tags:
+        return f"outliers {tags['ood_set']}"
+    return str(Condition(case["stimulus"]["name"], case["stimulus"]["level"]))
 
 
-def _arrow(run: Path, name: str) -> Any:
-    path = run / "tables" / f"{name}.parquet"
-    try:
-        return pq.read_table(path)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} cannot be read: {error}; finish the run first, or check it with roadworthy verify"
-        ) from None
-
-
-def _rows(run: Path, name: str) -> list[Row]:
-    rows: list[Row] = _arrow(run, name).to_pylist()
-    return rows
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _cell(row: Row) -> Cell:
+def cell_of(row: Row) -> Cell:
+    """A row's value with its bounds."""
     return Cell(
-        value=_number(row["value"]),
-        lo=_number(row["lo"]),
-        hi=_number(row["hi"]),
+        value=number_of(row["value"]),
+        lo=number_of(row["lo"]),
+        hi=number_of(row["hi"]),
         n=row["n"],
         groups=row["groups"],
-        sd=_number(row.get("sd")),
+        sd=number_of(row.get("sd")),
         method=row.get("method") or "",
         reason=row.get("reason") or "",
     )
@@ -328,31 +389,30 @@ def _condition(row: Row) -> Condition:
     return Condition(row["shift"], int(row["level"]))
 
 
-def _stimulus(case: Row) -> Condition:
-    return Condition(case["stimulus"]["name"], case["stimulus"]["level"])
-
-
-def _hardest_first(cells: Mapping[tuple[str, Condition, str], Cell]) -> tuple[str, ...]:
-    """Shifts by their mean accuracy over models and levels; those without a value come first."""
+def _hardest_first(cells: Mapping[tuple[str, Condition, str], Cell], models: Sequence[str]) -> tuple[str, ...]:
+    """Shifts by their mean accuracy over the models and levels; those without a value come first."""
     values: dict[str, list[float]] = {}
-    for (_, condition, metric), cell in cells.items():
+    for (model, condition, metric), cell in cells.items():
         if condition != CLEAN and metric == ROLE:
-            values.setdefault(condition.shift, []).append(cell.value)
-    return tuple(sorted(values, key=lambda shift: _mean(values[shift], -math.inf)))
+            values.setdefault(condition.shift, []).append(cell.value if model in models else math.nan)
+    return tuple(sorted(values, key=lambda shift: mean_of(values[shift], -math.inf)))
 
 
-def _mean(values: Iterable[float], default: float = math.nan) -> float:
-    defined = [value for value in values if not math.isnan(value)]
+def _defined(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def mean_of(values: Iterable[float], default: float = math.nan) -> float:
+    """The mean of the values that exist."""
+    defined = _defined(values)
     return math.fsum(defined) / len(defined) if defined else default
 
 
-def _criterion(entry: Row) -> CriterionFacts:
+def _criterion(entry: Row, facts: Facts) -> CriterionFacts:
     criterion = Criterion.model_validate({name: entry[name] for name in Criterion.model_fields if name in entry})
-    rows = tuple(_judged(row, criterion.metric) for row in entry["rows"])
+    rows = tuple(_judged(row, criterion.metric, facts) for row in entry["rows"])
     return CriterionFacts(
-        id=criterion.id,
-        hazard=criterion.hazard,
-        requirement=criterion.sentence(),
+        criterion=criterion,
         status=entry["status"],
         because=entry["because"],
         decisive=next(row for row in rows if row.status == entry["status"]),
@@ -360,13 +420,14 @@ def _criterion(entry: Row) -> CriterionFacts:
     )
 
 
-def _judged(row: Row, metric: str) -> JudgedRow:
+def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
+    where = {n: facts.named(value) if n == "model" else value for n, value in row["where"].items()}
     return JudgedRow(
-        where=", ".join(f"{name} {value}" for name, value in row["where"].items()),
+        where=", ".join(f"{name} {value}" for name, value in where.items()),
         status=row["status"],
         because=row["because"],
-        value=number(metric, _number(row["value"])),
-        bounds=bounds(metric, _number(row["lo"]), _number(row["hi"])),
+        value=number(metric, number_of(row["value"])),
+        bounds=bounds(metric, number_of(row["lo"]), number_of(row["hi"])),
         n=row["n"],
         groups=row["groups"],
         method=row["method"],
@@ -374,18 +435,18 @@ def _judged(row: Row, metric: str) -> JudgedRow:
     )
 
 
-def _reliability(run: Path) -> dict[tuple[str, Condition], tuple[Bin, ...]]:
+def _reliability(rows: Sequence[Row]) -> dict[tuple[str, Condition], tuple[Bin, ...]]:
     bins: dict[tuple[str, Condition], tuple[Bin, ...]] = {}
-    for row in _rows(run, "classification_reliability"):
+    for row in rows:
         key = (row["model"], _condition(row))
-        found = Bin(row["from"], row["to"], row["count"], _number(row["confidence"]), _number(row["accuracy"]))
+        found = Bin(row["from"], row["to"], row["count"], number_of(row["confidence"]), number_of(row["accuracy"]))
         bins[key] = (*bins.get(key, ()), found)
     return bins
 
 
 def _confusion(run: Path, facts: Facts) -> dict[tuple[str, Condition], tuple[Confusion, ...]]:
     """The confusion matrices of the conditions shown; those of the rest are never made."""
-    table = _arrow(run, "classification_confusion")
+    table = read_arrow(run, "classification_confusion")
     place = {name: index for index, name in enumerate(facts.class_names)}
     found = {}
     for model in facts.models:
@@ -400,7 +461,7 @@ def _confusion(run: Path, facts: Facts) -> dict[tuple[str, Condition], tuple[Con
 def _recall(rows: Sequence[Row], models: Sequence[str], classes: Sequence[str]) -> dict[str, tuple[ClassRecall, ...]]:
     found: dict[tuple[str, str], dict[Condition, Cell]] = {}
     for row in rows:
-        found.setdefault((row["model"], row["class"]), {})[_condition(row)] = _cell(row)
+        found.setdefault((row["model"], row["class"]), {})[_condition(row)] = cell_of(row)
     return {model: tuple(_class_recall(name, found.get((model, name), {})) for name in classes) for model in models}
 
 
@@ -410,36 +471,17 @@ def _class_recall(name: str, by_condition: Mapping[Condition, Cell]) -> ClassRec
     return ClassRecall(
         name=name,
         clean=by_condition.get(CLEAN, NOT_RUN),
-        shifted=_mean(shifted.values()),
+        shifted=mean_of(shifted.values()),
         worst=worst,
         worst_value=shifted[worst] if worst else math.nan,
     )
 
 
-def _gallery(run: Path) -> tuple[Strip, ...]:
-    rows = _rows(run, "classification_gallery")
-    return tuple(Strip(_condition(row), _picture(run, row["media"]), row["images"]) for row in rows)
-
-
-def _mistakes(run: Path, models: Sequence[str]) -> dict[str, tuple[Mistake, ...]]:
+def _mistakes(run: Path, rows: Sequence[Row], models: Sequence[str]) -> dict[str, tuple[Mistake, ...]]:
     """Per model the wrong answers, the most confident first."""
     found: dict[str, list[Mistake]] = {model: [] for model in models}
-    for row in _rows(run, "classification_mistakes"):
+    for row in rows:
         texts = (str(row["id"]), row["label"], row["prediction"])
-        picture = _picture(run, row["media"])
-        found[row["model"]].append(Mistake(_condition(row), *texts, row["confidence"], row["p_label"], picture))
+        seen = Picture(media_path(run, row["media"]))
+        found[row["model"]].append(Mistake(_condition(row), *texts, row["confidence"], row["p_label"], seen))
     return {model: tuple(sorted(wrong, key=lambda m: -m.confidence)) for model, wrong in found.items()}
-
-
-def _picture(run: Path, name: str) -> str:
-    """A stored picture as a data URI, compressed for the page; the exact one stays in the run's media folder."""
-    path = run / "media" / name
-    content = io.BytesIO()
-    try:
-        if Path(name).name != name:
-            raise OSError("it lies outside the run")
-        with Image.open(path) as image:
-            image.convert("RGB").save(content, "WEBP", quality=PICTURE_QUALITY, method=4)
-    except OSError as error:
-        raise InputError(f"{path} cannot be shown: {error}; check the run with roadworthy verify") from None
-    return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -1,28 +1,35 @@
-"""Figures: facts as plain plotly dictionaries, drawn by report.js.
-
-A chart is a list of views, of which one is shown at a time: a view per metric, or per condition. Plotly reads a small
-subset of HTML in texts, so whatever comes from the user goes through `text`.
-"""
+"""Figures of classification under shifts: a view per metric, or per condition."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roadworthy.metrics import HIGHER_IS_BETTER
-from roadworthy.report.facts import CLEAN, Cell, Condition, Facts
-from roadworthy.report.words import bounds, number, plural, short_number, words_of
+from roadworthy.report.drawing import (
+    ABSENT,
+    COLOURS,
+    GRID,
+    INK,
+    MUTED,
+    SYMBOLS,
+    Chart,
+    View,
+    axis_title,
+    layout_of,
+    plain,
+    short_text,
+    text,
+    tick_format,
+    value_text,
+    view,
+    whiskers,
+)
+from roadworthy.report.facts import CLEAN, ROLE, Cell, Condition, Facts
+from roadworthy.report.summary import accuracy_threshold
+from roadworthy.report.words import plural, short_number, words_of
 
-View = dict[str, Any]
-Chart = list[View]
-
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-INK, MUTED, GRID, ABSENT = "#1c2530", "#5b6673", "#e6eaef", "#d5dae1"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a3417f", "#4b4b4b", "#b8860b", "#56b4e9", "#7a4fd0")
-"""One colour per model (after Okabe and Ito, who chose them for colour-blind readers)."""
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star")
 WORSE_IS_DARKER = ((0.0, "#fffdf3"), (0.25, "#fdeab5"), (0.5, "#fbc873"), (0.75, "#f6a04a"), (1.0, "#ea7320"))
 """Light enough for dark text at its darkest."""
 MORE_IS_DARKER = ((0.0, "#f4f8fc"), (1.0, "#7fb2d9"))
@@ -51,25 +58,6 @@ def charts(facts: Facts) -> dict[str, Chart]:
     return found
 
 
-def text(value: object) -> str:
-    """A user's text as plotly shows it literally.
-
-    >>> text("<b>stop</b>\\n& go")
-    '&lt;b&gt;stop&lt;/b&gt; &amp; go'
-    """
-    return html.escape(" ".join(str(value).split()), quote=False)
-
-
-def short_text(value: object, length: int = 22) -> str:
-    """As `text`, cut to a length that an axis has room for.
-
-    >>> short_text("a very long name of a class", 10)
-    'a very lo…'
-    """
-    words = " ".join(str(value).split())
-    return text(words if len(words) <= length else words[: length - 1] + "…")
-
-
 def heat_map(facts: Facts, model: str, metric: str) -> View:
     """A metric by shift and level, undisturbed first; a cell without a value is grey and says why."""
     levels = (0, *facts.levels)
@@ -86,7 +74,7 @@ def heat_map(facts: Facts, model: str, metric: str) -> View:
     }
     values = {
         **shared,
-        "z": [[_plain(cell.value) for cell in row] for row in cells],
+        "z": [[plain(cell.value) for cell in row] for row in cells],
         "text": [["" if cell.missing else short_number(metric, cell.value) for cell in row] for row in cells],
         "texttemplate": "%{text}",
         "textfont": {"color": INK},
@@ -106,7 +94,7 @@ def heat_map(facts: Facts, model: str, metric: str) -> View:
         "colorscale": [[0, ABSENT], [1, ABSENT]],
         "showscale": False,
     }
-    layout = _layout(height=70 + 34 * len(facts.shifts), margin={"l": 8, "r": 8, "t": 34, "b": 8})
+    layout = layout_of(height=70 + 34 * len(facts.shifts), margin={"l": 8, "r": 8, "t": 34, "b": 8})
     ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
     layout["xaxis"] = {
         **ticks,
@@ -121,18 +109,27 @@ def heat_map(facts: Facts, model: str, metric: str) -> View:
         "ticktext": [short_text(shift, 16) for shift in facts.shifts],
         "autorange": "reversed",
     }
-    return _view(words_of(metric).label, [values, absent], layout)
+    return view(words_of(metric).label, [values, absent], layout)
 
 
 def curve(facts: Facts, shift: str, metric: str) -> View:
-    """A metric over the levels of one shift, undisturbed at level 0, with bounds; one line per model."""
+    """A metric over the levels of one shift, undisturbed at level 0, with bounds; one line per model.
+
+    A dashed line marks the threshold of accuracy where all models share one.
+    """
     levels = sorted({c.level for c in facts.conditions if c.shift == shift})
     lines = []
     for model in facts.models:
         points = [(0, facts.cell(model, CLEAN, metric))]
         points += [(level, facts.cell(model, Condition(shift, level), metric)) for level in levels]
         lines.append(points)
-    return _curve_view(facts, metric, lines)
+    shown = _curve_view(facts, metric, lines)
+    thresholds = {accuracy_threshold(facts, model, shift).value for model in facts.models}
+    if metric == ROLE and len(thresholds) == 1:
+        height = plain(thresholds.pop())
+        place = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": height, "y1": height}
+        shown["layout"]["shapes"] = [{"type": "line", **place, "line": {"color": MUTED, "width": 1, "dash": "dash"}}]
+    return shown
 
 
 def average_curve(facts: Facts, metric: str) -> View:
@@ -157,26 +154,19 @@ def _curve_view(facts: Facts, metric: str, lines: Sequence[Sequence[tuple[int, C
                 "type": "scatter",
                 "mode": "lines+markers",
                 "x": [level + offset for level, _ in points],
-                "y": [_plain(value) for value in values],
-                "error_y": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [_plain(cell.hi - cell.value, 0.0) for _, cell in points],
-                    "arrayminus": [_plain(cell.value - cell.lo, 0.0) for _, cell in points],
-                    "thickness": 1.2,
-                    "width": 2,
-                },
+                "y": [plain(value) for value in values],
+                "error_y": whiskers([cell for _, cell in points]) | {"width": 2},
                 "line": {"color": colour, "width": 2},
                 "marker": {"color": colour, "size": 6, "symbol": SYMBOLS[place % len(SYMBOLS)]},
                 "hovertext": [
-                    f"<b>{text(facts.models[place])}</b>, level {level}<br>{_value(metric, cell)}"
+                    f"<b>{text(facts.named(facts.models[place]))}</b>, level {level}<br>{value_text(metric, cell)}"
                     for level, cell in points
                 ],
                 "hovertemplate": "%{hovertext}<extra></extra>",
                 "showlegend": False,
             }
         )
-    layout = _layout(height=200, margin={"l": 44, "r": 8, "t": 8, "b": 30})
+    layout = layout_of(height=200, margin={"l": 44, "r": 8, "t": 8, "b": 30})
     layout["xaxis"] = {
         "range": [-0.4, max(facts.levels) + 0.4],
         "tickmode": "array",
@@ -187,13 +177,13 @@ def _curve_view(facts: Facts, metric: str, lines: Sequence[Sequence[tuple[int, C
     }
     layout["yaxis"] = {
         "range": _value_range(facts, metric),
-        "tickformat": _format(metric),
+        "tickformat": tick_format(metric),
         "nticks": 5,
         "gridcolor": GRID,
         "zeroline": False,
         "fixedrange": True,
     }
-    return _view(words_of(metric).label, traces, layout)
+    return view(words_of(metric).label, traces, layout)
 
 
 def drop_ranking(facts: Facts, metric: str) -> View:
@@ -209,19 +199,11 @@ def drop_ranking(facts: Facts, metric: str) -> View:
                 "type": "bar",
                 "orientation": "h",
                 "y": list(range(len(order))),
-                "x": [_plain(cell.value) for cell in cells],
-                "error_x": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [_plain(cell.hi - cell.value, 0.0) for cell in cells],
-                    "arrayminus": [_plain(cell.value - cell.lo, 0.0) for cell in cells],
-                    "thickness": 1.2,
-                    "width": 3,
-                    "color": INK,
-                },
+                "x": [plain(cell.value) for cell in cells],
+                "error_x": whiskers(cells) | {"width": 3, "color": INK},
                 "marker": {"color": COLOURS[place % len(COLOURS)]},
                 "hovertext": [
-                    f"<b>{text(model)}</b>, {text(shift)}<br>{_value(metric, cell)}"
+                    f"<b>{text(facts.named(model))}</b>, {text(shift)}<br>{value_text(metric, cell)}"
                     for shift, cell in zip(order, cells, strict=True)
                 ],
                 "hovertemplate": "%{hovertext}<extra></extra>",
@@ -229,10 +211,10 @@ def drop_ranking(facts: Facts, metric: str) -> View:
             }
         )
     bar = 12 * len(facts.models) + 16
-    layout = _layout(height=60 + bar * len(order), margin={"l": 8, "r": 12, "t": 8, "b": 40})
+    layout = layout_of(height=60 + bar * len(order), margin={"l": 8, "r": 12, "t": 8, "b": 40})
     layout |= {"bargap": 0.28, "bargroupgap": 0.08}
     layout["xaxis"] = {
-        "tickformat": _format(metric),
+        "tickformat": tick_format(metric),
         "gridcolor": GRID,
         "zerolinecolor": MUTED,
         "fixedrange": True,
@@ -247,7 +229,7 @@ def drop_ranking(facts: Facts, metric: str) -> View:
         "fixedrange": True,
         "automargin": True,
     }
-    return _view(words_of(metric).label, list(reversed(traces)), layout)
+    return view(words_of(metric).label, list(reversed(traces)), layout)
 
 
 def reliability_diagram(facts: Facts, model: str, condition: Condition) -> View:
@@ -265,7 +247,7 @@ def reliability_diagram(facts: Facts, model: str, condition: Condition) -> View:
         **shared,
         "type": "bar",
         "x": centres,
-        "y": [_plain(b.accuracy) for b in bins],
+        "y": [plain(b.accuracy) for b in bins],
         "width": widths,
         "marker": {"color": "#7fb2d9"},
     }
@@ -273,8 +255,8 @@ def reliability_diagram(facts: Facts, model: str, condition: Condition) -> View:
         **shared,
         "type": "scatter",
         "mode": "markers",
-        "x": [_plain(b.confidence) for b in bins],
-        "y": [_plain(b.accuracy) for b in bins],
+        "x": [plain(b.confidence) for b in bins],
+        "y": [plain(b.accuracy) for b in bins],
         "marker": {"color": "#0b4a82", "size": 7},
         "cliponaxis": False,
     }
@@ -296,12 +278,12 @@ def reliability_diagram(facts: Facts, model: str, condition: Condition) -> View:
         "yaxis": "y2",
         "marker": {"color": "#b9c3ce"},
     }
-    layout = _layout(height=270, margin={"l": 46, "r": 8, "t": 8, "b": 40})
-    plain = {"fixedrange": True, "zeroline": False, "gridcolor": GRID}
-    layout["xaxis"] = {**plain, "range": [0, 1], "anchor": "y2", "nticks": 6, "title": _axis_title("confidence")}
-    layout["yaxis"] = {**plain, "range": [0, 1.02], "domain": [0.34, 1], "nticks": 6, "title": _axis_title("accuracy")}
-    layout["yaxis2"] = {**plain, "domain": [0, 0.24], "nticks": 3, "title": _axis_title("count")}
-    return _view(text(condition), [accuracy, diagonal, confidence, counts], layout)
+    layout = layout_of(height=270, margin={"l": 46, "r": 8, "t": 8, "b": 40})
+    axis = {"fixedrange": True, "zeroline": False, "gridcolor": GRID}
+    layout["xaxis"] = {**axis, "range": [0, 1], "anchor": "y2", "nticks": 6, "title": axis_title("confidence")}
+    layout["yaxis"] = {**axis, "range": [0, 1.02], "domain": [0.34, 1], "nticks": 6, "title": axis_title("accuracy")}
+    layout["yaxis2"] = {**axis, "domain": [0, 0.24], "nticks": 3, "title": axis_title("count")}
+    return view(text(condition), [accuracy, diagonal, confidence, counts], layout)
 
 
 def confusion_matrix(facts: Facts, model: str, condition: Condition) -> View:
@@ -330,7 +312,7 @@ def confusion_matrix(facts: Facts, model: str, condition: Condition) -> View:
     if size <= TEXT_CLASSES:
         labels = [[str(count) if count else "" for count in row] for row in counts]
         trace |= {"text": labels, "texttemplate": "%{text}", "xgap": 1, "ygap": 1}
-    layout = _layout(height=max(300, min(720, 120 + 36 * size)), margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    layout = layout_of(height=max(300, min(720, 120 + 36 * size)), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     axis = {
         "type": "category",
         "zeroline": False,
@@ -348,17 +330,17 @@ def confusion_matrix(facts: Facts, model: str, condition: Condition) -> View:
         **axis,
         **_class_ticks(across, NAMED_COLUMNS),
         "tickangle": -90 if size > 5 else 0,
-        "title": _axis_title("predicted"),
+        "title": axis_title("predicted"),
     }
     layout["yaxis"] = {
         **axis,
         **_class_ticks(down, NAMED_ROWS),
         "autorange": "reversed",
-        "title": _axis_title("true class"),
+        "title": axis_title("true class"),
     }
     if size > TEXT_CLASSES:
         layout["dragmode"] = "zoom"
-    return _view(text(condition), [trace], layout)
+    return view(text(condition), [trace], layout)
 
 
 def _class_ticks(labels: Sequence[str], room: int) -> dict[str, Any]:
@@ -372,51 +354,12 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     return [f"{label} ({place})" if labels.count(label) > 1 else label for place, label in enumerate(labels)]
 
 
-def _view(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> View:
-    return {"name": name, "data": data, "layout": layout}
-
-
-def _layout(height: int, margin: dict[str, int]) -> dict[str, Any]:
-    return {
-        "height": height,
-        "margin": margin,
-        "font": {"family": FONT, "size": 12, "color": INK},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": MUTED, "font": {"color": INK, "size": 12}, "align": "left"},
-        "dragmode": False,
-        "showlegend": False,
-    }
-
-
-def _axis_title(words: str) -> dict[str, Any]:
-    return {"text": words, "font": {"size": 11, "color": MUTED}, "standoff": 6}
-
-
 def _at(shift: str, level: int) -> Condition:
     return Condition(shift, level) if level else CLEAN
 
 
-def _plain(value: float, default: float | None = None) -> float | None:
-    """A number that JSON can hold, six digits of it."""
-    return float(f"{value:.6g}") if math.isfinite(value) else default
-
-
-def _format(metric: str) -> str:
-    return ".0%" if words_of(metric).percent else ".3~f"
-
-
-def _value(metric: str, cell: Cell) -> str:
-    if cell.missing:
-        return f"no value: {text(cell.reason)}"
-    lines = [f"{words_of(metric).label} {number(metric, cell.value)}", f"bounds {bounds(metric, cell.lo, cell.hi)}"]
-    if cell.reason:
-        lines.append(text(cell.reason))
-    return "<br>".join(lines)
-
-
 def _hover(metric: str, condition: Condition, cell: Cell) -> str:
-    return f"<b>{text(condition)}</b><br>{_value(metric, cell)}"
+    return f"<b>{text(condition)}</b><br>{value_text(metric, cell)}"
 
 
 def _all_values(facts: Facts, metric: str) -> list[Cell]:

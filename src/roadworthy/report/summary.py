@@ -3,135 +3,295 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from roadworthy.report.facts import CLEAN, NOT_RUN, REPORT, ROLE, Cell, ClassRecall, Condition, Facts, Strip
-from roadworthy.report.words import NO_BREAK, bounds, listing, number, plural, whole
+from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, plural, whole
+from roadworthy.verdict import Criterion
 
-GOOD_ACCURACY = 0.95
+GOOD_ACCURACY, WELL_ABOVE = 0.95, 0.97
+"""The threshold for models that are well above it on undisturbed images."""
 TOLERATED_LOSS = 0.05
+"""How far below undisturbed the threshold of other models lies."""
 CALIBRATED = 0.02
 """An expected calibration error that is called well calibrated."""
+EVERYWHERE = "at every level"
+FEW_MODELS = 2
+"""Up to this many models the first screen has room for whole sentences; beyond it they are brief."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One model: key figures, the rule of the threshold, and where accuracy falls below it."""
+    """One model: key figures, what they say in sentences and in brief, and the rule of the threshold."""
 
     model: str
     clean: Cell
     average: Cell
-    worst: tuple[tuple[Condition, Cell], ...]
     sentences: tuple[str, ...]
+    brief: tuple[str, ...]
     threshold: str
-    falls: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The accuracy below which a level is called out, the rule it follows from, and the criterion that sets it."""
+
+    value: float
+    rule: str
+    criterion: str = ""
 
 
 def summarise(facts: Facts, model: str) -> Summary:
     """The summary of one model."""
     clean = facts.cell(model, CLEAN, ROLE)
-    average = facts.overall.get((model, ROLE), Cell(float("nan"), reason="no disturbed condition was run"))
-    threshold, rule = accuracy_threshold(clean)
+    average = facts.overall.get((model, ROLE), Cell(math.nan, reason="no disturbed condition was run"))
+    thresholds = {shift: accuracy_threshold(facts, model, shift) for shift in facts.shifts}
+    falls = _falls(facts, model, thresholds)
+    open_ends = _unmeasured(facts, model)
     return Summary(
         model=model,
         clean=clean,
         average=average,
-        worst=tuple((condition, facts.cell(model, condition, ROLE)) for condition in facts.worst(model)),
-        sentences=tuple(_sentences(facts, model, clean, average)),
-        threshold=rule,
-        falls=tuple(_falls(facts, model, threshold)),
+        sentences=(
+            *(fall.sentence() for fall in falls),
+            *open_ends,
+            *_lowest(facts, model),
+            *_change(facts, model, average),
+        ),
+        brief=(*_brief(falls), *open_ends),
+        threshold=_rules(thresholds),
     )
 
 
-def accuracy_threshold(clean: Cell) -> tuple[float, str]:
-    """The accuracy below which a level is called out, and the rule it follows from, in words.
+def accuracy_threshold(facts: Facts, model: str, shift: str) -> Threshold:
+    """The strictest criterion for accuracy at single levels of the shift, or one by the undisturbed accuracy."""
+    found = [c.criterion for c in facts.criteria if _sets_accuracy(c.criterion, model, shift)]
+    if not found:
+        return default_threshold(facts.cell(model, CLEAN, ROLE))
+    strictest = max(found, key=lambda criterion: criterion.threshold)
+    return Threshold(strictest.threshold, f"as {strictest.id} requires", strictest.id)
 
-    >>> accuracy_threshold(Cell(0.97))[0], round(accuracy_threshold(Cell(0.90))[0], 6)
-    (0.95, 0.85)
+
+def default_threshold(clean: Cell) -> Threshold:
+    """The threshold where no criterion sets one: 95 %, or 5 points under an undisturbed accuracy below 97 %.
+
+    It has one decimal in percent, as it is printed.
+
+    >>> default_threshold(Cell(0.97)).value, default_threshold(Cell(0.91234)).value
+    (0.95, 0.862)
     """
-    if clean.missing or clean.value >= GOOD_ACCURACY:
-        return GOOD_ACCURACY, f"Levels are called out where accuracy is below {_percent(GOOD_ACCURACY)}."
-    threshold = max(clean.value - TOLERATED_LOSS, 0.0)
-    return threshold, (
-        f"Accuracy on undisturbed images is itself below {_percent(GOOD_ACCURACY)}, so levels are called out where "
-        f"accuracy is below {_percent(threshold)}: 5 points under undisturbed."
+    if clean.missing or clean.value >= WELL_ABOVE:
+        return Threshold(GOOD_ACCURACY, "as no criterion sets one")
+    threshold = round(max(clean.value - TOLERATED_LOSS, 0.0), 3)
+    return Threshold(threshold, "5 points under undisturbed, as no criterion sets one")
+
+
+def _sets_accuracy(criterion: Criterion, model: str, shift: str) -> bool:
+    where = {name: value for name, value in criterion.where.items() if name != "level"}
+    known = {"protocol": "classification", "model": model, "shift": shift}
+    return (
+        criterion.metric == ROLE
+        and criterion.at_least is not None
+        and criterion.over != "pooled"
+        and all(known.get(name) in (value if isinstance(value, list) else [value]) for name, value in where.items())
     )
+
+
+def _rules(thresholds: Mapping[str, Threshold]) -> str:
+    """Which threshold holds for which shifts; the names are left out where one holds for all."""
+    shifts: dict[Threshold, list[str]] = {}
+    for shift, threshold in sorted(thresholds.items(), key=lambda item: not item[1].criterion):
+        shifts.setdefault(threshold, []).append(shift)
+    parts = []
+    for threshold, names in shifts.items():
+        limit = _percent(threshold.value)
+        if len(shifts) > 1:
+            limit = f"{limit} for {listing(names)}" if threshold.criterion else f"otherwise {limit}"
+        parts.append(f"{limit}, {threshold.rule}")
+    return f"Threshold: {'; '.join(parts)}." if parts else ""
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}".removesuffix(".0") + f"{NO_BREAK}%"
+    """A threshold as it was set: nothing is rounded away.
 
-
-def _sentences(facts: Facts, model: str, clean: Cell, average: Cell) -> Iterator[str]:
-    if clean.missing:
-        yield f"Accuracy on undisturbed images is missing: {clean.reason}."
-    else:
-        share = f"{number(ROLE, clean.value)} (95{NO_BREAK}% bounds {bounds(ROLE, clean.lo, clean.hi)})"
-        evidence = f"{plural(clean.n, 'image')} of {plural(clean.groups, 'independent object')}"
-        yield f"On undisturbed images {share} of the answers are right, measured on {evidence}."
-    conditions = len(facts.conditions)
-    if average.missing:
-        yield f"There is no average under shifts: {average.reason}."
-        return
-    share = f"{number(ROLE, average.value)} (95{NO_BREAK}% bounds {bounds(ROLE, average.lo, average.hi)})"
-    drop = facts.overall.get((model, f"{ROLE}_drop"))
-    lost = ""
-    if drop and not drop.missing:
-        change = "fewer" if drop.value >= 0 else "more"
-        lost = f", {number(f'{ROLE}_drop', abs(drop.value))} {change} than undisturbed"
-    yield f"Averaged over {plural(conditions, 'disturbed condition')} it is {share}{lost}."
-    confidence = facts.overall.get((model, "mean_confidence"))
-    if confidence and not confidence.missing:
-        gap = confidence.value - average.value
-        word = "overconfident" if gap > CALIBRATED else "underconfident" if gap < -CALIBRATED else "about right"
-        yield (
-            f"Under shifts its mean confidence is {number('mean_confidence', confidence.value)} where accuracy is "
-            f"{number(ROLE, average.value)}: {word} on average."
-        )
-
-
-def _falls(facts: Facts, model: str, threshold: float) -> Iterator[str]:
-    """Where accuracy is below the threshold: the shifts that are at every level, then one by one, then those never."""
-    limit = _percent(threshold)
-    always, steady, unmeasured = [], [], []
-    onsets: list[tuple[int, str]] = []
-    for shift in facts.shifts:
-        levels = [c.level for c in facts.conditions if c.shift == shift]
-        cells = {level: facts.cell(model, Condition(shift, level), ROLE) for level in levels}
-        measured = [level for level in levels if not cells[level].missing]
-        below = [level for level in measured if cells[level].value < threshold]
-        if len(measured) < len(levels):
-            gaps = listing([str(level) for level in levels if level not in measured])
-            unmeasured.append(f"{shift} level {gaps}")
-        if below and below == levels:
-            always.append(shift)
-        elif below:
-            onsets.append((below[0], f"Accuracy drops below {limit} {_place(shift, below, measured)}."))
-        elif measured:
-            steady.append(shift)
-    if always:
-        yield f"Accuracy is below {limit} at every level of {listing(always)}."
-    yield from (sentence for _, sentence in sorted(onsets, key=lambda onset: onset[0]))
-    if steady:
-        yield f"Accuracy stays at {limit} or above at every level measured of {listing(steady)}."
-    if unmeasured:
-        yield f"Not measured: {listing(unmeasured)}."
-
-
-def _place(shift: str, below: list[int], measured: list[int]) -> str:
-    """Where accuracy is below the threshold: from a level on, or at single levels where it recovers.
-
-    >>> _place("fog", [3, 4, 5], [1, 2, 3, 4, 5]), _place("fog", [5], [4, 5]), _place("fog", [1, 3], [1, 2, 3])
-    ('from fog level 3 on', 'at fog level 5', 'at fog levels 1 and 3, not at 2')
+    >>> _percent(0.9995).replace(NO_BREAK, " "), _percent(0.57).replace(NO_BREAK, " ")
+    ('99.95 %', '57 %')
     """
+    return f"{100 * share:.10g}{NO_BREAK}%"
+
+
+def _bounded(cell: Cell) -> str:
+    """An accuracy with its bounds, or why there is none."""
+    if cell.missing:
+        return f"{MISSING} ({cell.reason})"
+    return f"{number(ROLE, cell.value)} ({bounds(ROLE, cell.lo, cell.hi)})"
+
+
+@dataclass(frozen=True)
+class Fall:
+    """Shifts under which accuracy is below the same limit at the same levels; `place` is empty where it never is."""
+
+    limit: str
+    drops: bool
+    place: str
+    shifts: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """A whole sentence.
+
+        >>> Fall("95 %", True, "from level 3 on", ("fog", "rain")).sentence()
+        'Accuracy drops below 95 % from fog and rain level 3 on.'
+        >>> Fall("95 %", False, EVERYWHERE, ("fog",)).sentence()
+        'Accuracy is below 95 % at every level of fog.'
+        """
+        names = listing(self.shifts)
+        if not self.place:
+            return f"Accuracy stays at {self.limit} or above at every level measured of {names}."
+        if self.place == EVERYWHERE:
+            return f"Accuracy is below {self.limit} at every level of {names}."
+        verb = "drops" if self.drops else "is"
+        preposition, _, levels = self.place.partition(" ")
+        return f"Accuracy {verb} below {self.limit} {preposition} {names} {levels}."
+
+
+def _falls(facts: Facts, model: str, thresholds: Mapping[str, Threshold]) -> list[Fall]:
+    """Where accuracy is below the threshold, from the lowest level on; those where it never is come last."""
+    clean = facts.cell(model, CLEAN, ROLE)
+    found: dict[tuple[float, str, bool, str], list[str]] = {}
+    for shift in facts.shifts:
+        limit = thresholds[shift].value
+        levels = [c.level for c in facts.conditions if c.shift == shift]
+        values = {level: facts.cell(model, Condition(shift, level), ROLE).value for level in levels}
+        measured = [level for level in levels if not math.isnan(values[level])]
+        below = [level for level in measured if values[level] < limit]
+        if measured:
+            order = math.inf if not below else -math.inf if below == levels else below[0]
+            key = (order, _percent(limit), clean.value >= limit, _place(below, measured, levels))
+            found.setdefault(key, []).append(shift)
+    return [Fall(*key[1:], tuple(shifts)) for key, shifts in sorted(found.items(), key=lambda item: item[0][0])]
+
+
+def _place(below: Sequence[int], measured: Sequence[int], levels: Sequence[int]) -> str:
+    """Which levels are below: all, from one on, or single ones where accuracy recovers.
+
+    >>> [_place(below, [1, 2, 3], [1, 2, 3]) for below in ([1, 2, 3], [2, 3], [3], [1, 3], [])]
+    ['at every level', 'from level 2 on', 'at level 3', 'at levels 1 and 3, not at 2', '']
+    """
+    if not below:
+        return ""
+    if below == levels and len(levels) > 1:
+        return EVERYWHERE
     if below != measured[measured.index(below[0]) :]:
         above = listing([str(level) for level in measured if level not in below])
-        levels = "levels" if len(below) > 1 else "level"
-        return f"at {shift} {levels} {listing([str(level) for level in below])}, not at {above}"
-    return f"at {shift} level {below[0]}" if len(below) == 1 else f"from {shift} level {below[0]} on"
+        word = "levels" if len(below) > 1 else "level"
+        return f"at {word} {listing([str(level) for level in below])}, not at {above}"
+    return f"at level {below[0]}" if len(below) == 1 else f"from level {below[0]} on"
+
+
+def _brief(falls: Sequence[Fall]) -> Iterator[str]:
+    """The falls of each limit in one line.
+
+    >>> list(_brief([Fall("95 %", True, EVERYWHERE, ("snow", "rain")), Fall("95 %", True, "at level 5", ("fog",))]))
+    ['Below 95 %: snow and rain at every level; fog at level 5.']
+    """
+    for limit in dict.fromkeys(fall.limit for fall in falls):
+        below = [f"{listing(fall.shifts)} {fall.place}" for fall in falls if fall.limit == limit and fall.place]
+        yield f"Below {limit}: {'; '.join(below)}." if below else f"Never below {limit}."
+
+
+def _unmeasured(facts: Facts, model: str) -> list[str]:
+    gaps: dict[str, list[str]] = {}
+    for condition in facts.conditions:
+        if facts.cell(model, condition, ROLE).missing:
+            gaps.setdefault(condition.shift, []).append(str(condition.level))
+    if not gaps:
+        return []
+    return [f"Not measured: {listing([f'{shift} level {listing(levels)}' for shift, levels in gaps.items()])}."]
+
+
+def _lowest(facts: Facts, model: str) -> Iterator[str]:
+    worst = facts.worst(model)
+    if worst:
+        found = [f"{_bounded(facts.cell(model, c, ROLE))} at {c.shift} level {c.level}" for c in worst]
+        yield f"Lowest: {listing(found)}."
+
+
+def _change(facts: Facts, model: str, average: Cell) -> Iterator[str]:
+    """What shifts cost on average, and whether confidence follows."""
+    drop = facts.overall.get((model, f"{ROLE}_drop"), NOT_RUN)
+    confidence = facts.overall.get((model, "mean_confidence"), NOT_RUN)
+    if average.missing or drop.missing:
+        return
+    change = "loses" if drop.value >= 0 else "gains"
+    points = number(f"{ROLE}_drop", abs(drop.value))
+    cost = f"On average over {plural(len(facts.conditions), 'disturbed condition')} it {change} {points}"
+    if confidence.missing:
+        yield f"{cost}."
+        return
+    gap = confidence.value - average.value
+    word = "overconfident" if gap > CALIBRATED else "underconfident" if gap < -CALIBRATED else "about right"
+    yield f"{cost}, with a mean confidence of {number('mean_confidence', confidence.value)}: {word}."
+
+
+@dataclass(frozen=True)
+class HardCase:
+    """One of the hardest conditions: what every model makes of it, and one image undisturbed and as it was shown."""
+
+    condition: Condition
+    figures: tuple[tuple[str, Cell], ...]
+    before: str | None
+    after: str | None
+
+
+def hardest(facts: Facts) -> list[HardCase]:
+    """The hardest shifts over all models, each at its worst level, with pictures where the run has them."""
+    strips = {strip.condition: strip for strip in facts.gallery}
+    clean = strips.get(CLEAN)
+    found = []
+    for condition in facts.hardest(facts.ranked):
+        figures = tuple((model, facts.cell(model, condition, ROLE)) for model in facts.models)
+        strip = strips.get(condition)
+        if clean is None or strip is None or strip.images != clean.images:
+            found.append(HardCase(condition, figures, None, None))
+            continue
+        found.append(HardCase(condition, figures, clean.tile(clean.clearest), strip.tile(clean.clearest)))
+    return found
+
+
+def headline(facts: Facts) -> list[str]:
+    """Three lines for a terminal: the verdict, accuracy undisturbed and under shifts, the worst condition."""
+    cases = len(facts.record["cases"])
+    failed = f" {plural(len(facts.failures), 'case')} of {whole(cases)} failed." if facts.failures else ""
+    accuracies = []
+    for model in facts.models:
+        found = summarise(facts, model)
+        accuracies.append(
+            f"{facts.named(model)} {_bounded(found.clean)} undisturbed, {_bounded(found.average)} under shifts"
+        )
+    worst = "none was measured"
+    for condition in facts.hardest(facts.ranked, 1):
+        figures = [f"{facts.named(model)} {_bounded(facts.cell(model, condition, ROLE))}" for model in facts.models]
+        worst = f"{condition.shift} level {condition.level}: {', '.join(figures)}"
+    return [
+        _one_line(line)
+        for line in (
+            f"Verdict: {facts.status}. {verdict_words(facts)}{failed}",
+            f"Accuracy: {'; '.join(accuracies)}",
+            f"Worst condition: {worst}",
+        )
+    ]
+
+
+def _one_line(text: str) -> str:
+    """Text that cannot break a terminal: one line, no control characters.
+
+    >>> _one_line("a\\nb\\x1b[2J")
+    'a b\ufffd[2J'
+    """
+    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
 
 
 def calibration_words(ece: Cell, over: Cell, under: Cell) -> str:

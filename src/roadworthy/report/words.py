@@ -44,10 +44,27 @@ METRIC_WORDS = {
         "NLL",
         "Negative log-likelihood of the true class in nats: punishes confident mistakes hardest. 0 is perfect.",
     ),
+    "aupr_in": MetricWords("AUPR-in", "Area under precision and recall, in-distribution images as the positive class."),
+    "aupr_out": MetricWords("AUPR-out", "Area under precision and recall, outliers as the positive class."),
+    "fpr95": MetricWords(
+        "FPR at 95 % TPR",
+        "Share of outliers still accepted at the threshold that accepts 95 % of the in-distribution images. 0 is "
+        "perfect.",
+        percent=True,
+    ),
     "mean_confidence": MetricWords("Mean confidence", "Average of the largest class probability.", percent=True),
     "overconfidence": MetricWords("Overconfidence", "The part of ECE from bins that promise more than they keep."),
     "underconfidence": MetricWords("Underconfidence", "The part of ECE from bins that keep more than they promise."),
 }
+
+
+def higher_is_better(metric: str) -> bool | None:
+    """Which way is better, for the metrics of every protocol; None where neither is.
+
+    >>> higher_is_better("accuracy"), higher_is_better("fpr95"), higher_is_better("mean_confidence")
+    (True, False, None)
+    """
+    return {**HIGHER_IS_BETTER, "aupr_in": True, "aupr_out": True, "fpr95": False}.get(metric)
 
 
 def words_of(metric: str) -> MetricWords:

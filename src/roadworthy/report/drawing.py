@@ -1,0 +1,98 @@
+"""Drawing: what every chart is made of, as plain plotly dictionaries that report.js draws.
+
+A chart is a list of views, of which one is shown at a time. Plotly reads a small subset of HTML in texts, so whatever
+comes from the user goes through `text`.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from roadworthy.report.facts import Cell
+from roadworthy.report.words import bounds, number, words_of
+
+View = dict[str, Any]
+Chart = list[View]
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+INK, MUTED, GRID, ABSENT = "#1c2530", "#5b6673", "#e6eaef", "#d5dae1"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a3417f", "#4b4b4b", "#b8860b", "#56b4e9", "#7a4fd0")
+"""One colour per model (after Okabe and Ito, who chose them for colour-blind readers)."""
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star")
+
+
+def text(value: object) -> str:
+    """A user's text as plotly shows it literally.
+
+    >>> text("<b>stop</b>\\n& go")
+    '&lt;b&gt;stop&lt;/b&gt; &amp; go'
+    """
+    return html.escape(" ".join(str(value).split()), quote=False)
+
+
+def short_text(value: object, length: int = 22) -> str:
+    """As `text`, cut to a length that an axis has room for.
+
+    >>> short_text("a very long name of a class", 10)
+    'a very lo…'
+    """
+    words = " ".join(str(value).split())
+    return text(words if len(words) <= length else words[: length - 1] + "…")
+
+
+def view(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> View:
+    """One view of a chart."""
+    return {"name": name, "data": data, "layout": layout}
+
+
+def layout_of(height: int, margin: dict[str, int]) -> dict[str, Any]:
+    """What the layouts of all charts share."""
+    return {
+        "height": height,
+        "margin": margin,
+        "font": {"family": FONT, "size": 12, "color": INK},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": MUTED, "font": {"color": INK, "size": 12}, "align": "left"},
+        "dragmode": False,
+        "showlegend": False,
+    }
+
+
+def axis_title(words: str) -> dict[str, Any]:
+    """The title of an axis."""
+    return {"text": words, "font": {"size": 11, "color": MUTED}, "standoff": 6}
+
+
+def plain(value: float, default: float | None = None) -> float | None:
+    """A number that JSON can hold, six digits of it."""
+    return float(f"{value:.6g}") if math.isfinite(value) else default
+
+
+def value_text(metric: str, cell: Cell) -> str:
+    """A value with its bounds for a hover text, or why there is none."""
+    if cell.missing:
+        return f"no value: {text(cell.reason)}"
+    lines = [f"{words_of(metric).label} {number(metric, cell.value)}", f"bounds {bounds(metric, cell.lo, cell.hi)}"]
+    if cell.reason:
+        lines.append(text(cell.reason))
+    return "<br>".join(lines)
+
+
+def tick_format(metric: str) -> str:
+    """How an axis writes the values of a metric."""
+    return ".0%" if words_of(metric).percent else ".3~f"
+
+
+def whiskers(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Error bars from the bounds of each cell; none where it has none."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [plain(cell.hi - cell.value, 0.0) for cell in cells],
+        "arrayminus": [plain(cell.value - cell.lo, 0.0) for cell in cells],
+        "thickness": 1.2,
+    }

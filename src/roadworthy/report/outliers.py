@@ -1,0 +1,252 @@
+"""Outliers in the report: how well each model tells them from the images it knows, as facts and in plain sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, mean_of
+from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
+from roadworthy.report.words import bounds, listing, number, plural, whole
+
+OOD = "ood"
+ROLE = "auroc"
+GUESSING = 0.5
+"""The AUROC of a score that knows nothing."""
+ALL = "all"
+KINDS = {
+    "literature": "Noise and foreign images",
+    "derived": "Made from the test images",
+    "transformed": "Foreign images, both sides under one shift",
+    "gan": "Drawn by a generator",
+    ALL: "All sets",
+}
+SCORES = {"confidence": "the largest class probability", "certainty": "the certainty that the model itself states"}
+
+
+@dataclass(frozen=True)
+class OutlierSet:
+    """One set of outliers; `foreign` is the foreign set that it is, or is made from."""
+
+    name: str
+    kind: str
+    foreign: str = ""
+
+
+@dataclass(frozen=True)
+class ScoreBin:
+    """How many images of either side have a score between two values."""
+
+    start: float
+    end: float
+    inside: int
+    outside: int
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Examples of a set, and of the in-distribution images it is mixed with."""
+
+    outside: Picture
+    inside: Picture
+
+
+@dataclass(frozen=True)
+class KindMean:
+    """The mean of a metric over the sets of one kind."""
+
+    sets: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """All that the report shows of outliers. Sets go by kind from easy to hard, within a kind the hardest first."""
+
+    models: tuple[str, ...]
+    sets: tuple[OutlierSet, ...]
+    metrics: tuple[str, ...]
+    cells: Mapping[tuple[str, str, str], Cell]
+    means: Mapping[tuple[str, str, str], KindMean]
+    scores: Mapping[str, str]
+    histograms: Mapping[tuple[str, str], tuple[ScoreBin, ...]]
+    gallery: Mapping[str, Pictures]
+    ranked: tuple[str, ...]
+    repeats: int
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the run's sets, in order."""
+        return tuple(dict.fromkeys(found.kind for found in self.sets))
+
+    def of_kind(self, kind: str) -> tuple[OutlierSet, ...]:
+        """The sets of one kind."""
+        return tuple(found for found in self.sets if found.kind == kind)
+
+    def cell(self, model: str, name: str, metric: str = ROLE) -> Cell:
+        """A value of the run; one that is not part of it is missing, and says so."""
+        return self.cells.get((model, name, metric), NOT_RUN)
+
+    def mean(self, model: str, kind: str, metric: str = ROLE) -> KindMean:
+        """The mean over a kind of sets."""
+        return self.means.get((model, kind, metric), KindMean(0, math.nan))
+
+    def hardest(self, models: Sequence[str], count: int = WORST) -> tuple[OutlierSet, ...]:
+        """The sets with the lowest AUROC that any of the models has, lowest first."""
+        lowest = {found: [self.cell(model, found.name).value for model in models] for found in self.sets}
+        measured = {found: [v for v in values if not math.isnan(v)] for found, values in lowest.items()}
+        known = [found for found in self.sets if measured[found]]
+        return tuple(sorted(known, key=lambda found: min(measured[found]))[:count])
+
+
+def load_outliers(path: str | Path, facts: Facts) -> Outliers | None:
+    """Read the tables and pictures of outliers; None where they are no part of the run."""
+    if OOD not in facts.protocols:
+        return None
+    run = Path(path)
+    rows = read_rows(run, OOD)
+    cells = {(row["model"], row["ood_set"], row["metric"]): cell_of(row) for row in rows}
+    sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"], row.get("foreign") or "") for row in rows}
+    order = list(KINDS)
+
+    def difficulty(found: OutlierSet) -> tuple[int, float, str]:
+        values = [cells[model, found.name, ROLE].value for model in facts.ranked if (model, found.name, ROLE) in cells]
+        place = order.index(found.kind) if found.kind in order else len(order)
+        return place, mean_of(values, -math.inf), found.name
+
+    histograms: dict[tuple[str, str], tuple[ScoreBin, ...]] = {}
+    for row in read_rows(run, f"{OOD}_scores"):
+        key = (row["model"], row["ood_set"])
+        histograms[key] = (*histograms.get(key, ()), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
+    return Outliers(
+        models=facts.models,
+        sets=tuple(sorted(sets.values(), key=difficulty)),
+        metrics=tuple(dict.fromkeys(row["metric"] for row in rows)),
+        cells=cells,
+        means={
+            (row["model"], row["kind"], row["metric"]): KindMean(row["sets"], number_of(row["value"]))
+            for row in read_rows(run, f"{OOD}_by_kind")
+        },
+        scores={row["model"]: row["score"] for row in rows if row["score"]},
+        histograms=histograms,
+        gallery={
+            row["ood_set"]: Pictures(*(strip_of_squares(media_path(run, row[side])) for side in ("media", "media_in")))
+            for row in read_rows(run, f"{OOD}_gallery")
+        },
+        ranked=facts.ranked,
+        repeats=1 + max((c["stimulus"]["repeat"] for c in facts.record["cases"] if c["protocol"] == OOD), default=0),
+    )
+
+
+def bounded(cell: Cell) -> str:
+    """An AUROC with its bounds, or why there is none."""
+    if cell.missing:
+        return f"n/a ({cell.reason})"
+    return f"{number(ROLE, cell.value)} ({bounds(ROLE, cell.lo, cell.hi)})"
+
+
+def sentences(outliers: Outliers, model: str) -> Iterator[str]:
+    """What the first screen says of one model: its hardest outliers, where it is misled, and the mean over all sets."""
+    for found in outliers.hardest([model], 1):
+        yield f"The hardest outliers: {found.name}, AUROC {bounded(outliers.cell(model, found.name))}."
+    yield from misled(outliers, model)
+    total = outliers.mean(model, ALL)
+    if not math.isnan(total.value):
+        parts = [(kind, outliers.mean(model, kind)) for kind in outliers.kinds]
+        of_kinds = [f"{kind} {number(ROLE, mean.value)}" for kind, mean in parts if not math.isnan(mean.value)]
+        kinds = f": {listing(of_kinds)}" if len(of_kinds) > 1 else ""
+        yield f"Mean AUROC over {plural(total.sets, 'set')} of outliers {number(ROLE, total.value)}{kinds}."
+    missing = [found.name for found in outliers.sets if outliers.cell(model, found.name).missing]
+    if missing:
+        yield f"Outliers not measured: {listing(missing)}."
+
+
+def misled(outliers: Outliers, model: str) -> Iterator[str]:
+    """Where the score is no help, or points the wrong way."""
+    cells = {found.name: outliers.cell(model, found.name) for found in outliers.hardest([model], len(outliers.sets))}
+    below = [name for name, cell in cells.items() if cell.value < GUESSING]
+    sure = [name for name in below if cells[name].hi < GUESSING]
+    unsure = [name for name in below if name not in sure]
+    if sure:
+        yield (
+            f"On {listing(sure)} AUROC is below 0.5, bounds and all: it is surer of these outliers than of the images "
+            "it knows."
+        )
+    if unsure:
+        yield (
+            f"On {listing(unsure)} AUROC is below 0.5, which its bounds do not rule out as chance: it is no less sure "
+            "of these outliers than of the images it knows."
+        )
+
+
+def brief(outliers: Outliers, model: str) -> Iterator[str]:
+    """The same in one line."""
+    for found in outliers.hardest([model], 1):
+        cell = outliers.cell(model, found.name)
+        wrong = ", surer of these outliers than of the images it knows" if cell.value < GUESSING else ""
+        yield f"Hardest outliers: {found.name}, AUROC {bounded(cell)}{wrong}."
+
+
+def score_words(outliers: Outliers) -> str:
+    """Which score separates the two sides, model by model where they differ.
+
+    A certainty of its own is used where a model gives one, else its largest class probability.
+    """
+    by_score: dict[str, list[str]] = {}
+    for model in outliers.models:
+        if model in outliers.scores:
+            by_score.setdefault(outliers.scores[model], []).append(model)
+    if len(by_score) == 1:
+        (score,) = by_score
+        return f"The score is {SCORES.get(score, score)}."
+    parts = [f"for {listing(models)} {SCORES.get(score, score)}" for score, models in by_score.items()]
+    return f"The score is {'; '.join(parts)}." if parts else ""
+
+
+@dataclass(frozen=True)
+class HardSet:
+    """One of the hardest sets: what every model makes of it, an image it knows and an outlier."""
+
+    found: OutlierSet
+    figures: tuple[tuple[str, Cell], ...]
+    inside: str | None
+    outside: str | None
+
+
+def hard_sets(outliers: Outliers) -> list[HardSet]:
+    """The hardest sets over all models that rank, with pictures where the run has them."""
+    cards = []
+    for found in outliers.hardest(outliers.ranked):
+        figures = tuple((model, outliers.cell(model, found.name)) for model in outliers.models)
+        pictures = outliers.gallery.get(found.name)
+        if pictures is None:
+            cards.append(HardSet(found, figures, None, None))
+            continue
+        one, other = pictures.inside, pictures.outside
+        cards.append(HardSet(found, figures, one.tile(one.clearest), other.tile(other.clearest)))
+    return cards
+
+
+def headline(outliers: Outliers, facts: Facts) -> list[str]:
+    """Two lines for a terminal: the mean over all sets, and the hardest one."""
+    means = []
+    for model in outliers.models:
+        total = outliers.mean(model, ALL)
+        means.append(f"{facts.named(model)} mean AUROC {number(ROLE, total.value)} over {plural(total.sets, 'set')}")
+    hardest = "none was measured"
+    for found in outliers.hardest(outliers.ranked, 1):
+        figures = [f"{facts.named(m)} AUROC {bounded(outliers.cell(m, found.name))}" for m in outliers.models]
+        hardest = f"{found.name}: {', '.join(figures)}"
+    return [f"Outliers: {'; '.join(means)}", f"Hardest outliers: {hardest}"]
+
+
+def sizes(outliers: Outliers) -> str:
+    """How many images the sets hold of either side: those of all sets where they are equal, else a range."""
+    counts = sorted({cell.n // 2 for cell in outliers.cells.values() if cell.n})
+    if not counts:
+        return "no images"
+    most = whole(counts[-1])
+    return f"{most} images" if len(counts) == 1 else f"{whole(counts[0])} to {most} images"

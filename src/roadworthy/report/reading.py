@@ -1,0 +1,123 @@
+"""Reading a run folder: its JSON, tables and pictures, with one clear sentence where one of them cannot be read."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from PIL import Image, ImageStat
+
+from roadworthy.core.errors import InputError
+
+PICTURE_QUALITY = 85
+"""WebP quality at which compression is not seen."""
+
+Row = dict[str, Any]
+
+
+def read_text(path: Path) -> str:
+    """The text of a file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}; finish the run first, or check it with roadworthy verify"
+        ) from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The record that a JSON file holds."""
+    try:
+        content = json.loads(read_text(path))
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON: {error}; check the run with roadworthy verify") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds no record; check the run with roadworthy verify")
+    return content
+
+
+def read_arrow(run: Path, name: str) -> Any:
+    """A stored table."""
+    path = run / "tables" / f"{name}.parquet"
+    try:
+        return pq.read_table(path)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}; finish the run first, or check it with roadworthy verify"
+        ) from None
+
+
+def read_rows(run: Path, name: str) -> list[Row]:
+    """The rows of a stored table."""
+    rows: list[Row] = read_arrow(run, name).to_pylist()
+    return rows
+
+
+def number_of(value: Any) -> float:
+    """A stored number; NaN where there is none."""
+    return math.nan if value is None else float(value)
+
+
+def media_path(run: Path, name: str) -> Path:
+    """Where a stored picture lies: in the run, and nowhere else."""
+    path = run / "media" / name
+    if Path(name).name != name:
+        raise InputError(f"{path} cannot be shown: it lies outside the run; check the run with roadworthy verify")
+    return path
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A stored picture of one or several images side by side, read when it is shown."""
+
+    path: Path
+    images: int = 1
+
+    @cached_property
+    def pixels(self) -> Image.Image:
+        """The whole picture."""
+        try:
+            with Image.open(self.path) as image:
+                return image.convert("RGB")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be shown: {error}; check the run with roadworthy verify") from None
+
+    @property
+    def uri(self) -> str:
+        """The whole picture as a data URI."""
+        return _uri(self.pixels)
+
+    def tile(self, place: int) -> str:
+        """One of its images as a data URI."""
+        return _uri(self._tile(self.pixels, place))
+
+    @cached_property
+    def clearest(self) -> int:
+        """The place of the image with the strongest contrast, which stands for the others where one must do."""
+        grey = self.pixels.convert("L")
+        spreads = [ImageStat.Stat(self._tile(grey, place)).stddev[0] for place in range(self.images)]
+        return spreads.index(max(spreads))
+
+    def _tile(self, strip: Image.Image, place: int) -> Image.Image:
+        width = strip.width // self.images
+        return strip.crop((place * width, 0, (place + 1) * width, strip.height))
+
+
+def strip_of_squares(path: Path) -> Picture:
+    """A picture of square images side by side."""
+    width, height = Picture(path).pixels.size
+    return Picture(path, max(1, width // height))
+
+
+def _uri(picture: Image.Image) -> str:
+    """A picture as a data URI, compressed for the page; the exact one stays in the run's media folder."""
+    content = io.BytesIO()
+    picture.save(content, "WEBP", quality=PICTURE_QUALITY, method=4)
+    return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"
