@@ -1,18 +1,23 @@
 # make demo   a report on drawn signs, nothing downloaded        make test   the whole test suite
 # make bench  speed against peers, side by side                  make lint   ruff, mypy, import contracts
+# make fuzz   20,000 bad inputs (ROADWORTHY_FUZZ: another number)
 PYTHON ?= python3
 VENV   := .venv
 BENCH  := .venv-bench
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test fuzz bench lint clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python $(PIP) -e .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.core
+$(VENV)/.torch: $(VENV)/.core
+	$(VENV)/bin/python $(PIP) -e '.[torch]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.torch
 	$(VENV)/bin/python $(PIP) -e '.[torch,dev]'
 	touch $@
 
@@ -21,11 +26,14 @@ $(BENCH)/.ready: pyproject.toml constraints.txt
 	$(BENCH)/bin/python $(PIP) -e '.[torch,bench]'
 	touch $@
 
-demo: $(VENV)/.core
+demo: $(VENV)/.torch
 	$(VENV)/bin/roadworthy demo --out runs/demo
 
 test: lint
 	$(VENV)/bin/pytest -q
+
+fuzz: $(VENV)/.dev
+	ROADWORTHY_FUZZ=$${ROADWORTHY_FUZZ:-20000} $(VENV)/bin/pytest -q -m fuzz tests/test_fuzz.py
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
@@ -37,6 +45,7 @@ bench: $(BENCH)/.ready
 	mkdir -p runs
 	$(BENCH)/bin/python benchmarks/shifts.py --out runs/bench-shifts.json
 	$(BENCH)/bin/python benchmarks/chain.py --out runs/bench-chain.json
+	$(BENCH)/bin/python benchmarks/mc_dropout.py --out runs/bench-mc-dropout.json
 
 clean:
 	rm -rf $(VENV) $(BENCH) runs

@@ -24,9 +24,9 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-from networks import export_onnx, thesis_cnn
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.engine.plan import BATCH
+from roadworthy.models.networks import export_onnx, thesis_cnn
 from roadworthy.study import parse_study
 
 SIZE = 64
@@ -82,7 +82,7 @@ def main() -> None:
         for seed in range(3):
             torch.manual_seed(seed)
             paths.append(folder / f"cnn{seed}.onnx")
-            export_onnx(thesis_cnn(), paths[-1], SIZE)
+            export_onnx(thesis_cnn(14, SIZE), paths[-1], SIZE)
         generator = np.random.default_rng(0)
         images = generator.integers(0, 256, (arguments.images, SIZE, SIZE, 3), dtype=np.uint8)
         np.savez(folder / "data.npz", images=images, labels=generator.integers(0, 14, arguments.images))

@@ -45,6 +45,12 @@ def ensure_artifact(folder: RunFolder, artifact: Artifact, build: Callable[[Path
     return home
 
 
+def read_artifact(home: Path) -> dict[str, Any]:
+    """What run.json says of an artifact: its recipe and competence."""
+    record = json.loads((home / RECORD).read_text())
+    return {key: record[key] for key in ("builder", "parameters", "seed", "competence")}
+
+
 def check_artifact(home: Path) -> dict[str, Any]:
     """The artifact's record, after comparing every file with its hash."""
     record: dict[str, Any] = json.loads((home / RECORD).read_text())

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,46 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ValidationError
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.files import TEMPORARY
+from roadworthy.core.files import write_bytes as write_bytes
+from roadworthy.core.files import write_json as write_json
 from roadworthy.core.hashing import digest_file
+from roadworthy.core.validation import explain
 
 SCHEMA = 1
 LOCK = ".lock"
 RECORD = "run.json"
-TEMPORARY = ".tmp"
+
+
+class _Data(BaseModel):
+    class_names: list[str]
+
+
+class _Stimulus(BaseModel):
+    name: str
+    level: int
+
+
+class _Case(BaseModel):
+    protocol: str
+    key: str
+    system: str
+    stimulus: _Stimulus
+    status: str
+    reason: str
+
+
+class _Record(BaseModel):
+    """What every reader of run.json relies on."""
+
+    seed: int
+    data: _Data
+    cases: list[_Case]
+    criteria: list[Any]
+    files: dict[str, str]
 
 
 class RunFolder:
@@ -47,6 +78,11 @@ class RunFolder:
         schema = folder.record().get("schema")
         if schema != SCHEMA:
             raise InputError(f"{path} was written with run schema {schema}; this version reads schema {SCHEMA}")
+        try:
+            _Record.model_validate(folder.record())
+        except ValidationError as error:
+            reason = explain(error, _Record)
+            raise InputError(f"{folder.path / RECORD} was changed or is incomplete: {reason}") from None
         return folder
 
     def check_usable(self) -> None:
@@ -66,7 +102,7 @@ class RunFolder:
         """Hold the folder for writing; a second writer is refused at once. The lock dies with the process."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / LOCK).open("w")
+            file = (self.path / LOCK).open("a")
         except OSError as error:
             raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
         with file, writing(self.path):
@@ -99,8 +135,8 @@ class RunFolder:
     def record(self) -> dict[str, Any]:
         """The content of run.json."""
         try:
-            record = json.loads((self.path / RECORD).read_text())
-        except (OSError, ValueError) as error:
+            record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{self.path / RECORD} cannot be read: {error}") from None
         if not isinstance(record, dict):
             raise InputError(f"{self.path / RECORD} is no run record")
@@ -139,7 +175,10 @@ class RunFolder:
         path = self.path / "tables" / f"{name}.parquet"
         if not path.is_file():
             raise InputError(f"{self.path} has no table {name!r}; it has {', '.join(self.table_names()) or 'none'}")
-        frame: pd.DataFrame = pq.read_table(path).to_pandas()
+        try:
+            frame: pd.DataFrame = pq.read_table(path).to_pandas()
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"table {path} cannot be read: {error}; run the study again to make it anew") from None
         return frame
 
 
@@ -151,21 +190,6 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         raise InputError(f"cannot write to {path}: {what}; mend that and run again to resume") from error
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a temporary neighbour, synced, then renamed."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON that people can read, whole or not at all."""
-    write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode(errors="backslashreplace"))
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

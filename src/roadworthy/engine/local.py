@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roadworthy.core.errors import RoadworthyError
-from roadworthy.core.protocols import Dataset
-from roadworthy.core.types import Batch
+from roadworthy.core.protocols import Buildable, Dataset
+from roadworthy.core.types import Batch, Prediction
 from roadworthy.engine import readouts
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import Plan, PlannedCase, Showing
@@ -73,15 +73,17 @@ def execute(
                 for planned in todo:
                     failed_at[planned.case.hash][task.chunk] = f"shift {task.showing.stimulus.name} raised {error!r}"
                 return
+            answered: dict[int, Prediction] = {}
             for planned in todo:
                 started = time.perf_counter()
                 try:
-                    with locks[id(planned.model)]:
-                        prediction = planned.model.answer(shown, plan.batch)
+                    if id(planned.model) not in answered:
+                        with locks[id(planned.model)]:
+                            answered[id(planned.model)] = planned.model.answer(shown, plan.batch)
                 except RoadworthyError as error:
                     failed_at[planned.case.hash][task.chunk] = str(error)
                     continue
-                elapsed = time.perf_counter() - started
+                prediction, elapsed = answered[id(planned.model)], time.perf_counter() - started
                 readouts.write_part(_folder(folder, planned), task.chunk, shown, prediction)
                 with clock:
                     key = (planned.case.hash, planned.case.system)
@@ -192,7 +194,10 @@ class _Chunks:
 
 
 def estimate_seconds(plan: Plan, folder: RunFolder, workers: int) -> float:
-    """A rough time for what is still to do: one batch per model and one per stimulus, timed."""
+    """A rough time for what is still to do: one batch per model and one per stimulus, timed.
+
+    What is not built yet cannot be timed and does not count.
+    """
     tasks = _pending(plan, folder, lambda images: None)
     if not tasks:
         return 0.0
@@ -208,6 +213,8 @@ def estimate_seconds(plan: Plan, folder: RunFolder, workers: int) -> float:
             shown = task.showing.show(sample)
             shifts[stimulus] = (time.perf_counter() - started) / max(1, len(sample))
         for planned in task.cases:
+            if isinstance(planned.model, Buildable) and not planned.model.loaded:
+                continue
             if id(planned.model) not in models:
                 planned.model.answer(shown, plan.batch)
                 started = time.perf_counter()

@@ -8,6 +8,7 @@ classes, all probabilities. The three sums are what every metric needs, so many 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,10 +92,9 @@ def drop_damaged_parts(folder: Path) -> None:
     if not is_committed(folder):
         return
     try:
-        parts = json.loads((folder / MANIFEST).read_text())["parts"]
-        paths = {folder / name: sha for name, sha in parts.items()}
+        paths = {folder / name: sha for name, sha in _parts(folder).items()}
         damaged = [path for path, sha in paths.items() if not path.is_file() or digest_file(path) != sha]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         damaged = list(folder.glob("part-*"))
     else:
         if not damaged:
@@ -102,6 +102,15 @@ def drop_damaged_parts(folder: Path) -> None:
     (folder / MANIFEST).unlink()
     for path in damaged:
         path.unlink(missing_ok=True)
+
+
+def _parts(folder: Path) -> dict[str, str]:
+    """The parts that a manifest names, with their hashes; a name that leads elsewhere is a `ValueError`."""
+    parts: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["parts"]
+    odd = [name for name in parts if not re.fullmatch(r"part-\d+\.parquet", name)]
+    if odd:
+        raise ValueError(f"{odd[0]!r} is no part")
+    return parts
 
 
 def is_committed(folder: Path) -> bool:
@@ -112,11 +121,11 @@ def is_committed(folder: Path) -> bool:
 def read_case(folder: Path) -> Readouts:
     """All readouts of a finished case."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        tables = [pq.ParquetFile(folder / name).read(columns=COLUMNS) for name in sorted(manifest["parts"])]
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        tables = [pq.ParquetFile(folder / name).read(columns=COLUMNS) for name in sorted(_parts(folder))]
+        table = pa.concat_tables(tables)
+        classes = int(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["classes"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
-    table = pa.concat_tables(tables)
     certainty = table["certainty"].to_numpy() if "certainty" in table.column_names else None
     return Readouts(
         ids=tuple(table["id"].to_pylist()),
@@ -127,7 +136,7 @@ def read_case(folder: Path) -> Readouts:
             confidence=table["confidence"].to_numpy(),
             p_label=table["p_label"].to_numpy(),
             sum_squares=table["sum_squares"].to_numpy(),
-            num_classes=int(manifest["classes"]),
+            num_classes=classes,
         ),
         certainty=certainty,
     )

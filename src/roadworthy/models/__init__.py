@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Model
 from roadworthy.core.registry import Registry
+from roadworthy.core.validation import check_settings, find_mode
 from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import AlignedModel, align, read_class_names
 from roadworthy.models.code import is_object_name
@@ -19,7 +20,9 @@ from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
 from roadworthy.models.predictions import SUFFIXES, StoredPredictions
 from roadworthy.models.preprocess import Preprocess
+from roadworthy.models.reference import ReferenceModel
 from roadworthy.models.torch import TorchModel, load_torch
+from roadworthy.models.training import train_classifier
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +33,7 @@ __all__ = [
     "CallableModel",
     "OnnxModel",
     "Preprocess",
+    "ReferenceModel",
     "StoredPredictions",
     "TorchModel",
     "align",
@@ -39,6 +43,7 @@ __all__ = [
     "load_torch",
     "read_class_names",
     "softmax",
+    "train_classifier",
 ]
 
 Loader = Callable[..., Model]
@@ -53,6 +58,7 @@ MODELS.register("onnx")(OnnxModel)
 MODELS.register("torch")(load_torch)
 MODELS.register("callable")(load_callable)
 MODELS.register("predictions")(StoredPredictions)
+MODELS.register("reference")(ReferenceModel)
 
 
 def load_model(
@@ -97,6 +103,7 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     for setting in settings:
         if setting not in settable:
             raise UnknownName(f"{kind} model setting", setting, settable)
+    check_settings(loader, settings, f"{kind} model setting")
     if common["device"] != "auto" and "device" not in known:
         raise InputError(f"a {kind} model runs where it runs: the device {common['device']!r} cannot be chosen for it")
     return loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
@@ -109,8 +116,11 @@ def kind_of(text: str, base: Path = Path()) -> str:
     ('onnx', 'callable')
     """
     suffix = Path(text).suffix.lower()
+    if not text.strip():
+        raise InputError("the path of the model is empty")
     if is_object_name(text):
         return "callable"
+    find_mode(base / text, "model")
     if suffix == ".onnx":
         return "onnx"
     if suffix in TORCH_SUFFIXES:
@@ -132,6 +142,8 @@ def _kind_in(entry: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str
     if len(kinds) > 1:
         raise InputError(f"a model is of one kind, not {' and '.join(kinds)}")
     (kind,) = kinds
+    if not isinstance(entry[kind], str | Path) or not str(entry[kind]).strip():
+        raise InputError(f"{kind}: {entry[kind]!r} must be the path of a model")
     return kind, entry[kind], {**{key: value for key, value in entry.items() if key != kind}, **settings}
 
 

@@ -41,7 +41,7 @@ class Adapter(Model):
             return work()
         except (InputError, ModelError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             height, width = batch.images.shape[1:3]
             hint = f"; if {height}x{width} does not fit it, give --size HxW" if self.input_size is None else ""
             raise ModelError(f"model {self.name} failed on {len(batch)} images: {first_line(error)}{hint}") from error
@@ -62,6 +62,8 @@ def first_line(error: BaseException) -> str:
     >>> first_line(KeyError()), first_line(ValueError("no such layer\\ntrace"))
     ('KeyError', 'no such layer')
     """
+    if isinstance(error, SystemExit):
+        return "it called sys.exit()"
     line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
     line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
     return line if len(line) <= 300 else line[:297] + "..."
@@ -90,7 +92,7 @@ def probe(
                     parts = [run(part, tried_channels) for part in np.split(images, count // tried_batch)]
                 except InputError:
                     raise
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     failures.append(first_line(error))
                     continue
                 rows = [part for part in parts if part is not None]

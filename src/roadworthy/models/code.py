@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+import stat
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from typing import Any
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.validation import find_mode
 from roadworthy.models.base import first_line
 
 
@@ -44,7 +46,7 @@ def load_object(spec: str, base: Path, trust: bool) -> tuple[Any, str]:
         module = _run_file(base / place) if place.endswith(".py") else importlib.import_module(place)
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"cannot import {place}: {type(error).__name__}: {first_line(error)}") from error
     found: Any = module
     for step in name.split("."):
@@ -58,7 +60,7 @@ def load_object(spec: str, base: Path, trust: bool) -> tuple[Any, str]:
 
 def _run_file(path: Path) -> ModuleType:
     """Run a Python file as a module of its own; it can import what lies beside it."""
-    if not path.is_file():
+    if not stat.S_ISREG(find_mode(path, "Python file")):
         raise InputError(f"there is no Python file {path}")
     name = f"roadworthy_user_{path.stem}_{digest(str(path.resolve()))[:8]}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
@@ -66,10 +68,12 @@ def _run_file(path: Path) -> ModuleType:
         raise InputError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    folder = str(path.resolve().parent)
+    folder, writes = str(path.resolve().parent), sys.dont_write_bytecode
     sys.path.insert(0, folder)
+    sys.dont_write_bytecode = True  # the user's folder stays as it is
     try:
         spec.loader.exec_module(module)
     finally:
+        sys.dont_write_bytecode = writes
         sys.path.remove(folder)
     return module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.core.validation import parse_size
+from roadworthy.core.validation import find_mode, parse_size
 from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
-from roadworthy.models.outputs import as_rows, decide, prediction, softmax
+from roadworthy.models.head import Head
+from roadworthy.models.outputs import OUTPUTS, as_rows, decide, prediction, softmax
 from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -68,6 +70,7 @@ class OnnxModel(Adapter):
         self.name = name or self.path.stem
         self._graph = _read(self.path)
         self._hashes = [digest_file(file) for file in (self.path, *_external(self._graph, self.path))]
+        parse_choice("outputs", outputs, OUTPUTS)
         self._threads = threads
         self._device = _pick_device(parse_choice("device", device, DEVICES))
         self._input, dims, dtype = _single_input(self._graph, self.path)
@@ -154,6 +157,32 @@ class OnnxModel(Adapter):
         (value,) = self.guarded(lambda: self._sessions[place].run([place], feed), batch)
         return np.asarray(value, np.float32)
 
+    def head(self) -> Head:
+        """The Gemm, or MatMul with or without Add, that makes the logits."""
+        constants = _constants(self._graph)
+
+        def value(name: str) -> NDArray[Any]:
+            return onnx.numpy_helper.to_array(constants[name], base_dir=str(self.path.resolve().parent))
+
+        tail = _tail(self._graph, self._logits or self._output) if "logits" in self.capabilities else None
+        bias: NDArray[Any] = np.zeros(1)
+        if tail is not None and tail.op_type == "Add" and sum(name in constants for name in tail.input) == 1:
+            inner, added = sorted(tail.input, key=constants.__contains__)
+            bias, tail = value(added), _tail(self._graph, inner)
+        if (
+            tail is not None
+            and tail.op_type in ("Gemm", "MatMul")
+            and all(name in constants for name in tail.input[1:])
+        ):
+            options = {item.name: onnx.helper.get_attribute_value(item) for item in tail.attribute}
+            weights = value(tail.input[1]) * options.get("alpha", 1.0)
+            weights = weights if options.get("transB") else weights.T
+            bias = value(tail.input[2]) * options.get("beta", 1.0) if len(tail.input) > 2 else bias
+            if len(weights) == self.num_classes and not options.get("transA") and tail.input[0] in self.layers():
+                bias = np.broadcast_to(np.ravel(bias), self.num_classes)
+                return Head(tail.input[0], np.array(weights, np.float32, order="C"), np.array(bias, np.float32))
+        raise InputError(f"model {self.name} does not end in a linear layer that makes logits: name a layer instead")
+
     def fingerprint(self) -> str:
         """Hash of the file, its external data and every setting in use; names, threads and versions do not count."""
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
@@ -181,12 +210,7 @@ class OnnxModel(Adapter):
         declared = {output.name: output for output in self._graph.graph.output}
         del model.graph.output[:]
         model.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in outputs)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.use_deterministic_compute = True
-        options.log_severity_level = 4
+        options = session_options(self._threads)
         folder = str(self.path.resolve().parent)
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         providers = {"cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"], "cpu": ["CPUExecutionProvider"]}
@@ -199,9 +223,20 @@ class OnnxModel(Adapter):
         return session
 
 
+def session_options(threads: int = 1) -> Any:
+    """How ONNX Runtime is run everywhere: fixed threads, one node after another, the same bits each time."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.use_deterministic_compute = True
+    options.log_severity_level = 4
+    return options
+
+
 def _read(path: Path) -> onnx.ModelProto:
     """The graph without external data, which must be there beside the file."""
-    if not path.is_file():
+    if not stat.S_ISREG(find_mode(path, "ONNX file")):
         raise InputError(f"there is no ONNX file {path}")
     try:
         graph = onnx.load(str(path), load_external_data=False)
@@ -224,6 +259,13 @@ def _tensors(graph: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             yield from attribute.tensors
 
 
+def _constants(graph: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """The fixed tensors of a graph by name."""
+    nodes = [node for node in graph.graph.node if node.op_type == "Constant" and node.attribute[0].HasField("t")]
+    own = {node.output[0]: node.attribute[0].t for node in nodes}
+    return {tensor.name: tensor for tensor in graph.graph.initializer} | own
+
+
 def _external(graph: onnx.ModelProto, path: Path) -> list[Path]:
     """The files of weights that lie beside the model; one outside its folder is refused."""
     places = {
@@ -235,6 +277,7 @@ def _external(graph: onnx.ModelProto, path: Path) -> list[Path]:
     }
     folder = path.resolve().parent
     for place in places:
+        find_mode(path.parent / place, f"weights of {path},")
         if not (folder / place).resolve().is_relative_to(folder):
             raise InputError(f"{path} asks for weights outside its folder ({place}): move them beside the model")
     return [path.parent / place for place in sorted(places)]

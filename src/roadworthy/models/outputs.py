@@ -79,6 +79,8 @@ def decide(declared: str, rows: NDArray[np.floating[Any]], what: str) -> str:
     ('probabilities', 'logits')
     """
     parse_choice("outputs", declared, OUTPUTS)
+    if rows.dtype.kind not in "fiub":
+        raise InputError(f"{what} answers {rows.dtype}: class scores are real numbers")
     if rows.shape[1] < 2:
         raise InputError(f"{what} answers one number per image: a classifier has one column per class, at least two")
     rows = rows[np.isfinite(rows).all(axis=1)]

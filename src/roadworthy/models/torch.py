@@ -22,8 +22,9 @@ from roadworthy.core.validation import parse_size
 from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import load_object, require_trust
+from roadworthy.models.head import Head
 from roadworthy.models.outputs import as_rows, decide, prediction
-from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
+from roadworthy.models.preprocess import Preprocess, parse_choice, parse_range, read_shape
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +34,8 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
 PREFIXES = ("module.", "_orig_mod.")
 PICKLE_START = b"\x80"
 ANY_SHAPE = (None, None, None, None)
+INPUT_OF = ":input"
+"""Behind the name of a layer: what goes into it instead of what comes out."""
 _SOURCES: dict[type, str] = {}
 
 
@@ -125,18 +128,20 @@ class TorchModel(Adapter):
         return tuple(name for name, _ in self.module.named_modules() if name) if self._has_hooks else ()
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
-        """Activations (N, ...) of a submodule, by its name in `named_modules()`."""
+        """Activations (N, ...) of a submodule, by its name in `named_modules()`; of what goes in with `NAME:input`."""
         if not self._has_hooks:
             return super().features(batch, layer)
         modules = dict(self.module.named_modules())
+        wants_input = layer.endswith(INPUT_OF)
+        layer = layer.removesuffix(INPUT_OF)
         if layer not in modules:
             raise InputError(f"model {self.name} has no layer {layer!r}: it has {', '.join(self.layers()[-5:])}, ...")
         found: list[Any] = []
         caller = threading.get_ident()
 
-        def keep(module: object, inputs: object, output: Any) -> None:
+        def keep(module: object, inputs: Any, output: Any) -> None:
             if threading.get_ident() == caller:
-                found.append(_tensors(output)[0].detach().float().cpu().numpy())
+                found.append(_tensors(inputs if wants_input else output)[0].detach().float().cpu().numpy())
 
         with self._hooks:
             handle = modules[layer].register_forward_hook(keep)
@@ -152,12 +157,68 @@ class TorchModel(Adapter):
         """Gradient (N, H, W, C) of each image's cross-entropy -log p(label), by its pixel values in 0 to 255."""
         return self.guarded(lambda: self._gradient(batch), batch)
 
+    def head(self) -> Head:
+        """The last `Linear` with one output per class; only for modules of Python code that answer logits."""
+        torch = import_torch()
+        layers = [
+            (name, part)
+            for name, part in self.module.named_modules()
+            if name and isinstance(part, torch.nn.Linear) and part.out_features == self.num_classes
+        ]
+        if not (layers and self._has_hooks and self.outputs == "logits"):
+            raise InputError(f"model {self.name} does not end in a Linear that makes logits: name a layer instead")
+        name, last = layers[-1]
+        weights = last.weight.detach().float().cpu().numpy()
+        bias = np.zeros(len(weights), np.float32) if last.bias is None else last.bias.detach().float().cpu().numpy()
+        return Head(name + INPUT_OF, weights.copy(), bias.copy())
+
+    def stepped_logits(
+        self, batch: Batch, temperatures: Sequence[float], steps: Sequence[float]
+    ) -> NDArray[np.float32]:
+        """Logits (T, E, N, K) after one step of each size along the sign of the confidence's gradient.
+
+        x' = x + e sign(d log max_k softmax(f(x) / T)_k / dx), for pixels x from 0 to 1 at the network's own size,
+        neither clipped nor rounded. One forward pass and one backward pass per temperature serve all steps; a step of 0
+        costs none.
+        """
+        return self.guarded(lambda: self._stepped(batch, temperatures, steps), batch)
+
+    def _stepped(self, batch: Batch, temperatures: Sequence[float], steps: Sequence[float]) -> NDArray[np.float32]:
+        if self.outputs != "logits":
+            raise InputError(f"model {self.name} answers probabilities: give a module that answers logits")
+        torch = import_torch()
+        tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device, _dtype(torch, self.module))
+        unit = 1.0 / np.broadcast_to(parse_range(self.preprocess.range)[1], self.preprocess.channels or tensor.shape[1])
+        unit = unit[::-1] if self.preprocess.colour == "bgr" else unit
+        shape = (1, -1, 1, 1) if self.preprocess.layout == "nchw" else (1, 1, 1, -1)
+        size = torch.from_numpy(np.ascontiguousarray(unit)).to(tensor).reshape(shape)
+        answers = np.empty((len(temperatures), len(steps), len(batch), self.num_classes), np.float32)
+
+        def logits(values: Any) -> Any:
+            return class_scores(self.module(values)).float().reshape(len(batch), -1)
+
+        with self._evaluating():
+            with torch.enable_grad():
+                leaf = tensor.clone().requires_grad_()
+                first = logits(leaf)
+                directions = []
+                for temperature in temperatures:
+                    confidence = torch.log_softmax(first / temperature, 1).amax(1).sum()
+                    (gradient,) = torch.autograd.grad(confidence, leaf, retain_graph=True)
+                    directions.append(gradient.sign() * size)
+            with torch.inference_mode():
+                for row, direction in enumerate(directions):
+                    for column, step in enumerate(steps):
+                        stepped = logits(tensor + step * direction) if step else first.detach()
+                        answers[row, column] = stepped.cpu().numpy()
+        return answers
+
     def _gradient(self, batch: Batch) -> NDArray[np.float32]:
         torch = import_torch()
         labels = torch.from_numpy(np.ascontiguousarray(batch.labels)).to(self._device)
         with self._evaluating(), torch.enable_grad():
             tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device).requires_grad_()
-            rows = _scores(self.module(tensor.to(_dtype(torch, self.module)))).float().reshape(len(batch), -1)
+            rows = class_scores(self.module(tensor.to(_dtype(torch, self.module)))).float().reshape(len(batch), -1)
             if self.outputs == "logits":
                 loss = torch.nn.functional.cross_entropy(rows, labels, reduction="sum")
             else:
@@ -188,7 +249,7 @@ class TorchModel(Adapter):
         torch = import_torch()
         with self._evaluating(), torch.inference_mode():
             values = torch.from_numpy(tensor).to(self._device, _dtype(torch, self.module))
-            scores: NDArray[Any] = _scores(self.module(values)).float().cpu().numpy()
+            scores: NDArray[Any] = class_scores(self.module(values)).float().cpu().numpy()
         return scores
 
     @contextmanager
@@ -370,7 +431,7 @@ def _stop_training(module: Any) -> list[Any]:
     return training
 
 
-def _scores(output: Any) -> Any:
+def class_scores(output: Any) -> Any:
     """The class scores in what a module answers."""
     return next((value for value in _tensors(output) if value.ndim >= 2), _tensors(output)[0])
 

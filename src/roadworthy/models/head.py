@@ -1,0 +1,51 @@
+"""The last linear layer of a network: features go in, logits come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Model
+from roadworthy.models.classes import AlignedModel
+
+
+@dataclass(frozen=True)
+class Head:
+    """logits = features @ weights.T + bias.
+
+    layer    what to ask `Model.features` for to get what goes in: (N, D)
+    weights  (K, D) float32;  bias (K,) float32
+    """
+
+    layer: str
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+
+@runtime_checkable
+class HasHead(Protocol):
+    """A model that knows its last linear layer."""
+
+    def head(self) -> Head:
+        """The last linear layer; an `InputError` where the network ends in another way."""
+
+
+def find_head(model: Model) -> Head:
+    """The last linear layer of a model, its rows in the order of the model's classes."""
+    if isinstance(model, AlignedModel):
+        inner = find_head(model.model)
+        return Head(inner.layer, inner.weights[model.order], inner.bias[model.order])
+    if not isinstance(model, HasHead):
+        raise InputError(
+            f"model {model.name} shows no last linear layer: use an ONNX or torch model that answers logits"
+        )
+    return model.head()
+
+
+def penultimate(model: Model) -> str:
+    """The layer whose features go into the last linear layer: an argument for `Model.features`."""
+    return find_head(model).layer

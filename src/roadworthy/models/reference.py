@@ -1,0 +1,225 @@
+"""Reference classifiers: networks that a study trains on its own data before it tests them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.hashing import digest
+from roadworthy.core.protocols import Dataset, Model, Trainable
+from roadworthy.core.registry import Registry
+from roadworthy.core.types import Artifact, Batch, Prediction
+from roadworthy.data.parallel import Progress
+from roadworthy.models.networks import export_onnx, load_weights, thesis_cnn
+from roadworthy.models.onnx import OnnxModel
+from roadworthy.models.torch import import_torch
+from roadworthy.models.training import WEIGHTS, train_classifier
+
+if TYPE_CHECKING:
+    import torch
+
+ONNX = "network.onnx"
+ALGORITHM = 1
+"""Part of every recipe; a change of the training that gives other weights raises it."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What an architecture takes where a study says nothing, and what its answers hold."""
+
+    epochs: int
+    dropout: float
+    passes: int
+    capabilities: frozenset[str]
+
+
+ARCHITECTURES = {
+    "baseline": Defaults(4, 0.0, 1, frozenset({"probabilities", "logits", "features"})),
+    "mc_dropout": Defaults(8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
+}
+
+OPENERS: Registry[Callable[[Any, Path], Model]] = Registry("reference network")
+"""How a trained network is opened to answer, by architecture: called with the `ReferenceModel` and its folder. Those
+that average passes are in `roadworthy.uncertainty`, which registers them when it is imported."""
+
+
+class ReferenceModel(Model, Trainable):
+    """A small network with a recipe: `on` training data its fingerprint is known, `build` trains it, `load` opens it.
+
+    spec      `baseline`: two convolutions and two linear layers, 4 epochs; `mc_dropout`: the same with dropout 0.6
+              after each hidden layer, 8 epochs, the mean of 20 passes with dropout active
+    epochs, batch, learning_rate, width (filters), hidden (units), dropout, passes: as the architecture where not given
+    floor     clean accuracy below which rows that depend on it are marked undertrained
+    retrain   train another one (seed + repeat) for every repeat of a study
+
+    >>> ReferenceModel("mc_dropout", epochs=2).settings()["dropout"]
+    0.6
+    """
+
+    concurrent = True
+
+    def __init__(
+        self,
+        spec: str = "baseline",
+        *,
+        name: str | None = None,
+        epochs: int | None = None,
+        batch: int = 128,
+        learning_rate: float = 1e-3,
+        seed: int = 0,
+        width: int = 32,
+        hidden: int = 128,
+        dropout: float | None = None,
+        passes: int | None = None,
+        floor: float = 0.9,
+        retrain: bool = False,
+    ) -> None:
+        if spec not in ARCHITECTURES:
+            raise UnknownName("reference network", spec, ARCHITECTURES)
+        default = ARCHITECTURES[spec]
+        self.architecture, self.name = spec, name or spec
+        self.epochs = default.epochs if epochs is None else epochs
+        self.dropout = default.dropout if dropout is None else dropout
+        self.passes = default.passes if passes is None else passes
+        self.batch, self.learning_rate, self.seed = batch, learning_rate, seed
+        self.width, self.hidden, self.floor, self.retrain = width, hidden, floor, retrain
+        if min(self.epochs, batch, width, hidden, self.passes) < 1:
+            raise InputError(f"reference network {self.name}: epochs, batch, width, hidden and passes are at least 1")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"reference network {self.name}: dropout is at least 0 and below 1, not {self.dropout}")
+        if spec == "mc_dropout" and not self.dropout:
+            raise InputError(f"reference network {self.name}: mc_dropout needs a dropout above 0, or use baseline")
+        if spec == "baseline" and self.passes != 1:
+            raise InputError(f"reference network {self.name}: a baseline answers once; passes are for mc_dropout")
+        self.capabilities = default.capabilities
+        self._data: Dataset | None = None
+        self._model: Model | None = None
+        self._members: dict[int, ReferenceModel] = {0: self}
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the weights, but for the data and the seed."""
+        return {
+            "algorithm": ALGORITHM,
+            "architecture": self.architecture,
+            "epochs": self.epochs,
+            "batch": self.batch,
+            "learning_rate": self.learning_rate,
+            "width": self.width,
+            "hidden": self.hidden,
+            "dropout": self.dropout,
+            "floor": self.floor,
+        }
+
+    def on(self, train: Dataset) -> ReferenceModel:
+        """The same model bound to its training data; classes and input size are the data's."""
+        bound = copy.copy(self)
+        bound._data, bound._model, bound._members = train, None, {0: bound}
+        bound.class_names, bound.num_classes = tuple(train.class_names), len(train.class_names)
+        bound.input_size = train.size
+        return bound
+
+    @property
+    def data(self) -> Dataset:
+        """The training data; an error where there is none yet."""
+        if self._data is None:
+            raise InputError(f"reference network {self.name} needs training data: give data.train in the study")
+        return self._data
+
+    @property
+    def recipe(self) -> Artifact:
+        """What is to be built: known, with its hash, before any training."""
+        return Artifact(
+            builder="reference_classifier",
+            parameters=self.settings(),
+            inputs=(self.data.fingerprint(),),
+            seed=self.seed,
+        )
+
+    @property
+    def work(self) -> int:
+        """How many images `build` reports to its progress."""
+        return self.epochs * len(self.data)
+
+    def fingerprint(self) -> str:
+        """Hash of the recipe and the number of passes: the same before and after training."""
+        return digest({"kind": "reference", "recipe": self.recipe.hash, "passes": self.passes})
+
+    def build(self, workshop: Path, progress: Progress | None = None) -> dict[str, Any]:
+        """Train, or go on training, in a folder; write network.safetensors, network.onnx, training.json."""
+        network = self.network()
+        competence = train_classifier(
+            network,
+            self.data,
+            workshop,
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            seed=self.seed,
+            floor=self.floor,
+            progress=progress,
+        )
+        export_onnx(network, workshop / ONNX, self.data.size, self.data.channels)
+        return competence
+
+    def network(self) -> torch.nn.Module:
+        """The network with the weights it starts from."""
+        torch = import_torch()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return thesis_cnn(
+                self.num_classes,
+                self.data.size,
+                channels=self.data.channels,
+                width=self.width,
+                hidden=self.hidden,
+                dropout=self.dropout,
+            )
+
+    def load(self, home: Path) -> None:
+        """Open the trained network in `home`; from now on `predict` works."""
+        self._model = OPENERS.get(self.architecture)(self, home)
+
+    @property
+    def loaded(self) -> bool:
+        """True once `predict` works."""
+        return self._model is not None
+
+    def trained(self, home: Path) -> torch.nn.Module:
+        """The network with the weights stored in `home`, in eval mode."""
+        network = self.network()
+        network.load_state_dict(load_weights(home / WEIGHTS)[0])
+        return network.eval()
+
+    def for_repeat(self, repeat: int) -> ReferenceModel:
+        """The member of a repeat: trained with seed + repeat where `retrain` is set, else always the same."""
+        if not self.retrain:
+            return self
+        if repeat not in self._members:
+            member = copy.copy(self)
+            member.seed, member._model, member.retrain = self.seed + repeat, None, False
+            member._members = {0: member}
+            self._members[repeat] = member
+        return self._members[repeat]
+
+    def predict(self, batch: Batch) -> Prediction:
+        """The answer of the trained network."""
+        return self._opened().predict(batch)
+
+    def features(self, batch: Batch, layer: str) -> Any:
+        """Activations of the trained network; of a baseline only."""
+        return self._opened().features(batch, layer)
+
+    def _opened(self) -> Model:
+        if self._model is None:
+            raise ModelError(f"reference network {self.name} is not trained yet: build it, then load it")
+        return self._model
+
+
+@OPENERS.register("baseline")
+def open_baseline(model: ReferenceModel, home: Path) -> Model:
+    """The plain network, run by ONNX Runtime."""
+    return OnnxModel(home / ONNX, outputs="logits", range="0-1", classes=model.class_names, name=model.name)

@@ -1,0 +1,314 @@
+"""Training of a classifier that can be stopped at any instant, and ends with the same weights as if it had not been."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.files import write_json
+from roadworthy.core.hashing import digest
+from roadworthy.core.protocols import Dataset
+from roadworthy.core.random import Streams
+from roadworthy.data import split_by_group
+from roadworthy.data.parallel import Progress
+from roadworthy.models.networks import load_weights, save_weights
+from roadworthy.models.preprocess import parse_choice
+from roadworthy.models.torch import import_torch
+
+if TYPE_CHECKING:
+    import torch
+
+WEIGHTS = "network.safetensors"
+RECORD = "training.json"
+CHECKPOINT = "checkpoint.safetensors"
+HELD_OUT = 0.2
+PRECISIONS = ("float32", "bfloat16")
+IN_MEMORY_BYTES = 4 * 2**30
+DECODED_AT_ONCE = 1024
+EVALUATED_AT_ONCE = 256
+
+Reader = Callable[[NDArray[np.int64]], NDArray[np.uint8]]
+
+
+def train_classifier(
+    network: torch.nn.Module,
+    data: Dataset,
+    folder: Path,
+    *,
+    epochs: int,
+    batch: int = 128,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    floor: float = 0.9,
+    precision: str = "float32",
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train a network that takes images (N, C, H, W) in 0-1 and answers logits (N, K); give its competence.
+
+    Adam on the mean cross-entropy of 80 % of the objects (groups never straddle). After each epoch the other 20 % are
+    answered, and the network ends with the weights of the epoch that had the highest accuracy on them (of equal ones,
+    the lowest loss). The competence is `{"clean_accuracy", "floor", "epochs", "best_epoch"}`.
+
+    `folder` gets `network.safetensors` and `training.json` (settings, every epoch). While it trains, it also holds
+    `checkpoint.safetensors`: a call with the same network, data and settings goes on from there and ends with the same
+    bits, on the same kind of machine. All randomness is keyed by (seed, epoch). `progress` is told of each image of
+    `data` once per epoch. `threads` None is all cores; a checkpoint keeps its own number.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from roadworthy.data import open_dataset
+    >>> from roadworthy.models.networks import thesis_cnn
+    >>> _ = import_torch().manual_seed(0)
+    >>> bright = np.arange(40) % 2
+    >>> images = np.repeat(bright * 255, 8 * 8 * 3).reshape(40, 8, 8, 3).astype(np.uint8)
+    >>> with TemporaryDirectory() as folder:
+    ...     data = open_dataset((images, bright, ["dark", "bright"]))
+    ...     competence = train_classifier(thesis_cnn(2, 8), data, Path(folder), epochs=5, batch=8)
+    >>> competence["epochs"], competence["clean_accuracy"]
+    (5, 1.0)
+    """
+    if epochs < 1 or batch < 1:
+        raise InputError(f"training needs at least one epoch and one image per batch, not {epochs} and {batch}")
+    if not (math.isfinite(learning_rate) and learning_rate > 0):
+        raise InputError(f"the learning rate must be above 0, not {learning_rate}")
+    parse_choice("precision", precision, PRECISIONS)
+    recipe = {
+        "data": data.fingerprint(),
+        "network": _digest(network),
+        "epochs": epochs,
+        "batch": batch,
+        "learning_rate": learning_rate,
+        "seed": seed,
+        "precision": precision,
+        "held_out": HELD_OUT,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    record = _finished(folder, recipe)
+    if record is None:
+        course = _Course(network, recipe, threads or _cores())
+        course.resume(folder)
+        record = _run(course, data, folder, progress)
+    elif progress is not None:
+        progress(epochs * len(data))
+    network.load_state_dict(load_weights(folder / WEIGHTS)[0])
+    network.eval()
+    best = record["best_epoch"]
+    accuracy = record["history"][best - 1]["accuracy"]
+    return {"clean_accuracy": accuracy, "floor": floor, "epochs": epochs, "best_epoch": best}
+
+
+class _Course:
+    """A training under way: everything that an interrupted one needs to go on."""
+
+    def __init__(self, network: torch.nn.Module, recipe: dict[str, Any], threads: int) -> None:
+        torch = import_torch()
+        self.network = cast(Any, network).to(memory_format=torch.channels_last)
+        self.optimizer = torch.optim.Adam(network.parameters(), lr=recipe["learning_rate"], fused=True)
+        self.recipe, self.threads = recipe, threads
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Any] = {}
+
+    @property
+    def best_epoch(self) -> int:
+        best = min(self.history, key=lambda epoch: (-epoch["accuracy"], epoch["loss"], epoch["epoch"]))
+        return int(best["epoch"])
+
+    def close_epoch(self, training_loss: float, accuracy: float, loss: float) -> None:
+        epoch = len(self.history) + 1
+        self.history.append({"epoch": epoch, "training_loss": training_loss, "accuracy": accuracy, "loss": loss})
+        if self.best_epoch == epoch:
+            self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe,
+            "threads": self.threads,
+            "best_epoch": self.best_epoch if self.history else None,
+            "history": self.history,
+        }
+
+    def save(self, folder: Path) -> None:
+        tensors = {f"network/{name}": value for name, value in self.network.state_dict().items()}
+        tensors |= {f"best/{name}": value for name, value in self.best.items()}
+        for place, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{place}/{name}": value for name, value in state.items()}
+        save_weights(folder / CHECKPOINT, tensors, {"training": json.dumps(self.record())})
+
+    def resume(self, folder: Path) -> None:
+        path = folder / CHECKPOINT
+        if not path.exists():
+            return
+        tensors, notes = load_weights(path)
+        stored = json.loads(notes.get("training", "{}"))
+        if stored.get("recipe") != self.recipe:
+            raise _other_training(path)
+        self.threads, self.history = stored["threads"], stored["history"]
+        self.best = _under("best/", tensors)
+        self.network.load_state_dict(_under("network/", tensors))
+        weights = list(self.network.parameters())
+        state: dict[int, dict[str, Any]] = {}
+        for name, value in _under("optimizer/", tensors).items():
+            place, _, field = name.partition("/")
+            state.setdefault(int(place), {})[field] = _laid_out_as(weights[int(place)], value)
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _run(course: _Course, data: Dataset, folder: Path, progress: Progress | None) -> dict[str, Any]:
+    """Train what is left, then write the weights of the best epoch and the record, and drop the checkpoint."""
+    torch = import_torch()
+    told = progress or (lambda images: None)
+    told(len(course.history) * len(data))
+    training, held_out = split_by_group(data, (1 - HELD_OUT, HELD_OUT), course.recipe["seed"])
+    with _threads(torch, course.threads), torch.random.fork_rng(devices=[]):
+        read, read_held_out = _reader(training), _reader(held_out)
+        while len(course.history) < course.recipe["epochs"]:
+            try:
+                loss = _train_epoch(torch, course, read, training.labels, len(data.class_names), told)
+                course.close_epoch(loss, *_evaluate(torch, course, read_held_out, held_out.labels, told))
+            except FloatingPointError as error:
+                raise _diverged(course, folder, str(error)) from None
+            course.save(folder)
+    save_weights(folder / WEIGHTS, course.best)
+    write_json(folder / RECORD, course.record())
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return course.record()
+
+
+def _train_epoch(
+    torch: Any, course: _Course, read: Reader, labels: NDArray[np.int64], classes: int, told: Progress
+) -> float:
+    """One pass over the training images in an order of its own; the mean loss."""
+    from roadworthy.models.fast_dropout import FastDropout
+
+    (rng,) = Streams("training", course.recipe["seed"]).each([f"epoch {len(course.history) + 1}"])
+    order = rng.permutation(len(labels))
+    torch.manual_seed(int(rng.integers(2**63)))
+    course.network.train()
+    total = 0.0
+    for rows in np.array_split(order, -(-len(order) // course.recipe["batch"])):
+        with _autocast(torch, course), FastDropout():
+            answer = course.network(_tensor(torch, read(rows)))
+            if answer.shape != (len(rows), classes):
+                raise ModelError(
+                    f"the network answers {tuple(answer.shape)} to {len(rows)} images of {classes} classes: "
+                    f"it must answer {(len(rows), classes)}"
+                )
+            loss = torch.nn.functional.cross_entropy(answer.float(), torch.from_numpy(labels[rows]))
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the training loss became {value}")
+        course.optimizer.zero_grad()
+        loss.backward()
+        course.optimizer.step()
+        total += value * len(rows)
+        told(len(rows))
+    return total / len(labels)
+
+
+def _evaluate(
+    torch: Any, course: _Course, read: Reader, labels: NDArray[np.int64], told: Progress
+) -> tuple[float, float]:
+    """Accuracy and mean loss on images that were not trained on."""
+    course.network.eval()
+    correct, total = 0, 0.0
+    with torch.inference_mode(), _autocast(torch, course):
+        for start in range(0, len(labels), EVALUATED_AT_ONCE):
+            rows = np.arange(start, min(start + EVALUATED_AT_ONCE, len(labels)))
+            answer, target = course.network(_tensor(torch, read(rows))).float(), torch.from_numpy(labels[rows])
+            total += float(torch.nn.functional.cross_entropy(answer, target, reduction="sum"))
+            correct += int((answer.argmax(1) == target).sum())
+            told(len(rows))
+    if not math.isfinite(total):
+        raise FloatingPointError(f"the loss on held-out images became {total}")
+    return correct / len(labels), total / len(labels)
+
+
+def _reader(data: Dataset) -> Reader:
+    """Rows to images (N, H, W, C) uint8: from memory where all fit, else decoded each time."""
+    if len(data) * math.prod(data.size) * data.channels > IN_MEMORY_BYTES:
+        return lambda rows: data.batch(rows.tolist()).images
+    images = np.empty((len(data), *data.size, data.channels), np.uint8)
+    for start in range(0, len(data), DECODED_AT_ONCE):
+        images[start : start + DECODED_AT_ONCE] = data.batch(slice(start, start + DECODED_AT_ONCE)).images
+    return lambda rows: images[rows]
+
+
+def _tensor(torch: Any, images: NDArray[np.uint8]) -> Any:
+    """(N, C, H, W) in 0-1; the channels stay last in memory."""
+    return torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255)
+
+
+def _autocast(torch: Any, course: _Course) -> Any:
+    return torch.autocast("cpu", torch.bfloat16, enabled=course.recipe["precision"] == "bfloat16")
+
+
+def _finished(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
+    """The record of a training that has ended in this folder; another one's is an error."""
+    path = folder / RECORD
+    if not path.exists():
+        return None
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"{path} cannot be read: delete {folder} to train again") from None
+    if record.get("recipe") != recipe:
+        raise _other_training(path)
+    return record
+
+
+def _other_training(path: Path) -> InputError:
+    return InputError(f"{path} is of another training (network, data or settings differ): delete it or choose a folder")
+
+
+def _diverged(course: _Course, folder: Path, what: str) -> ModelError:
+    """Keep the best epoch so far and say what happened."""
+    epoch, epochs = len(course.history) + 1, course.recipe["epochs"]
+    if course.best:
+        save_weights(folder / WEIGHTS, course.best)
+        kept = f"epoch {course.best_epoch}, the best so far, is kept in {folder / WEIGHTS}"
+    else:
+        kept = "no epoch was completed"
+    return ModelError(f"{what} in epoch {epoch} of {epochs}: lower the learning rate; {kept}")
+
+
+def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _laid_out_as(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The value in the memory layout of its weight: fused Adam walks through both as they lie in memory."""
+    return import_torch().empty_like(weight).copy_(value) if value.shape == weight.shape else value
+
+
+def _digest(network: torch.nn.Module) -> str:
+    """Hash of a network's structure and of the weights it starts from."""
+    sha = hashlib.sha256(str(network).encode())
+    for name, value in network.state_dict().items():
+        sha.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        sha.update(value.detach().cpu().contiguous().numpy().data)
+    return digest(sha.hexdigest())
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def _threads(torch: Any, threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

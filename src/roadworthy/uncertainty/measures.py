@@ -1,0 +1,74 @@
+"""How much the passes or members of a model agree: pure functions of samples (S, N, K)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+
+Samples = NDArray[np.floating[Any]]
+
+
+def mean_prediction(samples: Samples) -> NDArray[np.float32]:
+    """The mean of the passes, (N, K): p_nk = 1/S sum_s p_snk, summed in float64.
+
+    >>> mean_prediction(np.array([[[1.0, 0.0]], [[0.5, 0.5]]])).tolist()
+    [[0.75, 0.25]]
+    """
+    return np.asarray(_checked(samples).mean(axis=0), np.float32)
+
+
+def predictive_entropy(samples: Samples) -> NDArray[np.float64]:
+    """Entropy (N,) of the mean prediction in nats: H_n = -sum_k p_nk log p_nk, with 0 log 0 = 0. From 0 to log K.
+
+    All there is to be unsure of: noise in the image and ignorance of the model together.
+
+    >>> bool(np.isclose(predictive_entropy(np.full((3, 1, 4), 0.25))[0], np.log(4)))
+    True
+    """
+    return _entropy(_checked(samples).mean(axis=0))
+
+
+def mutual_information(samples: Samples) -> NDArray[np.float64]:
+    """What the passes disagree on, (N,), in nats: I_n = H(mean of the passes) - mean of H(pass). From 0 to log K.
+
+    The part of the entropy that is the model's ignorance. 0 where all passes are equal and where there is one; what
+    rounding leaves below 0 is 0.
+
+    >>> certain_but_opposed = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
+    >>> bool(np.isclose(mutual_information(certain_but_opposed)[0], np.log(2)))
+    True
+    """
+    values = _checked(samples)
+    gap = _entropy(values.mean(axis=0)) - _entropy(values).mean(axis=0)
+    return np.asarray(np.maximum(gap, 0.0), np.float64)
+
+
+def variation_ratio(samples: Samples) -> NDArray[np.float64]:
+    """Share of the passes (N,) that do not vote for the commonest class: 1 - max_k votes_nk / S. From 0 to 1 - 1/K.
+
+    A pass votes for its likeliest class, of equal ones the first.
+
+    >>> variation_ratio(np.array([[[0.9, 0.1]], [[0.6, 0.4]], [[0.2, 0.8]], [[0.7, 0.3]]])).tolist()
+    [0.25]
+    """
+    values = _checked(samples)
+    votes = values.argmax(axis=2)[:, :, None] == np.arange(values.shape[2])
+    return np.asarray(1.0 - votes.mean(axis=0).max(axis=1, initial=0.0), np.float64)
+
+
+def _entropy(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    logs = np.log(probabilities, out=np.zeros_like(probabilities), where=probabilities > 0)
+    return np.asarray(-(probabilities * logs).sum(axis=-1), np.float64)
+
+
+def _checked(samples: Samples) -> NDArray[np.float64]:
+    values = np.asarray(samples, np.float64)
+    if values.ndim != 3 or 0 in (values.shape[0], values.shape[2]):
+        raise InputError(f"samples must be (passes, images, classes) with at least one pass, not {values.shape}")
+    if not np.isfinite(values).all() or values.min(initial=0.0) < 0:
+        raise InputError("samples must be probabilities: they hold NaN, infinity or a negative number")
+    return values
