@@ -12,11 +12,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roadworthy.api import Run, evaluate, export_study, open_run, run_study
-    from roadworthy.core.protocols import SHIFTS, Dataset, Model, Shift
+    from roadworthy.api import Run, compare_runs, evaluate, export_study, open_run, run_study
+    from roadworthy.core.protocols import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
     from roadworthy.core.types import Batch, Prediction
     from roadworthy.data import open_dataset
     from roadworthy.models import load_model
+    from roadworthy.monitors import MONITORS, Monitor, make_monitor
+    from roadworthy.monitors.conformance import check_monitor
 
 __version__ = version("roadworthy")
 
@@ -26,9 +28,16 @@ _HOME = {
     "export_study": "api",
     "open_run": "api",
     "run_study": "api",
+    "compare_runs": "api",
+    "MONITORS": "monitors",
+    "Monitor": "monitors",
+    "check_monitor": "monitors.conformance",
+    "make_monitor": "monitors",
+    "OUTLIERS": "core.protocols",
     "SHIFTS": "core.protocols",
     "Dataset": "core.protocols",
     "Model": "core.protocols",
+    "Outliers": "core.protocols",
     "Shift": "core.protocols",
     "Batch": "core.types",
     "Prediction": "core.types",
@@ -37,16 +46,23 @@ _HOME = {
 }
 
 __all__ = [
+    "MONITORS",
+    "OUTLIERS",
     "SHIFTS",
     "Batch",
     "Dataset",
     "Model",
+    "Monitor",
+    "Outliers",
     "Prediction",
     "Run",
     "Shift",
+    "check_monitor",
+    "compare_runs",
     "evaluate",
     "export_study",
     "load_model",
+    "make_monitor",
     "open_dataset",
     "open_run",
     "run_study",

@@ -16,22 +16,25 @@ from typing import Any
 
 import pandas as pd
 
+import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Model
+from roadworthy.core.protocols import Buildable, Model, Trainable
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
+from roadworthy.engine.artifacts import ensure_artifact, read_artifact
 from roadworthy.engine.folder import RECORD, RunFolder, write_bytes, write_json, writing
-from roadworthy.engine.plan import Plan, chunk_size
+from roadworthy.engine.plan import Bench, Plan, chunk_size
 from roadworthy.engine.provenance import environment
-from roadworthy.engine.readouts import Readouts, read_case
+from roadworthy.engine.readouts import read_case
 from roadworthy.models import AlignedModel, StoredPredictions, align, kind_of, load_model
-from roadworthy.protocols import classification
-from roadworthy.protocols.classification import CellKey, Evidence
+from roadworthy.protocols import classification, find_protocol, protocol_of
+from roadworthy.protocols.analysis import analyse
+from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
+from roadworthy.protocols.comparison import ALPHA, MARGIN, System, compare
 from roadworthy.protocols.export import export
-from roadworthy.protocols.pictures import save_gallery, save_mistakes
 from roadworthy.study import Study, load_study, parse_study, whole_paths
-from roadworthy.verdict import Criterion, Verdict, judge, load_criteria
+from roadworthy.verdict import Criterion, Measure, Measurement, Verdict, judge, load_criteria
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 """Makes a progress bar from a title and a total; what it yields is told about each advance."""
@@ -77,7 +80,6 @@ class Prepared:
     study: Study
     data: OpenedDataset
     models: Mapping[str, Model]
-    settings: classification.Settings
     plan: Plan
     criteria: Sequence[Criterion]
     base: Path = Path()
@@ -115,7 +117,7 @@ class Run:
 
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its study). Writes nothing."""
-        return judge(self._criteria(criteria), load_evidence(self.folder).measure)
+        return judge(self._criteria(criteria), _measure(load_evidence(self.folder)))
 
     def _criteria(self, criteria: str | Path | list[Any] | None) -> list[Criterion]:
         return load_criteria(self.record["criteria"] or None if criteria is None else criteria)
@@ -157,13 +159,19 @@ class Run:
             problems.append("the run is not finished: run it again to resume")
         if problems:
             return problems
-        for name, table in classification.tables(load_evidence(self.folder)).items():
-            if not _same(table, self.folder.table(name)):
+        stored_names = self.folder.table_names()
+        for name, table in _tables(load_evidence(self.folder)).items():
+            if name in stored_names and not _same(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
         stored = json.loads((self.path / "verdict.json").read_text())
         if stored["status"] != self.verdict().status:
             problems.append("verdict.json does not follow from the readouts and the criteria")
         return problems
+
+
+def _tables(evidence: Mapping[str, Evidence]) -> dict[str, pd.DataFrame]:
+    tables = {name: table for found in evidence.values() for name, table in found.tables().items()}
+    return tables | analyse(tables)
 
 
 class _Tables(Mapping[str, pd.DataFrame]):
@@ -191,19 +199,76 @@ def _same(a: pd.DataFrame, b: pd.DataFrame) -> bool:
     return True
 
 
-def load_evidence(folder: RunFolder, workers: int = 1) -> Evidence:
-    """What the stored readouts of a run say."""
+def stored_cases(folder: RunFolder) -> dict[str, list[StoredCase]]:
+    """The cases of a run by protocol, their readouts read when asked for."""
+    cases: dict[str, list[StoredCase]] = {}
+    for case in folder.record()["cases"]:
+        cases.setdefault(case["protocol"], []).append(
+            StoredCase(
+                system=case["system"],
+                stimulus=Stimulus(**case["stimulus"]),
+                tags=case.get("tags", {}),
+                failure=case["reason"] if case["status"] == "failed" else "",
+                load=partial(read_case, folder.case(case["protocol"], case["key"])),
+            )
+        )
+    return cases
+
+
+def load_evidence(folder: RunFolder, workers: int = 1, seed: int | None = None) -> dict[str, Evidence]:
+    """What the stored readouts of a run say, by protocol; objects are resampled by the run's own seed or another."""
     record = folder.record()
-    sources: dict[CellKey, list[Callable[[], Readouts]]] = {}
-    failures: dict[CellKey, str] = {}
-    for case in record["cases"]:
-        stimulus = case["stimulus"]
-        key = CellKey(case["system"], stimulus["name"], stimulus["level"])
-        if case["status"] == "failed":
-            failures.setdefault(key, case["reason"])
-        else:
-            sources.setdefault(key, []).append(partial(read_case, folder.case(case["protocol"], case["key"])))
-    return Evidence(sources, record["data"]["class_names"], failures, seed=record["seed"], workers=workers)
+    names, seed = record["data"]["class_names"], record["seed"] if seed is None else seed
+    return {
+        name: find_protocol(name).evidence(cases, names, seed=seed, workers=workers)
+        for name, cases in stored_cases(folder).items()
+    }
+
+
+def compare_runs(
+    runs: Sequence[str | Path],
+    *,
+    metrics: Sequence[str] | None = None,
+    alpha: float = ALPHA,
+    margin: float = MARGIN,
+    workers: int | None = None,
+) -> pd.DataFrame:
+    """Compare models on the same images, condition by condition (see `protocols.comparison.compare`).
+
+    The first run is the baseline: models of the others are compared with its model of the same name, or with its only
+    one. A single run compares its later models with its first.
+    """
+    systems = [_systems(RunFolder.existing(path), workers or os.cpu_count() or 1) for path in runs]
+    if not systems:
+        raise InputError("name at least one run to compare")
+    first = systems[0]
+    pairs = [(first[0], other) for other in first[1:]] if len(systems) == 1 else []
+    for others in systems[1:]:
+        known = {system.model: system for system in first}
+        alone = first[0] if len(first) == 1 and len(others) == 1 else None
+        for system in others:
+            baseline = known.get(system.model) or alone
+            if baseline is None:
+                raise InputError(f"{system.label} has no counterpart in {runs[0]}: its models are {sorted(known)}")
+            pairs.append((baseline, system))
+    if not pairs:
+        raise InputError(f"{runs[0]} holds one model only: name a second run to compare it with")
+    return compare(pairs, metrics, alpha, margin)
+
+
+def _systems(folder: RunFolder, workers: int) -> list[System]:
+    cases, evidence = stored_cases(folder), load_evidence(folder, workers, seed=0)
+    models = dict.fromkeys(case.system for stored in cases.values() for case in stored)
+    return [System(f"{folder.path.name}/{model}", model, evidence, cases) for model in models]
+
+
+def _measure(evidence: Mapping[str, Evidence]) -> Measure:
+    """What matches a criterion, by the evidence of the protocol it speaks of."""
+
+    def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
+        return evidence[protocol_of(criterion, evidence).name].measure(criterion, confidence)
+
+    return measure
 
 
 def open_run(path: str | Path) -> Run:
@@ -223,11 +288,10 @@ def prepare(
     progress: ProgressBar = terminal_progress,
 ) -> Prepared:
     """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace."""
-    settings = study.protocols.classification
-    assert settings is not None
     criteria = load_criteria(study.criteria, base)
-    for choice in settings.shifts:
-        classification.shift_levels(choice, settings.levels)
+    chosen = study.protocols.chosen()
+    for protocol, settings in chosen:
+        protocol.check_settings(settings)
     opened = dict(models or {})
     for name, spec in study.models.items():
         if name not in opened:
@@ -239,6 +303,11 @@ def prepare(
         raise InputError(f"data set {data.name} holds no image")
     with progress("reading images", len(data)) as advance:
         data.verify_all(advance)
+    train = None
+    for name, model in opened.items():
+        if isinstance(model, Trainable):
+            train = train or open_training_data(study, base, data, on_bad_image)
+            opened[name] = model.on(train)
     for name, model in opened.items():
         if model.num_classes != len(data.class_names):
             raise InputError(
@@ -247,8 +316,10 @@ def prepare(
             )
         opened[name] = align(model, data.class_names)
     chunk = chunk_size(data, study.batch)
-    cases = classification.plan(settings, data, opened, seed=study.seed, batch=study.batch, chunk=chunk)
-    prepared = Prepared(study, data, opened, settings, Plan(tuple(cases), chunk, study.batch), criteria, base)
+    foreign = open_foreign(study, base, data)
+    bench = Bench(data, opened, study.seed, study.batch, chunk, foreign)
+    cases = [case for protocol, settings in chosen for case in protocol.plan(settings, bench)]
+    prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base)
     _preflight(prepared)
     return prepared
 
@@ -281,18 +352,58 @@ def open_test_data(
     )
 
 
+def open_training_data(study: Study, base: Path, data: OpenedDataset, on_bad_image: str = "error") -> OpenedDataset:
+    """The training data of a study, at the size of its test data and with the same classes."""
+    if study.data.train is None:
+        raise InputError("a reference model is trained by the study: name its training data under data: train")
+    train = open_dataset(
+        study.data.train,
+        classes=study.data.classes,
+        size=data.size,
+        base=base,
+        on_bad_image=on_bad_image,
+        seed=study.seed,
+    )
+    if train.class_names != data.class_names:
+        raise InputError(f"training data {train.name} has other classes than test data {data.name}")
+    shared = set(train.groups) & set(data.groups) if train.fingerprint() == data.fingerprint() else set()
+    if shared:
+        raise InputError(f"training data {train.name} and test data {data.name} are the same images")
+    return train
+
+
+def open_foreign(study: Study, base: Path, data: OpenedDataset) -> dict[str, OpenedDataset]:
+    """The foreign sets of a study at the size of the test data, where a protocol wants them.
+
+    The built-in scenery stands in where the study names none.
+    """
+    if not any(protocol.wants_foreign for protocol, _ in study.protocols.chosen()):
+        return {}
+    sources = study.data.ood or {"scenery": {"builtin": "scenery", "n": len(data)}}
+    return {
+        name: open_dataset(spec, size=data.size, base=base, seed=study.seed, name=name)
+        for name, spec in sources.items()
+    }
+
+
 def _preflight(prepared: Prepared) -> None:
     """Find what would fail every case before anything is written: one batch per model, complete stored answers."""
-    keys = [CellKey(p.case.system, p.case.stimulus.name, p.case.stimulus.level) for p in prepared.plan.cases]
+    known: dict[str, list[KnownCase]] = {}
+    for planned in prepared.plan.cases:
+        case = KnownCase(planned.case.system, planned.case.stimulus, planned.tags)
+        known.setdefault(planned.case.protocol, []).append(case)
     for criterion in prepared.criteria:
-        classification.select(keys, criterion)
-    stimuli = [showing.stimulus.key for showing in prepared.plan.stimuli.values()]
+        protocol = protocol_of(criterion, known)
+        protocol.check(known[protocol.name], criterion)
+    shown = {showing.stimulus.key: showing.data.ids for showing in prepared.plan.stimuli.values()}
     clean = Stimulus(prepared.data.fingerprint(), seed=prepared.study.seed)
     sample = prepared.data.batch(slice(0, min(prepared.plan.batch, len(prepared.data))))
     for model in prepared.models.values():
         own = model.model if isinstance(model, AlignedModel) else model
+        if isinstance(own, Buildable) and not own.loaded:
+            continue
         if isinstance(own, StoredPredictions):
-            own.check_complete(dict.fromkeys(stimuli, prepared.data.ids))
+            own.check_complete(shown)
         else:
             try:
                 model.answer(sample.with_images(sample.images, stimulus=clean.key), prepared.plan.batch)
@@ -315,30 +426,44 @@ def execute(
         study, plan = prepared.study, prepared.plan
         folder.sweep()
         write_bytes(folder.path / "study.yaml", _stored_study(prepared).to_yaml().encode())
+        artifacts = build_artifacts(plan, folder, progress)
         with progress(study.name, plan.image_cases()) as advance:
             outcome = local.execute(plan, folder, workers=workers, progress=advance)
-        record = _record(prepared, outcome, folder)
+        record = _record(prepared, outcome, folder) | ({"artifacts": artifacts} if artifacts else {})
         timing = _timing(folder, prepared, outcome)
         folder.clear_results()
         folder.write_record(record)
         if len(outcome.failures) == len(plan.cases):
             raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
-        evidence = load_evidence(folder, workers)
-        showings, media = list(plan.stimuli.values()), folder.path / "media"
+        evidence, media = load_evidence(folder, workers), folder.path / "media"
         with ThreadPoolExecutor(1) as painter:
-            gallery = painter.submit(save_gallery, showings, media)
-            mistakes = painter.submit(save_mistakes, evidence, showings, media)
-            tables = classification.tables(evidence)
-            tables |= {"classification_gallery": gallery.result(), "classification_mistakes": mistakes.result()}
+            pictures = {name: painter.submit(found.pictures, plan.of(name), media) for name, found in evidence.items()}
+            tables = _tables(evidence)
         for name, table in (tables | {"timing_cases": timing}).items():
             folder.write_table(name, table)
-        verdict = judge(prepared.criteria, evidence.measure)
+        for painted in pictures.values():
+            for name, table in painted.result().items():
+                folder.write_table(name, table)
+        verdict = judge(prepared.criteria, _measure(evidence))
         write_json(folder.path / "verdict.json", verdict.to_json())
         folder.write_record(record)
         run = Run(folder.path)
         run._render()
         folder.update_record(["report.html"], finished=_now())
     return run
+
+
+def build_artifacts(plan: Plan, folder: RunFolder, progress: ProgressBar) -> list[dict[str, Any]]:
+    """Build what the plan's models are made of, unless it is there; says what was built and how good it is."""
+    built = []
+    for name, model in {id(p.model): (p.case.system, p.model) for p in plan.cases}.values():
+        if isinstance(model, Buildable):
+            recipe = model.recipe
+            with progress(f"{recipe.builder} {name}", model.work) as advance:
+                home = ensure_artifact(folder, recipe, partial(model.build, progress=advance))
+            model.load(home)
+            built.append({"system": name, "hash": recipe.hash, **read_artifact(home)})
+    return built
 
 
 def _stored_study(prepared: Prepared) -> Study:
@@ -397,6 +522,7 @@ def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> di
                 "stimulus": planned.case.stimulus.config(),
                 "status": "failed" if planned.case.hash in outcome.failures else "done",
                 "reason": outcome.failures.get(planned.case.hash, ""),
+                **({"tags": dict(planned.tags)} if planned.tags else {}),
             }
             for planned in prepared.plan.cases
         ],
@@ -447,15 +573,28 @@ def export_study(
 ) -> int:
     """Write the disturbed images of a study to a new folder, without opening its models; returns how many."""
     study, base = load_study(source)
-    settings = study.protocols.classification
-    assert settings is not None
     data = open_test_data(study, base, None)
-    planned = classification.showings(settings, data, study.seed)
     chunk = chunk_size(data, study.batch)
-    images = len(planned) * len(data)
+    chosen = study.protocols.chosen()
+    for protocol, settings in chosen:
+        protocol.check_settings(settings)
+    bench = Bench(data, {}, study.seed, study.batch, chunk, open_foreign(study, base, data))
+    stimuli = {
+        showing.stimulus.hash: showing
+        for protocol, settings in chosen
+        for showing in protocol.showings(settings, bench)
+    }
+    planned = list(stimuli.values())
+    images = sum(len(showing.data) for showing in planned)
     with progress(f"export {study.name}", images) as advance, writing(Path(folder)):
         return export(
-            planned, data, Path(folder), batch=study.batch, chunk=chunk, progress=advance, workers=workers or 1
+            planned,
+            data.class_names,
+            Path(folder),
+            batch=study.batch,
+            chunk=chunk,
+            progress=advance,
+            workers=workers or 1,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -44,6 +45,8 @@ class Kind(StrEnum):
     """What `list` can list."""
 
     shifts = "shifts"
+    outliers = "outliers"
+    monitors = "monitors"
     metrics = "metrics"
     protocols = "protocols"
     models = "models"
@@ -73,17 +76,43 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never 
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 
 
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+"""What typer raises on words that make no command; it comes with its own copy of click or uses the one installed."""
+
+
 def main() -> None:
     """Entry point: errors that a user can act on are one sentence and an exit code, never a traceback."""
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit")  # such an image is an error of ours
     try:
-        app()
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except RoadworthyError as error:
-        _say(f"error: {' '.join(str(error).split())}")
+        _say(f"error: {_one_line(str(error))}")
         sys.exit(error.exit_code)
+    except UsageError as error:
+        place = error.ctx.command_path if error.ctx else "roadworthy"
+        _say(f"error: {_one_line(error.format_message()).replace('Value error, ', '').rstrip('.')}; see {place} --help")
+        sys.exit(RoadworthyError.exit_code)
+    except OSError as error:
+        where = "" if error.filename is None else f" ({str(error.filename)!r})"
+        _say(f"error: {error.strerror or error}{where}")
+        sys.exit(RoadworthyError.exit_code)
+    except MemoryError:
+        _say("error: there is not enough memory; try a smaller --size, fewer --workers or less data at once")
+        sys.exit(RoadworthyError.exit_code)
     except Exception:
         traceback.print_exc()
         _say("error: this is a defect of roadworthy, not of your input; please report it with the lines above")
         sys.exit(70)
+
+
+def _one_line(text: str) -> str:
+    """A message as one line that a terminal shows as it is: no control characters.
+
+    >>> _one_line("no file\\x1b[2J\\n  a.png")
+    'no file\\\\x1b[2J a.png'
+    """
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 @contextmanager
@@ -175,24 +204,26 @@ def _print_summary(run: Run) -> str:
     """What came out, in a few lines; returns the verdict's status."""
     import json
 
-    overall = run.tables["classification_overall"]
-    clean = run.tables["classification"].query("shift == 'none' and metric == 'accuracy'")
-    for row in clean.itertuples():
-        disturbed = overall[(overall["model"] == row.model) & (overall["metric"] == "accuracy")]
-        shifted = f", {disturbed['value'].iloc[0]:.4f} on average under shifts" if len(disturbed) else ""
-        typer.echo(f"{row.model}: accuracy {row.value:.4f} [{row.lo:.4f}, {row.hi:.4f}] undisturbed{shifted}")
+    from roadworthy.report import headline
+
+    for line in headline(run.path):
+        typer.echo(line)
+    verdict = json.loads((run.path / "verdict.json").read_text())
+    _print_criteria(verdict)
     for failure in run.failures:
         stimulus = failure["stimulus"]
         _say(f"failed: {failure['system']} at {stimulus['name']} {stimulus['level']}: {failure['reason']}")
-    verdict = json.loads((run.path / "verdict.json").read_text())
-    _print_verdict(verdict)
     typer.echo(f"report: {run.path / 'report.html'}")
     return str(verdict["status"])
 
 
-def _print_verdict(verdict: dict[str, Any]) -> None:
+def _print_criteria(verdict: dict[str, Any]) -> None:
     for criterion in verdict["criteria"]:
         typer.echo(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
+
+
+def _print_verdict(verdict: dict[str, Any]) -> None:
+    _print_criteria(verdict)
     typer.echo(f"verdict: {verdict['status']}" if verdict["criteria"] else "verdict: none (no criteria given)")
 
 
@@ -225,6 +256,7 @@ def run(
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     import os
 
+    from roadworthy.core.protocols import Buildable
     from roadworthy.engine import local
     from roadworthy.engine.folder import RunFolder
 
@@ -237,7 +269,9 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     typer.echo(f"models    {', '.join(prepared.models)}")
     typer.echo(f"stimuli   {len(plan.stimuli)} (undisturbed data among them)")
     typer.echo(f"cases     {len(plan.cases)}, {done} of them done; {plan.image_cases():,} answers in all")
-    typer.echo(f"time      about {_duration(seconds)}")
+    waiting = {id(p.model) for p in plan.cases if isinstance(p.model, Buildable) and not p.model.loaded}
+    untimed = f", without {len(waiting)} networks that are trained first" if waiting else ""
+    typer.echo(f"time      about {_duration(seconds)}{untimed}")
     typer.echo(f"run       {out}")
 
 
@@ -286,6 +320,44 @@ def check(
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+
+
+class FailOn(StrEnum):
+    """What makes a comparison fail."""
+
+    nothing = "nothing"
+    regression = "regression"
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Runs on the same images; the first is the baseline.")
+    ],
+    metric: Annotated[
+        list[str] | None, typer.Option(help="A metric to compare by; may be given several times.")
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option(help="Chance of a single false alarm among all conditions of a metric.")
+    ] = 0.05,
+    margin: Annotated[float, typer.Option(help="The least change that matters.")] = 0.001,
+    fail_on: Annotated[FailOn, typer.Option(help="Exit code 1 where there is one.")] = FailOn.nothing,
+    out: Annotated[Path | None, typer.Option(help="Write every row as CSV.")] = None,
+) -> None:
+    """Compare models on the same images, condition by condition: regressions first."""
+    from roadworthy.api import compare_runs
+    from roadworthy.protocols.comparison import comparison_lines
+
+    table = compare_runs(runs, metrics=metric, alpha=alpha, margin=margin)
+    for line in comparison_lines(table, alpha):
+        typer.echo(line)
+    if out:
+        from roadworthy.engine.folder import write_bytes
+
+        write_bytes(out, table.to_csv(index=False).encode())
+        typer.echo(f"all rows: {out}")
+    if fail_on is FailOn.regression and (table["result"] == "regression").any():
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -355,7 +427,7 @@ def export(
 @app.command()
 def preview(
     shift: Annotated[str | None, typer.Argument(help="A shift; all of them where none is named.")] = None,
-    data: Annotated[str, typer.Option("--data", help="Your own data; default: a few drawn signs.")] = "builtin:drawn",
+    data: Annotated[str, typer.Option("--data", help="Your own data; default: the built-in signs.")] = "builtin:signs",
     out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("preview.png"),
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure similarity (and accuracy with --model) per level.")

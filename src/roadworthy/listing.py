@@ -10,21 +10,29 @@ from roadworthy.core.registry import Registry
 
 
 def listing(kind: str) -> list[tuple[str, str]]:
-    """Names and summaries of a kind: shifts, metrics, protocols, models, data or suites."""
-    from roadworthy.core.protocols import SHIFTS
+    """Names and summaries of a kind: shifts, outliers, monitors, metrics, protocols, models, data or suites."""
+    from roadworthy.core.protocols import OUTLIERS, SHIFTS
     from roadworthy.data import DATA
     from roadworthy.metrics import METRICS
     from roadworthy.models import MODELS
-    from roadworthy.protocols import classification
+    from roadworthy.protocols import PROTOCOLS, classification
 
     if kind == "shifts":
         import roadworthy.shifts  # noqa: F401 (registers)
 
         return [(name, _summary(SHIFTS.get(name))) for name in SHIFTS]
+    if kind == "outliers":
+        import roadworthy.outliers  # noqa: F401 (registers)
+
+        return [(name, _summary(OUTLIERS.get(name))) for name in OUTLIERS]
+    if kind == "monitors":
+        from roadworthy.monitors import MONITORS
+
+        return [(name, _summary(MONITORS.get(name))) for name in MONITORS]
     if kind == "metrics":
         return [(name, _summary(function)) for name, function in METRICS.items()]
     if kind == "protocols":
-        return [(classification.NAME, _summary(classification))]
+        return [(name, protocol.summary) for name, protocol in PROTOCOLS.items()]
     if kind == "suites":
         return [(name, _suite(name)) for name in classification.SUITES]
     registry: Registry[Any] = MODELS if kind == "models" else DATA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import explain, parse_size, read_yaml
 from roadworthy.engine.plan import BATCH
+from roadworthy.protocols import PROTOCOLS, find_protocol
+from roadworthy.protocols.base import Protocol
 from roadworthy.protocols.classification import Settings as ClassificationSettings
+from roadworthy.protocols.ood import Settings as OodSettings
 
 
 def _size(value: Any) -> Any:
@@ -36,16 +40,29 @@ class DataSection(_Section):
     ood: dict[str, str | dict[str, Any]] = {}
     classes: str | list[str] | None = None
 
+    @field_validator("ood")
+    @classmethod
+    def _plain_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
+                raise ValueError(f"{name!r} is no name for a foreign set: use letters, digits, _ . and -")
+        return value
+
 
 class ProtocolsSection(_Section):
     """The protocols to run, each with its settings."""
 
     classification: ClassificationSettings | None = None
+    ood: OodSettings | None = None
 
-    @field_validator("classification", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
     def _defaults(cls, value: Any) -> Any:
         return {} if value is None else value
+
+    def chosen(self) -> list[tuple[Protocol, Any]]:
+        """The protocols that are named, with their settings."""
+        return [(find_protocol(name), settings) for name in PROTOCOLS if (settings := getattr(self, name)) is not None]
 
 
 class Study(_Section):
@@ -60,6 +77,13 @@ class Study(_Section):
     protocols: ProtocolsSection = ProtocolsSection(classification=ClassificationSettings())
     criteria: str | list[Any] | None = None
 
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if value.strip() in ("", ".", "..") or re.search(r"[/\\\x00-\x1f]", value):
+            raise ValueError(f"{value!r} is no name for a study: it names a folder, so it has no slash or line break")
+        return value
+
     @field_validator("models")
     @classmethod
     def _names(cls, value: dict[str, Any]) -> dict[str, Any]:
@@ -71,13 +95,15 @@ class Study(_Section):
     @field_validator("protocols")
     @classmethod
     def _some(cls, value: ProtocolsSection) -> ProtocolsSection:
-        if value.classification is None:
-            raise ValueError("no protocol is named; known: classification")
+        if not value.chosen():
+            raise ValueError(f"no protocol is named; known: {', '.join(PROTOCOLS)}")
         return value
 
     def to_yaml(self) -> str:
         """The study as YAML, defaults included, so that it can be read without this version's defaults."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        content = self.model_dump(mode="json")
+        content["protocols"] = {name: chosen for name, chosen in content["protocols"].items() if chosen is not None}
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
 def whole_paths(spec: Any, base: Path) -> Any:

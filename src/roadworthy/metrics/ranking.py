@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
@@ -59,3 +61,99 @@ def _areas(score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weigh
         won_or_tied = np.einsum("br,br->b", in_run, np.take(lowest, not_above[runs], axis=1)) if ties else won
         areas[start : start + step] = ratio((won + won_or_tied) / 2, in_run.sum(axis=1) * lowest[:, -1])
     return areas
+
+
+def separation(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.floating] | None = None) -> Separation:
+    """How well a score tells positives (high scores) from negatives: AUROC, both average precisions, FPR at 95 % TPR.
+
+    scores (n,), positive (n,) bool, weights None, (n,) or (B, n); each field is (B,), NaN where a side is missing.
+
+    >>> separation([0.9, 0.8, 0.7, 0.1], [True, True, False, True]).fpr95
+    array([1.])
+    """
+    score, is_positive = np.asarray(scores, dtype=np.float64), np.asarray(positive)
+    rows = weight_rows(weights, len(score))
+    return Separation(
+        auroc=np.atleast_1d(binary_auroc(score, is_positive, rows)),
+        aupr_in=average_precision(score, is_positive, rows),
+        aupr_out=average_precision(-score, ~is_positive, rows),
+        fpr95=false_positive_rate(score, is_positive, rows),
+    )
+
+
+@dataclass(frozen=True)
+class Separation:
+    """What `separation` finds, each (B,). Positive is what should score high: in-distribution.
+
+    aupr_in   average precision where positives are sought from the top
+    aupr_out  average precision where negatives are sought from the bottom
+    fpr95     share of negatives accepted by the strictest threshold that accepts 95 % of the positives
+    """
+
+    auroc: Floats
+    aupr_in: Floats
+    aupr_out: Floats
+    fpr95: Floats
+
+
+def average_precision(score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weights) -> Floats:
+    """Area under the precision-recall curve, sum_k (R_k - R_{k-1}) P_k over distinct scores from the top: (B,).
+
+    >>> average_precision(np.array([0.9, 0.8, 0.7]), np.array([True, False, True]), np.ones((1, 3))).round(4)
+    array([0.8333])
+    """
+    descending, ends = _runs_from_top(score)
+    areas = np.empty(len(rows))
+    for part in _parts(rows):
+        true, false = _accepted(rows[part], positive, descending, ends)
+        found = true + false
+        precision = np.divide(true, found, out=np.zeros_like(true), where=found > 0)
+        area = np.einsum("br,br->b", np.diff(true, axis=1, prepend=0.0), precision)
+        areas[part] = np.where(false[:, -1] > 0, ratio(area, true[:, -1]), np.nan)
+    return areas
+
+
+def false_positive_rate(
+    score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weights, at: float = 0.95
+) -> Floats:
+    """Share of negatives accepted by the strictest threshold that accepts at least `at` of the positives: (B,).
+
+    >>> scores, positive = np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, False, True, False])
+    >>> false_positive_rate(scores, positive, np.ones((1, 4)))
+    array([0.5])
+    """
+    descending, ends = _runs_from_top(score)
+    rates = np.empty(len(rows))
+    for part in _parts(rows):
+        true, false = _accepted(rows[part], positive, descending, ends)
+        enough = true >= at * true[:, -1:] - 1e-9
+        first = enough.argmax(axis=1)
+        rate = ratio(false[np.arange(len(first)), first], false[:, -1])
+        rates[part] = np.where(true[:, -1] > 0, rate, np.nan)
+    return rates
+
+
+def _runs_from_top(score: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Images from the highest score down, and the place of the last one of each run of equal scores."""
+    descending = np.argsort(-score, kind="stable")
+    ordered = score[descending]
+    return descending, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(score) else descending
+
+
+def _parts(rows: Weights) -> Iterator[slice]:
+    step = max(1, CHUNK_ELEMENTS // max(1, rows.shape[1]))
+    return (slice(start, start + step) for start in range(0, len(rows), step))
+
+
+def _accepted(
+    chunk: Weights, positive: NDArray[np.bool_], descending: NDArray[np.intp], ends: NDArray[np.intp]
+) -> tuple[Floats, Floats]:
+    """Weight of positives and of negatives accepted at each distinct score, from the top: (B, runs) each."""
+    if not len(ends):
+        return np.zeros((len(chunk), 1)), np.zeros((len(chunk), 1))
+    ordered = np.take(chunk, descending, axis=1)
+    true = np.cumsum(ordered * positive[descending], axis=1, dtype=np.float64)
+    return (
+        np.take(true, ends, axis=1),
+        np.take(np.cumsum(ordered, axis=1, dtype=np.float64) - true, ends, axis=1),
+    )

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Dataset, Model, Shift
+from roadworthy.core.protocols import Dataset, Shift
 from roadworthy.core.types import UNDISTURBED, Stimulus
-from roadworthy.engine.plan import PlannedCase, Showing, plan_cases
+from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import (
     HIGHER_IS_BETTER,
@@ -33,15 +34,25 @@ from roadworthy.metrics import (
     reliability,
     value_range,
 )
+from roadworthy.protocols import base
+from roadworthy.protocols.base import matching
+from roadworthy.protocols.estimates import (
+    CONFIDENCE,
+    RESAMPLES,
+    Estimate,
+    bootstrap_bounds,
+    failed_estimate,
+    mean_defined,
+    mean_rows,
+    standard_deviation,
+)
+from roadworthy.protocols.pictures import save_gallery, save_mistakes
 from roadworthy.shifts import make_shift
-from roadworthy.statistics import GroupBootstrap, bootstrap_interval, mean_interval, proportion_interval
+from roadworthy.shifts.corruptions import COMMON, EXTRA
+from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval
 from roadworthy.verdict import Criterion, Measurement
 
 NAME = "classification"
-CONFIDENCE = 0.95
-RESAMPLES = 1000
-LEAST_BOOTSTRAP_GROUPS = 50
-"""With fewer objects a bootstrap bound can miss far more often than it says (docs/metrics.md), so none is given."""
 BOUNDED_MEANS = ("accuracy", "brier", "mean_confidence")
 """Means over images of values with a range: their bounds hold whatever the distribution, with few objects too."""
 MISTAKES_KEPT = 50
@@ -61,6 +72,7 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
     "quick@1": {"levels": [1, 3, 5], "repeats": 1},
     "standard@1": {"levels": [1, 2, 3, 4, 5], "repeats": 1},
     "full@1": {"levels": [1, 2, 3, 4, 5], "repeats": 5},
+    "corruptions@1": {"shifts": [*COMMON, *EXTRA], "levels": [1, 2, 3, 4, 5], "repeats": 1},
 }
 
 
@@ -122,10 +134,13 @@ def shift_levels(choice: ShiftChoice, levels: Sequence[int]) -> list[Shift]:
     return [make_shift(choice.name, level, choice.levels) for level in sorted(choice.levels or levels)]
 
 
-def showings(settings: Settings, data: Dataset, seed: int) -> list[Showing]:
-    """Every stimulus of the protocol: undisturbed data once, then shift by shift, level by level, repeat by repeat."""
+def showings(settings: Settings, data: Dataset, seed: int, clean_repeats: int = 1) -> list[Showing]:
+    """Every stimulus of the protocol: undisturbed data first, then shift by shift, level by level, repeat by repeat.
+
+    Undisturbed data is shown once, or once per repeat to models that are trained anew for each.
+    """
     fingerprint = data.fingerprint()
-    planned = [Showing(Stimulus(fingerprint, seed=seed), data)]
+    planned = [Showing(Stimulus(fingerprint, repeat=repeat, seed=seed), data) for repeat in range(clean_repeats)]
     for choice in settings.shifts:
         for shift in shift_levels(choice, settings.levels):
             for repeat in range(settings.repeats):
@@ -134,11 +149,41 @@ def showings(settings: Settings, data: Dataset, seed: int) -> list[Showing]:
     return planned
 
 
-def plan(
-    settings: Settings, data: Dataset, models: Mapping[str, Model], *, seed: int, batch: int, chunk: int
-) -> list[PlannedCase]:
+class Classification(base.Protocol):
     """Every stimulus shown to every model."""
-    return plan_cases(NAME, showings(settings, data, seed), models, batch=batch, chunk=chunk)
+
+    name = NAME
+    summary = (__doc__ or "").partition("\n")[0]
+
+    def check_settings(self, settings: Settings) -> None:
+        """Every shift is known and has the levels asked for."""
+        for choice in settings.shifts:
+            shift_levels(choice, settings.levels)
+
+    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+        """Undisturbed data, and every shift at every level in every repeat."""
+        return showings(settings, bench.data, bench.seed)
+
+    def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
+        """Every stimulus shown to every model; undisturbed data in every repeat to those trained anew for it."""
+        return plan_cases(NAME, showings(settings, bench.data, bench.seed, settings.repeats), bench)
+
+    def check(self, cases: Iterable[base.KnownCase], criterion: Criterion) -> None:
+        """Raise an `InputError` where a criterion matches none of the cases."""
+        select([CellKey.of(case) for case in cases], criterion)
+
+    def evidence(
+        self, cases: Sequence[base.StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+    ) -> Evidence:
+        """What stored cases say, cell by cell."""
+        sources: dict[CellKey, list[Callable[[], Readouts]]] = {}
+        failures: dict[CellKey, str] = {}
+        for case in cases:
+            if case.failure:
+                failures.setdefault(CellKey.of(case), case.failure)
+            else:
+                sources.setdefault(CellKey.of(case), []).append(case.load)
+        return Evidence(sources, class_names, failures, seed=seed, workers=workers)
 
 
 @dataclass(frozen=True)
@@ -155,27 +200,14 @@ class CellKey:
     def _order(self) -> tuple[str, bool, str, int]:
         return self.model, self.shift != UNDISTURBED, self.shift, self.level
 
+    @classmethod
+    def of(cls, case: base.KnownCase) -> CellKey:
+        """The row that a case belongs to."""
+        return cls(case.system, case.stimulus.name, case.stimulus.level)
+
     def where(self) -> dict[str, Any]:
         """The columns that identify it."""
         return {"model": self.model, "shift": self.shift, "level": self.level}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with its bounds and all that a table row says of it."""
-
-    value: float
-    lo: float
-    hi: float
-    reason: str
-    method: str
-    sd: float = math.nan
-
-    def scaled(self, factor: float) -> Estimate:
-        """The same of a metric that is `factor` times this one."""
-        numbers = (factor * number for number in (self.value, self.lo, self.hi, self.sd))
-        value, lo, hi, sd = numbers
-        return Estimate(value, lo, hi, self.reason, self.method, sd)
 
 
 @dataclass(frozen=True)
@@ -221,7 +253,7 @@ def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
             for name in BOUNDED_MEANS
         },
         values=values,
-        resampled={name: _nan_mean([repeat[name] for repeat in resampled]) for name in names},
+        resampled={name: mean_rows([repeat[name] for repeat in resampled]) for name in names},
         missing={
             name: next(reason(name, a) or "undefined" for a, v in zip(repeats, found, strict=True) if math.isnan(v))
             for name, found in values.items()
@@ -258,7 +290,7 @@ def _mistakes(repeats: Sequence[Answers]) -> list[Mistake]:
     return sorted(found, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
 
 
-class Evidence:
+class Evidence(base.Evidence):
     """What the readouts of one run say, and every measure that can be taken from them.
 
     The bootstrap draws the same objects for every case, so differences between cases are paired. Rows come in an order
@@ -304,16 +336,15 @@ class Evidence:
             return self.estimate(keys, "brier", confidence).scaled(1 / len(self.class_names))
         failed = [key for key in keys if key in self.failures]
         if failed:
-            return Estimate(math.nan, math.nan, math.nan, f"case failed: {self.failures[failed[0]]}", "")
+            return failed_estimate(self.failures[failed[0]])
         cells = [self.cells[key] for key in keys]
-        means = [_mean(cell.values[metric]) for cell in cells]
-        repeats = [value for value in cells[0].values[metric] if not math.isnan(value)] if len(keys) == 1 else []
-        sd = float(np.std(repeats, ddof=1)) if len(repeats) > 1 else math.nan
+        means = [mean_defined(cell.values[metric]) for cell in cells]
+        sd = standard_deviation(cells[0].values[metric]) if len(keys) == 1 else math.nan
         missing = [cell.missing[metric] for cell in cells if metric in cell.missing]
         why = "" if not missing else missing[0]
         if missing and len(keys) > 1:
             why = f"{len(missing)} of {len(keys)} cases left out: {why}"
-        value = _mean(means)
+        value = mean_defined(means)
         if math.isnan(value):
             return Estimate(value, math.nan, math.nan, why, "", sd)
         low, high = value_range(metric, len(self.class_names))
@@ -324,20 +355,9 @@ class Evidence:
             else:
                 interval = mean_interval(values.clip(low, high), self.objects, low, high, confidence)
             return Estimate(value, interval.lo, interval.hi, why or interval.reason, interval.method, sd)
-        resampled = _nan_mean([cell.resampled[metric] for cell in cells])
-        lo, hi, no_interval = self._bootstrap_interval(value, resampled, confidence, (low, high))
+        resampled = mean_rows([cell.resampled[metric] for cell in cells])
+        lo, hi, no_interval = bootstrap_bounds(value, resampled, self.group_count, confidence, (low, high))
         return Estimate(value, lo, hi, "; ".join(filter(None, [why, no_interval])), "group bootstrap", sd)
-
-    def _bootstrap_interval(
-        self, value: float, resampled: NDArray[np.float64], confidence: float, bounds: tuple[float, float]
-    ) -> tuple[float, float, str]:
-        if self.group_count < LEAST_BOOTSTRAP_GROUPS:
-            return (
-                math.nan,
-                math.nan,
-                f"a bootstrap bound needs {LEAST_BOOTSTRAP_GROUPS} objects, not {self.group_count}",
-            )
-        return bootstrap_interval(value, resampled, self.group_count, confidence, bounds)
 
     def drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: str, confidence: float = CONFIDENCE
@@ -348,14 +368,14 @@ class Evidence:
         worse = -1.0 if HIGHER_IS_BETTER[metric] else 1.0
         failed = [key for key in [*keys, *baseline] if key in self.failures]
         if failed:
-            return Estimate(math.nan, math.nan, math.nan, f"case failed: {self.failures[failed[0]]}", "")
+            return failed_estimate(self.failures[failed[0]])
         here, there = [self.cells[key] for key in keys], [self.cells[key] for key in baseline]
 
         def mean(cells: Sequence[Cell]) -> float:
-            return _mean([_mean(cell.values[metric]) for cell in cells])
+            return mean_defined([mean_defined(cell.values[metric]) for cell in cells])
 
         def resampled(cells: Sequence[Cell]) -> NDArray[np.float64]:
-            return _nan_mean([cell.resampled[metric] for cell in cells])
+            return mean_rows([cell.resampled[metric] for cell in cells])
 
         value = worse * (mean(here) - mean(there)) + 0.0
         if math.isnan(value):
@@ -367,8 +387,24 @@ class Evidence:
             interval = mean_interval(differences.clip(-room, room), self.objects, -room, room, confidence)
             return Estimate(value, interval.lo, interval.hi, interval.reason, f"paired {interval.method}")
         difference = worse * (resampled(here) - resampled(there))
-        lo, hi, why = self._bootstrap_interval(value, difference, confidence, (-room, room))
+        lo, hi, why = bootstrap_bounds(value, difference, self.group_count, confidence, (-room, room))
         return Estimate(value, lo, hi, why, "paired group bootstrap")
+
+    def row(self, where: Mapping[str, Any], metric: str, estimate: Estimate) -> dict[str, Any]:
+        """An estimate as a row of a table."""
+        return estimate.row(where, metric, len(self.ids), self.group_count)
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Every table of the protocol, from stored readouts alone."""
+        return tables(self)
+
+    def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+        """A gallery of the shifts and the most confident mistakes."""
+        showings = list({case.showing.stimulus.hash: case.showing for case in cases}.values())
+        return {
+            f"{NAME}_gallery": save_gallery(showings, media),
+            f"{NAME}_mistakes": save_mistakes(self, showings, media),
+        }
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion: a measurement per cell, or one for all where `over` is pooled."""
@@ -410,23 +446,7 @@ def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:
     chosen = list(keys)
     if criterion.metric.endswith("_drop"):
         chosen = [key for key in chosen if key.shift != UNDISTURBED]
-    for column, wanted in criterion.where.items():
-        if column == "protocol":
-            for protocol in wanted if isinstance(wanted, list) else [wanted]:
-                if protocol != NAME:
-                    raise InputError(f"{label}: {UnknownName('protocol', str(protocol), [NAME])}")
-            continue
-        if column not in ("model", "shift", "level"):
-            raise InputError(f"{label}: {UnknownName('condition', column, ['model', 'shift', 'level', 'protocol'])}")
-        values = wanted if isinstance(wanted, list) else [wanted]
-        known = sorted({getattr(key, column) for key in chosen})
-        for value in values:
-            if value not in known:
-                raise InputError(f"{label} asks for {column} {value!r}, but the run has {column} {known}")
-        chosen = [key for key in chosen if getattr(key, column) in values]
-    if not chosen:
-        raise InputError(f"{label} matches no case of the run")
-    return chosen
+    return matching(label, chosen, ("model", "shift", "level"), criterion)
 
 
 def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
@@ -447,24 +467,9 @@ def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
 _Rows = Iterator[dict[str, Any]]
 
 
-def _row(evidence: Evidence, where: dict[str, Any], metric: str, estimate: Estimate) -> dict[str, Any]:
-    return {
-        **where,
-        "metric": metric,
-        "value": estimate.value,
-        "lo": estimate.lo,
-        "hi": estimate.hi,
-        "n": len(evidence.ids),
-        "groups": evidence.group_count,
-        "sd": estimate.sd,
-        "method": estimate.method,
-        "reason": estimate.reason,
-    }
-
-
 def _estimates(evidence: Evidence, where: dict[str, Any], keys: list[CellKey], baseline: CellKey) -> _Rows:
     for metric in METRICS:
-        yield _row(evidence, where, metric, evidence.estimate(keys, metric))
+        yield evidence.row(where, metric, evidence.estimate(keys, metric))
     if baseline not in keys:
         yield from _drops(evidence, where, keys, baseline)
 
@@ -472,7 +477,7 @@ def _estimates(evidence: Evidence, where: dict[str, Any], keys: list[CellKey], b
 def _drops(evidence: Evidence, where: dict[str, Any], keys: list[CellKey], baseline: CellKey) -> _Rows:
     for metric, direction in HIGHER_IS_BETTER.items():
         if direction is not None:
-            yield _row(evidence, where, f"{metric}_drop", evidence.drop(keys, [baseline], metric))
+            yield evidence.row(where, f"{metric}_drop", evidence.drop(keys, [baseline], metric))
 
 
 def _cell_rows(evidence: Evidence) -> _Rows:
@@ -575,19 +580,3 @@ def _stacked(repeats: Sequence[Answers]) -> Answers:
 
 def _mean_per_image(cells: Sequence[Cell], metric: str) -> NDArray[np.float64]:
     return np.asarray(np.mean([cell.per_image[metric] for cell in cells], axis=0, dtype=np.float64))
-
-
-def _mean(values: Sequence[float]) -> float:
-    defined = [value for value in values if not math.isnan(value)]
-    return float(np.mean(defined)) if defined else math.nan
-
-
-def _nan_mean(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Mean over rows (B,) of what is defined; NaN where nothing is."""
-    if len(rows) == 1:
-        return rows[0]
-    stacked = np.stack(rows)
-    defined = ~np.isnan(stacked)
-    counts = defined.sum(axis=0)
-    sums = np.where(defined, stacked, 0.0).sum(axis=0)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)

@@ -11,7 +11,6 @@ from pathlib import Path
 import cv2
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes, write_json
 from roadworthy.engine.plan import THREADS, Showing
@@ -36,7 +35,7 @@ Labels are left out on purpose: answers are compared with them where this folder
 
 def export(
     showings: Sequence[Showing],
-    data: Dataset,
+    class_names: Sequence[str],
     folder: Path,
     *,
     batch: int,
@@ -54,8 +53,8 @@ def export(
     with ThreadPoolExecutor(workers) as pool:
         for showing in showings:
             (folder / "images" / showing.stimulus.key).mkdir(parents=True, exist_ok=True)
-            for start in range(0, len(data), chunk):
-                shown = showing.show(data.batch(slice(start, start + chunk)))
+            for start in range(0, len(showing.data), chunk):
+                shown = showing.show(showing.data.batch(slice(start, start + chunk)))
                 paths = [_path(showing, start + row) for row in range(len(shown))]
                 list(pool.map(_write_png, [folder / path for path in paths], shown.images))
                 rows.writerows(
@@ -63,7 +62,7 @@ def export(
                 )
                 written += len(shown)
                 progress(len(shown))
-    write_bytes(folder / "classes.txt", ("\n".join(data.class_names) + "\n").encode())
+    write_bytes(folder / "classes.txt", ("\n".join(class_names) + "\n").encode())
     write_bytes(folder / "HOWTO.md", HOWTO.encode())
     write_json(
         folder / "export.json",

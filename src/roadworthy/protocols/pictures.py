@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -12,7 +13,9 @@ import pandas as pd
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes
 from roadworthy.engine.plan import Showing
-from roadworthy.protocols.classification import CellKey, Evidence, Mistake
+
+if TYPE_CHECKING:
+    from roadworthy.protocols.classification import CellKey, Evidence, Mistake
 
 THUMBNAIL = 96
 GALLERY_IMAGES = 4
@@ -34,6 +37,14 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
             write_picture(path, strip)
             table.append({"shift": stimulus.name, "level": stimulus.level, "media": path.name, "images": len(rows)})
     return pd.DataFrame(table)
+
+
+def save_strip(showing: Showing, path: Path, count: int) -> str:
+    """A strip of images spread over what is shown, once; returns the name of the file."""
+    if not path.exists():
+        rows = np.linspace(0, len(showing.data) - 1, min(count, len(showing.data))).astype(int).tolist()
+        write_picture(path, np.hstack([thumbnail(image) for image in showing.show(showing.data.batch(rows)).images]))
+    return path.name
 
 
 def save_mistakes(evidence: Evidence, showings: Sequence[Showing], media: Path) -> pd.DataFrame:

@@ -1,0 +1,147 @@
+"""Which differences are real: analyses of variance and post hoc comparisons over the repeats of a run.
+
+Every value is one repeat of one condition; where models are trained anew for each repeat, repeats are independent
+networks on the same test images. Each analysis stands in three forms: as in the thesis (two-way interactions, the
+three-way one in the error), blocked by repeat (repeated measures: one network serves all conditions of a repeat), and
+without the assumption of equal variances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from roadworthy.core.types import UNDISTURBED
+from roadworthy.statistics import AnovaTable, anova, brown_forsythe, games_howell, posthoc, repeated_anova, robust_anova
+
+CLASSIFICATION_METRICS = ("accuracy", "auroc", "brier_mean")
+OOD_METRICS = ("auroc",)
+LEAST_REPEATS = 2
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A question put to the repeats: a response, its factors and the comparisons that follow."""
+
+    name: str
+    rows: pd.DataFrame
+    metric: str
+    factors: tuple[str, ...]
+    comparisons: tuple[tuple[str, ...], ...]
+
+
+def analyse(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Tables anova_*, posthoc_* and posthoc_*_means from the tables of repeats; none where nothing was repeated."""
+    tests: dict[str, list[dict[str, Any]]] = {}
+    pairs: dict[str, list[pd.DataFrame]] = {}
+    means: dict[str, list[pd.DataFrame]] = {}
+    for analysis in _analyses(tables):
+        name = analysis.name
+        tests.setdefault(f"anova_{name}", []).extend(_tests(analysis))
+        for by in analysis.comparisons:
+            where = {"metric": analysis.metric, "by": "*".join(by)}
+            for method, result in _comparisons(analysis, by):
+                where["method"] = method
+                if isinstance(result, str):
+                    pairs.setdefault(f"posthoc_{name}", []).append(pd.DataFrame([{**where, "reason": result}]))
+                    continue
+                notes = "; ".join(result.notes)
+                pairs.setdefault(f"posthoc_{name}", []).append(_placed(where, result.pairs, notes))
+                means.setdefault(f"posthoc_{name}_means", []).append(_placed(where, _named(result.means, by), notes))
+    found = {name: pd.DataFrame(rows) for name, rows in tests.items()}
+    return found | {name: pd.concat(frames, ignore_index=True) for name, frames in (pairs | means).items()}
+
+
+def _named(means: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """With one column `cell` in place of a column per factor."""
+    cell = means[list(by)].astype(str).agg(" ".join, axis=1)
+    return pd.concat([cell.rename("cell"), means.drop(columns=list(by))], axis=1)
+
+
+def _placed(where: Mapping[str, Any], frame: pd.DataFrame, notes: str) -> pd.DataFrame:
+    return pd.concat(
+        [pd.DataFrame([where] * len(frame), index=frame.index), frame.assign(reason="", notes=notes)], axis=1
+    )
+
+
+def _analyses(tables: Mapping[str, pd.DataFrame]) -> Iterator[Analysis]:
+    classification, ood = tables.get("classification_repeats"), tables.get("ood_repeats")
+    if classification is not None and _repeated(classification):
+        for metric in CLASSIFICATION_METRICS:
+            rows = classification[classification["metric"] == metric]
+            shifted = rows[rows["shift"] != UNDISTURBED]
+            transformed = rows.assign(transformed=(rows["shift"] != UNDISTURBED).map({True: "yes", False: "no"}))
+            by = (("shift",), ("level",), ("model", "shift"), ("model", "level"))
+            yield _analysis("classification", shifted, metric, ("model", "shift", "level"), by)
+            yield _analysis("transformed", transformed, metric, ("model", "transformed"), (("model", "transformed"),))
+    if ood is not None and _repeated(ood):
+        for metric in OOD_METRICS:
+            rows = ood[ood["metric"] == metric]
+            plain = rows[rows["kind"] != "transformed"]
+            sets = (("ood_set",), ("model", "ood_set"))
+            yield _analysis("ood_sets", plain, metric, ("model", "ood_set"), sets)
+            yield _analysis(
+                "ood_transformed", _with_undisturbed(rows), metric, ("model", "shift"), (("shift",), ("model", "shift"))
+            )
+
+
+def _analysis(
+    name: str, rows: pd.DataFrame, metric: str, factors: Sequence[str], comparisons: Sequence[tuple[str, ...]]
+) -> Analysis:
+    """Without the factors that have one level only, and the comparisons that speak of them."""
+    varied = tuple(factor for factor in factors if rows[factor].nunique() > 1)
+    kept = tuple(by for by in comparisons if set(by) <= set(varied))
+    return Analysis(name, rows, metric, varied, kept)
+
+
+def _repeated(rows: pd.DataFrame) -> bool:
+    return len(rows) > 0 and rows["repeat"].nunique() >= LEAST_REPEATS
+
+
+def _with_undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The transformed sets, and as level `none` the foreign set they are made from, undisturbed."""
+    transformed = rows.loc[rows["kind"] == "transformed"]
+    foreign = rows.loc[(rows["kind"] != "transformed") & rows["ood_set"].isin(transformed["foreign"])]
+    return pd.concat([foreign.assign(shift=NONE), transformed])
+
+
+def _tests(analysis: Analysis) -> list[dict[str, Any]]:
+    where = {"metric": analysis.metric}
+    rows: list[dict[str, Any]] = []
+    for form, make in (
+        ("thesis", lambda: anova(analysis.rows, "value", analysis.factors)),
+        ("blocked", lambda: repeated_anova(analysis.rows, "value", analysis.factors, "repeat")),
+        ("robust", lambda: robust_anova(analysis.rows, "value", analysis.factors)),
+    ):
+        result = _tried(make) if analysis.factors else "no factor has more than one level"
+        if not isinstance(result, AnovaTable):
+            rows.append({**where, "form": form, "reason": result})
+            continue
+        notes = "; ".join(result.notes)
+        records: list[Any] = result.frame.to_dict("records")
+        rows += [{**where, "form": form, "method": result.method, **row, "notes": notes} for row in records]
+    if analysis.factors:
+        equal = _tried(lambda: brown_forsythe(analysis.rows, "value", analysis.factors))
+        if isinstance(equal, str):
+            rows.append({**where, "form": "equal variances", "reason": equal})
+        else:
+            numbers = {"df": equal.df, "df_error": equal.df_error, "f": equal.f, "p": equal.p, "reason": equal.reason}
+            rows.append({**where, "form": "equal variances", "method": equal.method, "factor": "cells", **numbers})
+    return rows
+
+
+def _comparisons(analysis: Analysis, by: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    yield "Tukey-Kramer", _tried(lambda: posthoc(analysis.rows, "value", analysis.factors, by))
+    yield "Games-Howell", _tried(lambda: games_howell(analysis.rows, "value", analysis.factors, by))
+
+
+def _tried(make: Any) -> Any:
+    """What it makes, or in one sentence why it cannot be made from these rows."""
+    try:
+        return make()
+    except ValueError as error:
+        return str(error)

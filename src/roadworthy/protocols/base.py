@@ -1,0 +1,104 @@
+"""What a test procedure is: which cases it shows, what it reads from their readouts, which tables it gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.types import Stimulus
+from roadworthy.engine.plan import Bench, PlannedCase, Showing
+from roadworthy.engine.readouts import Readouts
+from roadworthy.verdict import Criterion, Measurement
+
+
+@dataclass(frozen=True)
+class KnownCase:
+    """A case as planned or as recorded: who was shown what. `tags` are what its protocol noted."""
+
+    system: str
+    stimulus: Stimulus
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StoredCase(KnownCase):
+    """A case of a run on disk: its readouts, or why there are none."""
+
+    failure: str = ""
+    load: Callable[[], Readouts] = lambda: _nothing()
+
+
+def _nothing() -> Readouts:
+    raise InputError("a failed case has no readouts")
+
+
+class Evidence(ABC):
+    """What the readouts of one run say under one protocol."""
+
+    @abstractmethod
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Every table of the protocol, from stored readouts alone."""
+
+    @abstractmethod
+    def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
+        """What matches a criterion: a measurement per condition, or one for all where `over` is pooled."""
+
+    @abstractmethod
+    def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+        """Write what the report shows of the stimuli; the tables say which file is what."""
+
+
+class Protocol(ABC):
+    """A test procedure. `name` is its key in a study and its folder under `readouts/`."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    wants_foreign: ClassVar[bool] = False
+    """True where it shows data from outside the domain."""
+
+    @abstractmethod
+    def check_settings(self, settings: Any) -> None:
+        """Raise an `InputError` for what is wrong whatever the data: an unknown shift, a level it does not have."""
+
+    @abstractmethod
+    def showings(self, settings: Any, bench: Bench) -> list[Showing]:
+        """Every stimulus it shows."""
+
+    @abstractmethod
+    def plan(self, settings: Any, bench: Bench) -> list[PlannedCase]:
+        """Every case it needs."""
+
+    @abstractmethod
+    def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
+        """Raise an `InputError` where a criterion matches none of the cases."""
+
+    @abstractmethod
+    def evidence(
+        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+    ) -> Evidence:
+        """What stored cases say."""
+
+
+def matching(label: str, rows: list[Any], columns: Sequence[str], criterion: Criterion) -> list[Any]:
+    """The rows (with the columns as attributes) that a criterion's `where` asks for; nothing found is an error."""
+    chosen = rows
+    for column, wanted in criterion.where.items():
+        if column == "protocol":
+            continue
+        if column not in columns:
+            raise InputError(f"{label}: {UnknownName('condition', column, [*columns, 'protocol'])}")
+        values = wanted if isinstance(wanted, list) else [wanted]
+        known = sorted({getattr(row, column) for row in chosen})
+        for value in values:
+            if value not in known:
+                raise InputError(f"{label} asks for {column} {value!r}, but the run has {column} {known}")
+        chosen = [row for row in chosen if getattr(row, column) in values]
+    if not chosen:
+        raise InputError(f"{label} matches no case of the run")
+    return chosen

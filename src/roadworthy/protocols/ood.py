@@ -1,0 +1,453 @@
+"""Out-of-distribution evaluation: is the classifier less sure of what it cannot know?
+
+In-distribution images (the positive class, everywhere) are mixed with as many outliers; the score is the model's own
+certainty where it offers one, else its largest probability. Sets of rising difficulty: noise and foreign images,
+images derived from the test data, and foreign images where both sides are disturbed by the same shift.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.protocols import OUTLIERS, Dataset
+from roadworthy.core.types import UNDISTURBED, Stimulus
+from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
+from roadworthy.engine.readouts import Readouts
+from roadworthy.metrics.ranking import Separation, separation
+from roadworthy.outliers import make_outliers
+from roadworthy.protocols import base
+from roadworthy.protocols.base import KnownCase, StoredCase, matching
+from roadworthy.protocols.classification import THESIS_SHIFTS
+from roadworthy.protocols.estimates import (
+    CONFIDENCE,
+    RESAMPLES,
+    Estimate,
+    bootstrap_bounds,
+    failed_estimate,
+    mean_defined,
+    mean_rows,
+    standard_deviation,
+)
+from roadworthy.protocols.pictures import save_strip
+from roadworthy.shifts import make_shift
+from roadworthy.statistics import GroupBootstrap
+from roadworthy.verdict import Criterion, Measurement
+
+NAME = "ood"
+METRICS = tuple(field.name for field in fields(Separation))
+"""auroc, aupr_in, aupr_out (higher is better) and fpr95 (lower is better)."""
+FOREIGN = "foreign"
+NOISE = ("uniform_noise", "normal_noise")
+DERIVED = ("shuffled", "mixed", "swirl", "colour_swap")
+KINDS = ("literature", "derived", "transformed")
+"""Noise and foreign sets, as others use them; made from the test images; foreign with a shift on both sides."""
+BINS = 20
+GALLERY_IMAGES = 6
+
+
+class SetChoice(BaseModel):
+    """A maker of outliers or a foreign set by name, with parameters of its own where the defaults do not fit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class Settings(BaseModel):
+    """What the study file may say under `protocols: ood:`.
+
+    sets         makers of outliers and names of foreign sets (default: all six makers and every foreign set)
+    transformed  shifts that disturb both the test data and a foreign set, at each of `levels`
+    foreign      which foreign set those use (default: the first)
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sets: Annotated[list[SetChoice], Field(min_length=1)] | None = None
+    transformed: list[str] = list(THESIS_SHIFTS)
+    levels: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = [5]
+    foreign: str | None = None
+    repeats: Annotated[int, Field(ge=1)] = 1
+
+    @field_validator("sets", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            return [{"name": item} if isinstance(item, str) else item for item in value]
+        return value
+
+    @field_validator("sets", "transformed", "levels")
+    @classmethod
+    def _distinct(cls, value: Any) -> Any:
+        names = [choice.name if isinstance(choice, SetChoice) else choice for choice in value or []]
+        if len(set(names)) < len(names):
+            raise ValueError("one is named twice")
+        return value
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One showing of a set: what is shown and which set it belongs to."""
+
+    showing: Showing
+    tags: Mapping[str, str]
+
+
+class OutOfDistribution(base.Protocol):
+    """Every set, and the in-distribution side it is mixed with, shown to every model."""
+
+    name = NAME
+    summary = (__doc__ or "").partition("\n")[0]
+    wants_foreign = True
+
+    def check_settings(self, settings: Settings) -> None:
+        """Every shift is known and has the levels asked for."""
+        for name in settings.transformed:
+            for level in settings.levels:
+                make_shift(name, level)
+
+    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+        """Both sides of every set."""
+        return [side.showing for side in _sides(settings, bench)]
+
+    def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
+        """Both sides of every set shown to every model."""
+        return [case for side in _sides(settings, bench) for case in plan_cases(NAME, [side.showing], bench, side.tags)]
+
+    def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
+        """Raise an `InputError` where a criterion matches none of the cases."""
+        _select([SetKey.of(case) for case in cases if "ood_set" in case.tags], criterion)
+
+    def evidence(
+        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+    ) -> Evidence:
+        """What stored cases say, set by set."""
+        return Evidence(cases, seed=seed, workers=workers)
+
+
+def _sides(settings: Settings, bench: Bench) -> list[_Side]:
+    """In-distribution sides first, then every set; in each repeat."""
+    chosen = settings.sets
+    if chosen is None:
+        chosen = [SetChoice(name=name) for name in (*NOISE, *bench.foreign, *DERIVED)]
+    known = [name for name in OUTLIERS if name != FOREIGN]
+    for choice in chosen:
+        if choice.name not in known and choice.name not in bench.foreign:
+            raise UnknownName("set of outliers", choice.name, [*known, *bench.foreign])
+    for name in bench.foreign:
+        if name in known:
+            raise InputError(f"the foreign set {name!r} has the name of a maker of outliers: call it otherwise")
+    if settings.foreign is not None and settings.foreign not in bench.foreign:
+        raise UnknownName("foreign set", settings.foreign, bench.foreign)
+    shifts = [make_shift(name, level) for name in settings.transformed for level in settings.levels]
+    test, seed, sides = bench.data.fingerprint(), bench.seed, []
+    for repeat in range(settings.repeats):
+        sides.append(_Side(Showing(Stimulus(test, repeat=repeat, seed=seed), bench.data), {}))
+        for shift in shifts:
+            stimulus = Stimulus(test, shift.name, shift.level, shift.parameters(), repeat, seed)
+            sides.append(_Side(Showing(stimulus, bench.data, shift), {}))
+        for choice in chosen:
+            made, parameters = _made(choice, bench, repeat)
+            stimulus = Stimulus(made.fingerprint(), choice.name, 0, parameters, repeat, seed)
+            kind = "literature" if choice.name in (*NOISE, *bench.foreign) else "derived"
+            fresh = choice.name not in bench.foreign
+            tags = {"ood_set": choice.name, "kind": kind} | ({} if fresh else {"foreign": choice.name})
+            sides.append(_Side(Showing(stimulus, made, fresh=fresh), tags))
+        if shifts:
+            name = settings.foreign or next(iter(bench.foreign))
+            made, _ = _made(SetChoice(name=name), bench, repeat)
+            for shift in shifts:
+                stimulus = Stimulus(
+                    made.fingerprint(), f"{name}_{shift.name}", shift.level, shift.parameters(), repeat, seed
+                )
+                tags = {
+                    "ood_set": f"{shift.name}-{shift.level}",
+                    "kind": "transformed",
+                    "shift": shift.name,
+                    "foreign": name,
+                }
+                sides.append(_Side(Showing(stimulus, made, shift), tags))
+    return sides
+
+
+def _made(choice: SetChoice, bench: Bench, repeat: int) -> tuple[Dataset, dict[str, Any]]:
+    """The outliers of a choice for a repeat, and the parameters that decide them."""
+    foreign = bench.foreign.get(choice.name)
+    maker = make_outliers(FOREIGN if foreign is not None else choice.name, **choice.parameters)
+    seed = bench.seed if foreign is not None else bench.seed + repeat
+    return maker.make(bench.data, seed=seed, foreign=foreign), maker.parameters()
+
+
+@dataclass(frozen=True)
+class SetKey:
+    """One row of the table: a model against a set. `foreign` is the foreign set it is, or is made from."""
+
+    model: str
+    ood_set: str
+    kind: str
+    shift: str
+    level: int
+    foreign: str = ""
+
+    @classmethod
+    def of(cls, case: KnownCase) -> SetKey:
+        """The row that the outlier side of a set belongs to."""
+        shift = case.tags.get("shift", UNDISTURBED)
+        tags = case.tags
+        return cls(case.system, tags["ood_set"], tags["kind"], shift, case.stimulus.level, tags.get("foreign", ""))
+
+    def order(self) -> tuple[Any, ...]:
+        """Models by name, then kinds from easy to hard, then sets by name."""
+        place = KINDS.index(self.kind) if self.kind in KINDS else len(KINDS)
+        return self.model, place, self.ood_set
+
+    def where(self) -> dict[str, Any]:
+        """The columns that identify it."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """Both sides of one set in one repeat, equally many: scores, which are in-distribution, and their objects."""
+
+    scores: NDArray[np.float64]
+    inside: NDArray[np.bool_]
+    groups: tuple[str, ...]
+    own: bool
+
+
+@dataclass(frozen=True)
+class _Result:
+    values: Mapping[str, Sequence[float]]
+    resampled: Mapping[str, NDArray[np.float64]]
+    n: int
+    groups: int
+    members: tuple[str, ...]
+    score: str
+    histogram: NDArray[np.int64]
+
+
+class Evidence(base.Evidence):
+    """What the readouts of one run say about separating outliers. One resampling serves all models of a set."""
+
+    def __init__(self, cases: Sequence[StoredCase], *, seed: int = 0, workers: int = 1) -> None:
+        inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.tags}
+        outside: dict[SetKey, list[StoredCase]] = {}
+        for case in cases:
+            if "ood_set" in case.tags:
+                outside.setdefault(SetKey.of(case), []).append(case)
+        self.keys = sorted(outside, key=SetKey.order)
+        self.failures: dict[SetKey, str] = {}
+        self.results: dict[SetKey, _Result] = {}
+        by_set: dict[str, list[SetKey]] = {}
+        for key in self.keys:
+            by_set.setdefault(key.ood_set, []).append(key)
+
+        def partner(case: StoredCase) -> StoredCase:
+            place = (case.tags.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.tags else 0)
+            own = inside.get((case.system, *place, case.stimulus.repeat))
+            return own or inside[case.system, *place, 0]
+
+        def measure_set(keys: list[SetKey]) -> None:
+            bootstrap: tuple[tuple[str, ...], GroupBootstrap] | None = None
+            for key in keys:
+                pairs = [(partner(case), case) for case in outside[key]]
+                failed = [case.failure for pair in pairs for case in pair if case.failure]
+                if failed:
+                    self.failures[key] = failed[0]
+                    continue
+                found: list[Separation] = []
+                mixtures = []
+                for one, other in pairs:
+                    mixture = _mix(one.load(), other.load())
+                    if bootstrap is None or bootstrap[0] != mixture.groups:
+                        bootstrap = mixture.groups, GroupBootstrap(mixture.groups, resamples=RESAMPLES, seed=seed)
+                    weights = np.concatenate(list(bootstrap[1].chunks()))
+                    found.append(separation(mixture.scores, mixture.inside, np.vstack([_ones(weights), weights])))
+                    mixtures.append(mixture)
+                self.results[key] = _result(found, mixtures)
+
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(measure_set, by_set.values()))
+
+    def estimate(self, key: SetKey, metric: str, confidence: float = CONFIDENCE) -> Estimate:
+        """A metric of one set, the mean over repeats, bounded by objects."""
+        if key in self.failures:
+            return failed_estimate(self.failures[key])
+        result = self.results[key]
+        value = mean_defined(result.values[metric])
+        if math.isnan(value):
+            return Estimate(value, math.nan, math.nan, "one side is empty", "")
+        lo, hi, why = bootstrap_bounds(value, result.resampled[metric], result.groups, confidence, (0.0, 1.0))
+        return Estimate(value, lo, hi, why, "group bootstrap", standard_deviation(result.values[metric]))
+
+    def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
+        """A measurement per model and set."""
+        found = []
+        for key in _select(self.keys, criterion):
+            estimate = self.estimate(key, criterion.metric, confidence)
+            n, groups = self._size(key)
+            found.append(
+                Measurement(
+                    where={"model": key.model, "ood_set": key.ood_set},
+                    value=estimate.value,
+                    lo=estimate.lo,
+                    hi=estimate.hi,
+                    n=n,
+                    groups=groups,
+                    method=estimate.method,
+                    reason=estimate.reason,
+                )
+            )
+        return found
+
+    def _size(self, key: SetKey) -> tuple[int, int]:
+        result = self.results.get(key)
+        return (result.n, result.groups) if result else (0, 0)
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """One row per model, set and metric; averages per kind; every repeat; the scores of both sides in bins."""
+        rows = [
+            self.estimate(key, metric).row(key.where(), metric, *self._size(key))
+            for key in self.keys
+            for metric in METRICS
+        ]
+        scores = {key: result.score for key, result in self.results.items()}
+        table = pd.DataFrame(rows)
+        table["score"] = [scores.get(key, "") for key in self.keys for _ in METRICS]
+        return {
+            NAME: table,
+            f"{NAME}_by_kind": pd.DataFrame(self._kind_rows()),
+            f"{NAME}_repeats": pd.DataFrame(self._repeat_rows()),
+            f"{NAME}_scores": pd.DataFrame(self._score_rows()),
+        }
+
+    def _kind_rows(self) -> list[dict[str, Any]]:
+        """Per model and kind of set the mean over its sets. Sets share images, so the mean has no bound of its own."""
+        kinds: dict[tuple[str, str], list[SetKey]] = {}
+        for key in self.keys:
+            if key in self.results:
+                kinds.setdefault((key.model, key.kind), []).append(key)
+                kinds.setdefault((key.model, "all"), []).append(key)
+        return [
+            {
+                "model": model,
+                "kind": kind,
+                "sets": len(keys),
+                "metric": metric,
+                "value": mean_defined([mean_defined(self.results[key].values[metric]) for key in keys]),
+            }
+            for (model, kind), keys in kinds.items()
+            for metric in METRICS
+        ]
+
+    def _repeat_rows(self) -> list[dict[str, Any]]:
+        return [
+            {**key.where(), "repeat": repeat, "metric": metric, "value": value}
+            for key, result in self.results.items()
+            for metric, values in result.values.items()
+            for repeat, value in enumerate(values)
+        ]
+
+    def _score_rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "model": key.model,
+                "ood_set": key.ood_set,
+                "from": index / BINS,
+                "to": (index + 1) / BINS,
+                "in": int(result.histogram[0, index]),
+                "out": int(result.histogram[1, index]),
+            }
+            for key, result in self.results.items()
+            for index in range(BINS)
+        ]
+
+    def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+        """A strip of images per set, and of the in-distribution side where that is disturbed too."""
+        first = {case.tags["ood_set"]: case for case in cases if "ood_set" in case.tags and not _repeat(case)}
+        inside = {
+            (case.showing.stimulus.name, case.showing.stimulus.level): case.showing
+            for case in cases
+            if not case.tags and not _repeat(case)
+        }
+        rows = []
+        for name, case in first.items():
+            row = {"ood_set": name, "kind": case.tags["kind"]}
+            row["media"] = save_strip(case.showing, media / f"ood-{name}.png", GALLERY_IMAGES)
+            shift = case.tags.get("shift")
+            partner = inside[shift, case.showing.stimulus.level] if shift else inside[UNDISTURBED, 0]
+            row["media_in"] = save_strip(
+                partner, media / f"ood-in-{partner.stimulus.name}-{partner.stimulus.level}.png", GALLERY_IMAGES
+            )
+            rows.append(row)
+        return {f"{NAME}_gallery": pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])}
+
+
+def _repeat(case: PlannedCase) -> int:
+    return case.showing.stimulus.repeat
+
+
+def _ones(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ones((1, weights.shape[1]), np.float32)
+
+
+def _result(found: Sequence[Separation], mixtures: Sequence[_Mixture]) -> _Result:
+    values = {name: [float(getattr(each, name)[0]) for each in found] for name in METRICS}
+    resampled = {name: mean_rows([getattr(each, name)[1:] for each in found]) for name in METRICS}
+    histogram = np.zeros((2, BINS), np.int64)
+    for mixture in mixtures:
+        for side, of_side in enumerate((mixture.inside, ~mixture.inside)):
+            histogram[side] += np.histogram(mixture.scores[of_side].clip(0, 1), bins=BINS, range=(0, 1))[0]
+    return _Result(
+        values=values,
+        resampled=resampled,
+        n=len(mixtures[0].scores),
+        groups=len(set(mixtures[0].groups)),
+        members=mixtures[0].groups,
+        score="certainty" if mixtures[0].own else "confidence",
+        histogram=histogram,
+    )
+
+
+def _mix(inside: Readouts, outside: Readouts) -> _Mixture:
+    """Equal numbers of both sides; of the larger one those whose ids have the smallest hashes."""
+    count = min(len(inside.ids), len(outside.ids))
+    one, other = _chosen(inside.ids, count), _chosen(outside.ids, count)
+    own = inside.certainty is not None and outside.certainty is not None
+    scores = np.concatenate([_scores(inside, own)[one], _scores(outside, own)[other]])
+    groups = tuple(inside.groups[row] for row in one) + tuple(outside.groups[row] for row in other)
+    return _Mixture(scores, np.arange(2 * count) < count, groups, own)
+
+
+def _scores(readouts: Readouts, own: bool) -> NDArray[np.float64]:
+    return readouts.certainty if own and readouts.certainty is not None else readouts.answers.confidence
+
+
+def _chosen(ids: Sequence[str], count: int) -> list[int]:
+    if count == len(ids):
+        return list(range(count))
+    hashes = [hashlib.sha256(image_id.encode()).digest() for image_id in ids]
+    return sorted(sorted(range(len(ids)), key=hashes.__getitem__)[:count])
+
+
+def _select(keys: Sequence[SetKey], criterion: Criterion) -> list[SetKey]:
+    label = f"criterion {criterion.id}"
+    if criterion.metric not in METRICS:
+        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, METRICS)}")
+    if criterion.over == "pooled":
+        raise InputError(f"{label}: sets of outliers cannot be pooled: ask for each or worst")
+    return matching(label, list(dict.fromkeys(keys)), [field.name for field in fields(SetKey)], criterion)

@@ -1,0 +1,178 @@
+"""Out-of-distribution evaluation: separation by hand, sides of equal size shown alike, nothing shown twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+import roadworthy as rw
+from roadworthy.api import execute, no_progress, prepare
+from roadworthy.core.errors import InputError
+from roadworthy.core.types import Stimulus
+from roadworthy.engine.readouts import Readouts
+from roadworthy.metrics import Answers
+from roadworthy.metrics.ranking import separation
+from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.ood import Evidence
+from roadworthy.study import parse_study
+from test_engine import Counting
+from tiny import contents, study
+
+FOREIGN = {"builtin": "scenery", "n": 100}
+SMALL = {"sets": ["uniform_noise", "park", "swirl"], "transformed": ["fog"]}
+
+
+def run(folder: Path, out: str, *, workers: int = 1, model: Counting | None = None, **changes: Any) -> rw.Run:
+    models = {"counting": model} if model else {}
+    if model:
+        changes["models"] = {"counting": "<in memory>"}
+    data = {"test": study(folder)["data"]["test"], "ood": {"park": FOREIGN}}
+    changes = {"data": data, "protocols": {"ood": SMALL}, **changes}
+    return execute(
+        prepare(parse_study(study(folder, **changes), "study"), models=models),
+        folder / out,
+        workers=workers,
+        progress=no_progress,
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.integers(0, 3)), min_size=2, max_size=60))
+def test_separation_equals_scikit_learn_with_ties_and_weights(rows: list[tuple[int, bool, int]]) -> None:
+    score, inside, weight = (np.array(column) for column in zip(*rows, strict=True))
+    found = separation(score, inside, weight[None].astype(float))
+    if not (weight[inside].sum() and weight[~inside].sum()):
+        assert np.isnan([found.auroc, found.aupr_in, found.aupr_out, found.fpr95]).all()
+        return
+    false, true, _ = roc_curve(inside, score, sample_weight=weight, drop_intermediate=False)
+    assert found.auroc[0] == pytest.approx(roc_auc_score(inside, score, sample_weight=weight))
+    assert found.aupr_in[0] == pytest.approx(average_precision_score(inside, score, sample_weight=weight))
+    assert found.aupr_out[0] == pytest.approx(average_precision_score(~inside, -score, sample_weight=weight))
+    assert found.fpr95[0] == pytest.approx(false[np.argmax(true >= 0.95 - 1e-12)])
+
+
+def stored(
+    name: str, confidences: list[float], tags: dict[str, str], certainty: list[float] | None = None
+) -> StoredCase:
+    probabilities = np.array([[c, 1 - c] for c in confidences])
+    ids = tuple(f"{name}{row}" for row in range(len(confidences)))
+    own = None if certainty is None else np.array(certainty)
+    readouts = Readouts(ids, ids, Answers.from_probabilities(probabilities, [0] * len(ids)), own)
+    return StoredCase("m", Stimulus(name, name), tags, load=lambda: readouts)
+
+
+def evidence(inside: StoredCase, *outside: StoredCase) -> Evidence:
+    return Evidence([StoredCase("m", Stimulus("test"), {}, load=inside.load), *outside])
+
+
+def value(found: Evidence, metric: str) -> float:
+    return float(found.tables()["ood"].set_index("metric").loc[metric, "value"])
+
+
+OUT = {"ood_set": "noise", "kind": "literature"}
+
+
+def test_in_distribution_is_the_positive_class() -> None:
+    found = evidence(stored("a", [0.9, 0.8, 0.95, 0.7], {}), stored("b", [0.6, 0.75, 0.55, 0.65], OUT))
+    assert value(found, "auroc") == 15 / 16
+    assert value(found, "fpr95") == 0.25
+    backwards = evidence(stored("b", [0.6, 0.75, 0.55, 0.65], {}), stored("a", [0.9, 0.8, 0.95, 0.7], OUT))
+    assert value(backwards, "auroc") == 1 / 16
+
+
+def test_the_models_own_certainty_is_the_score_where_it_has_one() -> None:
+    sure, unsure = [0.9, 0.9], [0.9, 0.9]
+    found = evidence(stored("a", sure, {}, [0.3, 0.4]), stored("b", unsure, OUT, [0.1, 0.2]))
+    assert value(found, "auroc") == 1.0
+    assert set(found.tables()["ood"]["score"]) == {"certainty"}
+    mixed = evidence(stored("a", sure, {}, [0.3, 0.4]), stored("b", unsure, OUT))
+    assert value(mixed, "auroc") == 0.5
+    assert set(mixed.tables()["ood"]["score"]) == {"confidence"}
+
+
+def test_the_smaller_side_decides_how_many() -> None:
+    found = evidence(stored("a", [0.9] * 9, {}), stored("b", [0.6] * 4, OUT))
+    row = found.tables()["ood"].iloc[0]
+    assert row["n"] == 8
+    assert "50 objects" in row["reason"]
+
+
+def test_a_failed_side_is_said() -> None:
+    broken = StoredCase("m", Stimulus("b", "noise"), OUT, failure="out of luck")
+    table = evidence(stored("a", [0.9], {}), broken).tables()["ood"]
+    assert table["value"].isna().all()
+    assert set(table["reason"]) == {"case failed: out of luck"}
+
+
+def test_a_study_with_both_protocols_shows_nothing_twice(tmp_path: Path) -> None:
+    model = Counting()
+    both = {"classification": {"shifts": ["fog"], "levels": [5]}, "ood": SMALL}
+    done = run(tmp_path, "run", model=model, protocols=both)
+    table = done.tables["ood"]
+    assert set(table["ood_set"]) == {"uniform_noise", "park", "swirl", "fog-5"}
+    assert set(table.loc[table["ood_set"].isin(["park", "fog-5"]), "n"]) == {200}
+    assert set(table.loc[table["ood_set"] == "swirl", "n"]) == {300}
+    shown = [stimulus for stimulus, _ in model.shown]
+    undisturbed = {s for s in shown if s.startswith("none-")}
+    assert len(undisturbed) == 1
+    batches_of_150 = 3
+    preflight = 1
+    assert shown.count(undisturbed.pop()) == batches_of_150 + preflight
+    assert done.verify() == []
+
+
+def test_workers_never_change_a_result_and_repeats_are_drawn_anew(tmp_path: Path) -> None:
+    protocols = {"ood": {**SMALL, "repeats": 2}}
+    one = run(tmp_path, "one", protocols=protocols, workers=1)
+    two = run(tmp_path, "two", protocols=protocols, workers=2)
+    assert contents(one.path) == contents(two.path)
+    repeats = (
+        one.tables["ood_repeats"].query("metric == 'auroc'").pivot(index="ood_set", columns="repeat", values="value")
+    )
+    assert repeats.loc["uniform_noise", 0] != repeats.loc["uniform_noise", 1]
+    assert repeats.loc["fog-5", 0] != repeats.loc["fog-5", 1]
+    assert np.isnan(repeats.loc["park", 1]), "the same images to the same network are not shown again"
+
+
+def test_criteria_speak_of_sets(tmp_path: Path) -> None:
+    where = {"protocol": "ood", "ood_set": "park"}
+    criteria = [{"id": "A", "metric": "fpr95", "where": where, "at_most": 1.0}]
+    done = run(tmp_path, "run", criteria=criteria)
+    assert done.verdict().status == "pass"
+    assert done.verdict().findings[0].rows[0].measurement.where == {"model": "tiny", "ood_set": "park"}
+
+
+@pytest.mark.parametrize(
+    ("protocols", "criterion", "complaint"),
+    [
+        ({"ood": {"sets": ["unifrom_noise"]}}, None, "did you mean 'uniform_noise'"),
+        ({"ood": {"sets": ["parc"]}}, None, "did you mean 'park'"),
+        ({"ood": {"sets": [{"name": "swirl", "parameters": {"strenth": 3}}]}}, None, "did you mean 'strength'"),
+        ({"ood": {"sets": ["swirl", "swirl"]}}, None, "named twice"),
+        ({"ood": {"transformed": ["fgo"]}}, None, "did you mean 'fog'"),
+        ({"ood": {"foreign": "sea"}}, None, "unknown foreign set 'sea'"),
+        ({"ood": SMALL}, {"metric": "accuracy"}, "unknown metric 'accuracy'"),
+        ({"ood": SMALL}, {"where": {"protocol": "ood", "ood_set": "sea"}}, "asks for ood_set 'sea'"),
+        ({"ood": SMALL}, {"over": "pooled"}, "cannot be pooled"),
+        ({"ood": SMALL}, {"where": {}}, "unknown protocol 'classification'"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(
+    tmp_path: Path, protocols: dict[str, Any], criterion: dict[str, Any] | None, complaint: str
+) -> None:
+    asked = {"id": "A", "metric": "auroc", "at_least": 0.5, "where": {"protocol": "ood"}, **(criterion or {})}
+    with pytest.raises(InputError, match=complaint):
+        run(tmp_path, "run", protocols=protocols, criteria=[asked])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["../up", "a b", "", "uniform_noise"])
+def test_names_of_foreign_sets_are_plain(tmp_path: Path, name: str) -> None:
+    data = {"test": study(tmp_path)["data"]["test"], "ood": {name: FOREIGN}}
+    with pytest.raises(InputError, match="name"):
+        run(tmp_path, "run", data=data, protocols={"ood": {"sets": ["swirl"]}})
