@@ -46,6 +46,7 @@ bench: $(BENCH)/.ready
 	$(BENCH)/bin/python benchmarks/shifts.py --out runs/bench-shifts.json
 	$(BENCH)/bin/python benchmarks/chain.py --out runs/bench-chain.json
 	$(BENCH)/bin/python benchmarks/mc_dropout.py --out runs/bench-mc-dropout.json
+	$(BENCH)/bin/python benchmarks/monitors.py --out runs/bench-monitors.json
 
 clean:
 	rm -rf $(VENV) $(BENCH) runs

@@ -1,0 +1,193 @@
+"""What monitors cost, against peers in the same run and by what grows with the data.
+
+    python benchmarks/monitors.py [--images 10000] [--out result.json]
+
+neighbours  exact nearest neighbours of 10,000 byte images of 32x32x3 among as many, against scikit-learn's brute force,
+            each the best of three. Target: at most half its time
+memory      peak memory that fitting Mahalanobis and deep nearest neighbours allocates, at two sizes of training data.
+            Targets: twice the data takes at most twice the memory (and a fifth), and for Mahalanobis no more at all
+scores      energy, MSP, Mahalanobis, ViM and deep nearest neighbours against pytorch-ood on the same network, where
+            that package can be imported. Target: not slower
+matrix      all ordered pairs of eight outlier sets calibrated and judged, against one representation per data set.
+            Target: at most a fifth more
+
+Exits with 1 where a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.neighbors import NearestNeighbors
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Dataset
+from roadworthy.data.arrays import ArrayDataset
+from roadworthy.data.table import Table
+from roadworthy.models import TorchModel
+from roadworthy.models.networks import thesis_cnn
+from roadworthy.monitors import (
+    DeepKnn,
+    Energy,
+    KnnSvm,
+    Mahalanobis,
+    Monitor,
+    Msp,
+    Neighbours,
+    OpenMax,
+    PytorchOod,
+    ScoreSvm,
+    Vim,
+    represent_data,
+)
+
+SIZE, CLASSES, K = 32, 10, 8
+ROUNDS = 3
+SETS = 8
+
+
+def best_of(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
+    """Seconds of the fastest of some rounds."""
+    seconds = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def images(count: int, seed: int, name: str = "data") -> Dataset:
+    """Blotches of random colours, a class for each of ten sizes of blotch."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % CLASSES
+    small = rng.integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+    pixels = np.repeat(np.repeat(small, SIZE // 8, axis=1), SIZE // 8, axis=2)
+    pixels = (
+        pixels // 2
+        + rng.integers(0, 60, pixels.shape, dtype=np.uint8)
+        + (labels * 6)[:, None, None, None].astype(np.uint8)
+    )
+    ids = tuple(f"{name}/{row}" for row in range(count))
+    return ArrayDataset(Table(ids=ids, labels=labels, class_names=tuple(map(str, range(CLASSES))), groups=ids), pixels)
+
+
+def race_neighbours(count: int) -> dict[str, float]:
+    rng = np.random.default_rng(0)
+    known, asked = (rng.integers(0, 256, (count, 3 * SIZE * SIZE), dtype=np.uint8) for _ in range(2))
+    peer = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(known.astype(np.float32))
+    queries, own = asked.astype(np.float32), Neighbours(known)
+    np.testing.assert_allclose(own.distances(asked[:50], K), peer.kneighbors(queries[:50])[0], rtol=1e-4)
+    ours, theirs = best_of(lambda: own.distances(asked, K)), best_of(lambda: peer.kneighbors(queries))
+    return {"ours": ours, "scikit-learn": theirs, "ratio": theirs / ours}
+
+
+def peak_bytes(monitor: Monitor, model: TorchModel, data: Dataset) -> int:
+    tracemalloc.start()
+    monitor.build(model, data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def measure_memory(model: TorchModel, count: int) -> dict[str, list[int]]:
+    sets = [images(part, 1) for part in (count, 2 * count)]
+    for data in sets:
+        data.fingerprint()
+    kinds: dict[str, Callable[[], Monitor]] = {"mahalanobis": Mahalanobis, "deep_knn": DeepKnn}
+    return {name: [peak_bytes(make(), model, data) for data in sets] for name, make in kinds.items()}
+
+
+def race_scores(model: TorchModel, count: int) -> dict[str, Any]:
+    train, asked = images(count, 2), images(count, 3)
+    pairs: dict[str, tuple[Monitor, PytorchOod]] = {
+        "energy": (Energy(), PytorchOod(detector="EnergyBased")),
+        "msp": (Msp(), PytorchOod(detector="MaxSoftmax")),
+        "mahalanobis": (Mahalanobis(), PytorchOod(detector="Mahalanobis")),
+        "vim": (Vim(dimensions=64), PytorchOod(detector="ViM", options={"d": 64})),
+        "deep_knn": (DeepKnn(), PytorchOod(detector="KNN")),
+    }
+    times: dict[str, Any] = {}
+    for name, (own, peer) in pairs.items():
+        own.build(model, train)
+        times[name] = {"ours": best_of(lambda own=own: represent_data(own, model, asked))}  # type: ignore[misc]
+        try:
+            peer.build(model, train)
+        except InputError as error:
+            return {"pytorch-ood": str(error), **times}
+        times[name]["pytorch-ood"] = best_of(lambda peer=peer: represent_data(peer, model, asked))  # type: ignore[misc]
+    return times
+
+
+def measure_matrix(model: TorchModel, count: int) -> dict[str, dict[str, float]]:
+    train, valid, test = (images(count, seed) for seed in (4, 5, 6))
+    others = [images(count, 10 + number) for number in range(SETS)]
+    found = {}
+    monitors: tuple[Monitor, ...] = (Msp(), Energy(), ScoreSvm(), KnnSvm(k=8), Mahalanobis(), OpenMax())
+    for monitor in monitors:
+        monitor.build(model, train)
+        started = time.perf_counter()
+        inside, shown, *outside = (represent_data(monitor, model, data) for data in (valid, test, *others))
+        represented = time.perf_counter() - started
+        for judged in outside:
+            monitor.calibrate(inside, judged)
+            for tested in (other for other in outside if other is not judged):
+                monitor.reject(tested), monitor.reject(shown)
+        found[monitor.name] = {"represent": represented, "ratio": (time.perf_counter() - started) / represented}
+    total = sum(row["represent"] for row in found.values())
+    whole = sum(row["represent"] * row["ratio"] for row in found.values())
+    return {**found, "all": {"represent": total, "ratio": whole / total}}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    model = TorchModel(thesis_cnn(CLASSES, SIZE), size=SIZE, name="thesis")
+    misses = []
+
+    neighbours = race_neighbours(options.images)
+    shown = ", ".join(f"{who} {seconds:.2f} s" for who, seconds in neighbours.items() if who != "ratio")
+    print(f"neighbours, {options.images:,} x 3,072: {shown}")
+    if neighbours["ratio"] < 2:
+        misses.append(f"neighbours: {neighbours['ratio']:.2f} times as fast as scikit-learn, not 2")
+
+    memory = measure_memory(model, options.images // 5)
+    for name, (once, twice) in memory.items():
+        print(f"memory of {name}: {once / 2**20:.1f} MiB, {twice / 2**20:.1f} MiB for twice the data")
+        if twice > (1.2 if name == "mahalanobis" else 2.4) * once:
+            misses.append(f"memory of {name}: {twice / once:.2f} times for twice the data")
+
+    scores = race_scores(model, options.images // 10)
+    for name, row in scores.items():
+        shown = row if isinstance(row, str) else ", ".join(f"{who} {seconds:.2f} s" for who, seconds in row.items())
+        print(f"scores of {name}: {shown}")
+        if isinstance(row, dict) and row["ours"] > 1.1 * row.get("pytorch-ood", np.inf):
+            misses.append(f"scores of {name}: slower than pytorch-ood")
+
+    matrix = measure_matrix(model, options.images // 20)
+    for name, ratios in matrix.items():
+        print(f"matrix of {name}: {ratios['ratio']:.3f} times {ratios['represent']:.2f} s")
+    if matrix["all"]["ratio"] > 1.2:
+        misses.append(f"matrix: {matrix['all']['ratio']:.2f} times one representation per data set, not 1.2")
+
+    for miss in misses:
+        print(f"MISSED: {miss}")
+    if options.out:
+        result = {"neighbours": neighbours, "memory": memory, "scores": scores, "matrix": matrix, "misses": misses}
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 1 if misses else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

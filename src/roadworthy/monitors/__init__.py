@@ -1,0 +1,58 @@
+"""Monitors: detectors of images outside the distribution. Importing this package registers every one of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roadworthy.monitors.base import MONITORS, Aim, Fitted, Monitor, load_monitor, represent_data
+from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
+from roadworthy.monitors.conformance import check_monitor
+from roadworthy.monitors.features import Mahalanobis, React, Vim
+from roadworthy.monitors.mc_dropout import McDropoutEntropy
+from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
+from roadworthy.monitors.odin import Odin
+from roadworthy.monitors.openmax import OpenMax
+from roadworthy.monitors.pytorch_ood import PytorchOod
+from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
+from roadworthy.monitors.threshold import best_threshold, fit_svm, hinge_threshold, share_threshold
+
+__all__ = [
+    "MONITORS",
+    "Aim",
+    "DeepKnn",
+    "Energy",
+    "Fitted",
+    "KlMatching",
+    "KnnSvm",
+    "Mahalanobis",
+    "MaxLogit",
+    "McDropoutEntropy",
+    "Monitor",
+    "Msp",
+    "Neighbours",
+    "Odin",
+    "OpenMax",
+    "PytorchOod",
+    "Random",
+    "React",
+    "ScoreSvm",
+    "SvmMonitor",
+    "Vim",
+    "best_threshold",
+    "check_monitor",
+    "fit_svm",
+    "hinge_threshold",
+    "load_monitor",
+    "make_monitor",
+    "represent_data",
+    "share_threshold",
+]
+
+
+def make_monitor(name: str, **parameters: Any) -> Monitor:
+    """The monitor of that name, with the settings given and the others at their default.
+
+    >>> make_monitor("knn_svm", k=4)
+    KnnSvm(k=4)
+    """
+    return MONITORS.get(name).of(parameters)

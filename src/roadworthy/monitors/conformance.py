@@ -1,0 +1,240 @@
+"""One test for every monitor: `check_monitor(make)` raises an AssertionError that says which promise is broken."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest_array
+from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.types import Batch, Prediction
+from roadworthy.data import Subset
+from roadworthy.data.arrays import ArrayDataset
+from roadworthy.data.table import Table
+from roadworthy.metrics import binary_auroc
+from roadworthy.models import softmax
+from roadworthy.models.head import Head
+from roadworthy.monitors.base import CAPABILITY, Monitor, represent_data
+
+SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8
+CLOSE = 1e-5
+
+
+def check_monitor(
+    make: Callable[[], Monitor], *, informed: bool = True, model: Model | None = None, saves: bool = True
+) -> None:
+    """Check that a monitor keeps the promises of the role; `make` returns a new one each time, not built yet.
+
+    model     one that gives what the monitor needs; default: a small network with every capability
+    informed  False for a monitor that is not meant to tell anything apart
+    saves     False for a monitor that says it cannot be saved
+
+    >>> from roadworthy.monitors.confidence import Msp
+    >>> check_monitor(Msp)
+    """
+    train, held_out, test, outliers = toy_data()
+    model = model or ToyModel()
+    monitor = make()
+    _check_refusals(make, model, train)
+    monitor.build(model, train)
+    inside, outside = represent_data(monitor, model, held_out), represent_data(monitor, model, outliers)
+    _check_rows(monitor, model, test)
+    monitor.calibrate(inside)
+    shown = represent_data(monitor, model, test)
+    rejected = float(monitor.reject(inside).mean())
+    assert rejected <= 0.05 + 1e-9, f"calibrated inside alone, it rejects {rejected:.0%} of those images, not 5 %"
+    assert monitor.reject(shown).mean() <= 0.25, "calibrated inside alone, it rejects far more than 5 % of new images"
+    _check_threshold(monitor, shown)
+    for threshold in ("exact", "hinge"):
+        monitor.calibrate(inside, outside, threshold=threshold)
+        _check_threshold(monitor, shown)
+        if informed:
+            right = (monitor.reject(outside).mean() + 1 - monitor.reject(shown).mean()) / 2
+            assert right > 0.6, (
+                f"calibrated ({threshold}) on plain outliers, only {right:.0%} of the decisions are right"
+            )
+    monitor.calibrate(inside, outside)
+    if informed:
+        scores = np.concatenate([monitor.score(shown), monitor.score(outside)])
+        area = binary_auroc(scores, np.arange(len(scores)) < len(shown))
+        assert area > 0.6, f"higher scores must mean in-distribution: the AUROC on plain outliers is {area:.2f}"
+    _check_refit(make, monitor, model, train)
+    if saves:
+        _check_saved(monitor, model, test)
+
+
+def _check_refusals(make: Callable[[], Monitor], model: Model, train: Dataset) -> None:
+    monitor = make()
+    for need in monitor.needs - {"input", "probabilities"}:
+        poor = ToyModel()
+        poor.capabilities = model.capabilities - {CAPABILITY.get(need, need)}
+        message = _refused(lambda poor=poor: make().build(poor, train))  # type: ignore[misc]
+        assert need in message, f"a model without {need} must be refused by name, not with {message!r}"
+    assert _refused(lambda: make().build(model, Subset(train, []))), "an empty training set must be refused"
+    assert _refused(lambda: monitor.reject(np.zeros((1, 1), np.float32))), "reject before calibrate must be refused"
+
+
+def _check_rows(monitor: Monitor, model: Model, data: Dataset) -> None:
+    batch = data.batch(slice(None))
+    whole = monitor.represent(model, batch)
+    assert whole.dtype == np.float32, f"representations must be float32, not {whole.dtype}"
+    assert (whole.ndim, len(whole)) == (2, len(batch)), f"representations must be (N, D), not {whole.shape}"
+    scale = CLOSE * max(1.0, float(np.abs(whole).max()))
+    again = monitor.represent(model, batch)
+    assert np.array_equal(whole, again), "the same images must give the same representations"
+    order = np.arange(len(batch))[::-1]
+    turned = monitor.represent(model, batch.take(order.tolist()))
+    assert np.abs(turned - whole[order]).max() <= scale, "representations must not depend on the order of the images"
+    pieces = (slice(0, 7), slice(7, None))
+    parts = np.concatenate([monitor.represent(model, batch.take(piece)) for piece in pieces])
+    assert np.abs(parts - whole).max() <= scale, "representations must not depend on the batch"
+    single = monitor.represent(model, batch.take(slice(3, 4)))
+    assert np.abs(single - whole[3:4]).max() <= scale, "one image alone must give the same representation"
+
+
+def _check_threshold(monitor: Monitor, rows: NDArray[np.float32]) -> None:
+    scores = monitor.score(rows)
+    assert scores.shape == (len(rows),), "there must be one score per image"
+    assert np.isfinite(scores).all(), "scores must be finite"
+    assert np.array_equal(monitor.reject(rows), scores < monitor.threshold), "reject must be score < threshold"
+    bad = rows.copy()
+    bad[0, 0] = np.nan
+    assert "NaN" in _refused(lambda: monitor.score(bad)), "a NaN in a representation must be refused"
+    assert _refused(lambda: monitor.calibrate(rows[:0])), "calibration on an empty set must be refused"
+
+
+def _check_refit(make: Callable[[], Monitor], monitor: Monitor, model: Model, train: Dataset) -> None:
+    other = make()
+    assert other.fingerprint() == make().fingerprint(), "equal settings must have equal fingerprints"
+    other.build(model, Subset(train, range(len(train) // 2)))
+    assert other.fingerprint() != monitor.fingerprint(), "other training data must change the fingerprint"
+    if monitor.fitted.arrays:
+        assert _hashes(other) != _hashes(monitor), "other training data must change what was learned"
+    other.build(model, train)
+    assert _hashes(other) == _hashes(monitor), "built again on the same data, it must learn the same"
+
+
+def _check_saved(monitor: Monitor, model: Model, data: Dataset) -> None:
+    batch = data.batch(slice(None))
+    rows, threshold = monitor.represent(model, batch), monitor.threshold
+    scores = monitor.score(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        monitor.save(folder)
+        for path in Path(folder).rglob("*"):
+            assert path.suffix in (".json", ".npz", ".safetensors"), (
+                f"{path.name}: save JSON and plain arrays, no pickle"
+            )
+            if path.suffix == ".npz":
+                with np.load(path, allow_pickle=False) as arrays:
+                    assert all(arrays[key].dtype != object for key in arrays.files)
+        loaded = type(monitor).load(folder, model)
+    assert loaded.parameters() == monitor.parameters(), "settings must come back from save and load"
+    assert loaded.fingerprint() == monitor.fingerprint(), "the fingerprint must come back from save and load"
+    again = loaded.represent(model, batch)
+    assert np.array_equal(again, rows), "save and load must keep every bit of the representations"
+    assert np.array_equal(loaded.score(again), scores), "save and load must keep every bit of the scores"
+    assert loaded.threshold == threshold, "save and load must keep the threshold"
+    decision = loaded.decide(model, batch.take(slice(0, 1)))
+    assert decision.shape == (1,), "decide must answer once per image"
+    assert decision.dtype == np.bool_, f"decide must answer bools, not {decision.dtype}"
+
+
+def _hashes(monitor: Monitor) -> dict[str, str]:
+    return {key: digest_array(np.asarray(array)) for key, array in monitor.fitted.arrays.items()}
+
+
+def _refused(action: Callable[[], object]) -> str:
+    """The sentence of the `InputError` that an action raises; empty where it raises none."""
+    try:
+        action()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def toy_data() -> tuple[Dataset, Dataset, Dataset, Dataset]:
+    """Training, held-out and test images of four patterns under noise, and outliers: flat grey noise."""
+    rng = np.random.default_rng(0)
+    patterns = _patterns()
+    sets = []
+    for name, count in (("train", 240), ("held_out", 200), ("test", 100)):
+        labels = np.arange(count) % CLASSES
+        contrast = rng.uniform(0.7, 1.0, (count, 1, 1, 1))
+        images = 128 + 100 * contrast * patterns[labels] + rng.normal(0, 12, (count, SIDE, SIDE, 3))
+        sets.append(_dataset(name, images, labels))
+    noise = 128 + rng.normal(0, 25, (100, SIDE, SIDE, 3))
+    train, held_out, test = sets
+    return train, held_out, test, _dataset("outliers", noise, np.arange(100) % CLASSES)
+
+
+def _dataset(name: str, images: NDArray[np.float64], labels: NDArray[np.int64]) -> ArrayDataset:
+    ids = tuple(f"{name}/{row}" for row in range(len(labels)))
+    names = tuple(f"pattern {row}" for row in range(CLASSES))
+    table = Table(ids=ids, labels=labels.astype(np.int64), class_names=names, groups=ids)
+    return ArrayDataset(table, np.clip(np.rint(images), 0, 255).astype(np.uint8))
+
+
+def _patterns() -> NDArray[np.float64]:
+    rng = np.random.default_rng(1)
+    return np.asarray(rng.choice([-1.0, 1.0], (CLASSES, SIDE, SIDE, 3)), np.float64)
+
+
+class ToyModel(Model):
+    """A network of one hidden layer with every capability: detectors of the patterns of `toy_data` and random units."""
+
+    name = "toy"
+    num_classes = CLASSES
+    capabilities = frozenset({"probabilities", "logits", "features", "samples", "input_gradient"})
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(2)
+        patterns = _patterns().reshape(CLASSES, -1)
+        self.inner = np.concatenate([patterns, rng.normal(0, 1, (UNITS - CLASSES, patterns.shape[1]))]) / 20.0
+        self.outer = rng.normal(0, 0.1, (CLASSES, UNITS))
+        self.outer[:, :CLASSES] += 2 * np.eye(CLASSES)
+        self.offset = rng.normal(0, 0.1, CLASSES)
+        self.masks = (rng.random((PASSES, UNITS)) < 0.5) * 2.0
+
+    def fingerprint(self) -> str:
+        """A hash of the weights."""
+        return digest_array(np.concatenate([self.inner.ravel(), self.outer.ravel(), self.offset]))
+
+    def predict(self, batch: Batch) -> Prediction:
+        """Probabilities, logits, and the passes with half of the units dropped."""
+        hidden = self._hidden(self._pixels(batch))
+        logits = (hidden @ self.outer.T + self.offset).astype(np.float32)
+        samples = np.stack([softmax((hidden * mask) @ self.outer.T + self.offset) for mask in self.masks])
+        return Prediction(probabilities=softmax(logits), logits=logits, samples=samples)
+
+    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
+        """The hidden units, by the name `hidden`."""
+        return self._hidden(self._pixels(batch)).astype(np.float32)
+
+    def head(self) -> Head:
+        """The last layer."""
+        return Head("hidden", self.outer.astype(np.float32), self.offset.astype(np.float32))
+
+    def stepped_logits(
+        self, batch: Batch, temperatures: Sequence[float], steps: Sequence[float]
+    ) -> NDArray[np.float32]:
+        """Logits (T, E, N, K) after steps along the sign of the confidence's gradient."""
+        pixels = self._pixels(batch)
+        logits = self._hidden(pixels) @ self.outer.T + self.offset
+        answers = np.empty((len(temperatures), len(steps), len(batch), CLASSES), np.float32)
+        for row, temperature in enumerate(temperatures):
+            by_logit = np.eye(CLASSES)[logits.argmax(axis=1)] - softmax(logits / temperature)
+            gradient = (by_logit @ self.outer * (pixels @ self.inner.T > 0)) @ self.inner
+            for column, step in enumerate(steps):
+                answers[row, column] = self._hidden(pixels + step * np.sign(gradient)) @ self.outer.T + self.offset
+        return answers
+
+    def _pixels(self, batch: Batch) -> NDArray[np.float64]:
+        return np.asarray(batch.images.reshape(len(batch), -1) / 255.0 - 0.5)
+
+    def _hidden(self, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.maximum(pixels @ self.inner.T, 0.0)

@@ -1,0 +1,237 @@
+"""Exact nearest neighbours by blocked matrix products, in bounded memory, and the monitors that use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import ArrayLike, NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.types import Batch
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Monitor, Rep, features_of, in_batches, over
+from roadworthy.monitors.svm import SvmMonitor
+
+PANEL_BYTES = 2**26
+"""Room for the distances of one block of queries to all references."""
+VALUES_AT_ONCE = 2**21
+"""Values held at once in double precision."""
+MOST_BYTES = (2**31 - 1) // (2 * 255**2)
+UNIT_ROUNDOFF = 2.0**-24
+
+
+class Neighbours:
+    """Exact Euclidean search among references (n, D) by |a - b|^2 = |a|^2 + |b|^2 - 2 a.b, the products as matrices.
+
+    Bytes are multiplied as whole numbers, which is exact. Other values are centred and multiplied in single precision,
+    which finds the candidates: all that its rounding error, at most (D + 16) u (|a|^2 + |b|^2), leaves open. Their
+    distances are then taken in double precision from the differences. So the result is that of the definition, whatever
+    the block size.
+
+    >>> Neighbours(np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])).distances(np.array([[3.0, 4.0]]), 2)
+    array([[0., 5.]])
+    """
+
+    def __init__(self, references: ArrayLike) -> None:
+        rows = np.asarray(references)
+        if rows.ndim != 2 or 0 in rows.shape:
+            raise InputError(f"a search for neighbours needs references (n, D), at least one, not {rows.shape}")
+        self._search = _Bytes(rows) if rows.dtype == np.uint8 and rows.shape[1] <= MOST_BYTES else _Reals(rows)
+        self.shape = rows.shape
+
+    def distances(self, queries: ArrayLike, count: int) -> Floats:
+        """Distances (N, count) of queries (N, D), of the references' type, to their nearest references, ascending."""
+        rows = np.asarray(queries)
+        if rows.ndim != 2 or rows.shape[1] != self.shape[1]:
+            raise InputError(f"queries must be (N, {self.shape[1]}), not {rows.shape}")
+        if not 1 <= count <= self.shape[0]:
+            raise InputError(f"{count} neighbours were asked for among {self.shape[0]} references")
+        found = np.empty((len(rows), count))
+        step = max(1, PANEL_BYTES // (4 * self.shape[0]))
+        for start in range(0, len(rows), step):
+            found[start : start + step] = self._search.block(rows[start : start + step], count)
+        return found
+
+
+class _Bytes:
+    """Whole numbers from 0 to 255: 2 * 255^2 * D fits 32 bits, so sums and products are exact."""
+
+    def __init__(self, references: NDArray[np.uint8]) -> None:
+        self._columns = np.ascontiguousarray(references.T)
+        self._squares = _squares_of_bytes(references)
+        self._session = _product_session()
+
+    def block(self, queries: NDArray[Any], count: int) -> Floats:
+        if queries.dtype != np.uint8:
+            raise InputError(f"queries must be uint8 as the references are, not {queries.dtype}")
+        (panel,) = self._session.run(None, {"a": np.ascontiguousarray(queries), "b": self._columns})
+        panel *= -2
+        panel += self._squares
+        nearest = np.sort(_smallest(panel, count), axis=1) + _squares_of_bytes(queries)[:, None].astype(np.int64)
+        return np.sqrt(nearest.astype(np.float64))
+
+
+class _Reals:
+    """Values of any kind, in single precision."""
+
+    def __init__(self, references: NDArray[Any]) -> None:
+        self._references = np.ascontiguousarray(references, np.float32)
+        self._centre = self._references.mean(axis=0, dtype=np.float64).astype(np.float32)
+        self._centred = self._references - self._centre
+        self._squares = _squared_lengths(self._centred)
+
+    def block(self, queries: NDArray[Any], count: int) -> Floats:
+        queries = queries.astype(np.float32, copy=False)
+        centred = queries - self._centre
+        panel = (-2 * centred) @ self._centred.T
+        panel += self._squares
+        kth = _smallest(panel, count).max(axis=1)
+        error = (self._centred.shape[1] + 16) * UNIT_ROUNDOFF * (_squared_lengths(centred) + self._squares.max())
+        rows, columns = np.nonzero(panel <= (kth + 2 * error)[:, None])
+        squared = self._exact(queries, rows, columns)
+        order = np.lexsort((squared, rows))
+        starts = np.searchsorted(rows, np.arange(len(queries)))
+        return np.asarray(np.sqrt(squared[order][starts[:, None] + np.arange(count)]))
+
+    def _exact(self, queries: NDArray[np.float32], rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
+        squared = np.empty(len(rows))
+        step = max(1, VALUES_AT_ONCE // queries.shape[1])
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            difference = queries[rows[part]].astype(np.float64) - self._references[columns[part]]
+            squared[part] = np.einsum("nd,nd->n", difference, difference)
+        return squared
+
+
+def _smallest(panel: NDArray[Any], count: int) -> NDArray[Any]:
+    """The `count` smallest values (N, count) of each row, in any order.
+
+    Columns are folded in half, the smaller value kept, while many are left: values up to the largest of the folded
+    winners include the smallest of all, and few others, so that only these are sorted.
+    """
+    folded = panel
+    while folded.shape[1] >= 32 * count:
+        half = folded.shape[1] // 2
+        rest = folded[:, 2 * half :]
+        folded = np.minimum(folded[:, :half], folded[:, half : 2 * half])
+        folded = np.concatenate([folded, rest], axis=1) if rest.size else folded
+    limits = np.partition(folded, count - 1, axis=1)[:, count - 1]
+    if folded is panel:
+        return np.partition(panel, count - 1, axis=1)[:, :count]
+    rows, columns = np.nonzero(panel <= limits[:, None])
+    values = panel[rows, columns]
+    order = np.lexsort((values, rows))
+    starts = np.searchsorted(rows, np.arange(len(panel)))
+    smallest: NDArray[Any] = values[order][starts[:, None] + np.arange(count)]
+    return smallest
+
+
+def _product_session() -> Any:
+    """Matrix products of bytes in 32-bit whole numbers, by ONNX Runtime."""
+    node = onnx.helper.make_node("MatMulInteger", ["a", "b"], ["c"])
+    value = onnx.helper.make_tensor_value_info
+    inputs = [value("a", onnx.TensorProto.UINT8, ["m", "d"]), value("b", onnx.TensorProto.UINT8, ["d", "n"])]
+    graph = onnx.helper.make_graph([node], "products", inputs, [value("c", onnx.TensorProto.INT32, ["m", "n"])])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def _squares_of_bytes(rows: NDArray[np.uint8]) -> NDArray[np.int32]:
+    step = max(1, VALUES_AT_ONCE // rows.shape[1])
+    parts = [
+        np.square(rows[at : at + step], dtype=np.int32).sum(axis=1, dtype=np.int32) for at in range(0, len(rows), step)
+    ]
+    return np.concatenate(parts)
+
+
+def _squared_lengths(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    step = max(1, VALUES_AT_ONCE // rows.shape[1])
+    parts = [np.square(rows[at : at + step], dtype=np.float64).sum(axis=1) for at in range(0, len(rows), step)]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def search_of(monitor: Monitor, references: NDArray[Any]) -> Neighbours:
+    """The search among a monitor's references, made once per fit."""
+    cache = monitor.fitted.cache
+    if "search" not in cache:
+        cache["search"] = Neighbours(references.reshape(len(references), -1))
+    search: Neighbours = cache["search"]
+    return search
+
+
+def check_count(monitor: Monitor, count: int, images: int) -> None:
+    """Refuse a number of neighbours that the training data cannot give."""
+    if not 1 <= count <= images:
+        raise InputError(
+            f"monitor {monitor.name} with k={count} needs at least {max(count, 1)} training images, not {images}"
+        )
+
+
+@MONITORS.register("knn_svm")
+@dataclass(frozen=True, kw_only=True)
+class KnnSvm(SvmMonitor):
+    """K-NNSVM: a linear SVM on the sorted Euclidean distances to the k nearest training images, pixels from 0 to 1.
+
+    Without outliers the score is minus the mean distance. Needs no model, but all training images in memory.
+    """
+
+    k: int = 1
+
+    name: ClassVar[str] = "knn_svm"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+    batch_size: ClassVar[int | None] = None
+
+    def fit(self, model: Model, data: Dataset) -> Arrays:
+        """The training images (n, H, W, C) as they are."""
+        check_count(self, self.k, len(data))
+        images = np.empty((len(data), *data.size, data.channels), np.uint8)
+        start = 0
+        for batch in over(data):
+            images[start : start + len(batch)] = batch.images
+            start += len(batch)
+        return {"images": images}
+
+    def read(self, model: Model, batch: Batch) -> Floats:
+        """Distances (N, k), ascending."""
+        known = self.state["images"]
+        if batch.images.shape[1:] != known.shape[1:]:
+            raise InputError(
+                f"monitor {self.name} was built on images {known.shape[1:]}, not {batch.images.shape[1:]}: resize them"
+            )
+        return search_of(self, known).distances(batch.images.reshape(len(batch), -1), self.k) / 255.0
+
+    def unsupervised(self, rows: Rep) -> NDArray[Any]:
+        """Minus the mean distance."""
+        return np.asarray(-rows.mean(axis=1, dtype=np.float64))
+
+
+@MONITORS.register("deep_knn")
+@dataclass(frozen=True, kw_only=True)
+class DeepKnn(Monitor):
+    """Deep nearest neighbours: minus the distance to the k-th nearest training image, in features f / |f|."""
+
+    k: int = 50
+    layer: str | None = None
+
+    name: ClassVar[str] = "deep_knn"
+    needs: ClassVar[frozenset[str]] = frozenset({"features"})
+
+    def fit(self, model: Model, data: Dataset) -> Arrays:
+        """Normalised features (n, D)."""
+        check_count(self, self.k, len(data))
+        parts = [in_batches(model, batch, self.batch_size, lambda b: self._features(model, b)) for batch in over(data)]
+        return {"features": np.concatenate(parts)}
+
+    def read(self, model: Model, batch: Batch) -> Floats:
+        """(N,)."""
+        search = search_of(self, self.state["features"])
+        return -search.distances(self._features(model, batch), self.k)[:, -1]
+
+    def _features(self, model: Model, batch: Batch) -> NDArray[np.float32]:
+        features = features_of(model, batch, self.layer)
+        length = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
+        return np.asarray(features / np.maximum(length, 1e-10), np.float32)

@@ -1,0 +1,84 @@
+"""ODIN: the confidence at a high temperature after a small step that raises it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Model
+from roadworthy.core.types import Batch
+from roadworthy.models import AlignedModel
+from roadworthy.monitors.base import MONITORS, SUPPLY, Aim, Arrays, Floats, Monitor, Rep
+
+TEMPERATURES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+EPSILONS = tuple(round(0.0002 * step, 4) for step in range(21))
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """A model that can follow the gradient of its own confidence."""
+
+    def stepped_logits(
+        self, batch: Batch, temperatures: Sequence[float], steps: Sequence[float]
+    ) -> NDArray[np.float32]:
+        """Logits (T, E, N, K) after a step of each size along the sign of the gradient at each temperature."""
+
+
+@MONITORS.register("odin")
+@dataclass(frozen=True, kw_only=True)
+class Odin(Monitor):
+    """S(x') with S(x) = max_k softmax(f(x) / T)_k and x' = x + epsilon sign(d log S / dx), x from 0 to 1, not clipped.
+
+    The representation holds the whole grid. Against outliers, calibration takes the pair (T, epsilon) of lowest cost
+    (of equal ones the first). Without, T is the largest and epsilon the one of the highest mean score inside (Hsu et
+    al. 2020).
+    """
+
+    temperatures: tuple[float, ...] = TEMPERATURES
+    epsilons: tuple[float, ...] = EPSILONS
+
+    name: ClassVar[str] = "odin"
+    needs: ClassVar[frozenset[str]] = frozenset({"gradients", "logits"})
+
+    def __post_init__(self) -> None:
+        if not self.temperatures or not all(0 < value < np.inf for value in self.temperatures):
+            raise InputError(f"monitor {self.name}: temperatures are numbers above 0, not {self.temperatures!r}")
+        if not self.epsilons or not all(0 <= value < np.inf for value in self.epsilons):
+            raise InputError(f"monitor {self.name}: epsilons are numbers of at least 0, not {self.epsilons!r}")
+
+    def read(self, model: Model, batch: Batch) -> Floats:
+        """Confidences (N, T E), the epsilons of the first temperature first."""
+        network = model.model if isinstance(model, AlignedModel) else model
+        if not isinstance(network, Steps):
+            raise InputError(f"model {model.name} cannot follow its gradient: supply {SUPPLY['gradients']}")
+        logits = np.asarray(network.stepped_logits(batch, self.temperatures, self.epsilons), np.float64)
+        scaled = logits / np.array(self.temperatures)[:, None, None, None]
+        confidence = 1.0 / np.exp(scaled - scaled.max(axis=-1, keepdims=True)).sum(axis=-1)
+        return np.asarray(confidence.transpose(2, 0, 1).reshape(len(batch), -1))
+
+    def tune(self, inside: Rep, outside: Rep | None, aim: Aim) -> Arrays:
+        """The column of the grid to use."""
+        if outside is None:
+            hottest = int(np.argmax(self.temperatures)) * len(self.epsilons)
+            means = inside.mean(axis=0, dtype=np.float64)[hottest : hottest + len(self.epsilons)]
+            return {"column": np.asarray(hottest + int(np.argmax(means)))}
+        grids = inside.astype(np.float64), outside.astype(np.float64)
+        costs = aim.losses(*grids, aim.cuts(*grids))
+        return {"column": np.asarray(int(np.argmin(costs.round(12))))}
+
+    def rate(self, rows: Rep) -> NDArray[Any]:
+        """The chosen column."""
+        if "column" not in self.rule:
+            raise InputError(f"monitor {self.name} has not chosen T and epsilon yet: call calibrate first")
+        return rows[:, int(self.rule["column"])]
+
+    @property
+    def choice(self) -> tuple[float, float]:
+        """The temperature and epsilon in use."""
+        row, column = divmod(int(self.rule["column"]), len(self.epsilons))
+        return self.temperatures[row], self.epsilons[column]

@@ -1,0 +1,129 @@
+"""OpenMax: logits weighed by their distance from those of their class; what is taken off makes one more class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.types import Batch
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Rep, in_batches, logits_of, over
+from roadworthy.monitors.svm import SvmMonitor
+
+EUCLIDEAN_SCALE = 200.0
+SHIFT = 1.0
+"""The Weibull starts this far below the smallest distance of the tail."""
+FEWEST = 3
+"""Correctly classified training images that a class must have for a Weibull of its own."""
+
+
+def fit_weibull(values: ArrayLike, location: float) -> tuple[float, float]:
+    """Shape and scale, by maximum likelihood, of the Weibull F(x) = 1 - exp(-((x - location) / scale)^shape).
+
+    >>> shape, scale = fit_weibull(stats.weibull_min.rvs(2.0, loc=5.0, scale=3.0, size=4000, random_state=0), 5.0)
+    >>> abs(shape - 2) < 0.1 and abs(scale - 3) < 0.1
+    True
+    """
+    shape, _, scale = stats.weibull_min.fit(np.asarray(values, np.float64), floc=location)
+    return float(shape), float(scale)
+
+
+def weibull_cdf(values: ArrayLike, shape: float, location: float, scale: float) -> Floats:
+    """F(x) = 1 - exp(-((x - location) / scale)^shape), 0 below the location.
+
+    >>> weibull_cdf([0.0, 1.0, 9.0], 500.0, 0.0, 1.0).round(4)
+    array([0.    , 0.6321, 1.    ])
+    """
+    standard = np.maximum(np.asarray(values, np.float64) - location, 0.0) / scale
+    with np.errstate(over="ignore"):
+        return np.asarray(-np.expm1(-np.power(standard, shape)))
+
+
+def distance(logits: Floats, centre: Floats) -> Floats:
+    """|v - m| / 200 + 1 - cos(v, m) of logits (N, K) to a centre (K,): (N,).
+
+    >>> distance(np.array([[200.0, 0.0]]), np.array([0.0, 0.0001])).round(6)
+    array([2.])
+    """
+    lengths = np.linalg.norm(logits, axis=1) * np.linalg.norm(centre)
+    cosine = np.einsum("nk,k->n", logits, centre) / np.maximum(lengths, 1e-12)
+    return np.asarray(np.linalg.norm(logits - centre, axis=1) / EUCLIDEAN_SCALE + 1.0 - cosine)
+
+
+@MONITORS.register("openmax")
+@dataclass(frozen=True, kw_only=True)
+class OpenMax(SvmMonitor):
+    """Probabilities of K + 1 classes, the unknown first. For the `alpha` largest logits v, ranks i = 1, 2, ...:
+
+    v'_k = v_k (1 - w_k), w_k = F_k(d_k) (alpha - i + 1) / alpha;  unknown v_0 = sum_k v_k w_k;  softmax over all d_k is
+    the `distance` of the logits to the mean ones m_k of correctly classified training images of class k, F_k the
+    Weibull of the `tail` largest such distances. Against outliers a linear SVM on the probabilities decides; without,
+    the score is 1 - P(unknown). A class with fewer than three correct training images keeps its logit; a note says
+    which.
+    """
+
+    tail: int = 20
+    alpha: int = 10
+
+    name: ClassVar[str] = "openmax"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    classes: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if self.tail < FEWEST or self.alpha < 1:
+            raise InputError(f"monitor {self.name} needs a tail of at least {FEWEST} and an alpha of at least 1")
+
+    def fit(self, model: Model, data: Dataset) -> Arrays:
+        """Mean logits (K, K), and shape, location and scale of each class's Weibull (K, 3), zeros where it has none."""
+        parts = [in_batches(model, batch, self.batch_size, lambda b: logits_of(model, b)) for batch in over(data)]
+        logits = np.concatenate(parts).astype(np.float64)
+        correct = logits.argmax(axis=1) == data.labels
+        centres, weibulls = np.zeros((model.num_classes, model.num_classes)), np.zeros((model.num_classes, 3))
+        without = []
+        for label in range(model.num_classes):
+            own = logits[correct & (data.labels == label)]
+            if len(own) < FEWEST:
+                without.append(label)
+                continue
+            centres[label] = own.mean(axis=0)
+            largest = np.sort(distance(own, centres[label]))[-self.tail :]
+            location = largest[0] - SHIFT
+            shape, scale = (
+                fit_weibull(largest, location) if largest[-1] > largest[0] else (np.finfo(np.float32).max, 1.0)
+            )
+            weibulls[label] = shape, location, scale
+        if len(without) == model.num_classes:
+            raise InputError(
+                f"monitor {self.name} cannot be built: model {model.name} classifies fewer than {FEWEST} images "
+                f"of every class of {data.name} correctly"
+            )
+        if without:
+            self.fitted.notes = (
+                f"classes with fewer than {FEWEST} correct training images keep their logit: {without}",
+            )
+        return {"centres": centres, "weibulls": weibulls}
+
+    def read(self, model: Model, batch: Batch) -> Floats:
+        """Probabilities (N, K + 1), the unknown first."""
+        logits = logits_of(model, batch).astype(np.float64)
+        unlike = np.zeros_like(logits)
+        for label, (centre, (shape, location, scale)) in enumerate(
+            zip(self.state["centres"], self.state["weibulls"], strict=True)
+        ):
+            if shape > 0:
+                unlike[:, label] = weibull_cdf(distance(logits, centre), shape, location, scale)
+        alpha = min(self.alpha, logits.shape[1])
+        ranks = np.argsort(np.argsort(-logits, axis=1, kind="stable"), axis=1, kind="stable")
+        taken = logits * unlike * np.maximum(alpha - ranks, 0) / alpha
+        opened = np.concatenate([taken.sum(axis=1, keepdims=True), logits - taken], axis=1)
+        exponents = np.exp(opened - opened.max(axis=1, keepdims=True))
+        return np.asarray(exponents / exponents.sum(axis=1, keepdims=True))
+
+    def unsupervised(self, rows: Rep) -> NDArray[Any]:
+        """1 - P(unknown)."""
+        return 1.0 - rows[:, 0].astype(np.float64)

@@ -1,0 +1,59 @@
+"""Monitors that learn a linear SVM on their representation, and ScoreSVM, the one on logits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.protocols import Model
+from roadworthy.core.types import Batch
+from roadworthy.monitors.base import MONITORS, Aim, Arrays, Monitor, Rep, logits_of
+from roadworthy.monitors.threshold import LinearSvm, fit_svm
+
+
+@dataclass(frozen=True, kw_only=True)
+class SvmMonitor(Monitor):
+    """Against outliers, the score is the decision value of a linear SVM; without any, that of `unsupervised`.
+
+    With `threshold="hinge"` the SVM's own boundary, 0, is the threshold, as published; `exact` cuts its score anew.
+    """
+
+    @abstractmethod
+    def unsupervised(self, rows: Rep) -> NDArray[Any]:
+        """Scores (N,) where there are no outliers to learn from."""
+
+    def tune(self, inside: Rep, outside: Rep | None, aim: Aim) -> Arrays:
+        """The SVM, where there are outliers."""
+        if outside is None:
+            return {}
+        svm = fit_svm(inside, outside, prior=aim.prior, cost=aim.cost)
+        return {field.name: np.asarray(getattr(svm, field.name)) for field in fields(svm)}
+
+    def rate(self, rows: Rep) -> NDArray[Any]:
+        """The decision value of the SVM, or `unsupervised`."""
+        return LinearSvm(**self.rule)(rows) if self.rule else self.unsupervised(rows)  # type: ignore[arg-type]
+
+    def cut(self, inside: Rep, outside: Rep | None, aim: Aim) -> float:
+        """The SVM's own boundary where the published fit is asked for."""
+        return 0.0 if outside is not None and aim.threshold == "hinge" else super().cut(inside, outside, aim)
+
+
+@MONITORS.register("score_svm")
+@dataclass(frozen=True, kw_only=True)
+class ScoreSvm(SvmMonitor):
+    """ScoreSVM: a linear SVM on the logits. Without outliers the score is the largest logit."""
+
+    name: ClassVar[str] = "score_svm"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+
+    def read(self, model: Model, batch: Batch) -> NDArray[np.float32]:
+        """Logits (N, K)."""
+        return logits_of(model, batch)
+
+    def unsupervised(self, rows: Rep) -> NDArray[Any]:
+        """The largest logit."""
+        return np.asarray(rows.max(axis=1))

@@ -1,0 +1,855 @@
+"""Monitors: every one keeps the role's promises, and known answers for thresholds, neighbours, Weibull and scores."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import logsumexp
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.neighbors import NearestNeighbors
+from sklearn.svm import SVC
+from threadpoolctl import threadpool_info
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Model
+from roadworthy.data import Subset
+from roadworthy.models import CallableModel, OnnxModel, TorchModel, align
+from roadworthy.models.head import find_head, penultimate
+from roadworthy.monitors import (
+    MONITORS,
+    Aim,
+    DeepKnn,
+    Energy,
+    KnnSvm,
+    Mahalanobis,
+    Monitor,
+    Msp,
+    Neighbours,
+    Odin,
+    OpenMax,
+    PytorchOod,
+    Random,
+    React,
+    ScoreSvm,
+    Vim,
+    best_threshold,
+    check_monitor,
+    fit_svm,
+    hinge_threshold,
+    load_monitor,
+    make_monitor,
+    represent_data,
+    share_threshold,
+)
+from roadworthy.monitors import neighbours as neighbours_module
+from roadworthy.monitors.conformance import ToyModel, toy_data
+from roadworthy.monitors.mc_dropout import McDropoutEntropy
+from roadworthy.monitors.openmax import distance, fit_weibull
+from roadworthy.monitors.threads import one_thread
+from roadworthy.uncertainty import McDropout
+
+TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
+
+CASES: dict[str, Callable[[], Monitor]] = {name: MONITORS.get(name) for name in MONITORS if name != "pytorch_ood"}
+CASES |= {f"knn_svm {k}": partial(KnnSvm, k=k) for k in (2, 4, 8)}
+CASES |= {
+    "deep_knn": partial(DeepKnn, k=10),
+    "odin small": partial(Odin, temperatures=(1.0, 100.0), epsilons=(0.0, 0.01)),
+}
+
+
+@pytest.fixture(scope="module")
+def network() -> Any:
+    """A small torch network for the toy images, 8x8x3, with a dropout layer."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    nn = torch.nn
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 4)
+    )
+    batch = TRAIN.batch(slice(None))
+    images = torch.from_numpy(batch.images.transpose(0, 3, 1, 2).copy()).float() / 255
+    labels = torch.from_numpy(batch.labels)
+    for _ in range(60):
+        gradients = torch.autograd.grad(nn.functional.cross_entropy(net(images), labels), list(net.parameters()))
+        with torch.no_grad():
+            for weights, gradient in zip(net.parameters(), gradients, strict=True):
+                weights -= 0.3 * gradient
+    return net.eval()
+
+
+@pytest.fixture(scope="module")
+def torch_model(network: Any) -> TorchModel:
+    return TorchModel(network, size=8, name="small")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_monitor_keeps_the_promises(name: str) -> None:
+    check_monitor(CASES[name], informed=name != "random")
+
+
+@pytest.mark.parametrize(
+    "name", ["msp", "odin small", "mahalanobis", "vim", "react", "deep_knn", "mc_dropout", "openmax"]
+)
+def test_monitors_of_a_real_network_keep_the_promises(name: str, torch_model: TorchModel) -> None:
+    check_monitor(CASES[name], model=torch_model)
+
+
+def test_the_conformance_test_finds_what_is_wrong() -> None:
+    class Turned(Msp):
+        name = "turned"
+
+        def rate(self, rows: Any) -> Any:
+            return -rows[:, 0]
+
+    class Neighbourly(Msp):
+        name = "neighbourly"
+
+        def read(self, model: Model, batch: Any) -> Any:
+            return batch.images.mean(axis=(1, 2, 3)) - batch.images.mean()
+
+    class Forgetful(Msp):
+        name = "forgetful"
+
+        def save(self, folder: Any) -> Path:
+            self.fitted.threshold = 0.5
+            return super().save(folder)
+
+    for kind, complaint in ((Turned, "decisions are right"), (Neighbourly, "order|batch|alone")):
+        with pytest.raises(AssertionError, match=complaint):
+            check_monitor(kind)
+    with pytest.raises(AssertionError):
+        check_monitor(Forgetful, informed=False)
+
+
+# Thresholds
+
+scores = st.lists(st.integers(-4, 4).map(float) | st.floats(-5, 5, width=32), min_size=1, max_size=25)
+
+
+@given(scores, scores, st.floats(0.05, 0.95), st.floats(0.1, 10))
+def test_the_exact_threshold_equals_brute_force(
+    inside: list[float], outside: list[float], prior: float, cost: float
+) -> None:
+    ins, outs = np.array(inside), np.array(outside)
+
+    def loss(threshold: float) -> float:
+        return (1 - prior) * np.mean(ins < threshold) + prior * cost * np.mean(outs >= threshold)
+
+    cuts = [-np.inf, *np.concatenate([ins, outs]), np.inf]
+    found = best_threshold(ins, outs, prior=prior, cost=cost)
+    assert loss(found) == pytest.approx(min(map(loss, cuts)), abs=1e-12)
+
+
+def test_thresholds_at_the_edges() -> None:
+    assert best_threshold([1.0, 1.0], [1.0]) == -np.inf  # nothing to tell apart: reject none
+    assert best_threshold([0.0], [1.0], cost=3) == np.inf
+    assert best_threshold([2.0], [1.0]) == 1.5
+    tiny = np.nextafter(1.0, 2.0)
+    assert best_threshold([tiny], [1.0]) == tiny  # nothing lies half way
+    assert share_threshold([3.0, 1.0, 2.0], 0.0) == 1.0
+    assert share_threshold(np.arange(200.0)) == 10.0
+    assert np.mean(np.arange(19.0) < share_threshold(np.arange(19.0))) == 0.0
+    for bad in (partial(best_threshold, [], [1.0]), partial(best_threshold, [np.nan], [1.0])):
+        with pytest.raises(InputError):
+            bad()
+    for prior, cost in ((0.0, 1.0), (1.0, 1.0), (0.5, 0.0), (0.5, np.inf)):
+        with pytest.raises(InputError):
+            best_threshold([1.0], [0.0], prior=prior, cost=cost)
+    with pytest.raises(InputError, match="did you mean 'exact'"):
+        Aim(threshold="exakt")
+
+
+def test_the_hinge_fit_is_good_but_not_the_best() -> None:
+    rng = np.random.default_rng(0)
+    inside, outside = rng.beta(8, 2, 1000), rng.beta(3, 2, 1000)
+
+    def accuracy(threshold: float) -> float:
+        return float((np.mean(inside >= threshold) + np.mean(outside < threshold)) / 2)
+
+    hinge, exact = accuracy(hinge_threshold(inside, outside)), accuracy(best_threshold(inside, outside))
+    assert 0.6 < hinge <= exact
+    apart = hinge_threshold(inside + 1, outside - 1)
+    assert outside.max() - 1 < apart < inside.min() + 1
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_the_linear_svm_minimises_its_objective(columns: int) -> None:
+    rng = np.random.default_rng(1)
+    inside, outside = rng.normal(1.0, 2, (150, columns)), rng.normal(-1.0, 3, (90, columns))
+    svm = fit_svm(inside, outside)
+    rows = (np.concatenate([inside, outside]) - svm.mean) / svm.scale
+    targets, weights = np.repeat([1, -1], [150, 90]), np.repeat([240 / 2 / 150, 240 / 2 / 90], [150, 90])
+    rows = np.column_stack([rows, np.ones(240)])  # weight decay holds for the bias too: it is one more column
+
+    def objective(vector: np.ndarray) -> float:
+        return float(0.5 * vector @ vector + weights @ np.maximum(0, 1 - targets * (rows @ vector)))
+
+    reference = SVC(kernel="linear", C=1.0, tol=1e-6).fit(rows, targets, sample_weight=weights)
+    own = objective(np.append(svm.weights, svm.bias))
+    best = min(
+        objective(reference.coef_[0] + shift * np.eye(columns + 1)[-1]) for shift in (reference.intercept_[0], 0)
+    )
+    assert own <= best * 1.001
+    assert svm.converged
+
+
+# Neighbours
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 6), st.booleans(), st.integers(0, 2**16))
+def test_neighbours_are_those_of_scikit_learn(
+    references: int, queries: int, size: int, pixels: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    draw = (
+        (lambda n: rng.integers(0, 256, (n, size), dtype=np.uint8))
+        if pixels
+        else (lambda n: (1000 + rng.normal(0, 1, (n, size))).astype(np.float32))
+    )
+    known, asked = draw(references), draw(queries)
+    known[: references // 2] = known[-1]  # ties
+    asked[0] = known[0]
+    count = min(8, references)
+    expected = (
+        NearestNeighbors(n_neighbors=count, algorithm="kd_tree")
+        .fit(known.astype(float))
+        .kneighbors(asked.astype(float))
+    )
+    found = Neighbours(known).distances(asked, count)
+    np.testing.assert_allclose(found, expected[0], rtol=1e-12, atol=1e-9)
+    assert found[0, 0] == 0
+
+
+def test_neighbours_closer_than_single_precision_can_tell() -> None:
+    rng = np.random.default_rng(0)
+    sides = rng.choice([-1000.0, 1000.0], (400, 1))
+    known = (sides + rng.normal(0, 1e-2, (400, 12))).astype(np.float32)
+    asked = (1000.0 + rng.normal(0, 1e-2, (20, 12))).astype(np.float32)
+    exact = np.sort(np.sqrt(((asked[:, None].astype(float) - known) ** 2).sum(-1)), axis=1)[:, :3]
+    np.testing.assert_allclose(Neighbours(known).distances(asked, 3), exact, rtol=1e-12)
+
+
+def test_neighbours_among_many_duplicates() -> None:
+    rng = np.random.default_rng(0)
+    pool = rng.integers(0, 256, (5, 30), dtype=np.uint8)
+    known, asked = pool[rng.integers(0, 5, 2001)], rng.integers(0, 256, (9, 30), dtype=np.uint8)
+    exact = np.sort(np.sqrt(((asked[:, None].astype(float) - known) ** 2).sum(-1)), axis=1)[:, :8]
+    np.testing.assert_array_equal(Neighbours(known).distances(asked, 8), exact)
+    np.testing.assert_array_equal(Neighbours(known.astype(float)).distances(asked.astype(float), 8), exact)
+    extreme = Neighbours(np.zeros((3, neighbours_module.MOST_BYTES), np.uint8))
+    far = extreme.distances(np.full((1, neighbours_module.MOST_BYTES), 255, np.uint8), 1)
+    assert far[0, 0] == 255 * np.sqrt(neighbours_module.MOST_BYTES)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_neighbours_do_not_depend_on_the_block(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    known, asked = rng.integers(0, 256, (300, 192)).astype(kind), rng.integers(0, 256, (50, 192)).astype(kind)
+    whole = Neighbours(known).distances(asked, 8)
+    exact = np.sort(np.sqrt(((asked[:, None].astype(float) - known) ** 2).sum(-1)), axis=1)[:, :8]
+    np.testing.assert_array_equal(whole, exact)
+    monkeypatch.setattr(neighbours_module, "PANEL_BYTES", 4 * 300 * 7)
+    monkeypatch.setattr(neighbours_module, "VALUES_AT_ONCE", 500)
+    np.testing.assert_array_equal(Neighbours(known).distances(asked, 8), whole)
+    with pytest.raises(InputError, match="301 neighbours"):
+        Neighbours(known).distances(asked, 301)
+
+
+def test_knn_svm_sees_pixels_from_0_to_1() -> None:
+    monitor = KnnSvm(k=4)
+    monitor.build(ToyModel(), TRAIN)
+    flat = lambda data: data.batch(slice(None)).images.reshape(len(data), -1) / 255  # noqa: E731
+    expected = NearestNeighbors(n_neighbors=4, algorithm="brute").fit(flat(TRAIN)).kneighbors(flat(TEST))[0]
+    np.testing.assert_allclose(represent_data(monitor, ToyModel(), TEST), expected, rtol=1e-6)
+    assert represent_data(monitor, ToyModel(), TRAIN)[:, 0].max() == 0
+    other = Subset(TEST, range(3)).resized((9, 8))
+    with pytest.raises(InputError, match="was built on images"):
+        represent_data(monitor, ToyModel(), other)
+    with pytest.raises(InputError, match="at least 500 training images, not 240"):
+        KnnSvm(k=500).build(ToyModel(), TRAIN)
+
+
+# Scores
+
+
+def answers(model: Model, data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits, features and labels of a data set, in float64."""
+    batch = data.batch(slice(None))
+    logits, features = model.predict(batch).logits, model.features(batch, penultimate(model))
+    assert logits is not None
+    return logits.astype(float), features.astype(float), batch.labels
+
+
+def scored(monitor: Monitor, model: Model) -> np.ndarray:
+    monitor.build(model, TRAIN)
+    rows = represent_data(monitor, model, HELD_OUT)
+    monitor.calibrate(rows)
+    return monitor.score(represent_data(monitor, model, OUTLIERS))
+
+
+def test_scores_of_logits(torch_model: TorchModel) -> None:
+    logits, _, _ = answers(torch_model, OUTLIERS)
+    probabilities = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+    np.testing.assert_allclose(scored(Msp(), torch_model), probabilities.max(axis=1), atol=1e-4)
+    np.testing.assert_allclose(scored(make_monitor("max_logit"), torch_model), logits.max(axis=1), atol=1e-4)
+    for temperature in (1.0, 10.0):
+        expected = temperature * np.log(np.exp(logits / temperature).sum(axis=1))
+        np.testing.assert_allclose(scored(Energy(temperature=temperature), torch_model), expected, rtol=1e-4, atol=1e-4)
+    train, _, _ = answers(torch_model, TRAIN)
+    known = np.exp(train - logsumexp(train, axis=1, keepdims=True))
+    templates = [known[known.argmax(axis=1) == k].mean(axis=0) for k in range(4) if (known.argmax(axis=1) == k).any()]
+    divergence = np.array([[stats.entropy(p, t) for t in templates] for p in probabilities])
+    np.testing.assert_allclose(scored(make_monitor("kl_matching"), torch_model), -divergence.min(axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize("range_", ["0-1", "imagenet"])
+def test_odin(network: Any, range_: str) -> None:
+    import torch
+
+    model = TorchModel(network, size=8, name="small", range=range_)
+    monitor = Odin(temperatures=(1.0, 1000.0), epsilons=(0.0, 0.002, 0.03))
+    rows = represent_data(monitor, model, OUTLIERS)
+    mean, std = (
+        (0.0, 1.0) if range_ == "0-1" else np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[..., None, None]
+    )
+    pixels = OUTLIERS.batch(slice(None)).images.transpose(0, 3, 1, 2) / 255
+
+    def confidence(values: Any, temperature: float) -> Any:
+        tensor = (values - torch.as_tensor(mean)) / torch.as_tensor(std)
+        return torch.softmax(network.double()(tensor) / temperature, 1).max(1).values
+
+    expected = []
+    for temperature in monitor.temperatures:
+        x = torch.tensor(pixels, dtype=torch.float64, requires_grad=True)
+        confidence(x, temperature).log().sum().backward()
+        for epsilon in monitor.epsilons:
+            expected.append(confidence(x - epsilon * torch.sign(-x.grad), temperature).detach().numpy())
+    network.float()
+    np.testing.assert_allclose(rows, np.stack(expected, axis=1), atol=1e-4)
+    # at a temperature of 1000 all confidences lie close to 1 / K: what is left is what must agree
+    np.testing.assert_allclose(
+        (rows[:, 3:] - 0.25) * 1000, (np.stack(expected, axis=1)[:, 3:] - 0.25) * 1000, atol=1e-3
+    )
+    assert (rows[:, 1] > rows[:, 0]).all()
+
+
+def test_odin_chooses_on_validation_data(torch_model: TorchModel) -> None:
+    monitor = Odin(temperatures=(1.0, 10.0), epsilons=(0.0, 0.1))
+    rng = np.random.default_rng(0)
+    inside, outside = rng.random((2, 60, 4)).astype(np.float32)
+    inside[:, 2] += 1
+    monitor.calibrate(inside, outside)
+    assert monitor.choice == (10.0, 0.0)
+    assert not monitor.reject(inside).any()
+    inside[:, 3] += 2
+    monitor.calibrate(inside)
+    assert monitor.choice == (10.0, 0.1)
+    assert len(Odin().temperatures) * len(Odin().epsilons) == 210
+    assert (Odin().epsilons[0], Odin().epsilons[-1]) == (0.0, 0.004)
+
+
+def test_odin_needs_one_gradient_per_temperature(torch_model: TorchModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    calls = []
+    gradient = torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or gradient(*a, **k))
+    Odin(temperatures=(1.0, 2.0, 5.0)).represent(torch_model, TEST.batch(slice(0, 5)))
+    assert len(calls) == 3
+
+
+def test_mahalanobis(torch_model: TorchModel) -> None:
+    _, features, labels = answers(torch_model, TRAIN)
+    means = np.stack([features[labels == k].mean(axis=0) for k in range(4)])
+    covariance = EmpiricalCovariance(assume_centered=True).fit(features - means[labels])
+    _, asked, _ = answers(torch_model, OUTLIERS)
+    distances = np.stack([covariance.mahalanobis(asked - mean) for mean in means], axis=1)
+    np.testing.assert_allclose(scored(Mahalanobis(), torch_model), -distances.min(axis=1), rtol=1e-4)
+
+
+def test_mahalanobis_is_safe_where_features_are_degenerate() -> None:
+    class Degenerate(ToyModel):
+        def features(self, batch: Any, layer: str) -> Any:
+            values = super().features(batch, layer)
+            return np.concatenate([1e4 + values, 1e4 + values, np.zeros_like(values)], axis=1)
+
+    plain, odd = Mahalanobis(), Mahalanobis()
+    plain.build(ToyModel(), TRAIN)
+    odd.build(Degenerate(), TRAIN)
+    first, second = represent_data(plain, ToyModel(), TEST), represent_data(odd, Degenerate(), TEST)
+    np.testing.assert_allclose(second, first, rtol=2e-2)
+
+
+def test_vim(torch_model: TorchModel, network: Any) -> None:
+    logits, features, _ = answers(torch_model, TRAIN)
+    weights, bias = network[-1].weight.detach().double().numpy(), network[-1].bias.detach().double().numpy()
+    origin = -np.linalg.pinv(weights) @ bias
+    covariance = EmpiricalCovariance(assume_centered=True).fit(features - origin).covariance_
+    values, vectors = np.linalg.eig(covariance)
+    residual = vectors[:, np.argsort(-values.real)[8:]].real
+    alpha = logits.max(axis=1).mean() / np.linalg.norm((features - origin) @ residual, axis=1).mean()
+    asked_logits, asked, _ = answers(torch_model, OUTLIERS)
+    expected = logsumexp(asked_logits, axis=1) - alpha * np.linalg.norm((asked - origin) @ residual, axis=1)
+    np.testing.assert_allclose(scored(Vim(dimensions=8), torch_model), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_react(torch_model: TorchModel, network: Any) -> None:
+    _, features, _ = answers(torch_model, TRAIN)
+    weights, bias = network[-1].weight.detach().double().numpy(), network[-1].bias.detach().double().numpy()
+    _, asked, _ = answers(torch_model, OUTLIERS)
+    cut = np.minimum(asked, np.quantile(features, 0.8))
+    np.testing.assert_allclose(
+        scored(React(quantile=0.8), torch_model), logsumexp(cut @ weights.T + bias, axis=1), atol=1e-4
+    )
+    whole = scored(React(quantile=1.0), torch_model)
+    assert (whole >= scored(React(quantile=0.1), torch_model) - 1e-6).mean() != 0
+
+
+def test_deep_knn(torch_model: TorchModel) -> None:
+    normal = lambda rows: rows / np.linalg.norm(rows, axis=1, keepdims=True)  # noqa: E731
+    _, features, _ = answers(torch_model, TRAIN)
+    _, asked, _ = answers(torch_model, OUTLIERS)
+    expected = (
+        NearestNeighbors(n_neighbors=10, algorithm="brute").fit(normal(features)).kneighbors(normal(asked))[0][:, -1]
+    )
+    np.testing.assert_allclose(scored(DeepKnn(k=10), torch_model), -expected, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in power")
+def test_openmax(torch_model: TorchModel) -> None:
+    train, _, labels = answers(torch_model, TRAIN)
+    asked, _, _ = answers(torch_model, OUTLIERS)
+    centres, fits = [], []
+    for k in range(4):
+        own = train[(labels == k) & (train.argmax(axis=1) == k)]
+        centre = own.mean(axis=0)
+        d = [
+            np.linalg.norm(v - centre) / 200 + 1 - v @ centre / np.linalg.norm(v) / np.linalg.norm(centre) for v in own
+        ]
+        tail = np.sort(d)[-20:]
+        centres.append(centre)
+        fits.append(stats.weibull_min.fit(tail, floc=tail[0] - 1))
+    unknown = []
+    for v in asked:
+        ranked = np.argsort(-v)
+        new, zero = v.copy(), 0.0
+        for i, k in enumerate(ranked[:3]):
+            far = (
+                np.linalg.norm(v - centres[k]) / 200
+                + 1
+                - v @ centres[k] / np.linalg.norm(v) / np.linalg.norm(centres[k])
+            )
+            weight = 1 - stats.weibull_min.cdf(far, *fits[k]) * (3 - i) / 3
+            new[k] = v[k] * weight
+            zero += v[k] * (1 - weight)
+        exponents = np.exp([zero, *new])
+        unknown.append(exponents[0] / exponents.sum())
+    np.testing.assert_allclose(scored(OpenMax(alpha=3), torch_model), 1 - np.array(unknown), atol=1e-4)
+
+
+def test_openmax_says_which_classes_it_cannot_weigh() -> None:
+    monitor = OpenMax()
+    rows = np.flatnonzero(TRAIN.labels != 2)
+    monitor.build(ToyModel(), Subset(TRAIN, rows.tolist()))
+    assert monitor.fitted.notes == ("classes with fewer than 3 correct training images keep their logit: [2]",)
+    wrong = Subset(TRAIN, range(len(TRAIN)))
+    wrong.table = replace(wrong.table, labels=(wrong.labels + 1) % 4)
+    with pytest.raises(InputError, match="correctly"):
+        monitor.build(ToyModel(), wrong)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(0.8, 8), st.floats(0.1, 10), st.floats(-5, 5))
+def test_the_weibull_fit_recovers_known_parameters(shape: float, scale: float, location: float) -> None:
+    values = stats.weibull_min.rvs(shape, loc=location, scale=scale, size=4000, random_state=0)
+    found = fit_weibull(values, location)
+    assert found == pytest.approx((shape, scale), rel=0.06)
+
+
+def test_the_distance_of_openmax() -> None:
+    rows, centre = np.array([[3.0, 4.0], [0.0, 5.0]]), np.array([3.0, 4.0])
+    np.testing.assert_allclose(distance(rows, centre), [0.0, np.sqrt(10) / 200 + 1 - 0.8], atol=1e-12)
+
+
+def test_mc_dropout(network: Any, torch_model: TorchModel) -> None:
+    sampler = McDropout(network, passes=9, seed=3, size=8, name="small")
+    batch = TEST.batch(slice(0, 6))
+    samples = sampler.predict(batch).samples
+    assert samples is not None
+    mean = samples[:7].astype(float).mean(axis=0)
+    expected = (mean * np.log(mean)).sum(axis=1)
+    np.testing.assert_allclose(McDropoutEntropy().represent(sampler, batch)[:, 0], expected, atol=1e-5)
+    own = McDropoutEntropy(seed=3).represent(torch_model, batch)[:, 0]
+    np.testing.assert_allclose(own, expected, atol=1e-5)
+    with pytest.raises(InputError, match="needs 12 stochastic passes but model small answers 9"):
+        McDropoutEntropy(passes=12).represent(sampler, batch)
+
+
+def test_a_network_without_dropout_is_refused() -> None:
+    import torch
+
+    plain = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4)), size=8, name="plain")
+    with pytest.raises(
+        InputError, match="needs samples, which model plain does not give: supply a model that answers several"
+    ):
+        McDropoutEntropy().build(plain, TRAIN)
+
+
+def test_random_is_blind() -> None:
+    rows = represent_data(Random(), ToyModel(), TEST)[:, 0]
+    assert stats.kstest(rows, "uniform").pvalue > 0.001
+    batch = TEST.batch(slice(None))
+    other = batch.with_images(255 - batch.images)
+    np.testing.assert_array_equal(Random().represent(ToyModel(), other)[:, 0], rows)
+    assert (represent_data(Random(seed=1), ToyModel(), TEST)[:, 0] != rows).all()
+
+
+# Models
+
+
+def save_mlp(path: Path, module: Any, last: str) -> OnnxModel:
+    """Flatten, Linear, ReLU, Linear as an ONNX graph; the last layer is `gemm`, `transposed`, or `matmul` with Add."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    node, (first, second) = helper.make_node, (module[1], module[3])
+    weights = {
+        "w1": first.weight.T,
+        "b1": first.bias,
+        "w2": second.weight if last == "transposed" else second.weight.T,
+        "b2": second.bias,
+    }
+    if last == "matmul":
+        ending = [node("MatMul", ["hidden", "w2"], ["scaled"]), node("Add", ["b2", "scaled"], ["logits"])]
+    else:
+        ending = [node("Gemm", ["hidden", "w2", "b2"], ["logits"], transB=int(last == "transposed"))]
+    graph = helper.make_graph(
+        [
+            node("Flatten", ["image"], ["pixels"]),
+            node("Gemm", ["pixels", "w1", "b1"], ["inner"]),
+            node("Relu", ["inner"], ["hidden"]),
+            *ending,
+            node("Softmax", ["logits"], ["probabilities"]),
+        ],
+        "mlp",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", 4])],
+        [numpy_helper.from_array(value.detach().numpy().copy(), name) for name, value in weights.items()],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return OnnxModel(path)
+
+
+@pytest.fixture(scope="module")
+def mlp() -> Any:
+    import torch
+
+    torch.manual_seed(1)
+    nn = torch.nn
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+
+
+@pytest.mark.parametrize("last", ["gemm", "transposed", "matmul"])
+def test_the_last_layer_of_an_onnx_graph_is_found(tmp_path: Path, mlp: Any, last: str) -> None:
+    model = save_mlp(tmp_path / "mlp.onnx", mlp, last)
+    head = find_head(model)
+    assert head.layer == penultimate(model) == "hidden"
+    np.testing.assert_array_equal(head.weights, mlp[3].weight.detach())
+    np.testing.assert_array_equal(head.bias, mlp[3].bias.detach())
+    twin = TorchModel(mlp, size=8, name="twin")
+    for make in (Mahalanobis, Vim, React):
+        np.testing.assert_allclose(scored(make(), model), scored(make(), twin), rtol=1e-3, atol=1e-3)
+
+
+def test_the_last_layer_of_a_torch_model_is_found(torch_model: TorchModel, network: Any) -> None:
+    import torch
+
+    batch, head = TEST.batch(slice(0, 4)), find_head(torch_model)
+    made = torch_model.features(batch, head.layer) @ head.weights.T + head.bias
+    np.testing.assert_allclose(made, torch_model.predict(batch).logits, atol=1e-5)
+    np.testing.assert_array_equal(torch_model.features(batch, "6:input"), torch_model.features(batch, "5"))
+    named = TorchModel(network, size=8, name="small", classes=("a", "b", "c", "d"))
+    np.testing.assert_array_equal(find_head(align(named, ("d", "c", "b", "a"))).weights, head.weights[::-1])
+    ends_elsewhere = TorchModel(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 8), torch.nn.Flatten()), size=8, name="conv")
+    with pytest.raises(InputError, match="does not end in a Linear"):
+        find_head(ends_elsewhere)
+    with pytest.raises(InputError, match="shows no last linear layer"):
+        find_head(CallableModel(lambda images: np.full((len(images), 4), 0.25), num_classes=4, version="1"))
+
+
+def test_a_layer_that_does_not_make_the_logits_is_refused() -> None:
+    import torch
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = torch.nn.Linear(192, 4)
+
+        def forward(self, x: Any) -> Any:
+            return 10 * self.last(x.flatten(1))
+
+    with pytest.raises(InputError, match="its last linear layer does not make its logits"):
+        Vim().build(TorchModel(Scaled(), size=8, name="scaled"), TRAIN)
+
+
+def test_a_black_box_is_refused_with_what_to_supply(tmp_path: Path, mlp: Any) -> None:
+    onnx = save_mlp(tmp_path / "box.onnx", mlp, "gemm")
+    with pytest.raises(InputError) as refusal:
+        Odin().check(onnx)
+    assert str(refusal.value) == (
+        "monitor odin needs gradients, which model box does not give: supply a torch model (a module, or weights with "
+        "their architecture) in place of a black box"
+    )
+    black = CallableModel(lambda images: np.full((len(images), 4), 0.25), num_classes=4, version="1", name="black")
+    for name in ("energy", "mahalanobis", "score_svm", "openmax", "mc_dropout"):
+        with pytest.raises(InputError, match=r"monitor \w+ needs \w+, which model black does not give: supply "):
+            make_monitor(name).check(black)
+    Msp().check(black)
+
+
+# The role
+
+
+@pytest.mark.parametrize("name", ["kl_matching", "mahalanobis", "openmax"])
+def test_one_class_is_refused(name: str) -> None:
+    one = Subset(TRAIN, np.flatnonzero(TRAIN.labels == 1).tolist(), name="one")
+    with pytest.raises(InputError, match="at least 2 classes: one has 1"):
+        make_monitor(name).build(ToyModel(), one)
+
+
+def test_other_settings_are_another_monitor() -> None:
+    first = KnnSvm(k=1)
+    first.build(ToyModel(), TRAIN)
+    second = replace(first, k=2)
+    assert not second.fitted.arrays
+    assert first.fingerprint() != second.fingerprint()
+    with pytest.raises(AttributeError):
+        first.k = 3  # type: ignore[misc]
+    with pytest.raises(InputError, match="not built yet"):
+        represent_data(second, ToyModel(), TEST)
+    assert KnnSvm(k=1).recipe(ToyModel(), TRAIN).hash != KnnSvm(k=2).recipe(ToyModel(), TRAIN).hash
+    half = Subset(TRAIN, range(100))
+    assert KnnSvm().recipe(ToyModel(), TRAIN).hash != KnnSvm().recipe(ToyModel(), half).hash
+
+
+def test_settings_by_name() -> None:
+    with pytest.raises(InputError, match="did you mean 'k'"):
+        make_monitor("knn_svm", kk=3)
+    with pytest.raises(InputError, match="knn_svm monitor setting k cannot be 'two'"):
+        make_monitor("knn_svm", k="two")
+    with pytest.raises(InputError, match="did you mean 'energy'"):
+        make_monitor("enrgy")
+    with pytest.raises(InputError, match="lacks its parameter detector"):
+        make_monitor("pytorch_ood")
+    assert make_monitor("odin", temperatures=[1.0, 2.0]).parameters()["temperatures"] == (1.0, 2.0)
+
+
+def test_prior_and_cost_move_the_decision() -> None:
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(1, 1, (500, 1)), rng.normal(-1, 1, (300, 1))
+    shares = {}
+    for cost in (0.1, 1.0, 10.0):
+        for monitor in (Msp(), ScoreSvm()):
+            monitor.calibrate(inside, outside, cost=cost)
+            shares[monitor.name, cost] = monitor.reject(inside).mean()
+    assert shares["msp", 0.1] < shares["msp", 1.0] < shares["msp", 10.0]
+    assert shares["score_svm", 0.1] < shares["score_svm", 1.0] < shares["score_svm", 10.0]
+    monitor.calibrate(inside, outside, threshold="hinge")
+    assert monitor.threshold == 0.0
+
+
+def test_saved_monitors_are_checked_when_loaded(tmp_path: Path, torch_model: TorchModel) -> None:
+    monitor = Mahalanobis()
+    monitor.build(ToyModel(), TRAIN)
+    monitor.save(tmp_path)
+    assert isinstance(load_monitor(tmp_path, ToyModel()), Mahalanobis)
+    with pytest.raises(InputError, match="has no threshold yet"):
+        load_monitor(tmp_path).reject(np.zeros((1, 1), np.float32))
+    with pytest.raises(InputError, match="built on another model than small"):
+        load_monitor(tmp_path, torch_model)
+    with pytest.raises(InputError, match="holds a monitor mahalanobis, not vim"):
+        Vim.load(tmp_path)
+    record = json.loads((tmp_path / "monitor.json").read_text())
+    (tmp_path / "monitor.json").write_text(json.dumps({**record, "format": 99}))
+    with pytest.raises(InputError, match="format 99"):
+        load_monitor(tmp_path)
+    (tmp_path / "monitor.json").write_text(json.dumps(record))
+    np.savez(tmp_path / "monitor.npz", a=np.array([print], dtype=object))
+    with pytest.raises(InputError, match="not the file that was saved"):
+        load_monitor(tmp_path)
+    (tmp_path / "monitor.json").write_text("[]")
+    with pytest.raises(InputError, match="no record of a monitor"):
+        load_monitor(tmp_path)
+    with pytest.raises(InputError, match="No such file"):
+        load_monitor(tmp_path / "nowhere")
+
+
+def test_thresholds_of_infinity_are_saved(tmp_path: Path) -> None:
+    monitor = Msp()
+    monitor.calibrate(np.ones((3, 1)), np.ones((3, 1)))
+    monitor.save(tmp_path)
+    assert load_monitor(tmp_path).threshold == -np.inf
+
+
+def test_a_pickle_in_disguise_is_not_read(tmp_path: Path) -> None:
+    from roadworthy.core.hashing import digest_file
+
+    Msp().save(tmp_path)
+    np.savez(tmp_path / "monitor.npz", threshold=np.array([{"a": 1}], dtype=object))
+    record = json.loads((tmp_path / "monitor.json").read_text())
+    record["arrays"] = digest_file(tmp_path / "monitor.npz")
+    (tmp_path / "monitor.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="plain arrays"):
+        load_monitor(tmp_path)
+
+
+def test_calibration_refuses_what_does_not_fit() -> None:
+    rows = np.zeros((3, 2), np.float32)
+    for inside, outside, sentence in (
+        (rows, rows[:, :1], "2 columns inside but 1"),
+        (rows[:0], rows, "without in-distribution images"),
+        (rows, rows[:0], "without outliers"),
+        (rows[0], None, r"must be \(N, D\)"),
+        (np.full((3, 2), np.nan), None, "NaN or infinity in 3 of 3"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            Msp().calibrate(inside, outside)
+
+
+def test_threads_are_put_back_by_the_last_one_out() -> None:
+    def threads() -> list[int]:
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = threads()
+    outer, inner = one_thread(), one_thread()
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__(None, None, None)
+    assert set(threads()) == {1}
+    inner.__exit__(None, None, None)
+    assert threads() == before
+
+
+def test_a_model_of_a_fixed_batch_is_served() -> None:
+    class Fixed(ToyModel):
+        fixed_batch = 7
+
+        def features(self, batch: Any, layer: str) -> Any:
+            assert len(batch) == 7
+            return super().features(batch, layer)
+
+    monitor, reference = Mahalanobis(), Mahalanobis()
+    monitor.build(Fixed(), TRAIN)
+    reference.build(ToyModel(), TRAIN)
+    ours, theirs = represent_data(monitor, Fixed(), TEST), represent_data(reference, ToyModel(), TEST)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+# pytorch-ood
+
+
+def stub_detectors() -> types.ModuleType:
+    """The part of pytorch-ood's interface that the adapter relies on, with two detectors."""
+    import torch
+
+    class EnergyBased:
+        requires_fit = False
+
+        def __init__(self, model: Any, t: float = 1.0) -> None:
+            self.model, self.t = model, t
+
+        def predict(self, x: Any) -> Any:
+            return -self.t * torch.logsumexp(self.model(x) / self.t, dim=1)
+
+    class Centre:
+        requires_fit = True
+
+        def __init__(self, encoder: Any, w: Any, power: int) -> None:
+            self.encoder, self.w, self.power, self.mean = encoder, w, power, None
+
+        def fit(self, loader: Any) -> Any:
+            assert len(loader) == len(list(loader))
+            self.mean = torch.cat([self.encoder(x).detach() for x, _ in loader]).mean(0)
+            return self
+
+        def predict(self, x: Any) -> Any:
+            return (self.encoder(x) - self.mean).norm(dim=1) ** self.power
+
+    module = types.ModuleType("pytorch_ood.detector")
+    module.__dict__.update(EnergyBased=EnergyBased, Centre=Centre, __all__=["EnergyBased", "Centre"])
+    return module
+
+
+def test_detectors_of_pytorch_ood(torch_model: TorchModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pytorch_ood", types.ModuleType("pytorch_ood"))
+    monkeypatch.setitem(sys.modules, "pytorch_ood.detector", stub_detectors())
+    monitor = PytorchOod(detector="EnergyBased", options={"t": 2.0})
+    np.testing.assert_allclose(scored(monitor, torch_model), scored(Energy(temperature=2.0), torch_model), rtol=1e-5)
+    check_monitor(partial(PytorchOod, detector="Centre", options={"power": 2}), model=torch_model, informed=False)
+    with pytest.raises(InputError, match="did you mean 'Centre'"):
+        PytorchOod(detector="Center").build(torch_model, TRAIN)
+    with pytest.raises(InputError, match=r"power.*give it in options"):
+        PytorchOod(detector="Centre").build(torch_model, TRAIN)
+
+
+def test_pytorch_ood_where_it_cannot_be_imported(torch_model: TorchModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pytorch_ood.detector", None)
+    with pytest.raises(InputError, match="needs the package pytorch-ood, which cannot be imported here"):
+        PytorchOod(detector="EnergyBased").build(torch_model, TRAIN)
+
+
+# The docs
+
+
+def python_blocks(page: str) -> list[str]:
+    text = (Path(__file__).parent.parent / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_monitor_of_ones_own_works() -> None:
+    (code,) = python_blocks("own_monitor.md")
+    assert len([line for line in code.splitlines() if line.strip()]) < 30
+    try:
+        exec(code, {"__name__": "__main__"})
+        assert make_monitor("sharpness", floor=2.0).parameters() == {"floor": 2.0}
+    finally:
+        MONITORS._members.pop("sharpness", None)
+
+
+def test_the_example_in_the_docs_works(tmp_path: Path, mlp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cv2
+
+    monkeypatch.chdir(tmp_path)
+    save_mlp(tmp_path / "my.onnx", mlp, "gemm")
+    batch = HELD_OUT.batch(slice(0, 80))
+    for row, (image, label) in enumerate(zip(batch.images, batch.labels, strict=True)):
+        path = tmp_path / "signs" / "test" / HELD_OUT.class_names[label] / f"{row}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), image[..., ::-1])
+    (code,) = python_blocks("monitors.md")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    rejected = names["monitor"].reject(represent_data(names["monitor"], names["model"], names["held_out"]))
+    assert rejected.sum() == 2
+
+
+def test_the_table_in_the_docs_names_every_monitor() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "monitors.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)`[^|]*\| ([a-z, ]+) \|", text, re.MULTILINE))
+    assert rows == {name: ", ".join(sorted(MONITORS.get(name).needs)) for name in MONITORS}
