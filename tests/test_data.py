@@ -27,7 +27,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.core.validation import read_classes
-from roadworthy.data import DATA, Opening, Subset, drawn_signs, files, open_dataset, split_by_group
+from roadworthy.data import DATA, BuiltinDataset, Opening, Subset, files, open_dataset, split_by_group
 from roadworthy.data.images import decode, decode_mask, image_size, resize, resize_boxes, resize_mask
 from roadworthy.data.parallel import in_threads
 from roadworthy.data.table import Table, condition, index_labels, natural_key
@@ -451,7 +451,7 @@ def test_class_files(tmp_path: Path) -> None:
         (tmp_path / "classes.txt").write_text(text)
         with pytest.raises(InputError, match="one class name per line"):
             read_classes(tmp_path / "classes.txt")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot read class file"):
         read_classes(tmp_path / "none.txt")
     (tmp_path / "classes.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(InputError, match="UTF-8"):
@@ -837,13 +837,13 @@ def test_images_in_memory() -> None:
         ({"folder": "x", "npz": "y"}, "of one kind"),
         ({"folder": "x", "groups": "(.)"}, "unknown option of a folder dataset 'groups': did you mean 'group'?"),
         ({"npz": "x.npz", "group": "(.)"}, "unknown option of a npz dataset 'group'"),
-        ({"builtin": "draw"}, "unknown builtin data set 'draw': did you mean 'drawn'?"),
-        ({"builtin": "drawn", "n": 0}, "n of at least 1"),
-        ({"builtin": "drawn", "limit": 0}, "limit is a number of images"),
-        ({"builtin": "drawn", "size": [0, 4]}, "read the size"),
-        ({"builtin": "drawn", "size": [64]}, "read the size"),
-        ({"builtin": "drawn", "on_bad_image": "ignore"}, "'error' or 'skip'"),
-        ({"builtin": "drawn", "classes": ["a"]}, "has its own classes"),
+        ({"builtin": "sign"}, "unknown builtin data set 'sign': did you mean 'signs'?"),
+        ({"builtin": "signs", "n": 0}, "n of at least 1"),
+        ({"builtin": "signs", "limit": 0}, "limit is a number of images"),
+        ({"builtin": "signs", "size": [0, 4]}, "read the size"),
+        ({"builtin": "signs", "size": [64]}, "read the size"),
+        ({"builtin": "signs", "on_bad_image": "ignore"}, "'error' or 'skip'"),
+        ({"builtin": "signs", "classes": ["a"]}, "has its own classes"),
         ({"folder": 3}, "must be a path or a name"),
         ("builtin:draw", "unknown builtin data set 'draw'"),
         ("no/such/folder", "there is no data at"),
@@ -1095,16 +1095,16 @@ def test_fingerprints_of_arrays(tmp_path: Path) -> None:
 
 
 def test_limit_spreads_over_classes_and_groups() -> None:
-    data = drawn_signs(300)
-    small = open_dataset(data, limit=30)
-    assert len(small) == 30
+    data = BuiltinDataset("signs", n=700)
+    small = open_dataset(data, limit=70)
+    assert len(small) == 70
     assert set(Counter(small.labels.tolist()).values()) == {5}
-    assert len(set(small.groups)) == 30
-    larger = open_dataset(data, limit=77)
+    assert len(set(small.groups)) == 70
+    larger = open_dataset(data, limit=177)
     assert set(small.ids) < set(larger.ids)
     assert max(Counter(larger.labels.tolist()).values()) - min(Counter(larger.labels.tolist()).values()) == 1
     assert [data.ids.index(name) for name in larger.ids] == sorted(data.ids.index(name) for name in larger.ids)
-    assert open_dataset(data, limit=30, seed=1).ids != small.ids
+    assert open_dataset(data, limit=70, seed=1).ids != small.ids
     assert open_dataset(data, limit=1000) is data
 
 
@@ -1145,7 +1145,7 @@ def test_limit_holds_for_any_data(rows: list[tuple[int, int]], limit: int, seed:
 
 
 def test_splits_share_no_group_and_keep_the_shares() -> None:
-    data = drawn_signs(600)
+    data = BuiltinDataset("signs", n=1400)
     parts = split_by_group(data, (0.6, 0.2, 0.2), seed=3)
     assert sorted(name for part in parts for name in part.ids) == sorted(data.ids)
     for one, other in ((0, 1), (0, 2), (1, 2)):
@@ -1160,13 +1160,13 @@ def test_splits_share_no_group_and_keep_the_shares() -> None:
 def test_splits_that_cannot_be() -> None:
     for fractions in ((), (0.5, 0.6), (1.5, -0.5), (1.0, 0.0)):
         with pytest.raises(InputError, match="add up to 1"):
-            split_by_group(drawn_signs(10), fractions)
+            split_by_group(BuiltinDataset("signs", n=10), fractions)
     with pytest.raises(InputError, match="too few"):
-        split_by_group(drawn_signs(5), (0.5, 0.5))
+        split_by_group(BuiltinDataset("signs", n=5), (0.5, 0.5))
 
 
 def test_a_subset_is_a_data_set() -> None:
-    data = drawn_signs(20)
+    data = BuiltinDataset("signs", n=20)
     part = Subset(Subset(data, range(5, 20)), [3, 0])
     batch = part.batch(slice(None))
     assert batch.ids == (data.ids[8], data.ids[5]) == part.ids
@@ -1207,44 +1207,6 @@ def test_data_sets_of_others_are_taken() -> None:
     with pytest.raises(InputError, match="has its own classes"):
         open_dataset(Foreign(), classes=["b", "a"])
     assert open_dataset(Foreign(), classes=["a", "b"]).class_names == ("a", "b")
-
-
-# --------------------------------------------------------------------------------------------------------------- drawn
-
-
-def test_drawn_signs_are_what_they_say() -> None:
-    data = drawn_signs(60, seed=1)
-    batch = data.batch(slice(None))
-    assert batch.images.shape == (60, 64, 64, 3)
-    assert Counter(data.labels.tolist()) == dict.fromkeys(range(6), 10)
-    assert set(Counter(data.groups).values()) == {5}
-    assert set(batch.conditions) == {"time_of_day", "distance"}
-    assert batch.boxes is not None
-    assert batch.masks is not None
-    for box, mask in zip(batch.boxes.astype(int), batch.masks, strict=True):
-        x0, y0, x1, y1 = box
-        assert mask[y0:y1, x0:x1].sum() == mask.sum() > 0
-        assert mask[y0].any()
-        assert mask[y1 - 1].any()
-        assert mask[:, x0].any()
-        assert mask[:, x1 - 1].any()
-    brightness = {
-        time: batch.images[batch.conditions["time_of_day"] == time].mean() for time in ("night", "dusk", "day")
-    }
-    assert brightness["night"] < brightness["dusk"] < brightness["day"]
-    area = batch.masks.sum(axis=(1, 2))
-    size = {where: area[batch.conditions["distance"] == where].mean() for where in ("far", "middle", "near")}
-    assert size["far"] < size["middle"] < size["near"]
-
-
-def test_drawn_signs_depend_on_their_seed_alone() -> None:
-    data = drawn_signs(30)
-    assert drawn_signs(30).fingerprint() == data.fingerprint() != drawn_signs(30, seed=1).fingerprint()
-    assert np.array_equal(drawn_signs(12).batch(slice(None)).images, data.batch(slice(0, 12)).images)
-    assert open_dataset({"builtin": "drawn", "n": 30}, seed=5).fingerprint() == data.fingerprint()
-    assert open_dataset({"builtin": "drawn", "n": 30, "seed": 1}).fingerprint() != data.fingerprint()
-    assert not np.array_equal(drawn_signs(30, seed=1).table.boxes, data.table.boxes)
-    assert len(open_dataset("builtin:drawn")) == 300
 
 
 # --------------------------------------------------------------------------------------------------- threads, real data

@@ -28,8 +28,7 @@ def resnet20(shared_data: Path) -> object:
 
 
 def test_torch_and_onnx_give_the_same_table(shared_data: Path, resnet20: object, tmp_path: Path) -> None:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    from networks import export_onnx
+    from roadworthy.models.networks import export_onnx
 
     export_onnx(resnet20, tmp_path / "resnet20.onnx", 32)
     study = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,15 @@ import yaml
 from onnx import TensorProto, helper, numpy_helper, save
 
 SIZE = 32
-CLASSES = 6
+CLASSES = 14
 
 
+@cache
 def templates() -> np.ndarray:
     """Mean image of each drawn class, (K, 3 * SIZE * SIZE), in 0-1: enough to classify better than chance."""
-    from roadworthy.data import drawn_signs
+    from roadworthy.data import BuiltinDataset, Opening
 
-    batch = drawn_signs(300, size=SIZE, seed=9).batch(slice(None))
+    batch = BuiltinDataset("signs", Opening(size=SIZE), n=700, split="train").batch(slice(None))
     flat = batch.images.transpose(0, 3, 1, 2).reshape(len(batch), -1) / 255.0
     return np.stack([flat[batch.labels == k].mean(0) for k in range(CLASSES)])
 
@@ -51,7 +53,7 @@ def study(folder: Path, n: int = 150, **changes: Any) -> dict[str, Any]:
     return {
         "name": "tiny",
         "size": f"{SIZE}x{SIZE}",
-        "data": {"test": {"builtin": "drawn", "n": n}},
+        "data": {"test": {"builtin": "signs", "n": n}},
         "models": {"tiny": {"onnx": str(folder / "tiny.onnx")}},
         "protocols": {"classification": {"shifts": ["noise", "fog", "rotation"], "levels": [1, 5]}},
         **changes,
@@ -60,9 +62,9 @@ def study(folder: Path, n: int = 150, **changes: Any) -> dict[str, Any]:
 
 def write_npz(path: Path, n: int) -> Path:
     """Many images at little cost: a few drawn signs over and over, each a little noisier than the last."""
-    from roadworthy.data import drawn_signs
+    from roadworthy.data import BuiltinDataset, Opening
 
-    drawn = drawn_signs(60, size=SIZE, seed=1)
+    drawn = BuiltinDataset("signs", Opening(size=SIZE), n=140, seed=1)
     batch = drawn.batch(slice(None))
     rows = np.arange(n) % len(batch)
     noise = np.random.default_rng(0).integers(0, 24, (n, SIZE, SIZE, 3), dtype=np.uint8)

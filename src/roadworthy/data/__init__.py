@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,26 +12,28 @@ from typing import Any
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.registry import Registry
-from roadworthy.core.validation import parse_size
+from roadworthy.core.validation import check_settings, find_mode, parse_size
 from roadworthy.data.arrays import ArrayDataset
 from roadworthy.data.base import OpenedDataset, Opening, Size
-from roadworthy.data.drawn import drawn_signs
+from roadworthy.data.cure_tsr import CureTsrDataset
 from roadworthy.data.folder import FolderDataset
 from roadworthy.data.manifest import ManifestDataset
 from roadworthy.data.npz import NpzDataset, from_arrays
 from roadworthy.data.parallel import Progress
+from roadworthy.data.signs import BuiltinDataset
 from roadworthy.data.subset import Subset, split_by_group, spread
 
 __all__ = [
     "DATA",
     "ArrayDataset",
+    "BuiltinDataset",
+    "CureTsrDataset",
     "FolderDataset",
     "ManifestDataset",
     "NpzDataset",
     "OpenedDataset",
     "Opening",
     "Subset",
-    "drawn_signs",
     "open_dataset",
     "split_by_group",
 ]
@@ -41,16 +44,15 @@ DATA: Registry[Callable[..., OpenedDataset]] = Registry("dataset")
 DATA.register("folder")(FolderDataset)
 DATA.register("manifest")(ManifestDataset)
 DATA.register("npz")(NpzDataset)
+DATA.register("cure_tsr")(CureTsrDataset)
 
 
 @DATA.register("builtin")
-def builtin(source: str, opening: Opening, *, n: int = 300, seed: int = 0) -> OpenedDataset:
-    """A data set that comes with the package: `drawn`. Its own seed decides the pixels, not the study's."""
-    if source != "drawn":
-        raise UnknownName("builtin data set", source, ["drawn"])
-    signs = drawn_signs(n, seed=seed, opening=opening)
-    _refuse_other_classes(signs, opening)
-    return signs
+def builtin(source: str, opening: Opening, *, n: int = 2100, seed: int = 0, split: str = "test") -> OpenedDataset:
+    """A data set that comes with the package: `signs`, `scenes` or `scenery`. Its own seed decides the pixels."""
+    pictures = BuiltinDataset(source, opening, n=n, seed=seed, split=split)
+    _refuse_other_classes(pictures, opening)
+    return pictures
 
 
 _KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "manifest", ".npz": "npz"}
@@ -71,12 +73,12 @@ def open_dataset(
     name: str | None = None,
     progress: Progress | None = None,
 ) -> OpenedDataset:
-    """Open a data set: a path, `builtin:drawn`, a mapping as in a study, (images, labels[, names]) or a Dataset.
+    """Open a data set: a path, `builtin:signs`, a mapping as in a study, (images, labels[, names]) or a Dataset.
 
     A mapping names the kind and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of this
     function may stand in it too and win. The options are those of `Opening`.
 
-    >>> open_dataset({"builtin": "drawn", "n": 60, "limit": 12}).class_names[4]
+    >>> open_dataset({"builtin": "signs", "n": 140, "limit": 14}).class_names[5]
     'stop'
     """
     opening = Opening(
@@ -117,14 +119,15 @@ def _default_name(spec: Spec) -> str:
 def _kind(spec: str | Path, opening: Opening) -> tuple[str, str]:
     """The kind of data set a path or `kind:source` stands for."""
     text, path = str(spec), opening.path(spec)
+    mode = find_mode(path, "data") if text else 0
     prefix, colon, rest = text.partition(":")
-    if colon and prefix in DATA and not path.exists():
+    if colon and prefix in DATA and not mode:
         return prefix, rest
-    if path.is_dir():
+    if stat.S_ISDIR(mode):
         return "folder", text
-    if not path.exists():
+    if not mode:
         raise InputError(
-            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet or .npz file, or builtin:drawn"
+            f"there is no data at {str(path)!r}: give a folder, a .csv, .parquet or .npz file, or builtin:signs"
         )
     suffix = path.suffix.lower()
     if suffix not in _KIND_OF_SUFFIX:
@@ -149,6 +152,7 @@ def _from_mapping(spec: Mapping[str, Any], opening: Opening) -> OpenedDataset:
     for key in options:
         if key not in own | shared:
             raise UnknownName(f"option of a {kind} dataset", str(key), own | shared)
+    check_settings(build, {key: options[key] for key in options if key in own}, f"{kind} dataset option")
     common: dict[str, Any] = {key: value for key, value in options.items() if key in shared}
     return build(spec[kind], replace(opening, **common), **{key: options[key] for key in options if key in own})
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
-from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, row_index
+from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.images import resize, resize_mask
 from roadworthy.data.parallel import Progress
 from roadworthy.data.subset import spread
@@ -92,7 +92,7 @@ def checked_images(images: NDArray[np.generic]) -> NDArray[np.uint8]:
 
 
 def _resized(images: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
-    result = np.empty((len(images), *size, images.shape[3]), dtype=np.uint8)
+    result = empty_images(len(images), size, images.shape[3])
     for row, image in enumerate(images):
         result[row] = resize(image, size)
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch
-from roadworthy.core.validation import parse_size, read_classes
+from roadworthy.core.validation import parse_size, read_classes, require_memory
 from roadworthy.data.images import resize_boxes
 from roadworthy.data.parallel import Progress
 from roadworthy.data.table import Table
@@ -55,6 +55,10 @@ class Opening:
             raise InputError(f"on_bad_image is 'error' or 'skip', not {self.on_bad_image!r}")
         if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 1):
             raise InputError(f"limit is a number of images, at least 1, not {self.limit!r}")
+        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise InputError(f"seed is a whole number, at least 0, not {self.seed!r}")
+        if isinstance(self.classes, Mapping) or not isinstance(self.classes, Iterable | Path | None):
+            raise InputError(f"classes is a list of names or a file that holds them, not {self.classes!r}")
         parse_size(self.size), parse_size(self.fallback_size)
 
     def path(self, source: str | Path) -> Path:
@@ -148,6 +152,12 @@ def row_index(rows: slice | Sequence[int] | NDArray[np.int64], n: int) -> NDArra
     if index.size and (index.min() < 0 or index.max() >= n):
         raise IndexError(f"rows {index.min()} to {index.max()} of a data set of {n} images")
     return index
+
+
+def empty_images(count: int, size: Size, channels: int) -> NDArray[np.uint8]:
+    """Room for images (N, H, W, C); more than the memory can hold is an `InputError`."""
+    require_memory(count * size[0] * size[1] * channels, f"a batch of {count} images of {size[0]}x{size[1]}")
+    return np.empty((count, *size, channels), dtype=np.uint8)
 
 
 def deliver(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
-from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, row_index
+from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.images import decode, decode_fast, decode_mask, image_size, read, resize, resize_mask
 from roadworthy.data.parallel import Progress, in_threads
 from roadworthy.data.subset import spread
@@ -89,7 +89,7 @@ class FileDataset(OpenedDataset):
     def batch(self, rows: slice | Sequence[int]) -> Batch:
         """Decode some images, in the order given."""
         index = row_index(rows, len(self))
-        images = np.empty((len(index), *self.size, 3), dtype=np.uint8)
+        images = empty_images(len(index), self.size, self.channels)
         masks = None if self._masks is None else np.empty((len(index), *self.size), dtype=np.bool_)
 
         def fill(place: int) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.validation import find_mode
 from roadworthy.data.base import Opening
 from roadworthy.data.files import FileDataset, Listing
 from roadworthy.data.images import SUFFIXES
@@ -31,8 +33,7 @@ class FolderDataset(FileDataset):
 
 def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | None = None) -> Listing:
     """Every image below the class folders, in natural order of their ids; whatever else lies there is in the notes."""
-    if not root.is_dir():
-        raise InputError(f"there is no folder {str(root)!r}")
+    check_folder(root)
     top = _entries(root)
     folders = {readable(entry.name): entry for entry in top if _is_folder(entry)}
     names = _class_names(root, sorted(folders, key=natural_key), classes)
@@ -42,7 +43,7 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
     found: list[tuple[str, Path, str]] = []
     for name in names:
         start = len(found)
-        for path, kind in _walk(folders[name].path, (_identity(root),)):
+        for path, kind in walk(folders[name].path, (_identity(root),)):
             if kind:
                 left_out[kind] += 1
             else:
@@ -60,16 +61,29 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
         class_names=names,
         groups=_groups(ids, [item[2] for item in found], group),
     )
-    notes = table.notes()
-    if left_out:
-        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
-        notes.append(f"left out of {str(root)!r}: {counts}")
+    notes = [*table.notes(), *left_out_note(root, left_out)]
     if classes is None and list(names) != sorted(names):
         notes.append(
             f"classes are in natural order ({some(names, 3)}); for a model trained in alphabetical order "
             f"({some(sorted(names), 3)}) give `classes`"
         )
     return Listing(table=table, paths=tuple(item[1] for item in found), notes=notes)
+
+
+def check_folder(root: Path) -> None:
+    """Refuse what is no folder."""
+    if not stat.S_ISDIR(find_mode(root, "folder")):
+        raise InputError(f"there is no folder {str(root)!r}")
+
+
+def left_out_note(root: Path, left_out: Mapping[str, int]) -> list[str]:
+    """A note on how many files of each kind were left out, if any were.
+
+    >>> left_out_note(Path("signs"), {".txt": 2, "hidden": 1})
+    ["left out of 'signs': 2 .txt, 1 hidden"]
+    """
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
+    return [f"left out of {str(root)!r}: {counts}"] if counts else []
 
 
 def readable(name: str) -> str:
@@ -114,7 +128,7 @@ def _groups(ids: Sequence[str], labels: Sequence[str], pattern: str | None) -> t
     return tuple(f"{label}/{match[1]}" for label, match in zip(labels, matches, strict=True) if match)
 
 
-def _walk(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Path, str]]:
+def walk(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, str]]:
     """Every file below, with why it is no image ("" where it is); a link to a folder above is not followed."""
     here = _identity(folder)
     if here in above:
@@ -122,7 +136,7 @@ def _walk(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Pat
         return
     for entry in _entries(folder):
         if _is_folder(entry):
-            yield from _walk(entry.path, (*above, here))
+            yield from walk(entry.path, (*above, here))
         else:
             yield Path(entry.path), _kind(entry)
 

@@ -141,10 +141,18 @@ def resize_boxes(boxes: NDArray[np.float32], old: NDArray[Any], new: tuple[int, 
 
 
 def _bytes(source: Source) -> bytes:
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    data = source if isinstance(source, bytes) else _regular(source).read_bytes()
     if not data:
         raise ValueError("the file is empty")
     return data
+
+
+def _regular(source: str | os.PathLike[str]) -> Path:
+    """The path of a file; a pipe or device could be read for ever."""
+    path = Path(source)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError("it is a pipe or device, not a file")
+    return path
 
 
 @contextmanager
@@ -168,8 +176,10 @@ def _reason(error: Exception) -> str:
 @contextmanager
 def _opened(source: Source) -> Iterator[tuple[Image.Image, IO[bytes]]]:
     """A picture whose header alone was read, and its file; a small file is read at once, which is faster."""
-    with io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else _regular(source).open("rb") as file:
         head = file.read(_SMALL)
+        if not head:
+            raise ValueError("the file is empty")
         small = io.BytesIO(head) if len(head) < _SMALL else file
         small.seek(0)
         with _open(small) as image:

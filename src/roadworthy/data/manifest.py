@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.validation import require_file
 from roadworthy.data.base import Opening
 from roadworthy.data.files import FileDataset, Listing
 from roadworthy.data.table import Table, checked_boxes, condition, index_labels, some
@@ -34,6 +35,7 @@ class ManifestDataset(FileDataset):
 
 def read_manifest(path: Path, classes: Sequence[str] | None = None) -> Listing:
     """The rows of a manifest, in its order; every error names the manifest."""
+    require_file(path, "manifest")
     columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
     try:
         return _listing(columns, path.parent, classes)

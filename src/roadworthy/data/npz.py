@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.validation import require_file, require_memory
 from roadworthy.data.arrays import ArrayDataset, checked_images
 from roadworthy.data.base import Opening
 from roadworthy.data.table import Table, by_name, checked_boxes, condition, index_labels, some
@@ -50,19 +49,30 @@ def from_arrays(
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     """Every array of the file, each decompressed once."""
+    require_file(path, "data file")
     try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise ValueError("it holds a single array; save it with numpy.savez_compressed")
-        with file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        reason = str(error)
+        with path.open("rb") as handle:
+            file = np.load(handle, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("it holds a single array; save it with numpy.savez_compressed")
+            require_memory(sum(member.file_size for member in file.zip.infolist()), f"data file {str(path)!r}")
+            return {name: _array(file, name) for name in file.files}
+    except InputError:
+        raise
+    except Exception as error:  # a stranger's file makes zipfile and numpy raise almost anything
+        reason = str(error) or type(error).__name__
         if "Object arrays" in reason:
             reason = "it holds an array of Python objects; store text as a str array"
         elif "pickled" in reason:
             reason = "it is no .npz file"
         raise InputError(f"data file {str(path)!r} cannot be read: {reason}") from error
+
+
+def _array(file: Any, name: str) -> NDArray[Any]:
+    array = file[name]
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"its member {name!r} is no array")
+    return array
 
 
 def _table(arrays: dict[str, NDArray[Any]], classes: Sequence[str] | None) -> tuple[Table, list[str]]:

@@ -20,8 +20,8 @@ from roadworthy.data.table import Table
 class Subset(OpenedDataset):
     """Some rows of a data set, in the order given, as a data set.
 
-    >>> from roadworthy.data.drawn import drawn_signs
-    >>> signs = drawn_signs(30)
+    >>> from roadworthy.data import BuiltinDataset
+    >>> signs = BuiltinDataset("signs", n=30)
     >>> part = Subset(signs, [4, 2])
     >>> part.ids == (signs.ids[4], signs.ids[2]), part.batch([1]).ids == signs.batch([2]).ids
     (True, True)
@@ -98,10 +98,10 @@ def split_by_group(dataset: Dataset, fractions: Sequence[float], seed: int = 0) 
     Class by class, groups are put in a random order and dealt out along it, so each part has about its fraction of
     every class.
 
-    >>> from roadworthy.data.drawn import drawn_signs
-    >>> train, test = split_by_group(drawn_signs(300), (0.8, 0.2))
+    >>> from roadworthy.data import BuiltinDataset
+    >>> train, test = split_by_group(BuiltinDataset("signs", n=700), (0.8, 0.2))
     >>> len(train) + len(test), set(train.groups) & set(test.groups)
-    (300, set())
+    (700, set())
     """
     if not fractions or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
         raise InputError(f"fractions must be positive and add up to 1, not {list(fractions)}")

@@ -201,7 +201,13 @@ def checked_boxes(boxes: ArrayLike, ids: Sequence[str]) -> tuple[NDArray[np.floa
     >>> checked_boxes([[1, 2, 3, 4], [1, 2, 1, 4]], ["a", "b"])[0].tolist()
     [[1.0, 2.0, 3.0, 4.0], [nan, nan, nan, nan]]
     """
-    array = np.array(boxes, dtype=np.float32)
+    try:
+        array = np.asarray(boxes)
+        if array.dtype.kind == "c":
+            raise ValueError("complex numbers")
+        array = np.array(array, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a box holds something that is no number: {error}") from None
     if array.shape != (len(ids), 4):
         raise InputError(f"boxes must have shape ({len(ids)}, 4), x0 y0 x1 y1 for every image, not {array.shape}")
     known = np.isfinite(array).sum(axis=1)

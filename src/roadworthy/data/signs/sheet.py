@@ -1,0 +1,86 @@
+"""Contact sheets of the built-in sets: every class and every condition at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.data.base import Opening
+from roadworthy.data.signs import PLACE_CONDITIONS, VIEW_CONDITIONS, BuiltinDataset
+
+Sheet = NDArray[np.uint8]
+
+LARGE, SMALL, WIDE = 112, 64, 816
+"""Sides of the pictures of classes and of conditions, and the width of a sheet, in pixels."""
+_GAP, _LINE, _ACROSS = 4, 18, 12
+_INK, _FONT, _FONT_SCALE = (30, 30, 30), cv2.FONT_HERSHEY_SIMPLEX, 0.42
+
+
+def signs_sheet(source: str = "signs", n: int = 2100) -> Sheet:
+    """A picture (H, WIDE, 3) of a built-in set: each class once, large, then each condition with all its levels.
+
+    Pictures are taken from the first `n` of the set, in clear daylight but for the condition that is shown: signs from
+    near, places from far.
+
+    >>> signs_sheet("scenery", n=90).shape
+    (538, 816, 3)
+    """
+    small = BuiltinDataset(source, Opening(size=SMALL), n=n)
+    conditions = {**VIEW_CONDITIONS, **PLACE_CONDITIONS}
+    rows = [_condition(small, name, levels) for name, levels in conditions.items()]
+    if len(small.class_names) > 1:
+        large = small.resized((LARGE, LARGE))
+        best = [_best(large, large.labels == label, "near", 1)[0] for label in range(len(large.class_names))]
+        lines = [best[start : start + 7] for start in range(0, len(best), 7)]
+        names = [large.class_names[start : start + 7] for start in range(0, len(best), 7)]
+        rows = [_row(large, *pair) for pair in zip(lines, map(_numbered, names), strict=True)] + rows
+    return np.vstack([_heading(f"builtin:{source}"), *rows])
+
+
+def _numbered(names: Sequence[str]) -> dict[int, str]:
+    return dict(enumerate(names))
+
+
+def _condition(data: BuiltinDataset, name: str, levels: Sequence[str]) -> Sheet:
+    """A row in which each level of a condition has its share, under its name."""
+    each = _ACROSS // len(levels)
+    distance = "near" if name in VIEW_CONDITIONS else "far"
+    rows = [row for level in levels for row in _best(data, data.table.conditions[name] == level, distance, each)]
+    captions = {place * each: level for place, level in enumerate(levels)}
+    return np.vstack([_heading(name.replace("_", " ")), _row(data, rows, captions)])
+
+
+def _best(data: BuiltinDataset, wanted: NDArray[np.bool_], distance: str, count: int) -> list[int]:
+    """Rows of wanted pictures that are clear, by day and at that distance as far as can be, of different classes."""
+    best = {"weather": "clear", "time_of_day": "day", "distance": distance}
+    marks = sum((data.table.conditions[name] == level).astype(np.int64) for name, level in best.items())
+    rows = np.flatnonzero(wanted)
+    ranked = rows[np.argsort(-np.asarray(marks)[rows], kind="stable")]
+    top = ranked[: max(count, int((np.asarray(marks)[rows] == np.asarray(marks)[ranked[0]]).sum()))]
+    by_class = top[np.argsort(data.labels[top], kind="stable")]
+    places = (np.arange(count) + 0.5) * len(by_class) / count
+    return [int(row) for row in by_class[places.astype(np.int64)]]
+
+
+def _row(data: BuiltinDataset, rows: Sequence[int], captions: Mapping[int, str]) -> Sheet:
+    """Pictures side by side, with captions above some places."""
+    height, width = data.size
+    sheet = np.full((_LINE + height + _GAP, WIDE, 3), 255, dtype=np.uint8)
+    for place, image in enumerate(data.batch(list(rows)).images):
+        left = _GAP // 2 + place * (width + _GAP)
+        sheet[_LINE : _LINE + height, left : left + width] = image
+        _write(sheet, captions.get(place, ""), left)
+    return sheet
+
+
+def _heading(text: str) -> Sheet:
+    sheet = np.full((_LINE, WIDE, 3), 232, dtype=np.uint8)
+    _write(sheet, text, _GAP)
+    return sheet
+
+
+def _write(sheet: Sheet, text: str, left: int) -> None:
+    cv2.putText(sheet, text, (left, _LINE - 5), _FONT, _FONT_SCALE, _INK, 1, cv2.LINE_AA)
