@@ -30,7 +30,7 @@ demo: $(VENV)/.torch
 	$(VENV)/bin/roadworthy demo --out runs/demo
 
 test: lint
-	$(VENV)/bin/pytest -q
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -n auto --dist loadfile
 
 fuzz: $(VENV)/.dev
 	ROADWORTHY_FUZZ=$${ROADWORTHY_FUZZ:-20000} $(VENV)/bin/pytest -q -m fuzz tests/test_fuzz.py
@@ -47,6 +47,7 @@ bench: $(BENCH)/.ready
 	$(BENCH)/bin/python benchmarks/chain.py --out runs/bench-chain.json
 	$(BENCH)/bin/python benchmarks/mc_dropout.py --out runs/bench-mc-dropout.json
 	$(BENCH)/bin/python benchmarks/monitors.py --out runs/bench-monitors.json
+	$(BENCH)/bin/python benchmarks/dependability.py --out runs/bench-dependability.json
 
 clean:
 	rm -rf $(VENV) $(BENCH) runs

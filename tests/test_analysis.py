@@ -37,8 +37,12 @@ def ood_repeats() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "ood_set", "kind", "shift", "foreign", "repeat", "metric", "value"])
 
 
-def test_the_degrees_of_freedom_of_the_thesis() -> None:
-    tables = analyse({"classification_repeats": repeats(), "ood_repeats": ood_repeats()})
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    return analyse({"classification_repeats": repeats(), "ood_repeats": ood_repeats()})
+
+
+def test_the_degrees_of_freedom_of_the_thesis(tables: dict[str, pd.DataFrame]) -> None:
     found = tables["anova_classification"].query("metric == 'accuracy' and form == 'thesis'").set_index("factor")["df"]
     expected = {
         "model": 1,
@@ -55,14 +59,13 @@ def test_the_degrees_of_freedom_of_the_thesis() -> None:
     assert transformed["Error"] == 2 * 11 * 20 - 2 * 11
 
 
-def test_clean_runs_are_counted_once() -> None:
-    table = analyse({"classification_repeats": repeats()})["anova_transformed"]
+def test_clean_runs_are_counted_once(tables: dict[str, pd.DataFrame]) -> None:
+    table = tables["anova_transformed"]
     total = table.query("metric == 'accuracy' and form == 'thesis' and factor == 'Total'")["df"].item()
     assert total == 2 * 50 * 20 + 2 * 20 - 1
 
 
-def test_groups_of_levels_are_told_apart_and_equal_ones_are_not() -> None:
-    tables = analyse({"classification_repeats": repeats()})
+def test_groups_of_levels_are_told_apart_and_equal_ones_are_not(tables: dict[str, pd.DataFrame]) -> None:
     means = tables["posthoc_classification_means"].query("metric == 'accuracy' and method == 'Tukey-Kramer'")
     levels = means[means["by"] == "level"].set_index("cell")["letters"]
     assert levels.tolist() == list("abcde")
@@ -73,8 +76,8 @@ def test_groups_of_levels_are_told_apart_and_equal_ones_are_not() -> None:
     assert not clean["significant"].any()
 
 
-def test_each_analysis_stands_in_three_forms() -> None:
-    table = analyse({"classification_repeats": repeats()})["anova_classification"]
+def test_each_analysis_stands_in_three_forms(tables: dict[str, pd.DataFrame]) -> None:
+    table = tables["anova_classification"]
     assert set(table["form"]) == {"thesis", "blocked", "robust", "equal variances"}
     blocked = table.query("form == 'blocked' and metric == 'accuracy' and factor == 'model'")
     assert blocked["df_error"].item() == 19, "twenty repeats, two classifiers: paired"

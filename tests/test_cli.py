@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -11,8 +12,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from roadworthy import demo
 from roadworthy.cli import app
-from roadworthy.core.errors import RoadworthyError
+from roadworthy.core.errors import InputError, RoadworthyError
 from tiny import contents, save_onnx, study, write_study
 
 
@@ -35,7 +37,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     output = call("run", write_study(folder, criteria=criteria), "--out", folder / "run", code=1)
     assert "fail  HARD" in output
-    assert "verdict: fail" in output
+    assert "Verdict: fail" in output
     assert (folder / "run" / "report.html").is_file()
     return folder / "run"
 
@@ -78,16 +80,16 @@ def test_verify_report_and_list(finished: Path) -> None:
     before = (finished / "report.html").read_bytes()
     assert "report.html" in call("report", finished)
     assert (finished / "report.html").read_bytes() == before
-    assert call("list", "shifts").count("\n") == 10
+    assert call("list", "shifts").count("\n") == 29
     assert "standard@1" in call("list", "suites")
-    for kind in ("metrics", "models", "data", "protocols"):
+    for kind in ("outliers", "monitors", "metrics", "models", "data", "protocols"):
         assert call("list", kind).strip()
 
 
 def test_evaluate_and_resume(tmp_path: Path) -> None:
-    from roadworthy.data import drawn_signs
+    from roadworthy.data import BuiltinDataset, Opening
 
-    signs = drawn_signs(60, size=32)
+    signs = BuiltinDataset("signs", Opening(size=32), n=140)
     import numpy as np
 
     batch = signs.batch(slice(None))
@@ -97,8 +99,8 @@ def test_evaluate_and_resume(tmp_path: Path) -> None:
     words = ("evaluate", "--model", save_onnx(tmp_path / "m.onnx"), "--data", tmp_path / "d.npz", "--suite", "quick")
     output = call(*words, "--out", tmp_path / "run")
     assert "undisturbed" in output
-    assert "on average under shifts" in output
-    assert "verdict: none (no criteria given)" in output
+    assert "under shifts" in output
+    assert "Verdict: none" in output
     again = call(*words, "--out", tmp_path / "run")
     assert again == output
 
@@ -129,8 +131,8 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
         (["verify", "nowhere"], "is no run"),
         (["verdict", "nowhere"], "is no run"),
         (["report", "nowhere"], "is no run"),
-        (["evaluate", "--model", "nowhere.onnx", "--data", "builtin:drawn"], "nowhere.onnx"),
-        (["check", "--model", "nowhere.onnx", "--data", "builtin:drawn"], "nowhere.onnx"),
+        (["evaluate", "--model", "nowhere.onnx", "--data", "builtin:signs"], "nowhere.onnx"),
+        (["check", "--model", "nowhere.onnx", "--data", "builtin:signs"], "nowhere.onnx"),
         (["preview", "fogg"], "did you mean 'fog'"),
         (["preview", "fog", "--model", "m.onnx"], "only used with --calibrate"),
         (["preview", "--levels", "l.yaml"], "needs the name of one shift"),
@@ -170,10 +172,22 @@ def test_preview_and_calibrate(tmp_path: Path) -> None:
     assert float(lines[0][3]) > float(lines[1][3]), "and so does accuracy"
 
 
-def test_demo(tmp_path: Path) -> None:
-    output = call("demo", "--out", tmp_path / "demo")
-    assert "report.html" in output
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo with fewer images: all its stations, in seconds."""
+    data = {"train": {"builtin": "signs", "split": "train", "n": 420}, "test": {"builtin": "signs", "n": 70}}
+    monkeypatch.setitem(demo.STUDY, "data", data)
+    lines = call("demo", "--out", tmp_path / "demo").splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["Verdict", "Accuracy", "Worst condition"]
+    assert lines[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
+    built = json.loads((tmp_path / "demo" / "run.json").read_text())["artifacts"]
+    assert {(each["system"], each["competence"]["epochs"]) for each in built} == {("baseline", 4), ("mc_dropout", 8)}
     call("verify", tmp_path / "demo")
+
+
+def test_the_demo_refuses_a_folder_it_cannot_use(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="file"):
+        demo.run_demo(tmp_path / "file")
 
 
 PREDICTOR = '''

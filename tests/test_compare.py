@@ -19,13 +19,14 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers
+from roadworthy.protocols import classification
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.classification import Classification
 from roadworthy.protocols.comparison import System, compare
 from roadworthy.study import parse_study
 from tiny import save_onnx, study
 
-SHIFTS = tuple(f"shift{place}" for place in range(20))
+SHIFTS = tuple(f"shift{place}" for place in range(10))
 
 
 def system(label: str, right: dict[str, np.ndarray], groups: Sequence[str] | None = None, sure: float = 0.8) -> System:
@@ -55,7 +56,7 @@ def test_a_regression_in_one_shift_is_found_and_comes_first() -> None:
     after = dict(before)
     after["shift7"] = before["shift7"] & (rng.random(300) < 0.85)
     table = compare([(system("old", before), system("new", after))], ["accuracy"])
-    assert table["result"].tolist() == ["regression"] + ["no clear difference"] * 19
+    assert table["result"].tolist() == ["regression"] + ["no clear difference"] * 9
     first = table.iloc[0]
     assert (first["condition"], first["baseline"], first["model"]) == ("shift7", "old", "new")
     assert first["change"] == pytest.approx(after["shift7"].mean() - before["shift7"].mean())
@@ -64,7 +65,8 @@ def test_a_regression_in_one_shift_is_found_and_comes_first() -> None:
     assert back.iloc[0]["result"] == "improvement"
 
 
-def test_chance_alone_is_no_regression_more_often_than_stated() -> None:
+def test_chance_alone_is_no_regression_more_often_than_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classification, "RESAMPLES", 40)
     alarms = 0
     for repeat in range(20):
         rng = np.random.default_rng(repeat)

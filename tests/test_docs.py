@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -35,10 +36,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import numpy as np
     import torch
 
-    from roadworthy.data import drawn_signs
+    from roadworthy.data import BuiltinDataset, Opening
 
     folder = tmp_path_factory.mktemp("docs")
-    signs = drawn_signs(60, size=32)
+    signs = BuiltinDataset("signs", Opening(size=32), n=140)
     batch = signs.batch(slice(0, None, 2))
     for image_id, image, label in zip(batch.ids, batch.images, batch.labels, strict=True):
         path = folder / "signs" / "test" / signs.class_names[label] / f"{image_id.replace('/', '-')}.png"
@@ -54,7 +55,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     network = namespace["resnet20"]()  # type: ignore[operator]
     torch.save(network.state_dict(), folder / "resnet20.th")
-    flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 6))
+    flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 14))
     torch.jit.trace(flat, torch.zeros(1, 3, 32, 32)).save(str(folder / "scripted.pt"))
     pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
     np.savez(folder / "cifar10_test.npz", images=pixels, labels=np.arange(20) % 10)
@@ -104,3 +105,14 @@ def test_the_shift_of_ones_own_works(workspace: Path, monkeypatch: pytest.Monkey
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+\.(?:md|png))", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "examples" / "demo.ipynb").read_text())
+    code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+    small = code.replace('"n": 1400', '"n": 420').replace('"n": 280', '"n": 70').replace('"passes": 10', '"passes": 2')
+    assert small != code
+    exec(compile(small, "demo.ipynb", "exec"), {})
+    assert (tmp_path / "runs" / "notebook" / "report.html").is_file()
+    assert (tmp_path / "runs" / "coin" / "report.html").is_file()

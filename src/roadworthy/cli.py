@@ -343,6 +343,7 @@ def compare(
     margin: Annotated[float, typer.Option(help="The least change that matters.")] = 0.001,
     fail_on: Annotated[FailOn, typer.Option(help="Exit code 1 where there is one.")] = FailOn.nothing,
     out: Annotated[Path | None, typer.Option(help="Write every row as CSV.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page that shows every change.")] = None,
 ) -> None:
     """Compare models on the same images, condition by condition: regressions first."""
     from roadworthy.api import compare_runs
@@ -356,6 +357,12 @@ def compare(
 
         write_bytes(out, table.to_csv(index=False).encode())
         typer.echo(f"all rows: {out}")
+    if html:
+        from roadworthy.report import render_comparison
+
+        title = " and ".join(run.name or str(run) for run in runs)
+        _write_text(html, render_comparison(table, title, alpha, margin))
+        typer.echo(f"page: {html}")
     if fail_on is FailOn.regression and (table["result"] == "regression").any():
         raise typer.Exit(1)
 

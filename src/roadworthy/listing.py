@@ -18,7 +18,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
     from roadworthy.protocols import PROTOCOLS, classification
 
     if kind == "shifts":
-        import roadworthy.shifts  # noqa: F401 (registers)
+        import roadworthy.shifts
 
         return [(name, _summary(SHIFTS.get(name))) for name in SHIFTS]
     if kind == "outliers":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import SHIFTS, Dataset, Model, Shift
@@ -41,7 +42,7 @@ class LevelMeasure:
         """A line of the printed table."""
         accuracy = "" if self.accuracy is None else f" {self.accuracy:>9.3f}"
         settings = ", ".join(f"{name} {value}" for name, value in self.shift.parameters().items())
-        return f"{self.shift.name:<12} {self.shift.level:>5} {self.similarity:>10.3f}{accuracy}  {settings}"
+        return f"{self.shift.name:<19} {self.shift.level:>5} {self.similarity:>10.3f}{accuracy}  {settings}"
 
 
 def write_preview(
@@ -65,7 +66,7 @@ def write_preview(
         raise InputError("--model is only used with --calibrate")
     opened = load_model(model, name="model", trust=trust, **(model_settings or {})) if model else None
     dataset = open_dataset(data, size=parse_size(size), fallback_size=opened.input_size if opened else (64, 64))
-    table = read_yaml(levels, "levels") if levels else None
+    table = None if levels is None else _level_table(levels)
     series = [
         shift_levels(ShiftChoice(name=name, levels=table), [1, 2, 3, 4, 5]) for name in ([shift] if shift else SHIFTS)
     ]
@@ -74,10 +75,10 @@ def write_preview(
         larger = dataset.batch(spread(dataset, CALIBRATION_IMAGES))
         yield f"{len(larger)} images; similarity is mean SSIM to the undisturbed image (1 = the same)"
         yield (
-            f"{'shift':<12} {'level':>5} {'similarity':>10}" + (f" {'accuracy':>9}" if opened else "") + "  parameters"
+            f"{'shift':<19} {'level':>5} {'similarity':>10}" + (f" {'accuracy':>9}" if opened else "") + "  parameters"
         )
         if opened:
-            yield f"{'none':<12} {0:>5} {1.0:>10.3f} {_accuracy(opened, larger):>9.3f}"
+            yield f"{'none':<19} {0:>5} {1.0:>10.3f} {_accuracy(opened, larger):>9.3f}"
         for place, members in enumerate(series):
             measures = [measure_level(larger, member, opened, seed) for member in members]
             captions[place] = [measure.caption() for measure in measures]
@@ -91,6 +92,14 @@ def write_preview(
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}") from None
     yield f"contact sheet: {out}"
+
+
+def _level_table(path: Path) -> dict[int, dict[str, Any]]:
+    """Levels of one's own: a number, then its parameters."""
+    try:
+        return TypeAdapter(dict[int, dict[str, Any]]).validate_python(read_yaml(path, "levels"))
+    except ValidationError:
+        raise InputError(f"levels {path} must look like {{1: {{factor: 0.1}}, 2: {{factor: 0.3}}}}") from None
 
 
 def spread(dataset: Dataset, count: int) -> list[int]:

@@ -10,6 +10,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def check_settings(function: Callable[..., Any], settings: Mapping[str, Any], wh
     except NameError:  # a type that only a type checker imports
         return
     for name, value in settings.items():
-        if name in parameters and isinstance(value, str | int | float | list | dict):
+        if name in parameters and isinstance(value, str | bytes | int | float | list | dict | set | date):
             try:
                 TypeAdapter(parameters[name].annotation).validate_python(value, strict=not isinstance(value, list))
             except ValidationError as error:

@@ -16,12 +16,12 @@ import fcntl
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import TEMPORARY
@@ -35,25 +35,34 @@ LOCK = ".lock"
 RECORD = "run.json"
 
 
-class _Data(BaseModel):
-    class_names: list[str]
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
 
 
-class _Stimulus(BaseModel):
+class _Data(_Part):
+    class_names: Annotated[list[str], Field(min_length=1)]
+
+
+class _Stimulus(_Part, extra="forbid"):
+    data: str
     name: str
     level: int
+    parameters: dict[str, Any]
+    repeat: int
+    seed: int
 
 
-class _Case(BaseModel):
+class _Case(_Part):
     protocol: str
     key: str
     system: str
     stimulus: _Stimulus
     status: str
     reason: str
+    tags: dict[str, str] = {}
 
 
-class _Record(BaseModel):
+class _Record(_Part):
     """What every reader of run.json relies on."""
 
     seed: int

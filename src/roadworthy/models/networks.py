@@ -1,4 +1,4 @@
-"""The reference network of the studies, the way any network becomes an ONNX graph, and weights on disk."""
+"""The reference networks of the studies, the way any network becomes an ONNX graph, and weights on disk."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 OPSET = 17
+LEAST_WIDTH = 16
 
 
 def thesis_cnn(
@@ -66,6 +67,133 @@ def thesis_cnn(
         if dropout or not name.startswith("dropout"):
             network.add_module(name, layer)
     return network
+
+
+def small_vgg(
+    num_classes: int,
+    size: int | tuple[int, int],
+    *,
+    channels: int = 3,
+    width: int = 16,
+    hidden: int = 128,
+    dropout: float = 0.5,
+) -> torch.nn.Module:
+    """Three stages of two convolutions, `width`, 2 and 4 `width` filters, for images of about 32x32; logits (N, K).
+
+    A stage is twice (conv 3x3 - batch norm - ReLU), then max pool 2x2. Behind them: dropout - linear to `hidden` - ReLU
+    - dropout - linear to K. Input (N, C, H, W) in 0-1, at least 8x8.
+
+    >>> network = small_vgg(10, 28, channels=1)
+    >>> tuple(network(import_torch().zeros(2, 1, 28, 28)).shape)
+    (2, 10)
+    """
+    stages = [[factor * width] * 2 for factor in (1, 2, 4)]
+    return _vgg(num_classes, size, channels, stages, [hidden], dropout)
+
+
+def vgg16(num_classes: int, size: int | tuple[int, int], *, channels: int = 3, dropout: float = 0.5) -> torch.nn.Module:
+    """VGG-16 with batch normalisation: 13 convolutions in five stages and three linear layers; logits (N, K).
+
+    As `small_vgg`, with 64 to 512 filters and hidden layers of 512 units, which fit small images. At least 32x32.
+    """
+    stages = [[64] * 2, [128] * 2, [256] * 3, [512] * 3, [512] * 3]
+    return _vgg(num_classes, size, channels, stages, [512, 512], dropout)
+
+
+def _vgg(
+    num_classes: int,
+    size: int | tuple[int, int],
+    channels: int,
+    stages: Sequence[Sequence[int]],
+    hidden: Sequence[int],
+    dropout: float,
+) -> torch.nn.Module:
+    height, width = _checked_size(size, 2 ** len(stages))
+    nn = import_torch().nn
+    layers: list[Any] = []
+    depth = channels
+    for stage in stages:
+        for filters in stage:
+            layers += [nn.Conv2d(depth, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters), nn.ReLU()]
+            depth = filters
+        layers.append(nn.MaxPool2d(2))
+    layers.append(nn.Flatten())
+    units = depth * (height >> len(stages)) * (width >> len(stages))
+    for wanted in hidden:
+        layers += [nn.Dropout(dropout), nn.Linear(units, wanted), nn.ReLU()]
+        units = wanted
+    network: torch.nn.Module = nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(units, num_classes))
+    return network
+
+
+def small_resnet(
+    num_classes: int, size: int | tuple[int, int], *, channels: int = 3, width: int = 16, blocks: int = 1
+) -> torch.nn.Module:
+    """A residual network of 6 `blocks` + 2 layers for images of about 32x32; answers logits (N, K).
+
+    conv 3x3 - three stages of `blocks` residual blocks of two convolutions (`width`, 2 and 4 `width` filters, the size
+    halved from stage to stage) - mean over positions - linear to K. It has no dropout. `width` is at least 16: with few
+    channels torch 2.13 corrupts its memory in the backward pass of a strided convolution.
+
+    >>> tuple(small_resnet(10, 32)(import_torch().zeros(2, 3, 32, 32)).shape)
+    (2, 10)
+    """
+    _checked_size(size, 4)
+    if width < LEAST_WIDTH:
+        raise InputError(f"a residual network takes a width of at least {LEAST_WIDTH}, not {width}")
+    return _resnet(num_classes, channels, width, [blocks] * 3, expansion=1)
+
+
+def resnet50(num_classes: int, size: int | tuple[int, int], *, channels: int = 3) -> torch.nn.Module:
+    """ResNet-50 with a 3x3 stem for small images: 16 bottleneck blocks of up to 2048 channels; logits (N, K)."""
+    _checked_size(size, 8)
+    return _resnet(num_classes, channels, 64, [3, 4, 6, 3], expansion=4)
+
+
+def _resnet(num_classes: int, channels: int, width: int, blocks: Sequence[int], expansion: int) -> torch.nn.Module:
+    nn = import_torch().nn
+
+    def convolution(depth: int, filters: int, side: int, stride: int = 1) -> list[Any]:
+        kernel = nn.Conv2d(depth, filters, side, stride, padding=side // 2, bias=False)
+        return [kernel, nn.BatchNorm2d(filters)]
+
+    def branch(depth: int, filters: int, stride: int) -> Any:
+        if expansion == 1:
+            return nn.Sequential(*convolution(depth, filters, 3, stride), nn.ReLU(), *convolution(filters, filters, 3))
+        inner = filters // expansion
+        first = [*convolution(depth, inner, 1), nn.ReLU(), *convolution(inner, inner, 3, stride), nn.ReLU()]
+        return nn.Sequential(*first, *convolution(inner, filters, 1))
+
+    class Residual(nn.Module):  # type: ignore[misc, name-defined]
+        """relu(branch(x) + shortcut(x))."""
+
+        def __init__(self, depth: int, filters: int, stride: int) -> None:
+            super().__init__()
+            same = depth == filters and stride == 1
+            self.branch, self.relu = branch(depth, filters, stride), nn.ReLU()
+            self.shortcut = nn.Identity() if same else nn.Sequential(*convolution(depth, filters, 1, stride))
+
+        def forward(self, images: Any) -> Any:
+            return self.relu(self.branch(images) + self.shortcut(images))
+
+    layers = [*convolution(channels, width, 3), nn.ReLU()]
+    depth = width
+    for stage, count in enumerate(blocks):
+        filters = width * 2**stage * expansion
+        for block in range(count):
+            layers.append(Residual(depth, filters, stride=2 if stage and not block else 1))
+            depth = filters
+    network: torch.nn.Module = nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(depth, num_classes)
+    )
+    return network
+
+
+def _checked_size(size: int | tuple[int, int], least: int) -> tuple[int, int]:
+    height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width) < least:
+        raise InputError(f"the network takes images of at least {least}x{least}, not {height}x{width}")
+    return height, width
 
 
 def export_onnx(network: torch.nn.Module, path: Path, size: int | tuple[int, int], channels: int = 3) -> None:

@@ -346,7 +346,7 @@ def _columns(file: Path) -> dict[str, pa.DataType | None]:
         else:
             with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), CSV_PARSING) as reader:
                 names, types = reader.schema.names, [None] * len(reader.schema)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from None
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -366,7 +366,7 @@ def _tables(file: Path, form: _Form) -> Iterator[pa.Table]:
         convert = pa.csv.ConvertOptions(column_types=types, include_columns=wanted)
         with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), CSV_PARSING, convert) as reader:
             yield from (pa.table(batch) for batch in reader if batch.num_rows)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file} (columns are 'stimulus', 'id' and one per class): {error}") from None
 
 

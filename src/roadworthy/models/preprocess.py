@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Images
+from roadworthy.core.validation import MAX_SIDE
 
 RANGES = ("0-1", "0-255", "-1-1", "imagenet")
 LAYOUTS = ("nchw", "nhwc")
 COLOURS = ("rgb", "bgr")
 DTYPES = ("float32", "float16", "float64", "uint8")
 LUMA = (0.299, 0.587, 0.114)
+MAX_BATCH = 4096
 CACHED_PIXELS = 2**16
 """Pixels converted at a time, so that the work stays in the cache."""
 
@@ -220,6 +222,10 @@ def read_shape(
         size = (height, width)
     if size is None and own != (None, None):
         raise InputError(f"{what} fixes one side of its input only ({shown}): give the size with --size HxW")
+    if size is not None and max(size) > MAX_SIDE:
+        raise InputError(f"{what} takes images of {size[0]}x{size[1]}: at most {MAX_SIDE} pixels a side are supported")
+    if dims[0] is not None and dims[0] > MAX_BATCH:
+        raise InputError(f"{what} insists on batches of {dims[0]} images: export it for at most {MAX_BATCH}")
     return layout, channel or 3, size, dims[0]
 
 

@@ -14,9 +14,9 @@ from roadworthy.core.protocols import Dataset, Model, Trainable
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.data.parallel import Progress
-from roadworthy.models.networks import export_onnx, load_weights, thesis_cnn
+from roadworthy.models.networks import export_onnx, load_weights, resnet50, small_resnet, small_vgg, thesis_cnn, vgg16
 from roadworthy.models.onnx import OnnxModel
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch import TorchModel, import_torch
 from roadworthy.models.training import WEIGHTS, train_classifier
 
 if TYPE_CHECKING:
@@ -35,12 +35,22 @@ class Defaults:
     dropout: float
     passes: int
     capabilities: frozenset[str]
+    width: int = 32
 
+
+_ANSWERS = frozenset({"probabilities", "logits", "features"})
+_TORCH = _ANSWERS | {"input_gradient"}
 
 ARCHITECTURES = {
-    "baseline": Defaults(4, 0.0, 1, frozenset({"probabilities", "logits", "features"})),
+    "baseline": Defaults(4, 0.0, 1, _ANSWERS),
     "mc_dropout": Defaults(8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
+    "vgg": Defaults(8, 0.5, 1, _TORCH, width=16),
+    "resnet": Defaults(8, 0.0, 1, _TORCH, width=16),
+    "vgg16": Defaults(20, 0.5, 1, _TORCH, width=64),
+    "resnet50": Defaults(20, 0.0, 1, _TORCH, width=64),
 }
+FIXED_WIDTH = ("vgg16", "resnet50")
+WITHOUT_DROPOUT = ("resnet", "resnet50")
 
 OPENERS: Registry[Callable[[Any, Path], Model]] = Registry("reference network")
 """How a trained network is opened to answer, by architecture: called with the `ReferenceModel` and its folder. Those
@@ -51,7 +61,9 @@ class ReferenceModel(Model, Trainable):
     """A small network with a recipe: `on` training data its fingerprint is known, `build` trains it, `load` opens it.
 
     spec      `baseline`: two convolutions and two linear layers, 4 epochs; `mc_dropout`: the same with dropout 0.6
-              after each hidden layer, 8 epochs, the mean of 20 passes with dropout active
+              after each hidden layer, 8 epochs, the mean of 20 passes with dropout active; `vgg`, `resnet`: small
+              ones for images of about 32x32; `vgg16`, `resnet50`: as published. These four run in torch and give
+              gradients
     epochs, batch, learning_rate, width (filters), hidden (units), dropout, passes: as the architecture where not given
     floor     clean accuracy below which rows that depend on it are marked undertrained
     retrain   train another one (seed + repeat) for every repeat of a study
@@ -71,7 +83,7 @@ class ReferenceModel(Model, Trainable):
         batch: int = 128,
         learning_rate: float = 1e-3,
         seed: int = 0,
-        width: int = 32,
+        width: int | None = None,
         hidden: int = 128,
         dropout: float | None = None,
         passes: int | None = None,
@@ -86,15 +98,20 @@ class ReferenceModel(Model, Trainable):
         self.dropout = default.dropout if dropout is None else dropout
         self.passes = default.passes if passes is None else passes
         self.batch, self.learning_rate, self.seed = batch, learning_rate, seed
-        self.width, self.hidden, self.floor, self.retrain = width, hidden, floor, retrain
-        if min(self.epochs, batch, width, hidden, self.passes) < 1:
+        self.width = default.width if width is None else width
+        self.hidden, self.floor, self.retrain = hidden, floor, retrain
+        if min(self.epochs, batch, self.width, hidden, self.passes) < 1:
             raise InputError(f"reference network {self.name}: epochs, batch, width, hidden and passes are at least 1")
         if not 0 <= self.dropout < 1:
             raise InputError(f"reference network {self.name}: dropout is at least 0 and below 1, not {self.dropout}")
         if spec == "mc_dropout" and not self.dropout:
             raise InputError(f"reference network {self.name}: mc_dropout needs a dropout above 0, or use baseline")
-        if spec == "baseline" and self.passes != 1:
-            raise InputError(f"reference network {self.name}: a baseline answers once; passes are for mc_dropout")
+        if spec != "mc_dropout" and self.passes != 1:
+            raise InputError(f"reference network {self.name}: a {spec} answers once; passes are for mc_dropout")
+        if spec in WITHOUT_DROPOUT and self.dropout:
+            raise InputError(f"reference network {self.name}: a {spec} has no dropout")
+        if spec in FIXED_WIDTH and self.width != default.width:
+            raise InputError(f"reference network {self.name}: a {spec} has its own width: use {spec[:-2]} for another")
         self.capabilities = default.capabilities
         self._data: Dataset | None = None
         self._model: Model | None = None
@@ -170,13 +187,20 @@ class ReferenceModel(Model, Trainable):
         torch = import_torch()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
+            classes, size, channels = self.num_classes, self.data.size, self.data.channels
+            match self.architecture:
+                case "vgg":
+                    return small_vgg(
+                        classes, size, channels=channels, width=self.width, hidden=self.hidden, dropout=self.dropout
+                    )
+                case "resnet":
+                    return small_resnet(classes, size, channels=channels, width=self.width)
+                case "vgg16":
+                    return vgg16(classes, size, channels=channels, dropout=self.dropout)
+                case "resnet50":
+                    return resnet50(classes, size, channels=channels)
             return thesis_cnn(
-                self.num_classes,
-                self.data.size,
-                channels=self.data.channels,
-                width=self.width,
-                hidden=self.hidden,
-                dropout=self.dropout,
+                classes, size, channels=channels, width=self.width, hidden=self.hidden, dropout=self.dropout
             )
 
     def load(self, home: Path) -> None:
@@ -207,13 +231,22 @@ class ReferenceModel(Model, Trainable):
 
     def predict(self, batch: Batch) -> Prediction:
         """The answer of the trained network."""
-        return self._opened().predict(batch)
+        return self.opened().predict(batch)
 
     def features(self, batch: Batch, layer: str) -> Any:
-        """Activations of the trained network; of a baseline only."""
-        return self._opened().features(batch, layer)
+        """Activations of the trained network; not of an MC-Dropout one."""
+        return self.opened().features(batch, layer)
 
-    def _opened(self) -> Model:
+    def input_gradient(self, batch: Batch) -> Any:
+        """Gradient of the trained network; of those that run in torch only."""
+        return self.opened().input_gradient(batch)
+
+    def untrained(self) -> Model:
+        """What can be said before training of what `opened` will be: a torch network, or the model itself."""
+        return _torch_model(self, self.network()) if "input_gradient" in self.capabilities else self
+
+    def opened(self) -> Model:
+        """The trained network itself, with all that its adapter gives; an error before `load`."""
         if self._model is None:
             raise ModelError(f"reference network {self.name} is not trained yet: build it, then load it")
         return self._model
@@ -223,3 +256,25 @@ class ReferenceModel(Model, Trainable):
 def open_baseline(model: ReferenceModel, home: Path) -> Model:
     """The plain network, run by ONNX Runtime."""
     return OnnxModel(home / ONNX, outputs="logits", range="0-1", classes=model.class_names, name=model.name)
+
+
+@OPENERS.register("vgg")
+@OPENERS.register("resnet")
+@OPENERS.register("vgg16")
+@OPENERS.register("resnet50")
+def open_torch(model: ReferenceModel, home: Path) -> Model:
+    """The network itself, run by torch, so that it gives gradients."""
+    return _torch_model(model, model.trained(home))
+
+
+def _torch_model(model: ReferenceModel, network: torch.nn.Module) -> TorchModel:
+    return TorchModel(
+        network.eval(),
+        outputs="logits",
+        range="0-1",
+        size=model.data.size,
+        channels=model.data.channels,
+        classes=model.class_names,
+        name=model.name,
+        device="cpu",
+    )

@@ -10,12 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup
 
-from roadworthy.report import figures, summary, words
+from roadworthy.report import (
+    comparison,
+    difference_figures,
+    differences,
+    drawing,
+    figures,
+    outlier_figures,
+    outliers,
+    summary,
+    words,
+)
 from roadworthy.report.facts import CLEAN, load_facts
 
-__all__ = ["headline", "render"]
+__all__ = ["headline", "render", "render_comparison"]
 
 HERE = Path(__file__).parent
 PILLS = 6
@@ -25,16 +36,25 @@ PILLS = 6
 def render(path: str | Path) -> str:
     """The report of the run in a folder, as HTML: the same text every time for the same run."""
     facts = load_facts(path)
+    strange = outliers.load_outliers(path, facts)
+    tested = differences.load_differences(path, facts)
     charts = figures.charts(facts)
     summaries = [summary.summarise(facts, model) for model in facts.models]
-    scripts = {"plotly": _plotly(), "report": (HERE / "report.js").read_text(encoding="utf-8")}
-    page = _template().render(
+    if strange:
+        charts |= outlier_figures.charts(strange, facts)
+        summaries = [outliers.with_outliers(found, strange, facts) for found in summaries]
+    if tested:
+        charts |= difference_figures.charts(tested, facts)
+    return _page(
+        "template.html.j2",
+        charts,
         facts=facts,
         created=summary.created(facts),
         summaries=summaries,
         rules=list(dict.fromkeys(found.threshold for found in summaries)),
         hardest=summary.hardest(facts),
         verdict_words=summary.verdict_words(facts),
+        undertrained_words=summary.undertrained_words(facts),
         notes=summary.notes(facts),
         missing=summary.missing_values(facts),
         severity_rows=summary.severity_rows(facts),
@@ -46,41 +66,130 @@ def render(path: str | Path) -> str:
         clean=CLEAN,
         few_models=summary.FEW_MODELS,
         pills=PILLS,
-        metric_labels=[words.words_of(metric).label for metric in facts.metrics],
-        drop_labels=[words.words_of(metric).label for metric in facts.drops],
-        heat_charts=[name for name in charts if name.startswith("heat-")],
-        curve_charts=[name for name in charts if name.startswith("curve-")],
+        metric_labels=_labels(facts.metrics),
+        drop_labels=_labels(facts.drops),
+        heat_charts=_named(charts, "heat-"),
+        curve_charts=_named(charts, "curve-"),
         text_classes=figures.TEXT_CLASSES,
-        colours=figures.COLOURS,
-        number=words.number,
-        bounds=words.bounds,
-        whole=words.whole,
-        plural=words.plural,
-        listing=words.listing,
-        words_of=words.words_of,
-        charts=_json_script(charts),
-        style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
-        scripts={name: Markup(script) for name, script in scripts.items()},
-        script_hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts.values()),
+        **_outlier_context(strange, charts),
+        **_difference_context(tested, charts),
+    )
+
+
+def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: float) -> str:
+    """A comparison of models as one HTML page: counts, regressions first, changes by condition, every row.
+
+    `table` is what `roadworthy.api.compare_runs` gives, `alpha` and `margin` are those it was made with.
+    """
+    found = comparison.load_comparison(table)
+    return _page(
+        "comparison.html.j2",
+        comparison.charts(found),
+        title=title,
+        alpha=alpha,
+        margin=margin,
+        found=found,
+        page_words=comparison.sentences(found, alpha, margin),
+        results=comparison.RESULTS,
+        pair_names=list(dict.fromkeys((pair.baseline, pair.model) for pair in found.pairs)),
+        pair_metrics=[_labels(pair.metrics) for pair in found.pairs],
+        pair_protocols=comparison.PROTOCOLS,
+    )
+
+
+def headline(path: str | Path) -> list[str]:
+    """What the run in a folder says, in three lines of plain text: the verdict, the main figures, the worst condition.
+
+    Accuracy and shifts, or outliers where nothing else was tested; where both were, the third line has both.
+    """
+    facts = load_facts(path)
+    strange = outliers.load_outliers(path, facts)
+    lines = summary.headline(facts) if facts.classified or not strange else outliers.headline(strange, facts)
+    if strange and facts.classified:
+        hardest = outliers.headline(strange, facts)[1]
+        lines = [lines[0], f"{lines[1]}; {hardest[0].lower()}{hardest[1:]}"]
+    return [summary.one_line(line) for line in (summary.verdict_line(facts), *lines)]
+
+
+def _outlier_context(found: outliers.Outliers | None, charts: drawing.Charts) -> dict[str, Any]:
+    if found is None:
+        return {"outliers": None, "hard_sets": []}
+    return {
+        "outliers": found,
+        "hard_sets": outliers.hard_sets(found),
+        "misled": outliers.misled,
+        "score_words": outliers.score_words(found),
+        "outlier_sizes": outliers.sizes(found),
+        "kind_words": outliers.KINDS,
+        "outlier_labels": _labels(found.metrics),
+        "outlier_charts": _named(charts, "outliers-"),
+        "score_sets": [each.name for each in found.hardest(found.ranked, len(found.sets))],
+        "score_charts": _named(charts, "scores-"),
+        "side_colours": (outlier_figures.INSIDE, outlier_figures.OUTSIDE),
+    }
+
+
+def _difference_context(found: differences.Differences | None, charts: drawing.Charts) -> dict[str, Any]:
+    if found is None:
+        return {"differences": None}
+    return {
+        "differences": found,
+        "agreement": differences.agreement,
+        "by_words": differences.by_words,
+        "form_words": differences.FORMS,
+        "spread_labels": _labels(found.metrics),
+        "spread_charts": _named(charts, "spread-"),
+        "posthoc_labels": [
+            [f"{words.words_of(metric).label}, {method}" for metric, method in question.choices]
+            for question in found.questions
+        ],
+        "posthoc_charts": [_named(charts, f"posthoc-{place}-") for place in range(len(found.questions))],
+    }
+
+
+def _labels(metrics: tuple[str, ...]) -> list[str]:
+    return [words.words_of(metric).label for metric in metrics]
+
+
+def _named(charts: drawing.Charts, start: str) -> list[str]:
+    return [name for name in charts if name.startswith(start)]
+
+
+def _page(template: str, charts: drawing.Charts, **context: Any) -> str:
+    """A page that loads nothing from outside and runs no script but its own."""
+    scripts = {"plotly": _plotly(), "report": (HERE / "report.js").read_text(encoding="utf-8")}
+    page = (
+        _environment()
+        .get_template(template)
+        .render(
+            **context,
+            colours=drawing.COLOURS,
+            number=words.number,
+            bounds=words.bounds,
+            whole=words.whole,
+            plural=words.plural,
+            listing=words.listing,
+            signed=words.signed,
+            p_value=words.p_value,
+            words_of=words.words_of,
+            charts=_json_script(charts),
+            style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
+            scripts={name: Markup(script) for name, script in scripts.items()},
+            script_hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts.values()),
+        )
     )
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def headline(path: str | Path) -> list[str]:
-    """What the run in a folder says, in three lines of plain text: verdict, accuracies with bounds, worst condition."""
-    return summary.headline(load_facts(path))
-
-
 @functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("template.html.j2")
 
 
 def _plotly() -> str:

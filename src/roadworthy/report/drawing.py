@@ -16,6 +16,7 @@ from roadworthy.report.words import bounds, number, words_of
 
 View = dict[str, Any]
 Chart = list[View]
+Charts = dict[str, Chart]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 INK, MUTED, GRID, ABSENT = "#1c2530", "#5b6673", "#e6eaef", "#d5dae1"

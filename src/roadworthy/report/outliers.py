@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, mean_of
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
+from roadworthy.report.summary import Summary
 from roadworthy.report.words import bounds, listing, number, plural, whole
 
 OOD = "ood"
@@ -182,12 +183,34 @@ def misled(outliers: Outliers, model: str) -> Iterator[str]:
         )
 
 
-def brief(outliers: Outliers, model: str) -> Iterator[str]:
+def brief(outliers: Outliers, model: str) -> tuple[str, ...]:
     """The same in one line."""
-    for found in outliers.hardest([model], 1):
-        cell = outliers.cell(model, found.name)
-        wrong = ", surer of these outliers than of the images it knows" if cell.value < GUESSING else ""
-        yield f"Hardest outliers: {found.name}, AUROC {bounded(cell)}{wrong}."
+    hardest, total = outliers.hardest([model], 1), outliers.mean(model, ALL)
+    if not hardest:
+        return ("No set of outliers was measured.",)
+    cell = outliers.cell(model, hardest[0].name)
+    below = cell.value < GUESSING
+    wrong = ": it is surer of these outliers than of the images it knows" if below and cell.hi < GUESSING else ""
+    wrong = wrong or (": no better than guessing" if below else "")
+    words = f"The hardest outliers: {hardest[0].name}, AUROC {bounded(cell)}{wrong}"
+    return (f"{words}; mean of {plural(total.sets, 'set')} {number(ROLE, total.value)}.",)
+
+
+def with_outliers(summary: Summary, outliers: Outliers, facts: Facts) -> Summary:
+    """A model's summary with what it makes of outliers; they give the key figures where nothing else was measured."""
+    model = summary.model
+    found = replace(
+        summary,
+        sentences=(*summary.sentences, *sentences(outliers, model)),
+        brief=brief(outliers, model),
+    )
+    if facts.classified:
+        return replace(found, sentences=(*summary.sentences, *found.brief), brief=(*summary.brief, *found.brief))
+    total = outliers.mean(model, ALL)
+    mean = Cell(total.value, reason="no set was measured" if math.isnan(total.value) else "")
+    hardest = [outliers.cell(model, each.name) for each in outliers.hardest([model], 1)]
+    lowest = hardest[0] if hardest else Cell(math.nan, reason="no set was measured")
+    return replace(found, figures=(("AUROC, mean of all sets", ROLE, mean), ("AUROC, hardest set", ROLE, lowest)))
 
 
 def score_words(outliers: Outliers) -> str:

@@ -25,11 +25,12 @@ FEW_MODELS = 2
 
 @dataclass(frozen=True)
 class Summary:
-    """One model: key figures, what they say in sentences and in brief, and the rule of the threshold."""
+    """One model: key figures (label, metric, value), what they say, the same in brief, the rule of the threshold."""
 
     model: str
     clean: Cell
     average: Cell
+    figures: tuple[tuple[str, str, Cell], ...]
     sentences: tuple[str, ...]
     brief: tuple[str, ...]
     threshold: str
@@ -55,6 +56,7 @@ def summarise(facts: Facts, model: str) -> Summary:
         model=model,
         clean=clean,
         average=average,
+        figures=(("Accuracy undisturbed", ROLE, clean), ("Average under shifts", ROLE, average)),
         sentences=(
             *(fall.sentence() for fall in falls),
             *open_ends,
@@ -261,10 +263,15 @@ def hardest(facts: Facts) -> list[HardCase]:
     return found
 
 
-def headline(facts: Facts) -> list[str]:
-    """Three lines for a terminal: the verdict, accuracy undisturbed and under shifts, the worst condition."""
+def verdict_line(facts: Facts) -> str:
+    """The verdict, and how many cases failed, in one line."""
     cases = len(facts.record["cases"])
     failed = f" {plural(len(facts.failures), 'case')} of {whole(cases)} failed." if facts.failures else ""
+    return f"Verdict: {facts.status}. {verdict_words(facts)}{failed}"
+
+
+def headline(facts: Facts) -> list[str]:
+    """Two lines for a terminal: accuracy undisturbed and under shifts, the worst condition."""
     accuracies = []
     for model in facts.models:
         found = summarise(facts, model)
@@ -275,20 +282,13 @@ def headline(facts: Facts) -> list[str]:
     for condition in facts.hardest(facts.ranked, 1):
         figures = [f"{facts.named(model)} {_bounded(facts.cell(model, condition, ROLE))}" for model in facts.models]
         worst = f"{condition.shift} level {condition.level}: {', '.join(figures)}"
-    return [
-        _one_line(line)
-        for line in (
-            f"Verdict: {facts.status}. {verdict_words(facts)}{failed}",
-            f"Accuracy: {'; '.join(accuracies)}",
-            f"Worst condition: {worst}",
-        )
-    ]
+    return [f"Accuracy: {'; '.join(accuracies)}", f"Worst condition: {worst}"]
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Text that cannot break a terminal: one line, no control characters.
 
-    >>> _one_line("a\\nb\\x1b[2J")
+    >>> one_line("a\\nb\\x1b[2J")
     'a b\ufffd[2J'
     """
     return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
@@ -328,6 +328,23 @@ def verdict_words(facts: Facts) -> str:
     if len(facts.criteria) == 1:
         return f"The one criterion {verbs[facts.status][0]}."
     return f"Of {len(facts.criteria)} criteria {listing(parts)}."
+
+
+def undertrained_words(facts: Facts) -> str:
+    """How far networks are below their floors.
+
+    Several networks stand for one model where it is trained anew for each repeat.
+    """
+    found = []
+    for model in facts.models:
+        networks = [network for network in facts.networks if network.system == model]
+        below = [network for network in networks if network.undertrained]
+        if below:
+            lowest = min(below, key=lambda network: network.clean_accuracy)
+            share = f"{len(below)} of {len(networks)} networks, the lowest " if len(networks) > 1 else ""
+            accuracy, floor = (number(ROLE, value) for value in (lowest.clean_accuracy, lowest.floor))
+            found.append(f"{model}: {share}{accuracy} on undisturbed images, below its floor of {floor}")
+    return f"{'; '.join(found)}." if found else ""
 
 
 def notes(facts: Facts) -> list[str]:

@@ -121,6 +121,28 @@ def bounds(metric: str, lo: float, hi: float) -> str:
     return f"{short_number(metric, lo)} to {number(metric, hi)}"
 
 
+def signed(value: float) -> str:
+    """A change or a difference, with its sign.
+
+    >>> signed(0.0123), signed(-0.2), signed(0.0), signed(math.nan)
+    ('+0.0123', '−0.2000', '0', 'n/a')
+    """
+    if not math.isfinite(value):
+        return MISSING
+    return f"{'+' if value > 0 else ''}{_decimal(value, 4)}"
+
+
+def p_value(p: float) -> str:
+    """A p value to two digits, never 0.
+
+    >>> p_value(0.04321), p_value(1e-9), p_value(math.nan)
+    ('0.043', '<0.0001', 'n/a')
+    """
+    if math.isnan(p):
+        return MISSING
+    return "<0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
 def whole(count: float) -> str:
     """A count with thin groups of thousands.
 

@@ -1,21 +1,23 @@
-"""Scenario-based degradation: how a metric falls in parts of the operating domain, with intervals that count objects."""
+"""Scenario-based degradation: how a metric falls in parts of the domain, with intervals that count objects."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaincinv, ndtri
+from scipy.special import gammaincinv
 
+from roadworthy.metrics.coverage import is_missing
 from roadworthy.statistics.intervals import Interval, mean_interval
 
 Floats = NDArray[np.float64]
 Scenario = dict[str, str]
 Columns = Mapping[str, ArrayLike]
+Members = tuple[int, ...]
 
 MISSING = -1
 SMALLEST_P = 1e-12
@@ -147,9 +149,12 @@ def time_between_failures(
 ) -> FailureTime:
     """Mean time between failures: exposure by failures, for readings along a time (or distance) axis.
 
-        MTBF = T / r,   r + 1 and r events of a Poisson process bound it: T' / gamma'^-1, both divided by the dispersion
+        MTBF = T / r,   lo = T/d / G(r/d + 1, 1 - a),   hi = T/d / G(r/d, a)
 
-    positions (n,): time or distance of each reading within its sequence;  failed (n,) bool;  sequences (n,): the drives.
+    with exposure T, failures r, a = (1 - confidence) / 2, dispersion d and G the quantile of the gamma distribution:
+    for d = 1 the exact bounds of a Poisson process.
+
+    positions (n,): time or distance of each reading in its sequence;  failed (n,) bool;  sequences (n,): the drives.
     Consecutive failed readings of a sequence are one failure. A sequence is exposed from its first to its last reading
     and one median step. The dispersion is Pearson's chi-square of the failures of the sequences by its degrees of
     freedom; drives that differ make the interval wider.
@@ -172,11 +177,9 @@ def time_between_failures(
         why = "two readings of a sequence have one position" if len(gaps) else "no sequence has two readings"
         raise ValueError(f"{why}: time between failures needs a time or distance that grows along a sequence")
     count = int(drive[-1]) + 1
-    exposure = np.bincount(drive, minlength=count).astype(np.float64) * 0
-    np.add.at(exposure, drive[1:][same], gaps)
-    exposure += np.median(gaps)
+    exposure = np.bincount(drive[1:][same], gaps, count) + np.median(gaps)
     starts = fails & ~np.concatenate([[False], fails[:-1] & same])
-    failures = np.bincount(drive, starts, count)
+    failures = np.bincount(drive[starts], minlength=count).astype(np.float64)
     total, events = float(exposure.sum()), float(failures.sum())
     dispersion = _dispersion(failures, exposure)
     tail = (1 - confidence) / 2
@@ -210,53 +213,266 @@ def worst_slices(
 ) -> Slices:
     """The scenarios of up to `depth` conditions in which a metric is worse (lower) than elsewhere.
 
-    values (n,): the metric per image, in [low, high], more being better. Every conjunction that at least `support` objects
-    show, inside and elsewhere, is looked at: no greedy search can miss one. p is the 1 - confidence at which the upper
-    bound of the difference d = inside - elsewhere just reaches 0,
+    values (n,): the metric per image, in [low, high], more being better. Every conjunction that at least `support`
+    objects show, inside and elsewhere, is looked at: nothing is missed by a greedy search. p is half the 1 - confidence
+    at which the upper bound of the difference d = inside - elsewhere just reaches 0,
 
         hi(d) = d + sqrt((hi(inside) - inside)^2 + (elsewhere - lo(elsewhere))^2)
 
     with the bounds of `mean_interval` (Newcombe's hybrid), and is corrected by Holm's method for all slices looked at,
-    also those not listed. A slice is left out of the list where a slice of fewer of its conditions is listed and as bad:
-    the more general one says it all.
+    also those not listed. A slice is not listed where one of fewer of its conditions is listed and as bad: that one
+    says it all.
 
     >>> rain = ["rain"] * 30 + ["dry"] * 90
-    >>> result = worst_slices([0] * 20 + [1] * 100, range(120), {"weather": rain, "car": ["a", "b"] * 60}, 0, 1, depth=1)
+    >>> conditions = {"weather": rain, "car": ["a", "b"] * 60}
+    >>> result = worst_slices([0] * 20 + [1] * 100, range(120), conditions, 0, 1, depth=1)
     >>> result.found[0].scenario, result.looked_at, result.found[0].p_holm < 0.001
     ({'weather': 'rain'}, 4, True)
     """
     per_image, objects = _checked(values, groups)
     names, codes, kinds = _encoded(conditions, len(per_image))
     if depth < 1 or support < 2 or limit < 1:
-        raise ValueError(f"depth and limit of at least 1 and a support of at least 2 are needed, not {depth}, {limit}, {support}")
-    candidates, too_small = _candidates(per_image, objects, codes, kinds, min(depth, len(names)), support)
-    candidates.sort(key=lambda candidate: candidate[0])
-    shown = list[tuple[tuple[int, ...], tuple[int, ...]]]()
-    slices = list[Slice]()
-    worst_so_far = 0.0
-    for rank, (score, members, cell) in enumerate(candidates):
-        if len(slices) == limit or score >= 0:
+        raise ValueError(f"depth {depth}, limit {limit} and support {support}: at least 1, 1 and 2 are needed")
+    table = _Conjunctions(per_image, objects, codes, [len(kind) for kind in kinds])
+    candidates, too_small = table.worse(min(depth, len(names)), support, high - low)
+    listed = list[tuple[Members, Members]]()
+    for members, cell in candidates:
+        if len(listed) == limit:
             break
+        if not any(table.says_it_all(more, (members, cell)) for more in listed):
+            listed.append((members, cell))
+    slices = []
+    for members, cell in listed:
         inside = _inside(codes, members, cell)
-        if any(set(zip(*more, strict=True)) <= set(zip(members, cell, strict=True)) and
-               per_image[_inside(codes, *more)].mean() <= per_image[inside].mean() for more in shown):
-            continue
-        bounds = _difference_bounds(per_image, objects, inside, low, high)
-        p = _one_sided_p(lambda level: bounds(level)[1])
-        worst_so_far = max(worst_so_far, min(1.0, p * (len(candidates) - len(slices))))
-        difference = float(per_image[inside].mean() - per_image[~inside].mean())
+        part, rest = (per_image[inside], objects[inside]), (per_image[~inside], objects[~inside])
+        bounds = _difference_bounds(part, rest, low, high)
         lo, hi = bounds(confidence)
         slices.append(
             Slice(
                 scenario=_named(names, kinds, members, cell),
-                interval=mean_interval(per_image[inside], objects[inside], low, high, confidence),
-                elsewhere=float(per_image[~inside].mean()),
-                difference=difference,
+                interval=mean_interval(*part, low, high, confidence),
+                elsewhere=float(rest[0].mean()),
+                difference=float(part[0].mean() - rest[0].mean()),
                 lo=lo,
                 hi=hi,
-                p=p,
-                p_holm=worst_so_far,
+                p=_one_sided_p(bounds),
+                p_holm=math.nan,
             )
         )
-        shown.append((members, cell))
-    return Slices(tuple(slices), looked_at=len(candidates), too_small=too_small)
+    slices.sort(key=lambda one: one.p)
+    steps = [one.p * (table.looked_at - rank) for rank, one in enumerate(slices)]
+    corrected = np.minimum(np.maximum.accumulate(np.array(steps)), 1.0)
+    found = tuple(replace(one, p_holm=float(p)) for one, p in zip(slices, corrected, strict=True))
+    return Slices(found, looked_at=table.looked_at, too_small=too_small)
+
+
+def domain_performance(
+    values: ArrayLike,
+    groups: ArrayLike,
+    conditions: Columns,
+    frequencies: Sequence[tuple[Mapping[str, str], float]],
+    threshold: float,
+    low: float,
+    high: float,
+    *,
+    confidence: float = 0.95,
+) -> DomainPerformance:
+    """The share of the expected situations in which a metric (more being better) meets a threshold.
+
+        share = sum_s f_s [m_s >= threshold],   expected = sum_s f_s m_s / sum_s f_s  over tested situations
+
+    frequencies: each situation (the same conditions in all, each with a value) and how often it occurs in the field, in
+    any unit; `independent_frequencies` makes them from the frequencies of single conditions. The bounds hold together
+    with `confidence`: each situation's interval has 1 - (1 - confidence) / S for S tested situations (Bonferroni). An
+    untested situation fails in the lower bounds and succeeds in the upper ones.
+
+    >>> found = domain_performance([1] * 50 + [0] * 50, range(100), {"weather": ["dry"] * 50 + ["rain"] * 50},
+    ...     [({"weather": "dry"}, 0.7), ({"weather": "rain"}, 0.2), ({"weather": "snow"}, 0.1)], 0.8, 0, 1)
+    >>> round(found.share, 6), round(found.share_lo, 6), round(found.share_hi, 6), round(found.untested, 6)
+    (0.7, 0.7, 0.8, 0.1)
+    """
+    per_image, objects = _checked(values, groups)
+    weights = np.array([weight for _, weight in frequencies], dtype=np.float64)
+    if not len(weights) or not np.isfinite(weights).all() or weights.min() < 0 or not weights.sum():
+        raise ValueError("field frequencies must be numbers of at least 0, one of them above")
+    names = list(frequencies[0][0])
+    if any(set(situation) != set(names) for situation, _ in frequencies):
+        raise ValueError(f"all situations must name the same conditions, {', '.join(names)}")
+    if len({tuple(situation[name] for name in names) for situation, _ in frequencies}) < len(frequencies):
+        raise ValueError("a situation stands twice among the field frequencies")
+    columns = {name: _column(conditions, name, len(per_image)) for name in names}
+    inside = [
+        np.logical_and.reduce([columns[name] == situation[name] for name in names]) for situation, _ in frequencies
+    ]
+    tested = np.array([part.any() for part in inside])
+    each = 1 - (1 - confidence) / max(int(tested.sum()), 1)
+    intervals = [mean_interval(per_image[part], objects[part], low, high, each) for part in inside]
+    value, lo, hi = (np.array([getattr(one, name) for one in intervals]) for name in ("value", "lo", "hi"))
+    shares = weights / weights.sum()
+    met = [float(shares[tested & (bound >= threshold)].sum()) for bound in (value, lo, hi)]
+    untested = float(shares[~tested].sum())
+    known = float(shares[tested].sum())
+    return DomainPerformance(
+        share=met[0],
+        share_lo=met[1],
+        share_hi=min(met[2] + untested, 1.0),
+        expected=float((shares * value)[tested].sum()) / known if known else math.nan,
+        expected_lo=float((shares * lo)[tested].sum()) + untested * low,
+        expected_hi=float((shares * hi)[tested].sum()) + untested * high,
+        untested=untested,
+        by_situation=tuple(
+            (float(share), ScenarioValue(dict(situation), interval))
+            for share, (situation, _), interval in zip(shares, frequencies, intervals, strict=True)
+        ),
+    )
+
+
+def independent_frequencies(marginals: Mapping[str, Mapping[str, float]]) -> list[tuple[Scenario, float]]:
+    """Frequencies of all situations from those of each condition, taken as independent: the product.
+
+    >>> independent_frequencies({"weather": {"dry": 0.8, "rain": 0.2}, "light": {"day": 1.0}})
+    [({'weather': 'dry', 'light': 'day'}, 0.8), ({'weather': 'rain', 'light': 'day'}, 0.2)]
+    """
+    if not marginals or not all(marginals.values()):
+        raise ValueError("every condition needs the frequency of at least one value")
+    cells = product(*(values.items() for values in marginals.values()))
+    return [
+        (dict(zip(marginals, (value for value, _ in cell), strict=True)), math.prod(share for _, share in cell))
+        for cell in cells
+    ]
+
+
+class _Conjunctions:
+    """All conjunctions of conditions over the same images, with counts and sums per cell."""
+
+    def __init__(
+        self, values: Floats, objects: NDArray[np.intp], codes: NDArray[np.intp], sizes: Sequence[int]
+    ) -> None:
+        self.values, self.objects, self.codes, self.sizes = values, objects, codes, sizes
+        self.objects_count = len(np.unique(objects))
+        self.looked_at = 0
+
+    def worse(self, depth: int, support: int, span: float) -> tuple[list[tuple[Members, Members]], int]:
+        """Those below the mean elsewhere, about the surest first, and how many had too few objects."""
+        scored, too_small, seen = list[tuple[float, Members, Members]](), 0, 0
+        for count in range(1, depth + 1):
+            for members in combinations(range(len(self.sizes)), count):
+                shape = tuple(self.sizes[member] for member in members)
+                seen += math.prod(shape)
+                if seen > MOST_SLICES:
+                    raise ValueError(f"more than {MOST_SLICES:,} slices: use fewer conditions, or a smaller depth")
+                score, enough, shown = self._scores(members, shape, support, span)
+                self.looked_at += int(enough.sum())
+                too_small += int((shown & ~enough).sum())
+                for cell in np.flatnonzero(enough & (score < 0)):
+                    scored.append((float(score[cell]), members, tuple(map(int, np.unravel_index(cell, shape)))))
+        return [(members, cell) for _, members, cell in sorted(scored)], too_small
+
+    def says_it_all(self, general: tuple[Members, Members], special: tuple[Members, Members]) -> bool:
+        """The conditions of the one are among those of the other, and the metric is as bad."""
+        within = set(zip(*general, strict=True)) <= set(zip(*special, strict=True))
+        return within and self._mean(general) <= self._mean(special)
+
+    def _mean(self, conjunction: tuple[Members, Members]) -> float:
+        return float(self.values[_inside(self.codes, *conjunction)].mean())
+
+    def _scores(
+        self, members: Members, shape: tuple[int, ...], support: int, span: float
+    ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
+        """For each cell: the difference to elsewhere in rough standard errors, enough objects, any image."""
+        own = self.codes[:, members]
+        known = (own != MISSING).all(axis=1)
+        cell = np.ravel_multi_index(tuple(own[known].T), shape)
+        total = math.prod(shape)
+        n, sums = np.bincount(cell, minlength=total), np.bincount(cell, self.values[known], total)
+        squares = np.bincount(cell, self.values[known] ** 2, total)
+        pairs = np.unique(np.stack([cell, self.objects[known]]), axis=1)
+        objects = np.bincount(pairs[0], minlength=total)
+        others = self.objects_count - objects
+        enough = (objects >= support) & (others >= support) & (n < len(self.values))
+        rest = np.maximum(len(self.values) - n, 1)
+        mean, elsewhere = sums / np.maximum(n, 1), (self.values.sum() - sums) / rest
+        variance = np.maximum(squares / np.maximum(n, 1) - mean**2, 0) + span**2 / np.maximum(objects, 1)
+        return (mean - elsewhere) / np.sqrt(variance / np.maximum(objects, 1)), enough, n > 0
+
+
+def _difference_bounds(
+    part: tuple[Floats, NDArray[np.intp]], rest: tuple[Floats, NDArray[np.intp]], low: float, high: float
+) -> Callable[[float], tuple[float, float]]:
+    """The interval of mean(part) - mean(rest) as a function of the confidence."""
+    difference = float(part[0].mean() - rest[0].mean())
+
+    def bounds(confidence: float) -> tuple[float, float]:
+        inside, outside = (mean_interval(*one, low, high, confidence) for one in (part, rest))
+        below = math.hypot(inside.value - inside.lo, outside.hi - outside.value)
+        above = math.hypot(inside.hi - inside.value, outside.value - outside.lo)
+        return max(difference - below, low - high), min(difference + above, high - low)
+
+    return bounds
+
+
+def _one_sided_p(bounds: Callable[[float], tuple[float, float]]) -> float:
+    """Half the 1 - confidence at which the upper bound just reaches 0; from 1e-12 to 1."""
+
+    def below_zero(p: float) -> bool:
+        return bounds(1 - 2 * p)[1] < 0
+
+    if below_zero(SMALLEST_P):
+        return SMALLEST_P
+    if not below_zero(0.4999):
+        return 1.0
+    low, high = math.log(SMALLEST_P), math.log(0.4999)
+    for _ in range(16):
+        middle = (low + high) / 2
+        low, high = (low, middle) if below_zero(math.exp(middle)) else (middle, high)
+    return math.exp(high)
+
+
+def _dispersion(failures: Floats, exposure: Floats) -> float:
+    """Pearson's chi-square of failures in proportion to exposure, by its degrees of freedom; at least 1."""
+    if len(failures) < 2 or not failures.sum():
+        return 1.0
+    expected = failures.sum() * exposure / exposure.sum()
+    return max(1.0, float(((failures - expected) ** 2 / expected).sum()) / (len(failures) - 1))
+
+
+def _checked(values: ArrayLike, groups: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
+    per_image = np.asarray(values, dtype=np.float64)
+    objects = np.unique(np.asarray(groups), return_inverse=True)[1]
+    if per_image.ndim != 1 or objects.shape != per_image.shape or not per_image.size:
+        raise ValueError(f"a value and a group per image are needed, not {per_image.shape} and {objects.shape}")
+    if np.isnan(per_image).any():
+        raise ValueError("a metric per image must not be NaN: leave out images that have none")
+    return per_image, objects
+
+
+def _column(conditions: Columns, name: str, n: int) -> NDArray[np.object_]:
+    """The values of one condition as text, None where missing."""
+    if name not in conditions:
+        raise ValueError(f"the data has no condition {name!r}; it has {', '.join(conditions) or 'none'}")
+    column = np.asarray(conditions[name], dtype=object)
+    if column.shape != (n,):
+        raise ValueError(f"condition {name!r} needs a value for each of {n} images, not {column.shape}")
+    return np.array([None if is_missing(one) else str(one) for one in column], dtype=object)
+
+
+def _encoded(conditions: Columns, n: int) -> tuple[list[str], NDArray[np.intp], list[list[str]]]:
+    """Names of the conditions, codes (n, conditions) with -1 where missing, and the values of each that occur."""
+    if not conditions:
+        raise ValueError("at least one condition is needed")
+    names, codes, kinds = list(conditions), [], []
+    for name in names:
+        column = _column(conditions, name, n)
+        known = sorted({value for value in column if value is not None})
+        place = {value: code for code, value in enumerate(known)}
+        codes.append([MISSING if value is None else place[value] for value in column])
+        kinds.append(known)
+    return names, np.array(codes, dtype=np.intp).T, kinds
+
+
+def _inside(codes: NDArray[np.intp], members: Members, cell: Members) -> NDArray[np.bool_]:
+    return np.asarray((codes[:, list(members)] == np.array(cell, dtype=np.intp)).all(axis=1))
+
+
+def _named(names: Sequence[str], kinds: Sequence[Sequence[str]], members: Members, cell: Members) -> Scenario:
+    return {names[member]: kinds[member][code] for member, code in zip(members, cell, strict=True)}

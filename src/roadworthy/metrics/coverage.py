@@ -1,0 +1,493 @@
+"""Scenario coverage: which combinations of operating conditions the data shows, and which scenarios to collect next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Scenario = dict[str, str]
+Choice = Mapping[str, str | Sequence[str]]
+"""Conditions with a value each, or with several of which any will do."""
+Codes = NDArray[np.intp]
+
+MISSING = -1
+MOST_LINKED = 20_000
+"""Combinations of conditions that constraints link with one another, directly or by way of others."""
+CANDIDATES = 24
+"""Scenarios that are tried for each place in a set, each from a cell and in an order of its own."""
+MOST_SETS, EFFORT = 48, 1_500_000
+"""Sets of scenarios that are built side by side: as many as the effort, in cells times conditions, allows."""
+ROUNDS, KEPT = 3, 0.6
+"""How often the smallest set is partly rebuilt, and the share of its scenarios that then stay."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Operating conditions with their possible values, and the combinations that cannot occur.
+
+    `impossible` lists combinations such as {"surface": "mud", "weather": ["sunny", "cloudy"]}: no scenario has mud and
+    one of these two. "Snow only when cold" is written as {"weather": "snow", "temperature": ["mild", "hot"]}.
+
+    >>> Schema({"weather": ["sunny", "rainy"], "road": ["straight", "curvy"]}).sizes
+    (2, 2)
+    """
+
+    conditions: Mapping[str, Sequence[str]]
+    impossible: Sequence[Choice] = ()
+
+    def __post_init__(self) -> None:
+        if not self.conditions:
+            raise ValueError("a schema needs at least one condition with its values")
+        for name, values in self.conditions.items():
+            if isinstance(values, str) or not len(values) or len(set(values)) < len(values):
+                raise ValueError(f"condition {name!r} needs a list of different values, not {values!r}")
+        for choice in self.impossible:
+            if not choice:
+                raise ValueError("an impossible combination must name at least one condition")
+            self._codes(choice, "an impossible combination")
+        for table, members in self._components:
+            if not len(table):
+                named = " and ".join(self.names[member] for member in members)
+                raise ValueError(f"the impossible combinations leave no scenario at all: look at those of {named}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The conditions, in order."""
+        return tuple(self.conditions)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values each condition has."""
+        return tuple(len(values) for values in self.conditions.values())
+
+    def encode(self, columns: Mapping[str, ArrayLike]) -> Codes:
+        """Columns of values as codes (n, conditions), -1 where a value is missing (None, NaN or empty).
+
+        A value that the schema does not know, and a row that shows an impossible combination, are errors.
+        """
+        unknown = [name for name in self.names if name not in columns]
+        if unknown:
+            raise ValueError(f"the data has no condition {unknown[0]!r}; it has {', '.join(columns) or 'none'}")
+        codes = np.array([self._encode_column(name, columns[name]) for name in self.names], dtype=np.intp).T
+        for choice in self.impossible:
+            shown = np.ones(len(codes), bool)
+            for place, allowed in self._codes(choice, "an impossible combination").items():
+                shown &= np.isin(codes[:, place], allowed)
+            if shown.any():
+                raise ValueError(
+                    f"row {int(np.flatnonzero(shown)[0])} shows {dict(choice)}, which is declared impossible: mend the "
+                    "label or the schema"
+                )
+        return codes
+
+    def decode(self, codes: Sequence[int] | Codes) -> Scenario:
+        """A complete scenario from its codes.
+
+        >>> Schema({"weather": ["sunny", "rainy"], "road": ["straight", "curvy"]}).decode([1, 0])
+        {'weather': 'rainy', 'road': 'straight'}
+        """
+        return {name: self.conditions[name][code] for name, code in zip(self.names, codes, strict=True)}
+
+    def feasible(self, members: Sequence[int]) -> NDArray[np.bool_]:
+        """Which combinations of the values of these conditions some scenario has: one axis per condition."""
+        possible = np.ones([self.sizes[member] for member in members], bool)
+        for table, linked in self._components:
+            axes = [axis for axis, member in enumerate(members) if member in linked]
+            if axes:
+                part = np.zeros([possible.shape[axis] for axis in axes], bool)
+                part[tuple(table[:, linked.index(members[axis])] for axis in axes)] = True
+                shape = [size if axis in axes else 1 for axis, size in enumerate(possible.shape)]
+                possible &= part.reshape(shape)
+        return possible
+
+    @cached_property
+    def _components(self) -> tuple[tuple[Codes, tuple[int, ...]], ...]:
+        """For conditions that constraints link: all possible combinations (rows, members), and the members."""
+        rules = [self._codes(choice, "an impossible combination") for choice in self.impossible]
+        linked: list[set[int]] = []
+        for rule in rules:
+            joined = set(rule).union(*(part for part in linked if part & set(rule)))
+            linked = [part for part in linked if not part & joined] + [joined]
+        return tuple(self._possible(tuple(sorted(part)), rules) for part in sorted(linked, key=min))
+
+    def _possible(self, members: tuple[int, ...], rules: list[dict[int, list[int]]]) -> tuple[Codes, tuple[int, ...]]:
+        shape = [self.sizes[member] for member in members]
+        if math.prod(shape) > MOST_LINKED:
+            named = ", ".join(self.names[member] for member in members)
+            raise ValueError(f"constraints link {named}: more than {MOST_LINKED:,} combinations; use fewer constraints")
+        table = np.indices(shape).reshape(len(shape), -1).T
+        keep = np.ones(len(table), bool)
+        for rule in rules:
+            if set(rule) <= set(members):
+                columns = [np.isin(table[:, members.index(place)], allowed) for place, allowed in rule.items()]
+                keep &= ~np.logical_and.reduce(columns)
+        return table[keep], members
+
+    def _codes(self, choice: Choice, what: str) -> dict[int, list[int]]:
+        """A choice as codes by the place of its condition; an unknown name is an error."""
+        codes = {}
+        for name, values in choice.items():
+            if name not in self.conditions:
+                raise ValueError(f"{what} names the condition {name!r}; known are {', '.join(self.names)}")
+            known = list(self.conditions[name])
+            wanted = [values] if isinstance(values, str) else list(values)
+            strange = [value for value in wanted if value not in known]
+            if strange or not wanted:
+                raise ValueError(f"{what} names {name} = {strange or 'nothing'}; known are {', '.join(known)}")
+            codes[self.names.index(name)] = [known.index(value) for value in wanted]
+        return codes
+
+    def _encode_column(self, name: str, column: ArrayLike) -> list[int]:
+        known = {value: code for code, value in enumerate(self.conditions[name])}
+        codes = []
+        for row, value in enumerate(np.asarray(column, dtype=object)):
+            if is_missing(value):
+                codes.append(MISSING)
+            elif value in known:
+                codes.append(known[value])
+            elif str(value) in known:
+                codes.append(known[str(value)])
+            else:
+                raise ValueError(f"row {row}: {name} = {value!r} is not in the schema; known are {', '.join(known)}")
+        return codes
+
+
+def is_missing(value: object) -> bool:
+    """True for what stands for no value of a condition: None, NaN or empty text.
+
+    >>> is_missing(""), is_missing(float("nan")), is_missing("rain")
+    (True, True, False)
+    """
+    return value is None or value == "" or value != value
+
+
+@dataclass(frozen=True)
+class Need:
+    """What the cells that contain `where` need: at least `minimum` images (or objects), and how much they weigh."""
+
+    where: Choice = field(default_factory=dict)
+    minimum: int = 1
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.minimum < 0 or not 0 <= self.weight < math.inf:
+            raise ValueError(f"a need has a minimum and a weight of at least 0, not {self.minimum} and {self.weight}")
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The table of one combination of conditions: arrays with one axis per condition."""
+
+    members: tuple[int, ...]
+    counts: NDArray[np.int64]
+    feasible: NDArray[np.bool_]
+    minimum: NDArray[np.int64]
+    weight: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Scenario coverage with the tables it comes from.
+
+    value     share of what is needed that the data has; NaN where nothing is needed
+    occupied  possible cells with enough data;  cells  possible cells;  impossible  cells left out
+    missing   for each condition the number of rows without a value: they count only where the others meet
+    """
+
+    schema: Schema
+    projections: tuple[Projection, ...]
+    missing: Mapping[str, int]
+
+    @property
+    def value(self) -> float:
+        """sum_c w_c min(n_c, m_c) / sum_c w_c m_c over possible cells c."""
+        had = sum(float((p.weight * np.minimum(p.counts, p.minimum))[p.feasible].sum()) for p in self.projections)
+        needed = sum(float((p.weight * p.minimum)[p.feasible].sum()) for p in self.projections)
+        return had / needed if needed else math.nan
+
+    @property
+    def occupied(self) -> int:
+        """Possible cells that have as much as they need, and at least one."""
+        return sum(int((p.feasible & (p.counts >= np.maximum(p.minimum, 1))).sum()) for p in self.projections)
+
+    @property
+    def cells(self) -> int:
+        """Possible cells."""
+        return sum(int(p.feasible.sum()) for p in self.projections)
+
+    @property
+    def impossible(self) -> int:
+        """Cells that no scenario can have."""
+        return sum(int((~p.feasible).sum()) for p in self.projections)
+
+    def uncovered(self) -> Iterator[dict[str, Any]]:
+        """The possible cells that lack data: `scenario` (the conditions of the cell), `count`, `minimum`, `weight`."""
+        for projection in self.projections:
+            lacking = projection.feasible & (projection.counts < projection.minimum)
+            for cell in np.argwhere(lacking):
+                place = tuple(cell)
+                names = [self.schema.names[member] for member in projection.members]
+                yield {
+                    "scenario": {
+                        name: self.schema.conditions[name][code] for name, code in zip(names, cell, strict=True)
+                    },
+                    "count": int(projection.counts[place]),
+                    "minimum": int(projection.minimum[place]),
+                    "weight": float(projection.weight[place]),
+                }
+
+
+def scenario_coverage(
+    schema: Schema,
+    columns: Mapping[str, ArrayLike],
+    *,
+    k: int = 2,
+    needs: Sequence[Need] = (Need(),),
+    groups: ArrayLike | None = None,
+) -> Coverage:
+    """Coverage of all combinations of k conditions (equation 1 for k = 2, and its quantitative form).
+
+        M_scene = sum_c w_c min(n_c, m_c) / sum_c w_c m_c
+
+    over the possible cells c of the tables of every k conditions: n_c rows of the data (or, with `groups`, different
+    objects) show the cell, m_c are needed and w_c is its weight. Where all m and w are 1 this is occupied by possible
+    cells. Of several `needs` that fit a cell the last counts; where none fits, m = w = 1.
+
+    columns  by condition, (n,) values; a missing one (None, NaN, empty) leaves the row out of that condition's tables
+
+    >>> schema = Schema({"weather": ["sunny", "cloudy", "rainy"], "surface": ["stone", "mud", "tarmac"],
+    ...                  "road": ["straight", "curvy"]})
+    >>> seen = {"weather": ["sunny", "rainy"], "surface": ["stone", "tarmac"], "road": ["straight", "curvy"]}
+    >>> found = scenario_coverage(schema, seen)
+    >>> found.occupied, found.cells, round(found.value, 4)
+    (6, 21, 0.2857)
+    """
+    if not 1 <= k <= len(schema.names):
+        raise ValueError(f"k must lie between 1 and the number of conditions, {len(schema.names)}, not {k}")
+    codes = schema.encode(columns)
+    objects = np.arange(len(codes)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if objects.shape != (len(codes),):
+        raise ValueError(f"{len(codes)} rows need a group each, not {objects.shape}")
+    rules = [(schema._codes(need.where, "a need"), need) for need in needs]
+    projections = tuple(_project(schema, codes, objects, members, rules) for members in _members(schema, k))
+    missing = {name: int((column == MISSING).sum()) for name, column in zip(schema.names, codes.T, strict=True)}
+    return Coverage(schema, projections, missing)
+
+
+def propose_scenarios(
+    schema: Schema,
+    seen: Mapping[str, ArrayLike] | None = None,
+    *,
+    k: int = 2,
+    needs: Sequence[Need] = (Need(),),
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[Scenario]:
+    """Few complete, possible scenarios that bring the coverage of `seen` to 100 %, those that add most first.
+
+    A greedy covering array (AETG): each scenario starts from a cell that lacks data and takes, condition by condition,
+    the possible value that serves most further cells, and the best of several scenarios is kept. Of several such sets,
+    superfluous scenarios dropped, the smallest is taken, and parts of it are rebuilt in search of a smaller one. The
+    same for the same seed.
+
+    >>> schema = Schema({"weather": ["sunny", "rainy"], "road": ["straight", "curvy"], "light": ["day", "night"]})
+    >>> rows = propose_scenarios(schema)
+    >>> len(rows), scenario_coverage(schema, {name: [row[name] for row in rows] for name in schema.names}).value
+    (4, 1.0)
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"the limit of scenarios must not be negative: {limit}")
+    nothing: Mapping[str, ArrayLike] = {name: [] for name in schema.names}
+    cover = scenario_coverage(schema, nothing if seen is None else seen, k=k, needs=needs)
+    builder = _Builder(schema, cover.projections)
+    rows = builder.smallest(np.random.default_rng(seed))
+    return [schema.decode(row) for row in builder.ordered(rows)[:limit]]
+
+
+def _members(schema: Schema, k: int) -> Iterator[tuple[int, ...]]:
+    return combinations(range(len(schema.names)), k)
+
+
+def _project(
+    schema: Schema,
+    codes: Codes,
+    objects: NDArray[np.intp],
+    members: tuple[int, ...],
+    rules: Sequence[tuple[dict[int, list[int]], Need]],
+) -> Projection:
+    shape = tuple(schema.sizes[member] for member in members)
+    own = codes[:, list(members)]
+    known = (own != MISSING).all(axis=1)
+    cell = np.ravel_multi_index(tuple(own[known].T), shape) if known.any() else np.empty(0, np.intp)
+    shown = np.unique(np.stack([cell, objects[known]]), axis=1)[0]
+    minimum, weight = np.ones(shape, np.int64), np.ones(shape)
+    for choice, need in rules:
+        if set(choice) <= set(members):
+            place = np.ix_(*(choice.get(member, range(size)) for member, size in zip(members, shape, strict=True)))
+            minimum[place], weight[place] = need.minimum, need.weight
+    counts = np.bincount(shown, minlength=math.prod(shape)).reshape(shape)
+    return Projection(members, counts, schema.feasible(members), minimum, weight)
+
+
+class _Builder:
+    """Builds sets of scenarios that meet what the cells of all projections lack.
+
+    Cells lie end to end in one array. Every condition has one value more, `unset`, whose cells lack nothing: so an
+    incomplete scenario has its cells too.
+    """
+
+    def __init__(self, schema: Schema, projections: Sequence[Projection]) -> None:
+        self.schema = schema
+        self.unset = np.array(schema.sizes, dtype=np.intp)
+        self.members = np.array([p.members for p in projections], dtype=np.intp)
+        sizes = self.unset[self.members] + 1
+        self.strides = np.ones_like(sizes)
+        self.strides[:, :-1] = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
+        ends = np.cumsum(sizes.prod(axis=1))
+        self.offsets = np.concatenate([[0], ends[:-1]])
+        self.lack, self.worth = np.zeros(ends[-1], np.int64), np.zeros(ends[-1])
+        for start, end, size, p in zip(self.offsets, ends, sizes, projections, strict=True):
+            inner = tuple(slice(0, side - 1) for side in size)
+            self.lack[start:end].reshape(size)[inner] = np.where(p.feasible, np.maximum(p.minimum - p.counts, 0), 0)
+            self.worth[start:end].reshape(size)[inner] = p.weight
+        of_condition = [np.flatnonzero((self.members == one).any(axis=1)) for one in range(len(self.unset))]
+        self.projections_of = np.array(of_condition)
+        self.sets = int(np.clip(EFFORT // (len(self.lack) * len(self.unset)), 1, MOST_SETS))
+
+    def cells(self, rows: Codes) -> Codes:
+        """The cells (..., projections) of scenarios (..., conditions)."""
+        return np.asarray(self.offsets + (rows[..., self.members] * self.strides).sum(axis=-1))
+
+    def smallest(self, rng: np.random.Generator) -> Codes:
+        """The smallest set (rows, conditions) found: built from nothing, then again from parts of the best so far."""
+        nothing = np.empty((0, len(self.unset)), np.intp)
+        best = min(self.build([nothing] * self.sets, rng), key=len)
+        fewest = max(np.add.reduceat(self.lack, self.offsets))
+        for _ in range(ROUNDS):
+            if len(best) == fewest:
+                break
+            parts = [best[rng.random(len(best)) < KEPT] for _ in range(self.sets)]
+            best = min([*self.build(parts, rng), best], key=len)
+        return best
+
+    def build(self, parts: list[Codes], rng: np.random.Generator) -> list[Codes]:
+        """Each part completed to a set of scenarios, side by side; no set has a superfluous scenario."""
+        lack = np.stack([np.maximum(self.lack - self._counts(part), 0) for part in parts])
+        chosen, lacking = list[Codes](), np.asarray(lack.any(axis=1))
+        each = np.arange(self.sets)
+        used = list[NDArray[np.bool_]]()
+        while lacking.any():
+            candidates = self._candidates(lack > 0, rng)
+            gains = np.take_along_axis(lack[:, None] > 0, self.cells(candidates), axis=2).sum(axis=2)
+            best = candidates[each, gains.argmax(axis=1)]
+            cells = self.cells(best)
+            lack[each[:, None], cells] = np.maximum(lack[each[:, None], cells] - 1, 0)
+            chosen.append(best)
+            used.append(lacking)
+            lacking = np.asarray(lack.any(axis=1))
+        if not chosen:
+            return [self._without_superfluous(part) for part in parts]
+        added = zip(parts, np.stack(chosen, axis=1), np.stack(used, axis=1), strict=True)
+        return [self._without_superfluous(np.concatenate([part, rows[keep]])) for part, rows, keep in added]
+
+    def _counts(self, rows: Codes) -> NDArray[np.int64]:
+        """How often scenarios (rows, conditions) show each cell."""
+        return np.bincount(self.cells(rows).ravel(), minlength=len(self.lack))
+
+    def ordered(self, rows: Codes) -> Codes:
+        """The same scenarios, each the one that then adds most weight."""
+        lack, left, order = self.lack.copy(), list(range(len(rows))), list[int]()
+        while left:
+            gains = (self.worth * (lack > 0))[self.cells(rows[left])].sum(axis=1)
+            order.append(left.pop(int(np.argmax(gains))))
+            cell = self.cells(rows[order[-1]])
+            lack[cell] = np.maximum(lack[cell] - 1, 0)
+        return rows[order]
+
+    def _candidates(self, needed: NDArray[np.bool_], rng: np.random.Generator) -> Codes:
+        """Scenarios (sets, CANDIDATES, conditions), each grown from a needed cell, its conditions in random order."""
+        scores = np.where(needed.any(axis=1, keepdims=True), needed, self.lack > 0).astype(np.float32)
+        shares = np.cumsum(scores, axis=1)
+        draws = rng.random((len(scores), CANDIDATES)) * shares[:, -1:]
+        start = np.stack(
+            [np.searchsorted(share, draw, side="right") for share, draw in zip(shares, draws, strict=True)]
+        )
+        start = start.reshape(-1)
+        projection = np.searchsorted(self.offsets, start, side="right") - 1
+        first, count = self.members[projection], len(self.unset)
+        rows = np.tile(self.unset, (len(start), 1))
+        codes = (start - self.offsets[projection])[:, None] // self.strides[projection]
+        np.put_along_axis(rows, first, codes % (self.unset[first] + 1), axis=1)
+        growth = _Growth(self.schema, rows)
+        # Chance decides between equals only in part of the sets: a regular choice can give a very regular, small set.
+        luck = np.repeat(np.linspace(0, 1, len(needed)), CANDIDATES)[:, None]
+        turn = rng.random(rows.shape)
+        np.put_along_axis(turn, first, -1.0, axis=1)
+        order = np.argsort(turn, axis=1)[:, first.shape[1] :]
+        flat = needed.ravel()
+        base = np.repeat(np.arange(len(needed)) * needed.shape[1], CANDIDATES)
+        for condition in order.T:
+            gain = self._gains(flat, base, rows, condition)
+            gain[~growth.allowed(condition, gain.shape[1])] = -1
+            value = np.argmax(gain + luck * rng.random(gain.shape), axis=1)
+            growth.fix(condition, value)
+            np.put_along_axis(rows, condition[:, None], value[:, None], axis=1)
+        return rows.reshape(len(needed), CANDIDATES, count)
+
+    def _gains(self, needed: NDArray[np.bool_], base: Codes, rows: Codes, condition: Codes) -> NDArray[np.float64]:
+        """Needed cells that each value of a row's condition completes: (rows, most values), -1 beyond its values."""
+        projections = self.projections_of[condition]
+        members, strides = self.members[projections], self.strides[projections]
+        own = members == condition[:, None, None]
+        others = np.take_along_axis(rows, members.reshape(len(rows), -1), axis=1).reshape(members.shape)
+        cell = base[:, None] + self.offsets[projections] + np.where(own, 0, others * strides).sum(axis=2)
+        values = np.arange(self.unset.max())
+        inside = values < self.unset[condition][:, None]
+        step = np.where(own, strides, 0).sum(axis=2)[:, :, None] * np.where(inside, values, 0)[:, None]
+        return np.where(inside, needed[cell[:, :, None] + step].sum(axis=1), -1.0)
+
+    def _without_superfluous(self, rows: Codes) -> Codes:
+        """The set without scenarios whose every cell the others serve as well."""
+        surplus = self._counts(rows) - self.lack
+        kept = list[int]()
+        for place, own in enumerate(self.cells(rows)):
+            if (surplus[own] >= 1).all():
+                surplus[own] -= 1
+            else:
+                kept.append(place)
+        return rows[kept]
+
+
+class _Growth:
+    """Which values the constraints still allow while many scenarios grow, each in its own order."""
+
+    def __init__(self, schema: Schema, rows: Codes) -> None:
+        self.parts = []
+        for table, members in schema._components:
+            own = rows[:, members]
+            fits = (table == own[:, None]) | (own == np.array(schema.sizes)[list(members)])[:, None]
+            self.parts.append((table, members, fits.all(axis=2)))
+
+    def allowed(self, condition: Codes, values: int) -> NDArray[np.bool_]:
+        """(rows, values): some possible scenario has this value of the row's condition, and all that is fixed."""
+        result = np.ones((len(condition), values), bool)
+        for table, members, alive in self.parts:
+            for place, member in enumerate(members):
+                own = np.flatnonzero(condition == member)
+                has = (table[:, place, None] == np.arange(values)).astype(np.float32)
+                result[own] = alive[own].astype(np.float32) @ has > 0
+        return result
+
+    def fix(self, condition: Codes, value: Codes) -> None:
+        """Give every row's condition a value."""
+        for table, members, alive in self.parts:
+            for place, member in enumerate(members):
+                own = np.flatnonzero(condition == member)
+                alive[own] &= table[:, place] == value[own, None]

@@ -1,0 +1,707 @@
+"""OD-test from Python and from study files: opens and checks everything, represents each data set once, tabulates.
+
+Models, then monitors, then representations are built in this order, each stored under the hash of what decides it:
+whatever is there already, of a stopped run or of one with fewer monitors, is not computed again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import MISSING, dataclass, fields, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import yaml
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from roadworthy.api import ProgressBar, Run, load_sized, terminal_progress
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.hashing import digest_file
+from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Trainable
+from roadworthy.core.random import Streams
+from roadworthy.core.validation import explain, parse_size, read_yaml
+from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
+from roadworthy.data.base import Size
+from roadworthy.data.mirror import Mirrored
+from roadworthy.engine.artifacts import check_artifact, ensure_artifact, read_artifact
+from roadworthy.engine.folder import RECORD, RunFolder, write_bytes
+from roadworthy.engine.plan import BATCH
+from roadworthy.engine.provenance import environment
+from roadworthy.engine.representations import Representations
+from roadworthy.models import ReferenceModel, align
+from roadworthy.models.head import find_head
+from roadworthy.monitors import MONITORS, Aim, Monitor, make_monitor, represent_data
+from roadworthy.monitors.base import over
+from roadworthy.outliers import make_outliers
+from roadworthy.outliers.foreign import Foreign
+from roadworthy.outliers.noise import NoiseImages
+from roadworthy.protocols.latex import to_latex
+from roadworthy.protocols.od_test import (
+    NAME,
+    Overlap,
+    Represented,
+    Settings,
+    evaluate,
+    evaluate_unsupervised,
+    tables,
+)
+from roadworthy.statistics import proportion_interval
+from roadworthy.study import whole_paths
+
+PARTS = (0.6, 0.2, 0.2)
+"""Train, validation and test, where a source comes without training data; the last two are equal otherwise too."""
+TIMING = f"timing_{NAME}"
+COMPETENCE = f"{NAME}_competence"
+LEAST_SETS = 2
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Protocols(_Section):
+    od_test: Settings
+
+
+class OdStudy(_Section):
+    """A study file of the protocol od_test, which names data and models of its own: see `Settings`."""
+
+    name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\\x00-\x1f]*$")] = "od-test"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    protocols: _Protocols
+
+
+@dataclass(frozen=True)
+class SourceTest:
+    """A source with all that it meets, open and checked: every set at its size and channels, in a random order.
+
+    overlap    labels of the source to leave out where it meets a set;  left_out: monitors its model cannot serve
+    """
+
+    name: str
+    model: Model
+    train: OpenedDataset
+    valid: OpenedDataset
+    test: OpenedDataset
+    outliers: Mapping[str, OpenedDataset]
+    monitors: Mapping[str, Monitor]
+    near: frozenset[str] = frozenset()
+    overlap: Mapping[str, frozenset[int]] | None = None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def sets(self) -> dict[str, OpenedDataset]:
+        """Everything that monitors represent."""
+        return {"valid": self.valid, "test": self.test, **{f"outliers/{k}": v for k, v in self.outliers.items()}}
+
+
+@dataclass(frozen=True)
+class PreparedOdTest:
+    """An OD-test whose data and models are open and checked. Nothing has been written yet."""
+
+    name: str
+    seed: int
+    aim: Aim
+    resamples: int
+    sources: tuple[SourceTest, ...]
+    study: Mapping[str, Any]
+
+    @property
+    def triples(self) -> int:
+        """How many (source, D_v, D_t, monitor) there are."""
+        return sum(len(s.monitors) * len(s.outliers) * (len(s.outliers) - 1) for s in self.sources)
+
+
+class OdTestRun(Run):
+    """A finished OD-test: `run.tables["od_test_methods"]` says how well each monitor did; `verify` recomputes."""
+
+    def verify(self) -> list[str]:
+        """What is wrong with the run: files missing, changed or added, tables that do not follow from those stored."""
+        recorded = self.record["files"]
+        found = {str(path.relative_to(self.path)): path for path in self.folder.files()}
+        problems = [f"{name} is missing" for name in recorded if name not in found]
+        problems += [f"{name} is not part of the run" for name in found if name not in recorded]
+        problems += [
+            f"{n} was changed" for n, path in found.items() if recorded.get(n, "") not in ("", digest_file(path))
+        ]
+        if "finished" not in self.record:
+            problems.append("the run is not finished: run it again to resume")
+        if problems:
+            return problems
+        for name, table in _tables(self.folder, self.record, {}).items():
+            try:
+                pd.testing.assert_frame_equal(table, self.tables[name], check_dtype=False, rtol=1e-9, atol=1e-12)
+            except AssertionError:
+                problems.append(f"table {name} does not follow from the representations")
+        return problems
+
+
+def od_test(
+    model: Any,
+    *,
+    monitors: Sequence[str | Monitor],
+    source: Any,
+    outliers: Mapping[str, Any],
+    train: Any = None,
+    out: str | Path | None = None,
+    name: str = "source",
+    near: Sequence[str] = (),
+    overlap: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    size: Size | str | int | None = None,
+    limit: int | None = None,
+    mirror: bool = False,
+    prior: float = 0.5,
+    cost: float = 1.0,
+    threshold: str = "exact",
+    rejected: float = 0.05,
+    resamples: int = 0,
+    seed: int = 0,
+    workers: int | None = None,
+    trust: bool = False,
+    device: str = "auto",
+    progress: ProgressBar = terminal_progress,
+    **model_settings: Any,
+) -> OdTestRun:
+    """Evaluate monitors of one model by OD-test: calibrated against each set of outliers, tested on every other.
+
+    source     held-out images, split by group into validation and test; into three parts where `train` is not given
+    train      what the monitors learn from
+    outliers   data sets by name (paths, arrays, data sets), or makers of noise such as "uniform_noise"
+    near, overlap   see `SourceSettings`;  the others: see `Settings`
+
+    The run lands in `out` (default: runs/od-test). With one more monitor the same call computes only that one.
+    """
+    given = {"limit": limit, "mirror": mirror, "prior": prior, "cost": cost, "threshold": threshold}
+    options = {"rejected": rejected, "resamples": resamples, "monitors": ["random"], "outliers": {}} | given
+    source_options = {"near": [*near], "overlap": {key: dict(value) for key, value in (overlap or {}).items()}}
+    content = {**options, "sources": {name: {"model": "given", "data": "given", **source_options}}}
+    settings = _parsed(Settings, content, "od_test")
+    chosen = _labelled([make_monitor(each) if isinstance(each, str) else each for each in monitors])
+    opened = load_sized(model, parse_size(size), trust=trust, device=device, **model_settings)
+    prepared = _prepare_source(
+        name,
+        opened,
+        source,
+        train,
+        outliers,
+        chosen,
+        settings=settings,
+        size=size,
+        seed=seed,
+        base=Path(),
+    )
+    plain = content | {"monitors": [*chosen], "outliers": {key: _described(value) for key, value in outliers.items()}}
+    study = {"name": "od-test", "seed": seed, "protocols": {NAME: plain}}
+    whole = PreparedOdTest("od-test", seed, settings.aim, resamples, (prepared,), study)
+    return execute_od_test(whole, out or Path("runs") / "od-test", workers=workers, progress=progress)
+
+
+def is_od_study(source: str | Path | Mapping[str, Any]) -> bool:
+    """True for a study file (or its content) of the protocol od_test."""
+    content = source if isinstance(source, Mapping) else read_yaml(Path(source), "study")
+    protocols = content.get("protocols") if isinstance(content, Mapping) else None
+    return isinstance(protocols, Mapping) and NAME in protocols
+
+
+def run_od_study(
+    source: str | Path | dict[str, Any],
+    *,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    trust: bool = False,
+    device: str = "auto",
+    progress: ProgressBar = terminal_progress,
+) -> OdTestRun:
+    """Run an od_test study file (or its content) into `out` (default: runs/<its name>); resumes by itself."""
+    prepared = prepare_od_study(source, trust=trust, device=device)
+    return execute_od_test(prepared, out or Path("runs") / prepared.name, workers=workers, progress=progress)
+
+
+def prepare_od_study(
+    source: str | Path | dict[str, Any], *, trust: bool = False, device: str = "auto"
+) -> PreparedOdTest:
+    """Open and check everything that an od_test study names. Writes nothing, so a mistake leaves no trace."""
+    if isinstance(source, dict):
+        content, base, what = source, Path(), "study"
+    else:
+        content, base, what = read_yaml(Path(source), "study"), Path(source).parent, f"study {source}"
+    study = _parsed(OdStudy, content, what)
+    settings = study.protocols.od_test
+    monitors = _labelled([make_monitor(choice.name, **choice.parameters) for choice in settings.monitors])
+    sources = []
+    for name, given in settings.sources.items():
+        for excluded in given.exclude:
+            if excluded not in settings.outliers:
+                raise UnknownName("set of outliers", excluded, settings.outliers)
+        met = {key: spec for key, spec in settings.outliers.items() if key != name and key not in given.exclude}
+        size = parse_size(tuple(given.size) if isinstance(given.size, list) else given.size)
+        model = load_sized(given.model, size, name=name, trust=trust, device=device, base=base)
+        sources.append(
+            _prepare_source(
+                name,
+                model,
+                given.data,
+                given.train,
+                met,
+                monitors,
+                settings=settings,
+                size=size,
+                seed=study.seed,
+                base=base,
+            )
+        )
+    stored = study.model_dump(mode="json")
+    for key in ("sources", "outliers"):
+        stored["protocols"][NAME][key] = whole_paths(stored["protocols"][NAME][key], base.resolve())
+    return PreparedOdTest(study.name, study.seed, settings.aim, settings.resamples, tuple(sources), stored)
+
+
+def _parsed(kind: type[Parsed], content: Any, what: str) -> Parsed:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{what}: {explain(error, kind)}") from None
+
+
+def _described(spec: Any) -> str:
+    return str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
+
+
+def _labelled(monitors: Sequence[Monitor]) -> dict[str, Monitor]:
+    """Monitors by name and the settings that are not the default; two equal ones are an error."""
+    if not monitors:
+        raise InputError(f"od_test needs a monitor: name at least one of {', '.join(sorted(MONITORS))}")
+    labelled: dict[str, Monitor] = {}
+    for monitor in monitors:
+        if not isinstance(monitor, Monitor):
+            raise InputError(f"a monitor is a name or a Monitor, not {type(monitor).__name__}")
+        label = _label(monitor)
+        if label in labelled:
+            raise InputError(f"monitor {label} is named twice: leave one out")
+        labelled[label] = monitor
+    return labelled
+
+
+def _label(monitor: Monitor) -> str:
+    """`knn_svm k=2`."""
+    changed = []
+    for each in fields(monitor):
+        value = getattr(monitor, each.name)
+        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        if each.init and value != default:
+            changed.append(f"{each.name}={value}")
+    return " ".join([monitor.name, *changed])
+
+
+def _prepare_source(
+    name: str,
+    model: Model,
+    held_out: Any,
+    train: Any,
+    outliers: Mapping[str, Any],
+    monitors: Mapping[str, Monitor],
+    *,
+    settings: Settings,
+    size: Size | str | int | None,
+    seed: int,
+    base: Path,
+) -> SourceTest:
+    """Open and check a source, its model and the sets it meets."""
+    given = settings.sources[name]
+    data = open_dataset(
+        held_out, size=parse_size(size), fallback_size=model.input_size, base=base, seed=seed, name=f"{name}_data"
+    )
+    learned: OpenedDataset
+    valid: OpenedDataset
+    test: OpenedDataset
+    if train is None:
+        learned, valid, test = split_by_group(data, PARTS, seed)
+        contents = set(data.content(range(len(data))))
+    else:
+        learned = open_dataset(train, size=data.size, base=base, seed=seed, name=f"{name}_train")
+        valid, test = split_by_group(data, (0.5, 0.5), seed)
+        contents = _apart(data, learned)
+    if learned.class_names != data.class_names or learned.channels != data.channels:
+        raise InputError(f"training data and held-out data of source {name} differ in classes or channels")
+    if len(np.unique(learned.labels)) < 2 or len(np.unique(data.labels)) < 2:
+        raise InputError(f"source {name} holds images of one class only: od_test needs a source of at least two")
+    if len(outliers) < LEAST_SETS:
+        raise InputError(
+            f"source {name} meets {len(outliers)} sets of outliers: od_test needs at least {LEAST_SETS}, one to "
+            "calibrate with and another to test with"
+        )
+    mirror = settings.mirror if given.mirror is None else given.mirror
+    limited = [_first(_shuffled(part, seed), settings.limit) for part in (valid, test)]
+    met = _open_outliers(name, max(limited, key=len), contents, outliers, settings, seed, base)
+    learned_on, valid, test, *others = [
+        _shuffled(Mirrored(part), seed) if mirror else part for part in (learned, *limited, *met.values())
+    ]
+    bound = model.on(learned_on) if isinstance(model, Trainable) else model
+    chosen = _served(name, bound, data, learned_on, monitors, given.leave_out)
+    return SourceTest(
+        name,
+        bound,
+        learned_on,
+        valid,
+        test,
+        dict(zip(met, others, strict=True)),
+        chosen,
+        frozenset(_known_sets(given.near, outliers)),
+        {
+            key: _labels_of(data, shared.source)
+            for key, shared in given.overlap.items()
+            if key in _known_sets(given.overlap, outliers)
+        },
+        tuple(given.leave_out),
+    )
+
+
+def _known_sets(names: Sequence[str] | Mapping[str, Any], outliers: Mapping[str, Any]) -> list[str]:
+    for name in names:
+        if name not in outliers:
+            raise UnknownName("set of outliers", name, outliers)
+    return [*names]
+
+
+def _labels_of(data: Dataset, classes: Sequence[str]) -> frozenset[int]:
+    for name in classes:
+        if name not in data.class_names:
+            raise UnknownName(f"class of {data.name}", name, data.class_names)
+    return frozenset(data.class_names.index(name) for name in classes)
+
+
+def _apart(data: OpenedDataset, train: OpenedDataset) -> set[str]:
+    """The hashes of all images of a source; held-out images that were trained on are an error."""
+    held, learned = set(data.content(range(len(data)))), set(train.content(range(len(train))))
+    if held <= learned:
+        raise InputError(f"held-out data {data.name} and training data {train.name} are the same images")
+    return held | learned
+
+
+def _shuffled(data: OpenedDataset, seed: int) -> OpenedDataset:
+    """The same images in an order drawn by their ids, so that the first n are a fair part."""
+    drawn = [rng.random() for rng in Streams("od_test order", seed).each(data.ids)]
+    return Subset(data, np.argsort(drawn, kind="stable").tolist())
+
+
+def _first(data: OpenedDataset, limit: int | None) -> OpenedDataset:
+    return data if limit is None or limit >= len(data) else Subset(data, range(limit))
+
+
+def _open_outliers(
+    source: str,
+    like: OpenedDataset,
+    contents: set[str],
+    outliers: Mapping[str, Any],
+    settings: Settings,
+    seed: int,
+    base: Path,
+) -> dict[str, OpenedDataset]:
+    """Every set of outliers at the size and channels of the source, without shared classes and at most as many."""
+    overlap = settings.sources[source].overlap
+    made: dict[str, OpenedDataset] = {}
+    seen: dict[str, set[str]] = {}
+    for name, spec in outliers.items():
+        if isinstance(spec, str) and spec in OUTLIERS:
+            maker = make_outliers(spec)
+            if not isinstance(maker, NoiseImages):
+                raise InputError(f"outliers {name}: od_test takes data sets and makers of noise, and {spec} is neither")
+            made[name] = maker.make(like, seed=seed)
+            continue
+        data = _without(open_dataset(spec, size=like.size, base=base, seed=seed, name=name), overlap.get(name))
+        found = data.content(range(len(data)))
+        for other, known in [(f"source {source}", contents), *((f"outliers {key}", seen[key]) for key in seen)]:
+            shared = sum(content in known for content in found)
+            if shared:
+                raise InputError(f"outliers {name} and {other} share {shared} of {len(found)} images: give another set")
+        seen[name] = set(found)
+        made[name] = _shuffled(Foreign().make(like, seed=seed, foreign=data), seed)
+    for one, other in combinations(made, 2):
+        if made[one].fingerprint() == made[other].fingerprint():
+            raise InputError(f"outliers {one} and {other} are the same images: leave one out")
+    return made
+
+
+def _without(data: OpenedDataset, overlap: Overlap | None) -> OpenedDataset:
+    """A set of outliers without the classes that it shares with the source."""
+    shared = _labels_of(data, overlap.outliers if overlap else ())
+    rows = np.flatnonzero(~np.isin(data.labels, list(shared)))
+    if not len(rows):
+        raise InputError(f"outliers {data.name} are empty without the classes that they share with the source")
+    return Subset(data, rows.tolist()) if shared else data
+
+
+def _served(
+    source: str,
+    model: Model,
+    data: OpenedDataset,
+    train: OpenedDataset,
+    monitors: Mapping[str, Monitor],
+    left_out: Sequence[str],
+) -> dict[str, Monitor]:
+    """The monitors of a source, each checked against what its model can give."""
+    for name in left_out:
+        if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
+            raise UnknownName(f"monitor to leave out of source {source}", name, monitors)
+    if model.num_classes != len(data.class_names):
+        raise InputError(
+            f"the model of source {source} answers {model.num_classes} classes, but its data has "
+            f"{len(data.class_names)}"
+        )
+    planned = model.untrained() if isinstance(model, ReferenceModel) else align(model, data.class_names)
+    ready = not isinstance(planned, Trainable)
+    if ready:
+        planned.answer(data.batch(slice(0, min(BATCH, len(data)))), BATCH)
+    chosen = {}
+    classes = len(np.unique(train.labels))
+    for label, monitor in monitors.items():
+        if label in left_out or monitor.name in left_out:
+            continue
+        try:
+            monitor.check(planned)
+            if ready and "features" in monitor.needs and getattr(monitor, "layer", None) is None:
+                find_head(planned)
+        except InputError as error:
+            raise InputError(f"source {source}: {error}; or leave the monitor out (leave_out)") from None
+        if classes < monitor.classes:
+            raise InputError(
+                f"source {source}: monitor {label} needs images of {monitor.classes} classes to learn from: "
+                f"there are {classes}"
+            )
+        chosen[label] = monitor
+    if not chosen:
+        raise InputError(f"source {source} leaves out every monitor: keep at least one")
+    return chosen
+
+
+def execute_od_test(
+    prepared: PreparedOdTest,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    progress: ProgressBar = terminal_progress,
+) -> OdTestRun:
+    """Run a prepared OD-test into a folder; what is there already is not computed again."""
+    workers = workers or os.cpu_count() or 1
+    folder = RunFolder(out)
+    folder.check_usable()
+    with folder.locked():
+        folder.sweep()
+        Representations(folder.path).drop_damaged()
+        content = yaml.safe_dump(dict(prepared.study), sort_keys=False, allow_unicode=True)
+        write_bytes(folder.path / "study.yaml", content.encode())
+        sources, artifacts = {}, []
+        for source in prepared.sources:
+            stored, built = _represent_source(source, folder, workers, progress)
+            sources[source.name] = stored
+            artifacts += built
+        record = _record(prepared, folder, sources, artifacts)
+        folder.clear_results()
+        folder.write_record(record)
+        kinds = {monitor.name: type(monitor) for source in prepared.sources for monitor in source.monitors.values()}
+        started = time.perf_counter()
+        found = _tables(folder, record, kinds)
+        found[TIMING] = _timing(folder, sources, time.perf_counter() - started, prepared.triples)
+        for name, table in found.items():
+            folder.write_table(name, table)
+            write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
+        folder.write_record(record | {"finished": _now()})
+    return OdTestRun(folder.path)
+
+
+def _represent_source(
+    source: SourceTest, folder: RunFolder, workers: int, progress: ProgressBar
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Build the model and every monitor, represent every set; says where all of it is stored."""
+    store, artifacts = Representations(folder.path), []
+    model: Model = source.model
+    if isinstance(model, Trainable):
+        with progress(f"{model.recipe.builder} {source.name}", model.work) as advance:
+            home = ensure_artifact(folder, model.recipe, partial(model.build, progress=advance))
+        model.load(home)
+        artifacts.append({"system": source.name, "hash": model.recipe.hash, **read_artifact(home)})
+        model = model.opened() if isinstance(model, ReferenceModel) else model
+    model = align(model, source.train.class_names)
+    stored: dict[str, Any] = {
+        "model": model.fingerprint(),
+        "near": sorted(source.near),
+        "overlap": {key: sorted(labels) for key, labels in (source.overlap or {}).items() if labels},
+        "left_out": [*source.left_out],
+        "images": {key: len(data) for key, data in source.sets.items()} | {"train": len(source.train)},
+        "fingerprints": {key: data.fingerprint() for key, data in source.sets.items()},
+        "answers": _answers(store, model, source),
+        "monitors": {},
+    }
+    total = len(source.monitors) * sum(map(len, source.sets.values()))
+    with progress(f"{NAME} {source.name}", total) as advance:
+        for label, given in source.monitors.items():
+            recipe = given.recipe(model, source.train)
+            home = ensure_artifact(folder, recipe, partial(_build, replace(given), model, source.train))
+            monitor = type(given).load(home, model)
+            stored["monitors"][label] = {
+                "monitor": given.name,
+                "artifact": recipe.hash,
+                "keys": _represent_sets(store, monitor, model, source.sets, workers, advance),
+            }
+    return stored, artifacts
+
+
+def _build(monitor: Monitor, model: Model, train: Dataset, workshop: Path) -> dict[str, Any]:
+    started = time.perf_counter()
+    monitor.build(model, train)
+    seconds = time.perf_counter() - started
+    monitor.save(workshop)
+    kept = sum(array.nbytes for array in monitor.fitted.arrays.values())
+    return {"seconds": seconds, "state_bytes": kept, "notes": [*monitor.fitted.notes]}
+
+
+def _represent_sets(
+    store: Representations,
+    monitor: Monitor,
+    model: Model,
+    sets: Mapping[str, OpenedDataset],
+    workers: int,
+    advance: Callable[[int], None],
+) -> dict[str, str]:
+    """The key of each set's representation; sets side by side where the model can answer several threads at once."""
+
+    def ensure(item: tuple[str, OpenedDataset]) -> tuple[str, str]:
+        name, data = item
+        recipe = {"monitor": monitor.fingerprint(), "model": model.fingerprint(), "data": data.fingerprint()}
+        key = store.ensure(recipe, data, partial(represent_data, monitor, model))
+        advance(len(data))
+        return name, key
+
+    items = iter(sets.items())
+    first = ensure(next(items))
+    with ThreadPoolExecutor(workers if model.concurrent else 1) as pool:
+        return dict([first, *pool.map(ensure, items)])
+
+
+def _answers(store: Representations, model: Model, source: SourceTest) -> dict[str, str]:
+    """Where it is stored which training and test images the model classifies correctly."""
+
+    def correct(data: Dataset) -> NDArray[np.float32]:
+        right = [model.answer(part, BATCH).probabilities.argmax(axis=1) == part.labels for part in over(data)]
+        return np.concatenate(right).astype(np.float32)[:, None]
+
+    return {
+        part: store.ensure({"correct": model.fingerprint(), "data": data.fingerprint()}, data, correct)
+        for part, data in (("train", source.train), ("valid", source.valid), ("test", source.test))
+    }
+
+
+def _represented(
+    folder: RunFolder, sources: Mapping[str, Any], kinds: Mapping[str, type[Monitor]]
+) -> Iterator[Represented]:
+    """What every monitor keeps of every source, read from disk one by one."""
+    store = Representations(folder.path)
+    for name, source in sources.items():
+        for label, stored in source["monitors"].items():
+            home = folder.path / "artifacts" / stored["artifact"]
+            check_artifact(home)
+            kind = kinds[stored["monitor"]] if stored["monitor"] in kinds else MONITORS.get(stored["monitor"])
+            samples = {key: store.load(place) for key, place in stored["keys"].items()}
+            yield Represented(
+                name,
+                label,
+                kind.load(home),
+                samples.pop("valid"),
+                samples.pop("test"),
+                {key.partition("/")[2]: sample for key, sample in samples.items()},
+                frozenset(source["near"]),
+                {key: frozenset(labels) for key, labels in source["overlap"].items()},
+            )
+
+
+def _tables(
+    folder: RunFolder, record: Mapping[str, Any], kinds: Mapping[str, type[Monitor]]
+) -> dict[str, pd.DataFrame]:
+    """Every table that follows from what is stored."""
+    what = record[NAME]
+    aim, options = Aim(**what["aim"]), {"resamples": what["resamples"], "seed": record["seed"]}
+    triples: list[dict[str, Any]] = []
+    alone: list[dict[str, Any]] = []
+    for represented in _represented(folder, what["sources"], kinds):
+        triples += evaluate(represented, aim, **options)
+        alone += evaluate_unsupervised(represented, aim, **options)
+    return tables(triples, alone) | {COMPETENCE: _competence(folder, what["sources"])}
+
+
+def _competence(folder: RunFolder, sources: Mapping[str, Any]) -> pd.DataFrame:
+    """The clean accuracy of each source's model, on the images it was trained on and on others."""
+    store = Representations(folder.path)
+    rows = []
+    for name, source in sources.items():
+        for part, key in source["answers"].items():
+            sample = store.load(key)
+            share = proportion_interval(sample.rows[:, 0], sample.groups)
+            where = {"source": name, "part": part, "metric": "accuracy", "value": share.value}
+            rows.append(where | {"lo": share.lo, "hi": share.hi, "n": len(sample), "groups": share.groups})
+    return pd.DataFrame(rows)
+
+
+def _timing(folder: RunFolder, sources: Mapping[str, Any], seconds: float, triples: int) -> pd.DataFrame:
+    """What each monitor cost: to build, per image, in memory; and the share of all calibrations and tests."""
+    store = Representations(folder.path)
+    rows = []
+    for name, source in sources.items():
+        for label, stored in source["monitors"].items():
+            competence = read_artifact(folder.path / "artifacts" / stored["artifact"])["competence"]
+            costs = [store.cost(key) for key in stored["keys"].values()]
+            images = sum(cost.images for cost in costs)
+            columns = store.load(next(iter(stored["keys"].values()))).rows.shape[1]
+            pairs = (len(costs) - 2) * (len(costs) - 3)
+            rows.append(
+                {
+                    "source": name,
+                    "monitor": label,
+                    "build_seconds": competence["seconds"],
+                    "state_bytes": competence["state_bytes"],
+                    "images": images,
+                    "seconds_per_image": sum(cost.seconds for cost in costs) / images,
+                    "bytes_per_image": 4 * columns,
+                    "pairs": pairs,
+                    "matrix_seconds": seconds * pairs / triples,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _record(
+    prepared: PreparedOdTest, folder: RunFolder, sources: Mapping[str, Any], artifacts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    before = folder.record() if (folder.path / RECORD).is_file() else {}
+    first = prepared.sources[0]
+    return {
+        "kind": NAME,
+        "study": prepared.name,
+        "seed": prepared.seed,
+        "created": before.get("created", _now()),
+        "environment": environment(),
+        "data": {"name": first.name, "class_names": [*first.train.class_names]},
+        "models": {name: {"fingerprint": source["model"]} for name, source in sources.items()},
+        "criteria": [],
+        "cases": [],
+        "artifacts": artifacts,
+        NAME: {
+            "aim": {each.name: getattr(prepared.aim, each.name) for each in fields(Aim)},
+            "resamples": prepared.resamples,
+            "sources": dict(sources),
+        },
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

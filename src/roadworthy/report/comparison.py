@@ -1,0 +1,230 @@
+"""The page of a comparison: regressions first, and the change of each metric by condition and level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from roadworthy.report.drawing import (
+    ABSENT,
+    INK,
+    MUTED,
+    Charts,
+    View,
+    layout_of,
+    plain,
+    short_text,
+    text,
+    view,
+)
+from roadworthy.report.facts import Condition
+from roadworthy.report.words import higher_is_better, p_value, signed, words_of
+
+OOD = "ood"
+PROTOCOLS = {"classification": "under shifts", OOD: "on outliers"}
+REGRESSION, IMPROVEMENT, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
+    "regression",
+    "improvement",
+    "no clear difference",
+    "not compared",
+)
+MARKS = {REGRESSION: "▼", IMPROVEMENT: "▲"}
+WORSE_TO_BETTER = ((0.0, "#ea7320"), (0.25, "#fbc873"), (0.5, "#ffffff"), (0.75, "#a9cbe6"), (1.0, "#5f9fd0"))
+LEAST_SCALE = 0.02
+"""The change at which colours are strongest where no change is larger."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric of one condition, before and after."""
+
+    baseline: str
+    model: str
+    protocol: str
+    condition: str
+    level: int
+    metric: str
+    before: float
+    after: float
+    change: float
+    lo: float
+    hi: float
+    p: float
+    p_holm: float
+    result: str
+    n: int
+    groups: int
+    method: str
+    reason: str
+
+    @property
+    def where(self) -> str:
+        """The condition in words."""
+        if self.protocol == OOD:
+            return f"outliers {self.condition}"
+        return str(Condition(self.condition, self.level))
+
+    @property
+    def gain(self) -> float:
+        """The change with the sign that makes more better."""
+        return self.change if higher_is_better(self.metric) else -self.change
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model against its baseline under one protocol."""
+
+    baseline: str
+    model: str
+    protocol: str
+    changes: tuple[Change, ...]
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics compared, by name."""
+        return tuple(sorted({change.metric for change in self.changes}))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A whole comparison, in the order of its table: regressions first, the largest loss on top."""
+
+    changes: tuple[Change, ...]
+
+    def of(self, result: str) -> tuple[Change, ...]:
+        """The changes with one result."""
+        return tuple(change for change in self.changes if change.result == result)
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every model against its baseline, protocol by protocol."""
+        found: dict[tuple[str, str, str], list[Change]] = {}
+        for change in self.changes:
+            found.setdefault((change.baseline, change.model, change.protocol), []).append(change)
+        return tuple(Pair(*key, tuple(changes)) for key, changes in sorted(found.items()))
+
+    @cached_property
+    def reasons(self) -> tuple[tuple[str, int], ...]:
+        """Why some were not compared, and how many each."""
+        found: dict[str, int] = {}
+        for change in self.of(NOT_COMPARED):
+            found[change.reason] = found.get(change.reason, 0) + 1
+        return tuple(found.items())
+
+
+def load_comparison(table: pd.DataFrame) -> Compared:
+    """The rows of a comparison table.
+
+    >>> load_comparison(pd.DataFrame()).changes
+    ()
+    """
+    kinds: dict[str, Any] = {"str": str, "float": float, "int": int}
+    makers = {field.name: kinds[str(field.type)] for field in fields(Change)}
+    return Compared(
+        tuple(Change(**{name: make(row[name]) for name, make in makers.items()}) for row in table.to_dict("records"))
+    )
+
+
+def sentences(found: Compared, alpha: float, margin: float) -> list[str]:
+    """What came out, and what the words mean, in sentences."""
+    worse = found.of(REGRESSION)
+    said = []
+    if worse:
+        most = worse[0]
+        said.append(
+            f"The largest loss: {words_of(most.metric).label} of {most.model} on {most.where}, "
+            f"{signed(most.change)} [{signed(most.lo)}, {signed(most.hi)}]."
+        )
+    said.append(
+        f"A regression or improvement is a change that is larger than {margin:g} and that chance does not explain: "
+        f"p after Holm's correction is below {alpha:g}, so that the chance of any false alarm among all conditions of "
+        f"a metric is at most {100 * alpha:g} %. Both models saw the same images. Intervals are 95 % each, one by one."
+    )
+    if not worse:
+        said.append("That none was found does not show that there is none: small losses need many objects to be seen.")
+    return said
+
+
+def charts(found: Compared) -> Charts:
+    """A heat map of changes for every pair and protocol, a view per metric."""
+    return {
+        f"changes-{place}": [heat_map(pair, metric) for metric in pair.metrics]
+        for place, pair in enumerate(found.pairs)
+    }
+
+
+def heat_map(pair: Pair, metric: str) -> View:
+    """The change of a metric by condition and level: orange is worse, blue is better, marks are beyond chance."""
+    changes = [change for change in pair.changes if change.metric == metric]
+    cells = {(change.condition, _column(change)): change for change in changes}
+    rows = sorted({name for name, _ in cells}, key=lambda name: (_lowest(changes, name), name))
+    columns = sorted({column for _, column in cells})
+    table = [[cells.get((row, column)) for column in columns] for row in rows]
+    known = [abs(change.change) for change in changes if not math.isnan(change.change)]
+    scale = max([*known, LEAST_SCALE])
+    shared = {"type": "heatmap", "xgap": 2, "ygap": 2, "texttemplate": "%{text}", "textfont": {"color": INK}}
+    shared |= {"hovertext": [[_hover(cell) for cell in row] for row in table], "hoverongaps": False}
+    shared |= {"hovertemplate": "%{hovertext}<extra></extra>", "showscale": False}
+    values = {
+        **shared,
+        "z": [[None if cell is None else plain(cell.gain) for cell in row] for row in table],
+        "text": [[_label(cell) for cell in row] for row in table],
+        "zmin": -scale,
+        "zmax": scale,
+        "colorscale": WORSE_TO_BETTER,
+    }
+    absent = {
+        **shared,
+        "z": [[0 if cell and math.isnan(cell.change) else None for cell in row] for row in table],
+        "text": [["n/a" if cell and math.isnan(cell.change) else "" for cell in row] for row in table],
+        "colorscale": [[0, ABSENT], [1, ABSENT]],
+    }
+    layout = layout_of(height=70 + 30 * len(rows), margin={"l": 8, "r": 8, "t": 34, "b": 8})
+    ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
+    by_level = pair.protocol != OOD
+    layout["xaxis"] = {
+        **ticks,
+        "tickvals": list(range(len(columns))),
+        "ticktext": [str(column) if column else "clean" for column in columns] if by_level else ["change"],
+        "side": "top",
+        "title": {"text": "level" if by_level else "", "font": {"size": 11, "color": MUTED}, "standoff": 4},
+    }
+    layout["yaxis"] = {
+        **ticks,
+        "tickvals": list(range(len(rows))),
+        "ticktext": [short_text("undisturbed" if row == "none" else row, 18) for row in rows],
+        "autorange": "reversed",
+    }
+    return view(words_of(metric).label, [values, absent], layout)
+
+
+def _column(change: Change) -> int:
+    return 0 if change.protocol == OOD else change.level
+
+
+def _lowest(changes: Sequence[Change], condition: str) -> float:
+    gains = [change.gain for change in changes if change.condition == condition]
+    return min((gain for gain in gains if not math.isnan(gain)), default=math.inf)
+
+
+def _label(change: Change | None) -> str:
+    if change is None or math.isnan(change.change):
+        return ""
+    return f"{signed(round(change.change, 3))[:6]} {MARKS.get(change.result, '')}".strip()
+
+
+def _hover(change: Change | None) -> str:
+    if change is None:
+        return ""
+    lines = [f"<b>{text(change.where)}</b>", text(change.result)]
+    if not math.isnan(change.change):
+        lines.append(f"change {signed(change.change)}, 95 % {signed(change.lo)} to {signed(change.hi)}")
+        lines.append(f"p {p_value(change.p_holm)} after Holm")
+    if change.reason:
+        lines.append(text(change.reason))
+    return "<br>".join(lines)

@@ -1,0 +1,348 @@
+"""Which differences are real: the stored analyses of variance and post hoc comparisons, as facts and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pandas as pd
+
+from roadworthy.report.facts import CLEAN, Cell, Condition, Facts
+from roadworthy.report.reading import Row, number_of, read_rows
+from roadworthy.report.words import listing
+from roadworthy.statistics.anova import AnovaTable, thesis_p
+
+LIMIT = 0.05
+"""A p value below this is called a difference."""
+FORMS = {
+    "thesis": "Analysis of variance",
+    "blocked": "Blocked by repeat",
+    "robust": "Without equal variances",
+}
+EQUAL = "equal variances"
+TUKEY, GAMES_HOWELL = "Tukey-Kramer", "Games-Howell"
+FACTORS = {
+    "model": "Model",
+    "shift": "Shift",
+    "level": "Level",
+    "transformed": "Disturbed",
+    "ood_set": "Set of outliers",
+    "repeat": "Repeat",
+}
+TITLES = {
+    "transformed": "Undisturbed against disturbed",
+    "classification": "Models, shifts and levels",
+    "ood_sets": "Sets of outliers",
+    "ood_transformed": "Outliers with both sides under a shift",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of an analysis, as text: a factor or an interaction, degrees of freedom, F, p and effect size."""
+
+    factor: str
+    df: str
+    f: str
+    p: str
+    effect: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of an analysis; without rows, `reason` says why there is none."""
+
+    method: str
+    rows: tuple[Line, ...]
+    found: Mapping[str, float]
+    notes: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One metric put to the test in all forms. `spread` is the p value for equal variances, NaN where unknown."""
+
+    metric: str
+    forms: Mapping[str, Form]
+    spread: float
+    spread_words: str
+
+    @property
+    def companion(self) -> str:
+        """The post hoc comparison to trust: the one without equal variances unless these can be assumed."""
+        return TUKEY if self.spread >= LIMIT else GAMES_HOWELL
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One level or cell with its comparison interval and grouping letters."""
+
+    cell: str
+    model: str | None
+    mean: float
+    lo: float
+    hi: float
+    letters: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All levels of `by` compared by one method; without means, `reason` says why."""
+
+    means: tuple[Mean, ...]
+    notes: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """Two models at one level of another factor, by one method."""
+
+    metric: str
+    method: str
+    place: str
+    one: str
+    other: str
+    difference: float
+    lo: float
+    hi: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question with its analyses, a metric each, the comparisons that follow, and the pairs of models."""
+
+    name: str
+    analyses: tuple[Analysis, ...]
+    by: tuple[str, ...]
+    comparisons: Mapping[tuple[str, str, str], Comparison]
+    pairs: tuple[ModelPair, ...]
+
+    @property
+    def title(self) -> str:
+        """What is asked."""
+        return TITLES.get(self.name, self.name)
+
+    @cached_property
+    def choices(self) -> tuple[tuple[str, str], ...]:
+        """Every metric with both post hoc methods, the one to trust first."""
+        return tuple(
+            (found.metric, method)
+            for found in self.analyses
+            for method in sorted((TUKEY, GAMES_HOWELL), key=lambda method: method != found.companion)
+        )
+
+    @property
+    def by_model(self) -> bool:
+        """Some comparison tells the models apart."""
+        return any("model" in by.split("*") for by in self.by)
+
+    def comparison(self, metric: str, by: str, method: str) -> Comparison:
+        """The levels of a factor compared; a comparison that is not stored says so."""
+        return self.comparisons.get((metric, by, method), Comparison((), "", "not part of this run"))
+
+
+@dataclass(frozen=True)
+class Differences:
+    """All questions that the repeats of a run can answer, and the repeats of classification by themselves."""
+
+    questions: tuple[Question, ...]
+    repeats: Mapping[tuple[str, str, Condition], tuple[float, ...]]
+
+    def spread(self, metric: str, model: str, conditions: Sequence[Condition]) -> Cell:
+        """The mean over conditions, its mean over repeats, and one standard deviation over repeats to either side."""
+        values = [self.repeats[metric, model, c] for c in conditions if (metric, model, c) in self.repeats]
+        averages = [fmean(d) for d in map(_defined, zip_longest(*values, fillvalue=math.nan)) if d]
+        if not averages:
+            return Cell(math.nan, reason="no repeat has a value")
+        mean, sd = fmean(averages), stdev(averages) if len(averages) > 1 else math.nan
+        return Cell(mean, mean - sd, mean + sd, n=len(averages), sd=sd)
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that classification was analysed by."""
+        found = [a.metric for q in self.questions if q.name == "classification" for a in q.analyses]
+        return tuple(dict.fromkeys(found))
+
+
+def load_differences(path: str | Path, facts: Facts) -> Differences | None:
+    """Read the tables anova_*, posthoc_* and posthoc_*_means; None where nothing was repeated."""
+    run = Path(path)
+    names = [file.stem.removeprefix("anova_") for file in sorted((run / "tables").glob("anova_*.parquet"))]
+    if not names:
+        return None
+    order = list(TITLES)
+    names.sort(key=lambda name: order.index(name) if name in order else len(order))
+    return Differences(
+        questions=tuple(_question(run, name, facts) for name in names),
+        repeats=_repeats(run) if facts.classified else {},
+    )
+
+
+def _question(run: Path, name: str, facts: Facts) -> Question:
+    tests = _by(read_rows(run, f"anova_{name}"), "metric")
+    analyses = tuple(_analysis(metric, rows) for (metric,), rows in tests.items())
+    stored = [part for part in (f"posthoc_{name}", f"posthoc_{name}_means") if _exists(run, part)]
+    rows = {part: read_rows(run, part) for part in stored}
+    pairs, means = rows.get(f"posthoc_{name}", []), rows.get(f"posthoc_{name}_means", [])
+    comparisons = {
+        (metric, by, method): Comparison((), "", found[0]["reason"])
+        for (metric, by, method), found in _by(pairs, "metric", "by", "method").items()
+        if found[0]["reason"]
+    }
+    for (metric, by, method), found in _by(means, "metric", "by", "method").items():
+        comparisons[metric, by, method] = Comparison(
+            tuple(_mean(row, facts) for row in found),
+            found[0]["notes"] or "",
+            "",
+        )
+    return Question(
+        name=name,
+        analyses=analyses,
+        by=tuple(dict.fromkeys(by for _, by, _ in comparisons)),
+        comparisons=comparisons,
+        pairs=tuple(_model_pairs(pairs, facts)),
+    )
+
+
+def _exists(run: Path, name: str) -> bool:
+    return (run / "tables" / f"{name}.parquet").is_file()
+
+
+def _by(rows: Sequence[Row], *columns: str) -> dict[tuple[str, ...], list[Row]]:
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[column] for column in columns), []).append(row)
+    return found
+
+
+def _analysis(metric: str, rows: Sequence[Row]) -> Analysis:
+    forms = {form: _form([row for row in rows if row["form"] == form]) for form in FORMS}
+    equal = next((row for row in rows if row["form"] == EQUAL), None)
+    spread = number_of(equal["p"]) if equal else math.nan
+    return Analysis(metric, forms, spread, _spread_words(equal, spread))
+
+
+def _form(rows: Sequence[Row]) -> Form:
+    tested = [row for row in rows if row.get("factor")]
+    if not tested:
+        return Form("", (), {}, "", rows[0]["reason"] if rows else "not part of this run")
+    frame = pd.DataFrame(tested)
+    frame["reason"] = frame["reason"].fillna("")
+    if frame["df_error"].isna().all():
+        frame = frame.drop(columns="df_error")
+    layout = AnovaTable(frame, tested[0]["method"]).thesis_layout(FACTORS)
+    kept = [row for row in tested if row["factor"] != "Total"]
+    lines = tuple(
+        Line(shown["Factor"].replace("*", " × "), shown["d.f."], shown["F"], shown["p"], _effect(row))
+        for shown, row in zip(layout.to_dict("records"), kept, strict=True)
+    )
+    found = {shown.factor: number_of(row["p"]) for shown, row in zip(lines, kept, strict=True)}
+    return Form(tested[0]["method"], lines, found, tested[0]["notes"] or "", "")
+
+
+def _effect(row: Row) -> str:
+    value = number_of(row.get("partial_eta_squared"))
+    return "" if math.isnan(value) else f"{value:.2f}".removeprefix("0") if value < 1 else "1.00"
+
+
+def _spread_words(equal: Row | None, p: float) -> str:
+    """Whether the values spread alike in all cells, and which companion to trust."""
+    robust = f"trust the form without equal variances, and {GAMES_HOWELL} below"
+    if math.isnan(p):
+        why = (equal["reason"] if equal else "") or "not tested"
+        return f"Whether the values spread alike in all cells is not known ({why}): {robust} where they exist."
+    test = f"{equal['method']}, p {_p_words(p)}" if equal else ""
+    if p < LIMIT:
+        return f"The values do not spread alike in all cells ({test}): {robust}."
+    return (
+        f"No sign that the values spread differently between cells ({test}; with few repeats it sees little): the "
+        f"classical form and {TUKEY} will do."
+    )
+
+
+def _p_words(p: float) -> str:
+    shown = thesis_p(p)
+    return shown if shown.startswith("<") else f"= {shown}"
+
+
+def agreement(analysis: Analysis) -> str:
+    """Whether the forms call the same factors different."""
+    known = {name: form.found for name, form in analysis.forms.items() if form.rows}
+    factors = [name for name in next(iter(known.values()), {}) if all(name in found for found in known.values())]
+    tested = [name for name in factors if not all(math.isnan(found[name]) for found in known.values())]
+    if len(known) < 2 or not tested:
+        return ""
+    split = [name for name in tested if len({found[name] < LIMIT for found in known.values()}) > 1]
+    if not split:
+        return "All forms agree on which factors matter at the 5 % level."
+    return f"The forms disagree at the 5 % level on {listing(split)}: that is not settled."
+
+
+def _mean(row: Row, facts: Facts) -> Mean:
+    """One cell; of a model and another factor, the place comes first and an undertrained model is marked."""
+    cell, numbers = str(row["cell"]), (row["mean"], row["lo"], row["hi"])
+    first, _, other = row["by"].partition("*")
+    known = [m for m in sorted(facts.models, key=len, reverse=True) if cell == m or cell.startswith(f"{m} ")]
+    if first != "model" or not known:
+        return Mean(place_words(row["by"], cell), None, *numbers, row["letters"])
+    model = known[0]
+    place = f"{place_words(other, cell[len(model) + 1 :])}, " if other else ""
+    return Mean(f"{place}{facts.named(model)}", model, *numbers, row["letters"])
+
+
+def place_words(factor: str, value: str) -> str:
+    """A level of a factor in words.
+
+    >>> place_words("level", "3"), place_words("transformed", "no"), place_words("shift", "fog")
+    ('level 3', 'undisturbed', 'fog')
+    """
+    if factor == "transformed":
+        return {"yes": "disturbed", "no": "undisturbed"}.get(value, value)
+    return f"level {value}" if factor == "level" else value
+
+
+def by_words(by: str) -> str:
+    """The compared factors in words.
+
+    >>> by_words("model*ood_set")
+    'model and set of outliers'
+    """
+    return listing([FACTORS.get(factor, factor).lower() for factor in by.split("*")])
+
+
+def _model_pairs(rows: Sequence[Row], facts: Facts) -> Iterator[ModelPair]:
+    """The pairs that differ in the model alone."""
+    for row in rows:
+        first, _, other = row["by"].partition("*")
+        if row["reason"] or first != "model" or "*" in other or not other:
+            continue
+        place, same = row[f"{other}_a"], row[f"{other}_a"] == row[f"{other}_b"]
+        if same and row["model_a"] != row["model_b"]:
+            yield ModelPair(
+                row["metric"],
+                row["method"],
+                place_words(other, f"{place:g}" if isinstance(place, float) else str(place)),
+                facts.named(row["model_a"]),
+                facts.named(row["model_b"]),
+                *(number_of(row[column]) for column in ("difference", "lo", "hi", "p")),
+            )
+
+
+def _repeats(run: Path) -> dict[tuple[str, str, Condition], tuple[float, ...]]:
+    found: dict[tuple[str, str, Condition], list[float]] = {}
+    for row in sorted(read_rows(run, "classification_repeats"), key=lambda row: row["repeat"]):
+        condition = Condition(row["shift"], int(row["level"])) if row["level"] else CLEAN
+        found.setdefault((row["metric"], row["model"], condition), []).append(number_of(row["value"]))
+    return {key: tuple(values) for key, values in found.items()}
+
+
+def _defined(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]

@@ -1,0 +1,442 @@
+"""OD-test: the matrix by hand, thresholds that come from D_v alone, resume, further monitors, refusals, networks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tiny
+from roadworthy.core.errors import InputError
+from roadworthy.core.types import Batch
+from roadworthy.data import open_dataset
+from roadworthy.data.mirror import Mirrored
+from roadworthy.engine.representations import Representations, Sample
+from roadworthy.models import ReferenceModel
+from roadworthy.models.networks import resnet50, small_resnet, vgg16
+from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
+from roadworthy.od_testing import OdStudy, is_od_study, od_test, run_od_study
+from roadworthy.protocols.od_test import (
+    METRICS,
+    Represented,
+    clustered_interval,
+    evaluate,
+    evaluate_unsupervised,
+    tables,
+)
+
+ROOT = Path(__file__).parent.parent
+SIGNS = {"builtin": "signs", "n": 140}
+TRAIN = {"builtin": "signs", "split": "train", "n": 70}
+OUTLIERS: dict[str, Any] = {
+    "scenery": {"builtin": "scenery", "n": 20},
+    "uniform": "uniform_noise",
+    "normal": "normal_noise",
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads of torch on cores that others use are a hundred times as slow as one."""
+    monkeypatch.setattr("roadworthy.models.training._cores", lambda: 1)
+
+
+def sample(values: Any, labels: Any = None, name: str = "x") -> Sample:
+    rows = np.asarray(values, np.float32).reshape(len(values), -1)
+    ids = np.array([f"{name}{row}" for row in range(len(rows))])
+    return Sample(rows, ids, ids, np.zeros(len(rows), np.int64) if labels is None else np.asarray(labels))
+
+
+def by_hand(**changes: Any) -> Represented:
+    given: dict[str, Any] = {
+        "source": "source",
+        "label": "msp",
+        "monitor": make_monitor("msp"),
+        "valid": sample([5, 6, 7, 8]),
+        "test": sample([5, 6, 7, 1]),
+        "outliers": {"a": sample([1, 2, 3, 4]), "b": sample([4.6, 4.7, 0, 0]), "c": sample([9, 9, 9, 9])},
+    }
+    return Represented(**(given | changes))
+
+
+def values(rows: list[dict[str, Any]], metric: str = "accuracy") -> dict[tuple[str, str], float]:
+    return {(row["valid_set"], row["test_set"]): row["value"] for row in rows if row["metric"] == metric}
+
+
+def test_a_matrix_of_three_sets_worked_by_hand() -> None:
+    """Thresholds 4.5 from a and 4.85 from b; against c nothing is better than to accept all."""
+    represented = by_hand(near=frozenset({"b"}))
+    rows = evaluate(represented, Aim())
+    expected = {
+        ("a", "b"): (3 / 4 + 2 / 4) / 2,
+        ("a", "c"): (3 / 4 + 0) / 2,
+        ("b", "a"): (3 / 4 + 1) / 2,
+        ("b", "c"): (3 / 4 + 0) / 2,
+        ("c", "a"): (1 + 0) / 2,
+        ("c", "b"): (1 + 0) / 2,
+    }
+    assert values(rows) == pytest.approx(expected)
+    assert values(rows, "expected_cost") == pytest.approx({key: 1 - value for key, value in expected.items()})
+    assert values(rows, "auroc")["a", "c"] == 0
+    assert values(rows, "auroc")["b", "a"] == 12 / 16 + 0.5 / 16
+    assert {row["metric"] for row in rows} == set(METRICS)
+    assert all(row["lo"] <= row["value"] <= row["hi"] for row in rows if row["metric"] == "accuracy")
+    found = tables(rows, evaluate_unsupervised(represented, Aim()))
+    means = found["od_test_methods"].query("metric == 'accuracy'").set_index(["source", "ood"])
+    assert means.loc[("all", "all"), "value"] == pytest.approx(np.mean(list(expected.values())))
+    assert means.loc[("source", "near"), "value"] == pytest.approx((0.625 + 0.5) / 2)
+    assert means.loc[("all", "all"), "triples"] == 6
+    assert means.loc[("all", "all"), "clusters"] == 3
+    cells = found["od_test_heatmap"].set_index(["valid_set", "test_set"])["accuracy"]
+    assert cells.to_dict() == pytest.approx(expected)
+
+
+def test_without_outliers_the_threshold_comes_from_the_source_alone() -> None:
+    """A quarter of the validation images is rejected: threshold 6."""
+    rows = evaluate_unsupervised(by_hand(), Aim(rejected=0.25))
+    found = {row["test_set"]: row["value"] for row in rows if row["metric"] == "accuracy"}
+    assert found == pytest.approx({"a": (2 / 4 + 1) / 2, "b": (2 / 4 + 1) / 2, "c": (2 / 4 + 0) / 2})
+
+
+scores = st.lists(st.integers(0, 6), min_size=3, max_size=9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scores, scores, scores, scores, st.sampled_from([0.1, 0.5, 0.8]), st.sampled_from([0.5, 1.0, 4.0]))
+def test_the_best_threshold_of_d_v_is_what_d_t_is_judged_by(
+    valid: list[int], test: list[int], d_v: list[int], d_t: list[int], prior: float, cost: float
+) -> None:
+    rows = evaluate(
+        by_hand(valid=sample(valid), test=sample(test), outliers={"v": sample(d_v), "t": sample(d_t)}),
+        Aim(prior=prior, cost=cost),
+    )
+    n = min(len(valid), len(d_v))
+    inside, outside = np.array(valid[:n]), np.array(d_v[:n])
+
+    def loss(cut: float, ins: Any, outs: Any) -> float:
+        return float((1 - prior) * np.mean(ins < cut) + prior * cost * np.mean(outs >= cut))
+
+    cuts = np.arange(-0.5, 7.5)
+    best = next(
+        cut for cut in cuts if loss(cut, inside, outside) <= min(loss(c, inside, outside) for c in cuts) + 1e-12
+    )
+    n = min(len(test), len(d_t))
+    ins, outs = np.array(test[:n]), np.array(d_t[:n])
+    gap = [value for value in sorted({*ins, *outs}) if min(abs(value - best), 1) < 1]
+    expected = loss(best, ins, outs)
+    found = values(rows, "expected_cost")["v", "t"]
+    if not gap or found == pytest.approx(expected):
+        assert found == pytest.approx(expected)
+    else:  # between two neighbours of D_v and the source, any cut is as good: the published middle decides
+        lower = max([v for v in {*inside, *outside} if v < best], default=-np.inf)
+        upper = min([v for v in {*inside, *outside} if v > best], default=np.inf)
+        middle = (lower + upper) / 2 if np.isfinite([lower, upper]).all() else (-np.inf if upper < np.inf else np.inf)
+        assert found == pytest.approx(loss(middle, ins, outs))
+
+
+def test_the_hinge_fit_can_be_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    valid, test, d_v, d_t = (rng.normal(mean, 1, 60).round(3) for mean in (2, 2, 0, 1))
+    rows = evaluate(
+        by_hand(valid=sample(valid), test=sample(test), outliers={"v": sample(d_v), "t": sample(d_t)}),
+        Aim(threshold="hinge"),
+    )
+    cut = hinge_threshold(valid.astype(np.float32), d_v.astype(np.float32))
+    assert values(rows)["v", "t"] == pytest.approx((np.mean(test >= cut) + np.mean(d_t < cut)) / 2)
+
+
+def test_shared_classes_of_the_source_do_not_meet_their_set() -> None:
+    represented = by_hand(
+        test=sample([5, 6, 7, 1], labels=[0, 0, 0, 1]), valid=sample([5, 6, 7, 8], labels=[0, 0, 1, 1]),
+        overlap={"b": frozenset({1})},
+    )  # fmt: skip
+    rows = evaluate(represented, Aim())
+    n = {(row["valid_set"], row["test_set"]): row["n"] for row in rows}
+    assert n["a", "b"] == 6
+    assert n["a", "c"] == 8
+    assert values(rows)["a", "b"] == pytest.approx((3 / 3 + 1 / 3) / 2)
+
+
+def test_bounds_by_the_bootstrap_hold_the_value() -> None:
+    rng = np.random.default_rng(1)
+    outliers = {name: sample(rng.normal(mean, 1, 80), name=name) for name, mean in (("v", 0), ("t", 1))}
+    represented = by_hand(valid=sample(rng.normal(2, 1, 80)), test=sample(rng.normal(2, 1, 80)), outliers=outliers)
+    rows = [row for row in evaluate(represented, Aim(), resamples=200) if row["metric"] == "auroc"]
+    assert all(row["lo"] < row["value"] < row["hi"] and not row["reason"] for row in rows)
+
+
+def test_clusters_of_one_give_student_s_interval_and_copies_are_no_evidence() -> None:
+    x = np.array([0.4, 0.5, 0.7, 0.9])
+    lo, hi, _ = clustered_interval(x, np.arange(4))
+    half = 3.182446 * x.std(ddof=1) / 2
+    assert (lo, hi) == pytest.approx((x.mean() - half, x.mean() + half), abs=1e-6)
+    assert clustered_interval(np.repeat(x, 5), np.repeat(np.arange(4), 5)) == pytest.approx((lo, hi, ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brightness(Monitor):
+    """Mean grey value; counts how often it is asked."""
+
+    scale: float = 1.0
+    name: ClassVar[str] = "brightness"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+    seen: ClassVar[list[int]] = []
+
+    def read(self, model: Any, batch: Batch) -> Any:
+        self.seen.append(len(batch))
+        return self.scale * batch.images.mean(axis=(1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save_onnx(tmp_path_factory.mktemp("od_test") / "tiny.onnx")
+
+
+def run(onnx: Path, out: Path, *monitors: Any, **changes: Any) -> Any:
+    given = {"source": SIGNS, "train": TRAIN, "outliers": OUTLIERS, "size": 32, "limit": 28, "workers": 1}
+    return od_test(str(onnx), monitors=monitors or ["msp"], out=out, **(given | changes))
+
+
+def test_a_run_holds_every_table_and_follows_from_what_is_stored(onnx: Path, tmp_path: Path) -> None:
+    found = run(onnx, tmp_path / "run", "msp", "knn_svm", make_monitor("knn_svm", k=2), near=["scenery"])
+    matrix = found.tables["od_test"]
+    assert len(matrix) == 3 * 6 * len(METRICS)
+    assert set(matrix["monitor"]) == {"msp", "knn_svm", "knn_svm k=2"}
+    assert set(matrix.query("test_set == 'scenery'")["ood"]) == {"near"}
+    assert set(matrix.query("test_set == 'scenery'")["n"]) == {2 * 20}
+    for name in found.tables:
+        assert (found.path / "tables" / f"{name}.csv").is_file()
+        assert (found.path / "tables" / f"{name}.tex").read_text().startswith(r"\begin{longtable}")
+    assert {
+        "od_test_methods",
+        "od_test_heatmap",
+        "od_test_unsupervised",
+        "od_test_competence",
+        "timing_od_test",
+    } <= set(found.tables)
+    competence = found.tables["od_test_competence"].set_index("part")["value"]
+    assert competence["train"] > 1 / 14
+    assert (found.tables["timing_od_test"]["seconds_per_image"] > 0).all()
+    assert found.verify() == []
+    rows = next((found.path / "representations").glob("*/rows.npz"))
+    rows.write_bytes(rows.read_bytes()[:-1])
+    assert found.verify() == [f"{rows.relative_to(found.path)} was changed"]
+
+
+def test_workers_change_nothing(onnx: Path, tmp_path: Path) -> None:
+    one, two = run(onnx, tmp_path / "one"), run(onnx, tmp_path / "two", workers=3)
+    for name in ("od_test.parquet", "od_test_methods.csv", "od_test_competence.tex"):
+        assert (one.path / "tables" / name).read_bytes() == (two.path / "tables" / name).read_bytes()
+
+
+def test_one_more_monitor_computes_only_that_one(onnx: Path, tmp_path: Path) -> None:
+    Brightness.seen.clear()
+    run(onnx, tmp_path / "run", Brightness())
+    asked = len(Brightness.seen)
+    assert asked == 5  # two parts of the source and three sets of outliers, each in one batch of 32
+    stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "run/representations").glob("*/rows.npz")}
+    found = run(onnx, tmp_path / "run", Brightness(), Brightness(scale=2.0))
+    assert len(Brightness.seen) == 2 * asked
+    assert all(path.stat().st_mtime_ns == before for path, before in stored.items())
+    matrix = found.tables["od_test"].query("metric == 'accuracy'")
+    both = matrix.pivot(index=["valid_set", "test_set"], columns="monitor", values="value")
+    assert (both["brightness"] == both["brightness scale=2.0"]).all()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_od_test as t
+from roadworthy.engine.representations import Representations
+ensure, done = Representations.ensure, []
+def until(self, *given):
+    if len(done) == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    done.append(ensure(self, *given))
+    return done[-1]
+Representations.ensure = until
+t.run(Path(sys.argv[2]), Path(sys.argv[3]), "msp", "random")
+"""
+
+
+def test_a_killed_run_goes_on_where_it_was(onnx: Path, tmp_path: Path) -> None:
+    out = tmp_path / "killed"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(Path(__file__).parent), str(onnx), str(out)], check=False)
+    assert done.returncode == -9
+    assert not (out / "run.json").exists()
+    stored = {path: path.stat().st_mtime_ns for path in out.glob("representations/*/rows.npz")}
+    assert len(stored) == 5
+    damaged = min(stored)
+    damaged.write_bytes(b"half")
+    found, whole = run(onnx, out, "msp", "random"), run(onnx, tmp_path / "whole", "msp", "random")
+    kept = {path for path, before in stored.items() if path.stat().st_mtime_ns == before}
+    assert kept == {*stored} - {damaged}
+    for name in ("od_test.parquet", "od_test_methods.parquet", "od_test_unsupervised.csv"):
+        assert (out / "tables" / name).read_bytes() == (whole.path / "tables" / name).read_bytes()
+    assert found.verify() == []
+
+
+ONE_CLASS = (np.random.default_rng(0).integers(0, 255, (20, 32, 32, 3), dtype=np.uint8), np.zeros(20, np.int64))
+SHARED = {"scenery": {"outliers": ["scenery"]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"monitors": ["odin"]}, "monitor odin needs gradients, which model .* supply a torch model"),
+        ({"monitors": ["mc_dropout"]}, "needs samples"),
+        ({"source": ONE_CLASS, "train": ONE_CLASS}, "the same images"),
+        ({"source": ONE_CLASS, "train": None}, "one class only"),
+        ({"outliers": OUTLIERS | {"signs": SIGNS}}, "outliers signs and source source share 140 of 140 images"),
+        ({"outliers": OUTLIERS | {"seen": TRAIN}}, "outliers seen and source source share"),
+        ({"outliers": OUTLIERS | {"again": OUTLIERS["scenery"]}}, "outliers again and outliers scenery share 20 of 20"),
+        ({"outliers": OUTLIERS | {"again": "uniform_noise"}}, "uniform and again are the same images"),
+        ({"outliers": {"uniform": "uniform_noise"}}, "meets 1 sets of outliers"),
+        ({"outliers": OUTLIERS | {"s": "swirl"}}, "makers of noise"),
+        ({"overlap": SHARED}, "outliers scenery are empty without the classes"),
+        ({"overlap": {"scenery": {"source": ["no such"]}}}, "unknown class"),
+        ({"near": ["moon"]}, "unknown set of outliers 'moon'"),
+        ({"monitors": ["msp", "msp"]}, "named twice"),
+        ({"monitors": []}, "needs a monitor"),
+        ({"prior": 1.0}, "prior"),
+        ({"threshold": "best"}, "threshold"),
+    ],
+)
+def test_refused_before_anything_is_written(onnx: Path, tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    given = {"source": SIGNS, "train": TRAIN, "outliers": OUTLIERS, "size": 32, "monitors": ["msp"]}
+    with pytest.raises(InputError, match=sentence):
+        od_test(str(onnx), out=tmp_path / "run", **(given | changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_mirrored_copies_double_every_set(onnx: Path, tmp_path: Path) -> None:
+    plain, doubled = run(onnx, tmp_path / "plain"), run(onnx, tmp_path / "doubled", mirror=True)
+    n = [found.tables["od_test"].groupby("test_set")["n"].first() for found in (plain, doubled)]
+    assert (2 * n[0] == n[1]).all()
+    data = open_dataset({**SIGNS, "size": 16})
+    both = Mirrored(data)
+    assert set(both.groups) == set(data.groups)
+    assert both.fingerprint() != data.fingerprint()
+    assert both.resized((20, 20)).batch([0, len(data)]).images.shape == (2, 20, 20, 3)
+
+
+def study(tmp_path: Path, onnx: Path, **changes: Any) -> dict[str, Any]:
+    images = np.random.default_rng(3).integers(0, 255, (48, 16, 16), dtype=np.uint8)
+    images[::2] //= 4
+    np.savez(tmp_path / "grey.npz", images=images, labels=np.arange(48) % 2, class_names=["dark", "bright"])
+    network = {"reference": "vgg", "epochs": 2, "width": 8, "hidden": 4, "batch": 8}
+    content = {
+        "outliers": {**OUTLIERS, "signs": {**SIGNS}},
+        "monitors": [
+            "msp",
+            {"name": "odin", "parameters": {"temperatures": [1.0, 9.0], "epsilons": [0.0, 0.002]}},
+            "mc_dropout",
+            "energy",
+        ],
+        "sources": {
+            "signs": {
+                "model": {"onnx": str(onnx)},
+                "data": {**SIGNS},
+                "train": {**TRAIN},
+                "size": 32,
+                "leave_out": ["odin", "mc_dropout"],
+            },
+            "grey": {"model": network, "data": {"npz": str(tmp_path / "grey.npz")}, "exclude": ["normal"]},
+        },
+        "limit": 8,
+    }
+    return {"name": "tiny-od", "protocols": {"od_test": content | changes}}
+
+
+def test_a_study_of_two_sources_trains_its_network_and_matches_channels(onnx: Path, tmp_path: Path) -> None:
+    content = study(tmp_path, onnx)
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(content))
+    assert is_od_study(path)
+    assert not is_od_study({"protocols": {"ood": None}})
+    found = run_od_study(path, out=tmp_path / "run", workers=1)
+    pairs = found.tables["od_test"].query("metric == 'accuracy'").groupby(["source", "monitor"]).size()
+    odin = "odin temperatures=(1.0, 9.0) epsilons=(0.0, 0.002)"
+    assert pairs["signs"].to_dict() == {"energy": 6, "msp": 6}
+    assert pairs["grey"].to_dict() == {"energy": 6, "mc_dropout": 6, "msp": 6, odin: 6}
+    assert found.tables["od_test"]["n"].max() == 16
+    overall = found.tables["od_test_methods"].query("source == 'all' and ood == 'all' and metric == 'accuracy'")
+    assert overall.set_index("monitor")["reason"][odin].startswith("1 of 2 sources only")
+    assert found.record["artifacts"][0]["builder"] == "reference_classifier"
+    assert found.verify() == []
+    again = run_od_study(found.path / "study.yaml", out=found.path, workers=1)
+    assert again.tables["od_test"].equals(found.tables["od_test"])
+
+
+def test_a_network_in_onnx_is_refused_gradients_before_it_is_trained(onnx: Path, tmp_path: Path) -> None:
+    content = study(tmp_path, onnx, monitors=["odin"])
+    del content["protocols"]["od_test"]["sources"]["signs"]
+    content["protocols"]["od_test"]["sources"]["grey"]["model"] = {"reference": "baseline"}
+    with pytest.raises(InputError, match="source grey: monitor odin needs gradients"):
+        run_od_study(content, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["od-test-small", "od-test-builtin", "od-test"])
+def test_the_studies_that_come_with_it_can_be_read(name: str) -> None:
+    path = ROOT / "studies" / f"{name}.yaml"
+    content = yaml.safe_load(path.read_text())
+    assert is_od_study(path)
+    chosen = OdStudy.model_validate(content).protocols.od_test
+    for choice in chosen.monitors:
+        make_monitor(choice.name, **choice.parameters)
+    for source in chosen.sources.values():
+        assert {*source.near, *source.exclude, *source.overlap} <= set(chosen.outliers)
+
+
+def test_networks_have_the_layers_and_weights_that_are_published() -> None:
+    torch = pytest.importorskip("torch")
+    count = sum(weight.numel() for weight in resnet50(1000, 32).parameters())
+    assert count == 25_557_032 - 64 * 3 * (7 * 7 - 3 * 3)  # the stem is 3x3 in place of 7x7
+    layers = [type(part).__name__ for part in vgg16(10, 32).modules()]
+    assert (layers.count("Conv2d"), layers.count("Linear"), layers.count("Dropout")) == (13, 3, 3)
+    assert small_resnet(7, 28, channels=1)(torch.zeros(1, 1, 28, 28)).shape == (1, 7)
+    with pytest.raises(InputError, match="at least 32x32"):
+        vgg16(10, 28)
+
+
+@pytest.mark.parametrize("kind", ["vgg", "resnet"])
+def test_reference_networks_give_what_monitors_need(kind: str, tmp_path: Path) -> None:
+    data = open_dataset({"builtin": "signs", "n": 350, "size": 16})
+    model = ReferenceModel(kind, epochs=1, width=16, hidden=4, batch=32).on(data)
+    model.build(tmp_path)
+    model.load(tmp_path)
+    batch = data.batch(slice(0, 4))
+    assert np.allclose(model.predict(batch).probabilities, model.opened().answer(batch, 4).probabilities, atol=1e-5)
+    assert model.capabilities == model.untrained().capabilities == model.opened().capabilities
+    for name in ("odin", "vim", "deep_knn"):
+        make_monitor(name).check(model.untrained())
+
+
+def test_settings_that_a_network_does_not_have_are_refused() -> None:
+    with pytest.raises(InputError, match="no dropout"):
+        ReferenceModel("resnet", dropout=0.5)
+    with pytest.raises(InputError, match="its own width"):
+        ReferenceModel("vgg16", width=8)
+
+
+def test_a_representation_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    store, data = Representations(tmp_path), open_dataset({**SIGNS, "size": 16})
+    key = store.ensure({"a": 1}, data, lambda images: np.ones((len(images), 2), np.float32))
+    assert store.load(key).rows.shape == (140, 2)
+    assert tuple(store.load(key).ids) == data.ids
+    (store.home / key / "manifest.json").unlink()
+    assert key not in store
+    store.drop_damaged()
+    assert not (store.home / key).exists()
+    with pytest.raises(InputError, match="1 representations for the 140 images"):
+        store.ensure({"a": 2}, data, lambda images: np.ones((1, 2), np.float32))

@@ -1,0 +1,588 @@
+"""The report on outliers, differences, trained networks and comparisons: known values, every mix of protocols."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from roadworthy import cli
+from roadworthy.core.errors import InputError
+from roadworthy.engine.folder import RunFolder
+from roadworthy.protocols.analysis import analyse
+from roadworthy.protocols.comparison import COLUMNS, RESULTS
+from roadworthy.report import comparison, difference_figures, headline, outlier_figures, outliers, render
+from roadworthy.report import render_comparison as render_page
+from roadworthy.report.differences import GAMES_HOWELL, TUKEY, Differences, agreement, load_differences
+from roadworthy.report.facts import CLEAN, Condition, load_facts
+from roadworthy.report.outliers import Outliers, load_outliers
+from roadworthy.report.words import NO_BREAK
+from test_report import HOSTILE, Elements, accuracy_of, chart_data, in_browser, make_run, picture
+
+SETS = {
+    "uniform_noise": ("literature", 0.99),
+    "tiny": ("literature", 0.95),
+    "swirl": ("derived", 0.83),
+    "mixed": ("derived", 0.90),
+    "fog-5": ("transformed", 0.45),
+    "blur-5": ("transformed", 0.49),
+    "rain-5": ("transformed", 0.75),
+}
+WIDTH = 0.03
+
+
+@pytest.fixture(autouse=True)
+def small_plotly(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if not request.node.get_closest_marker("slow"):
+        monkeypatch.setattr("roadworthy.report._plotly", lambda: "var Plotly = {};")
+
+
+def add_outliers(
+    run: Path, models: list[str], sets: dict[str, tuple[str, float]] = SETS, failed: tuple[str, str] | None = None
+) -> Path:
+    """Give a run the tables of protocol ood: later models are better by 0.02, bounds are 0.03 to either side."""
+    folder = RunFolder(run)
+    rows, bins, kinds = [], [], {}
+    for place, model in enumerate(models):
+        for name, (kind, auroc) in sets.items():
+            shift, _, level = name.partition("-")
+            where = {"model": model, "ood_set": name, "kind": kind, "shift": shift if level else "none"}
+            where |= {"level": int(level or 0), "foreign": "tiny" if level else ""}
+            gone = (model, name) == failed
+            for metric, value in (("auroc", auroc + 0.02 * place), ("fpr95", 1 - auroc)):
+                numbers = {"value": value, "lo": value - WIDTH, "hi": value + WIDTH}
+                numbers = dict.fromkeys(numbers, math.nan) if gone else numbers
+                size = {"n": 0 if gone else 800, "groups": 0 if gone else 400, "sd": math.nan, "method": "b"}
+                score = "" if gone else ["confidence", "certainty"][place % 2]
+                reason = "case failed: no answer" if gone else ""
+                rows.append({**where, "metric": metric, **numbers, **size, "reason": reason, "score": score})
+                if not gone:
+                    kinds.setdefault((model, kind, metric), []).append(value)
+                    kinds.setdefault((model, "all", metric), []).append(value)
+            edges = [{"from": i / 4, "to": (i + 1) / 4, "in": 10 * i, "out": 30 - 10 * i} for i in range(4)]
+            bins += [] if gone else [{"model": model, "ood_set": name, **edge} for edge in edges]
+    gallery = []
+    for place, (name, (kind, _)) in enumerate(sets.items()):
+        picture(run / "media" / f"out-{place}.png", 3, place)
+        picture(run / "media" / f"in-{place}.png", 3, place + 50)
+        gallery.append({"ood_set": name, "kind": kind, "media": f"out-{place}.png", "media_in": f"in-{place}.png"})
+    folder.write_table("ood", pd.DataFrame(rows))
+    folder.write_table("ood_scores", pd.DataFrame(bins))
+    folder.write_table("ood_gallery", pd.DataFrame(gallery))
+    means = [
+        {"model": model, "kind": kind, "sets": len(values), "metric": metric, "value": float(np.mean(values))}
+        for (model, kind, metric), values in kinds.items()
+    ]
+    folder.write_table("ood_by_kind", pd.DataFrame(means))
+    cases = [
+        {
+            "protocol": "ood",
+            "key": name,
+            "hash": f"{model}{name}",
+            "system": model,
+            "stimulus": {"name": name, "level": 0, "repeat": 0},
+            "status": "failed" if (model, name) == failed else "done",
+            "reason": "no answer" if (model, name) == failed else "",
+            "tags": {"ood_set": name, "kind": kind},
+        }
+        for model in models
+        for name, (kind, _) in sets.items()
+    ]
+    return changed(run, lambda record: record | {"cases": [*record["cases"], *cases]})
+
+
+def changed(run: Path, change: Any) -> Path:
+    RunFolder(run).write_record(change(json.loads((run / "run.json").read_text())))
+    return run
+
+
+def only_outliers(run: Path) -> Path:
+    """Take classification out of a run again."""
+    for table in (run / "tables").glob("classification*"):
+        table.unlink()
+    kept = changed(run, lambda r: r | {"cases": [case for case in r["cases"] if case["protocol"] == "ood"]})
+    return kept
+
+
+def both(tmp_path: Path, models: list[str], **options: Any) -> Path:
+    accuracy = accuracy_of(models, ["fog", "rain"], [1, 2])
+    return add_outliers(make_run(tmp_path / "run", accuracy, mistakes=1), models, **options)
+
+
+def add_networks(run: Path, reached: dict[str, list[float]], floor: float = 0.9) -> Path:
+    networks = [
+        {
+            "system": model,
+            "hash": f"{seed}" * 64,
+            "builder": "train cnn",
+            "parameters": {"epochs": 4},
+            "seed": seed,
+            "competence": {"clean_accuracy": value, "floor": floor},
+        }
+        for model, values in reached.items()
+        for seed, value in enumerate(values)
+    ]
+    return changed(run, lambda record: record | {"artifacts": networks})
+
+
+def known(run: Path) -> Outliers:
+    found = load_outliers(run, load_facts(run))
+    assert found is not None
+    return found
+
+
+def words_of(run: Path) -> str:
+    return Elements(render(run)).text
+
+
+def test_sets_are_ordered_by_kind_and_within_it_the_hardest_first(tmp_path: Path) -> None:
+    found = known(both(tmp_path, ["a", "b"]))
+    assert found.kinds == ("literature", "derived", "transformed")
+    expected = ["tiny", "uniform_noise", "swirl", "mixed", "fog-5", "blur-5", "rain-5"]
+    assert [each.name for each in found.sets] == expected
+    assert [each.name for each in found.hardest(["a"])] == ["fog-5", "blur-5", "rain-5"]
+    assert found.mean("a", "derived").value == pytest.approx(0.865)
+    assert found.mean("b", "all").sets == 7
+
+
+def test_the_sentences_name_the_hardest_set_and_say_when_the_model_is_misled(tmp_path: Path) -> None:
+    said = [sentence.replace(NO_BREAK, " ") for sentence in outliers.sentences(known(both(tmp_path, ["a"])), "a")]
+    assert said[0] == "The hardest outliers: fog-5, AUROC 0.450 (0.420 to 0.480)."
+    assert said[1].startswith("On fog-5 AUROC is below 0.5, bounds and all: it is surer of these outliers")
+    assert said[2].startswith("On blur-5 AUROC is below 0.5, which its bounds do not rule out as chance")
+    assert said[3] == (
+        "Mean AUROC over 7 sets of outliers 0.766: literature 0.970, derived 0.865 and transformed 0.563."
+    )
+    assert len(said) == 4
+
+
+def test_a_model_that_is_above_guessing_is_not_called_misled(tmp_path: Path) -> None:
+    found = known(both(tmp_path, ["a"], sets={"swirl": ("derived", 0.5), "mixed": ("derived", 0.9)}))
+    assert list(outliers.misled(found, "a")) == []
+    assert "surer" not in outliers.brief(found, "a")[0]
+
+
+def test_a_run_of_outliers_alone_renders(tmp_path: Path) -> None:
+    run = only_outliers(both(tmp_path, ["a", "b"]))
+    text = words_of(run)
+    top = text[: text.index("Is the model less sure")]
+    assert "AUROC, mean of all sets AUROC, hardest set" in top
+    assert "The hardest outliers: fog-5, AUROC 0.450 (0.420 to 0.480)." in top
+    assert "it is surer of these outliers than of the images it knows" in top
+    assert "Hardest outliers AUROC with 95 % bounds" in top
+    for absent in ("By shift and level", "Curves over level", "Worst mistakes", "Average under shifts"):
+        assert absent not in text
+    page = Elements(render(run))
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert {attrs["href"] for tag, attrs in page.tags if tag == "a"} <= {f"#{name}" for name in ids}
+
+
+def test_headline_of_outliers_alone_and_of_both(tmp_path: Path) -> None:
+    run = both(tmp_path, ["a"])
+    lines = headline(run)
+    assert len(lines) == 3
+    assert lines[1].startswith("Accuracy: a 98.0 %")
+    assert lines[2].startswith("Worst condition: rain level 2: a ")
+    assert lines[2].endswith("; hardest outliers: fog-5: a AUROC 0.450 (0.420 to 0.480)")
+    assert headline(only_outliers(run)) == [
+        "Verdict: none. No acceptance criteria were given, so nothing was judged.",
+        "Outliers: a mean AUROC 0.766 over 7 sets",
+        "Hardest outliers: fog-5: a AUROC 0.450 (0.420 to 0.480)",
+    ]
+
+
+def test_both_protocols_stand_on_one_page(tmp_path: Path) -> None:
+    text = words_of(both(tmp_path, ["a"]))
+    places = [text.index(words) for words in ("By shift and level", "Is the model less sure", "How to read this")]
+    assert places == sorted(places)
+    top = text[: places[0]]
+    assert "The hardest outliers: fog-5, AUROC 0.450 (0.420 to 0.480): it is surer of these outliers" in top
+    assert "In-distribution is the positive class. The score is the largest class probability." in text
+    assert "400 images of either side" in text
+
+
+def test_the_score_is_said_model_by_model_where_they_differ(tmp_path: Path) -> None:
+    words = outliers.score_words(known(both(tmp_path, ["a", "b"])))
+    assert words == (
+        "The score is for a the largest class probability; for b the certainty that the model itself states."
+    )
+
+
+def test_charts_of_outliers_hold_the_values(tmp_path: Path) -> None:
+    run = both(tmp_path, ["a", "b"])
+    facts, found = load_facts(run), known(run)
+    view = outlier_figures.set_chart(found, facts, "transformed", "auroc")
+    assert view["layout"]["yaxis"]["ticktext"] == ["fog-5", "blur-5", "rain-5"]
+    assert view["data"][1]["x"] == pytest.approx([0.47, 0.51, 0.77])
+    assert view["data"][0]["error_x"]["array"] == pytest.approx([WIDTH] * 3)
+    assert view["layout"]["shapes"][0]["x0"] == 0.5
+    other = outlier_figures.set_chart(found, facts, "literature", "auroc")["layout"]["xaxis"]["range"]
+    assert other == view["layout"]["xaxis"]["range"]
+    histogram = outlier_figures.score_histogram(found, "a", "fog-5")["data"]
+    assert histogram[0]["y"] == [0, 10, 20, 30]
+    assert histogram[1]["y"] == [-30, -20, -10, 0]
+
+
+def test_a_set_that_failed_has_no_value_and_says_why(tmp_path: Path) -> None:
+    run = both(tmp_path, ["a"], failed=("a", "swirl"))
+    found = known(run)
+    assert found.cell("a", "swirl").missing
+    assert "swirl" not in [each.name for each in found.hardest(["a"], 9)]
+    text = words_of(run)
+    assert "outliers swirl 0 no answer" in text
+    assert "swirl, a: no value: case failed: no answer" in text
+    assert list(outliers.sentences(found, "a"))[-1] == "Outliers not measured: swirl."
+
+
+def test_a_model_without_any_set_is_shown_as_such(tmp_path: Path) -> None:
+    run = only_outliers(both(tmp_path, ["a"], sets={"swirl": ("derived", 0.8)}))
+    rows = pd.read_parquet(run / "tables" / "ood.parquet").assign(value=math.nan, lo=math.nan, hi=math.nan)
+    RunFolder(run).write_table("ood", rows.assign(reason="case failed: x", score=""))
+    for name in ("ood_scores", "ood_by_kind"):
+        table = pd.read_parquet(run / "tables" / f"{name}.parquet")
+        RunFolder(run).write_table(name, table.iloc[:0])
+    assert "no set was measured" in words_of(run)
+    assert headline(run)[2] == "Hardest outliers: none was measured"
+
+
+def test_a_kind_that_is_not_known_yet_comes_last_under_its_own_name(tmp_path: Path) -> None:
+    run = both(tmp_path, ["a"], sets={"new": ("dreamt", 0.7), "swirl": ("derived", 0.8), "lee": ("gan", 0.6)})
+    assert known(run).kinds == ("derived", "gan", "dreamt")
+    text = words_of(run)
+    assert "Drawn by a generator" in text
+    assert "dreamt" in text
+
+
+@pytest.mark.parametrize("name", ["tables/ood.parquet", "tables/ood_scores.parquet", "media/out-4.png"])
+def test_what_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    run = both(tmp_path, ["a"])
+    (run / name).unlink()
+    with pytest.raises(InputError, match=Path(name).name):
+        render(run)
+
+
+def test_hostile_names_are_shown_and_never_run(tmp_path: Path) -> None:
+    nasty = '"><img src=x onerror=alert(1)>'
+    run = both(tmp_path, [HOSTILE, nasty], sets={HOSTILE: (nasty, 0.4), "b": ("derived", 0.3)})
+    run = add_networks(run, {HOSTILE: [0.2], nasty: [0.95]})
+    html = render(run)
+    page = Elements(html)
+    assert [tag for tag, _ in page.tags].count("script") == 3
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    assert all((attrs.get("src") or "data:").startswith("data:") for tag, attrs in page.tags if tag == "img")
+    plotted = json.dumps(chart_data(html))
+    assert "<script" not in plotted
+    assert "<img" not in plotted
+
+
+def test_a_network_below_its_floor_is_marked_everywhere_and_ranks_nothing(tmp_path: Path) -> None:
+    run = add_networks(both(tmp_path, ["good", "weak"]), {"good": [0.95, 0.96], "weak": [0.91, 0.68, 0.7]})
+    tables = RunFolder(run)
+    rows = pd.read_parquet(run / "tables" / "ood.parquet")
+    rows.loc[(rows.model == "weak") & (rows.ood_set == "swirl") & (rows.metric == "auroc"), "value"] = 0.01
+    tables.write_table("ood", rows)
+    facts, found = load_facts(run), known(run)
+    assert facts.undertrained == {"weak"}
+    assert facts.named("weak") == "weak (undertrained)"
+    assert [each.name for each in found.hardest(found.ranked, 1)] == ["fog-5"]
+    text = words_of(run).replace(NO_BREAK, " ")
+    top = text[: text.index("By shift and level")]
+    assert "weak: 2 of 3 networks, the lowest 68.0 % on undisturbed images, below its floor of 90.0 %." in top
+    assert top.count("weak undertrained") >= 2
+    assert "good undertrained" not in text
+    assert "All numbers of weak (undertrained)" in text
+    assert "train cnn epochs 4" in text
+    assert text.count("undertrained") > 15
+    assert "weak (undertrained) 95.0 %" in headline(run)[1]
+    assert "weak (undertrained)" in json.dumps(chart_data(render(run))["outliers-0"])
+
+
+def test_where_all_are_undertrained_all_rank(tmp_path: Path) -> None:
+    run = add_networks(both(tmp_path, ["a"]), {"a": [0.5]})
+    assert load_facts(run).ranked == ("a",)
+    assert "unless no other model is there" in words_of(run)
+
+
+def test_a_network_without_a_floor_is_not_judged(tmp_path: Path) -> None:
+    run = both(tmp_path, ["a"])
+    entry = {"system": "a", "hash": "h", "builder": "b", "parameters": {}, "seed": 0, "competence": {"bits": 3}}
+    changed(run, lambda record: record | {"artifacts": [entry]})
+    assert load_facts(run).undertrained == frozenset()
+    assert "not known" in words_of(run)
+
+
+REPEATS = 4
+LEVELS = (1, 2)
+
+
+def repeated(scatter: float = 0.01) -> dict[str, pd.DataFrame]:
+    """Repeats with known means: fog is worse than rain, and the second model better by 0.05 in fog alone."""
+    rng = np.random.default_rng(0)
+    rows, sets = [], []
+    for model in ("a", "b b"):
+        for repeat in range(REPEATS):
+            for shift, level in [("none", 0), *((s, x) for s in ("fog", "rain") for x in LEVELS)]:
+                mean = {"none": 0.98, "fog": 0.6, "rain": 0.9}[shift] - 0.05 * level
+                mean += 0.05 if (model, shift) == ("b b", "fog") else 0.0
+                where = {"model": model, "shift": shift, "level": level, "repeat": repeat}
+                for metric in ("accuracy", "auroc", "brier_mean"):
+                    value = (mean if metric != "brier_mean" else 0.1 * (1 - mean)) + rng.normal(0, scatter)
+                    rows.append({**where, "metric": metric, "value": value})
+            for name, (kind, auroc) in SETS.items():
+                shift, _, level = name.partition("-")
+                where = {"model": model, "ood_set": name, "kind": kind, "shift": shift if level else "none"}
+                where |= {"level": int(level or 0), "foreign": "tiny" if level or name == "tiny" else ""}
+                sets.append({**where, "repeat": repeat, "metric": "auroc", "value": auroc + rng.normal(0, scatter)})
+    return {"classification_repeats": pd.DataFrame(rows), "ood_repeats": pd.DataFrame(sets)}
+
+
+@pytest.fixture(scope="module")
+def analysed() -> dict[str, pd.DataFrame]:
+    tables = repeated()
+    return tables | analyse(tables)
+
+
+@pytest.fixture(scope="module")
+def repeated_run(tmp_path_factory: pytest.TempPathFactory, analysed: dict[str, pd.DataFrame]) -> Path:
+    accuracy = accuracy_of(["a", "b b"], ["fog", "rain"], list(LEVELS))
+    made = make_run(tmp_path_factory.mktemp("repeated") / "run", accuracy, mistakes=1)
+    for name, table in analysed.items():
+        RunFolder(made).write_table(name, table)
+    return add_outliers(made, ["a", "b b"])
+
+
+@pytest.fixture
+def tested(tmp_path: Path, repeated_run: Path) -> Path:
+    """A run with repeats, to be changed at will."""
+    return Path(shutil.copytree(repeated_run, tmp_path / "run"))
+
+
+def differences_of(run: Path) -> Differences:
+    found = load_differences(run, load_facts(run))
+    assert found is not None
+    return found
+
+
+def test_without_repeats_nothing_is_said_of_differences(tmp_path: Path) -> None:
+    assert "Which differences are real" not in words_of(both(tmp_path, ["a"]))
+
+
+def test_analyses_stand_in_the_layout_of_factor_df_f_and_p(tested: Path, analysed: dict[str, pd.DataFrame]) -> None:
+    found = differences_of(tested)
+    names = [question.name for question in found.questions]
+    assert names == ["transformed", "classification", "ood_sets", "ood_transformed"]
+    analysis = found.questions[1].analyses[0]
+    lines = analysis.forms["thesis"].rows
+    factors = ["Model", "Shift", "Level", "Model × Shift", "Model × Level", "Shift × Level", "Error"]
+    assert [line.factor for line in lines] == factors
+    table = analysed["anova_classification"]
+    stored = table[(table.metric == "accuracy") & (table.form == "thesis")].set_index("factor")
+    assert [line.df for line in lines] == [f"{int(stored.loc[name, 'df'])}" for name in stored.index if name != "Total"]
+    assert lines[1].f == f"{stored.loc['shift', 'f']:.2f}"
+    assert [line.p for line in lines[:2]] == ["<.001", "<.001"]
+    assert lines[-1].f == lines[-1].p == ""
+    assert all("," in analysis.forms[form].rows[0].df for form in ("blocked", "robust"))
+    text = words_of(tested)
+    assert "Factor d.f. F p" in text
+    assert "Blocked by repeat, and without equal variances" in text
+
+
+def test_unequal_variances_are_said_and_change_the_companion(tested: Path) -> None:
+    path = tested / "tables" / "anova_classification.parquet"
+    table = pd.read_parquet(path)
+    equal = (table.form == "equal variances") & (table.metric == "accuracy")
+    for p, words, method in (
+        (0.001, "do not spread alike in all cells (Brown-Forsythe, p <.01): trust the form without", GAMES_HOWELL),
+        (0.4, "No sign that the values spread differently between cells (Brown-Forsythe, p = .40", TUKEY),
+        (math.nan, "is not known (not tested)", GAMES_HOWELL),
+    ):
+        table.loc[equal, "p"] = p
+        RunFolder(tested).write_table("anova_classification", table)
+        question = differences_of(tested).questions[1]
+        assert words in question.analyses[0].spread_words
+        assert question.analyses[0].companion == method
+        assert question.choices[0] == ("accuracy", method)
+
+
+def test_forms_that_disagree_are_named(tested: Path) -> None:
+    path = tested / "tables" / "anova_ood_sets.parquet"
+    table = pd.read_parquet(path)
+    table.loc[table.factor == "model", "p"] = 0.01
+    table.loc[table.factor.isin(["ood_set", "model*ood_set"]), "p"] = 0.2
+    RunFolder(tested).write_table("anova_ood_sets", table)
+    assert agreement(differences_of(tested).questions[2].analyses[0]).startswith("All forms agree")
+    table.loc[(table.factor == "model") & (table.form == "robust"), "p"] = 0.3
+    RunFolder(tested).write_table("anova_ood_sets", table)
+    assert "disagree at the 5 % level on Model:" in agreement(differences_of(tested).questions[2].analyses[0])
+
+
+def test_post_hoc_figure_shows_means_letters_and_where_groups_part(
+    tested: Path, analysed: dict[str, pd.DataFrame]
+) -> None:
+    facts, question = load_facts(tested), differences_of(tested).questions[1]
+    view = difference_figures.comparison_chart(question, facts, "accuracy", "shift", TUKEY)
+    table = analysed["posthoc_classification_means"]
+    stored = table[(table.metric == "accuracy") & (table.by == "shift") & (table.method == TUKEY)].set_index("cell")
+    assert view["layout"]["yaxis"]["ticktext"] == ["fog", "rain"]
+    assert view["data"][0]["x"] == pytest.approx(stored.loc[["fog", "rain"], "mean"].tolist(), rel=1e-5)
+    assert view["data"][1]["text"] == stored.loc[["fog", "rain"], "letters"].tolist() == ["b", "a"]
+    assert [shape["y0"] for shape in view["layout"]["shapes"]] == [0.5]
+    cells = difference_figures.comparison_chart(question, facts, "accuracy", "model*shift", TUKEY)
+    assert cells["layout"]["yaxis"]["ticktext"][:2] == ["fog, a", "fog, b b"]
+    assert len(set(cells["data"][0]["marker"]["color"])) == 2
+    worse = difference_figures.comparison_chart(question, facts, "brier_mean", "shift", TUKEY)
+    assert worse["layout"]["yaxis"]["ticktext"] == ["fog", "rain"]
+
+
+def test_models_are_compared_place_by_place(tested: Path) -> None:
+    question = differences_of(tested).questions[1]
+    pairs = {(p.place, p.method): p for p in question.pairs if p.metric == "accuracy"}
+    assert {place for place, _ in pairs} == {"fog", "rain", "level 1", "level 2"}
+    fog = pairs["fog", TUKEY]
+    assert (fog.one, fog.other) == ("a", "b b")
+    assert fog.difference == pytest.approx(-0.05, abs=0.015)
+    assert fog.hi < 0
+    assert pairs["rain", TUKEY].lo < 0 < pairs["rain", TUKEY].hi
+
+
+def test_a_comparison_that_could_not_be_made_says_why(tested: Path) -> None:
+    pairs = pd.read_parquet(tested / "tables" / "posthoc_ood_sets.parquet")
+    one = pairs[(pairs.by == "ood_set") & (pairs.method == TUKEY)].iloc[:1].assign(reason="no <b>variation</b>")
+    means = pd.read_parquet(tested / "tables" / "posthoc_ood_sets_means.parquet")
+    folder = RunFolder(tested)
+    folder.write_table("posthoc_ood_sets", one)
+    folder.write_table("posthoc_ood_sets_means", means.iloc[:0])
+    html = render(tested)
+    assert "no comparison: no &lt;b&gt;variation" in json.dumps(chart_data(html))
+    assert "no <b>variation</b>" in Elements(html).text
+
+
+def test_spread_is_over_repeats_of_the_average(tested: Path, analysed: dict[str, pd.DataFrame]) -> None:
+    rows = analysed["classification_repeats"]
+    chosen = rows[(rows.model == "a") & (rows.metric == "accuracy") & (rows["shift"] == "fog")]
+    averages = chosen.groupby("repeat")["value"].mean()
+    cell = differences_of(tested).spread("accuracy", "a", [Condition("fog", level) for level in LEVELS])
+    assert cell.value == pytest.approx(averages.mean())
+    assert cell.sd == pytest.approx(averages.std())
+    assert differences_of(tested).spread("accuracy", "a", [CLEAN]).n == REPEATS
+    assert differences_of(tested).spread("accuracy", "a", []).missing
+
+
+def test_every_chart_has_its_place_and_every_choice_its_view(tested: Path) -> None:
+    html = render(tested)
+    page, charts = Elements(html), chart_data(html)
+    assert sorted(attrs["id"] for _, attrs in page.tags if attrs.get("class") == "chart") == sorted(charts)
+    assert {"outliers-0", "scores-1", "spread-level", "spread-shift-2", "posthoc-1-3"} <= set(charts)
+    for part in html.split('data-charts="')[1:]:
+        names = part[: part.index('"')].split()
+        choices = part[: part.index("</select>")].count("<option")
+        assert names
+        assert all(len(charts[name]) == choices for name in names)
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert all(attrs.get("scope") for tag, attrs in page.tags if tag == "th")
+    assert render(tested) == html
+
+
+def change(condition: str, level: int, delta: float, result: str, **other: Any) -> dict[str, Any]:
+    row = {"baseline": "old", "model": "new", "protocol": "classification", "condition": condition, "level": level}
+    row |= {"metric": "accuracy", "before": 0.9, "after": 0.9 + delta, "change": delta}
+    row |= {"lo": delta - 0.01, "hi": delta + 0.01, "p": 0.001, "p_holm": 0.004, "result": result}
+    return {**row, "n": 600, "groups": 300, "method": "McNemar", "reason": "", **other}
+
+
+def compared(*rows: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=COLUMNS)
+
+
+def test_the_comparison_knows_the_results_and_columns_of_the_table() -> None:
+    assert comparison.RESULTS == RESULTS
+    assert sorted(comparison.Change.__dataclass_fields__) == sorted(COLUMNS)
+
+
+def test_a_comparison_page_shows_regressions_first_with_their_intervals() -> None:
+    table = compared(
+        change("fog", 5, -0.0625, "regression"),
+        change("rain", 5, 0.04, "improvement"),
+        change("none", 0, 0.0, "no clear difference"),
+        change("swirl", 0, math.nan, "not compared", protocol="ood", metric="auroc", reason="new was not shown it"),
+    )
+    html = render_page(table, "new against old", 0.01, 0.002)
+    text = Elements(html).text
+    order = ("1 regression among 4 rows", "The largest loss:", "Improvements Condition", "All rows 4 rows")
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "Accuracy of new on fog, level 5, −0.0625 [−0.0725, −0.0525]." in text
+    assert "fog, level 5 Accuracy −0.0625 −0.0725 to −0.0525 90.0 % 83.8 % 0.004 300 new against old" in text
+    assert "larger than 0.002" in text
+    assert "at most 1 %" in text
+    assert "Not compared, 1 row: new was not shown it" in text
+    charts = chart_data(html)
+    heat = charts["changes-0"][0]
+    assert heat["layout"]["yaxis"]["ticktext"] == ["fog", "undisturbed", "rain"]
+    assert heat["data"][0]["z"] == [[None, -0.0625], [0.0, None], [None, 0.04]]
+    assert heat["data"][0]["text"][0][1] == "−0.062 ▼"
+    assert charts["changes-1"][0]["data"][1]["text"] == [["n/a"]]
+    assert sorted(attrs["id"] for _, attrs in Elements(html).tags if attrs.get("class") == "chart") == sorted(charts)
+
+
+def test_less_is_better_for_errors_and_orange_is_always_worse() -> None:
+    row = change("fog", 1, 0.05, "regression", metric="ece")
+    heat = comparison.charts(comparison.load_comparison(compared(row)))["changes-0"][0]["data"][0]
+    assert heat["z"] == [[-0.05]]
+    assert heat["text"] == [["+0.050 ▼"]]
+    assert heat["colorscale"][0] == (0.0, "#ea7320")
+    outlier = change("fog-5", 5, 0.05, "regression", metric="fpr95", protocol="ood")
+    assert comparison.load_comparison(compared(outlier)).changes[0].gain == -0.05
+
+
+def test_no_regression_is_no_proof_and_an_empty_table_renders() -> None:
+    text = Elements(render_page(compared(change("fog", 1, 0.0, "no clear difference")), "t", 0.05, 0.0)).text
+    assert "no regression among 1 row" in text
+    assert "does not show that there is none" in text
+    assert "no regression among 0 rows" in Elements(render_page(compared(), "t", 0.05, 0.0)).text
+
+
+def test_hostile_names_in_a_comparison_are_shown_and_never_run() -> None:
+    nasty = {"baseline": HOSTILE, "model": "<img src=x onerror=alert(1)>", "reason": HOSTILE}
+    html = render_page(compared(change(HOSTILE, 1, -0.1, "regression", **nasty)), HOSTILE, 0.05, 0.001)
+    page = Elements(html)
+    assert [tag for tag, _ in page.tags].count("script") == 3
+    assert not [tag for tag, _ in page.tags if tag == "img"]
+    assert HOSTILE in page.text
+    assert "<script" not in json.dumps(chart_data(html))
+
+
+def test_compare_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = compared(change("fog", 5, -0.06, "regression"))
+    monkeypatch.setattr("roadworthy.api.compare_runs", lambda *_, **__: table)
+    page = tmp_path / "c.html"
+    done = CliRunner().invoke(cli.app, ["compare", "runs/a", "runs/b", "--html", str(page)])
+    assert done.exit_code == 0, done.output
+    assert f"page: {page}" in done.output
+    assert "a and b" in Elements(page.read_text()).text
+    gone = CliRunner().invoke(cli.app, ["compare", "a", "--html", str(tmp_path / "no" / "c.html")])
+    assert isinstance(gone.exception, InputError)
+
+
+@pytest.mark.slow
+def test_a_browser_draws_every_chart_without_a_complaint(tested: Path, tmp_path: Path) -> None:
+    table = compared(
+        change("fog", 5, -0.06, "regression"), change("swirl", 0, math.nan, "not compared", protocol="ood")
+    )
+    pages = {"run": render(add_networks(tested, {"a": [0.5]})), "compare": render_page(table, "t", 0.05, 0.001)}
+    for name, html in pages.items():
+        page = tmp_path / f"{name}.html"
+        page.write_text(html)
+        done = in_browser(page, tmp_path / f"profile-{name}")
+        charts = [a for _, a in Elements(done.stdout).tags if "chart" in (a.get("class") or "").split()]
+        assert len(charts) == len(chart_data(html))
+        assert all(attrs.get("data-drawn") for attrs in charts)
+        assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
