@@ -103,5 +103,5 @@ def test_class_counts_must_agree(tmp_path: Path) -> None:
     from roadworthy.models import load_model
 
     model = load_model(lambda images: [[0.5, 0.5]] * len(images), name="two", num_classes=2, version="1")
-    with pytest.raises(InputError, match=r"answers 2 classes, but data set .* has 6"):
+    with pytest.raises(InputError, match=r"answers 2 classes, but data set .* has 14"):
         prepare(Study.model_validate(study(tmp_path, models={"two": "<>"})), models={"two": model})

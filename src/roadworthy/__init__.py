@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roadworthy.models import load_model
     from roadworthy.monitors import MONITORS, Monitor, make_monitor
     from roadworthy.monitors.conformance import check_monitor
+    from roadworthy.od_testing import od_test
 
 __version__ = version("roadworthy")
 
@@ -30,6 +31,7 @@ _HOME = {
     "run_study": "api",
     "compare_runs": "api",
     "MONITORS": "monitors",
+    "od_test": "od_testing",
     "Monitor": "monitors",
     "check_monitor": "monitors.conformance",
     "make_monitor": "monitors",
@@ -63,6 +65,7 @@ __all__ = [
     "export_study",
     "load_model",
     "make_monitor",
+    "od_test",
     "open_dataset",
     "open_run",
     "run_study",

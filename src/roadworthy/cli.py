@@ -241,8 +241,12 @@ def run(
 ) -> None:
     """Run a study; resumes by itself."""
     from roadworthy import api
+    from roadworthy.od_testing import is_od_study
     from roadworthy.study import load_study
 
+    if is_od_study(study):
+        _run_od_test(study, out, workers, dry_run, device, trust)
+        return
     loaded, base = load_study(study)
     prepared = api.prepare(loaded, base=base, trust=trust, device=device)
     target = out or Path("runs") / loaded.name
@@ -251,6 +255,19 @@ def run(
         return
     with _resumable():
         _conclude(api.execute(prepared, target, workers=workers))
+
+
+def _run_od_test(study: Path, out: Path | None, workers: int | None, dry_run: bool, device: str, trust: bool) -> None:
+    from roadworthy.od_testing import execute_od_test, prepare_od_study
+
+    test = prepare_od_study(study, trust=trust, device=device)
+    target = out or Path("runs") / test.name
+    if dry_run:
+        typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
+        return
+    with _resumable():
+        done = execute_od_test(test, target, workers=workers)
+    typer.echo(f"tables: {done.path / 'tables'}")
 
 
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:

@@ -125,7 +125,7 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what killed writers left half-written; only for who holds the lock."""
-        folders = [self.path / name for name in ("readouts", "artifacts", "tables", "media")]
+        folders = [self.path / name for name in ("readouts", "representations", "artifacts", "tables", "media")]
         left = [*self.path.glob(f"*{TEMPORARY}"), *(p for f in folders for p in f.rglob(f"*{TEMPORARY}"))]
         for path in left:
             if path.is_file():

@@ -282,6 +282,7 @@ class Evidence(base.Evidence):
 
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(measure_set, by_set.values()))
+        self.results = {key: self.results[key] for key in self.keys if key in self.results}
 
     def estimate(self, key: SetKey, metric: str, confidence: float = CONFIDENCE) -> Estimate:
         """A metric of one set, the mean over repeats, bounded by objects."""

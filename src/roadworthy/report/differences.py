@@ -236,6 +236,8 @@ def _form(rows: Sequence[Row]) -> Form:
         return Form("", (), {}, "", rows[0]["reason"] if rows else "not part of this run")
     frame = pd.DataFrame(tested)
     frame["reason"] = frame["reason"].fillna("")
+    for name in ("df", "f", "p", "df_error"):
+        frame[name] = frame[name].astype("float64")
     if frame["df_error"].isna().all():
         frame = frame.drop(columns="df_error")
     layout = AnovaTable(frame, tested[0]["method"]).thesis_layout(FACTORS)

@@ -274,7 +274,7 @@ def fitted_model(design: Factorial, terms: Sequence[Term]) -> LinearModel:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}".removesuffix(".00")
+    return "" if math.isnan(value) else f"{value:.2f}".removesuffix(".00")
 
 
 def _empty_notes(design: Factorial, terms: Sequence[Term]) -> list[str]:
