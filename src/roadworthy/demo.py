@@ -12,8 +12,8 @@ STUDY: dict[str, Any] = {
     "name": "demo",
     "size": 32,
     "data": {
-        "train": {"builtin": "signs", "split": "train", "n": 7000},
-        "test": {"builtin": "signs", "n": 560},
+        "train": {"builtin": "signs", "split": "train", "n": 5600},
+        "test": {"builtin": "signs", "n": 490},
     },
     "models": {
         "baseline": {"reference": "baseline"},
