@@ -144,8 +144,8 @@ class Run:
         write_bytes(path, render(self.path).encode())
         return path
 
-    def verify(self) -> list[str]:
-        """What is wrong with the run: files missing, changed or added, tables that do not follow from the readouts."""
+    def file_problems(self) -> list[str]:
+        """Files that are missing, changed or added, by their hashes in run.json; and whether the run is finished."""
         from roadworthy.core.hashing import digest_file
 
         recorded = self.record["files"]
@@ -157,11 +157,16 @@ class Run:
         ]
         if "finished" not in self.record:
             problems.append("the run is not finished: run it again to resume")
+        return problems
+
+    def verify(self) -> list[str]:
+        """What is wrong with the run: files missing, changed or added, tables that do not follow from the readouts."""
+        problems = self.file_problems()
         if problems:
             return problems
         stored_names = self.folder.table_names()
         for name, table in _tables(load_evidence(self.folder)).items():
-            if name in stored_names and not _same(table, self.folder.table(name)):
+            if name in stored_names and not same_table(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
         stored = json.loads((self.path / "verdict.json").read_text())
         if stored["status"] != self.verdict().status:
@@ -190,7 +195,7 @@ class _Tables(Mapping[str, pd.DataFrame]):
         return len(self._folder.table_names())
 
 
-def _same(a: pd.DataFrame, b: pd.DataFrame) -> bool:
+def same_table(a: pd.DataFrame, b: pd.DataFrame) -> bool:
     """Equal to the last printed digit that another machine's arithmetic keeps."""
     if not len(a) and not len(b):
         return True

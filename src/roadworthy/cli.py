@@ -391,9 +391,9 @@ def verdict(
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for a release pipeline.")] = None,
 ) -> None:
     """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; 0 without criteria."""
-    from roadworthy.api import Run
+    from roadworthy.od_testing import open_any_run
 
-    opened = Run(run_folder)
+    opened = open_any_run(run_folder)
     judged = opened.verdict(criteria)
     if junit:
         _write_text(junit, judged.to_junit())
@@ -415,17 +415,17 @@ def _write_text(path: Path, text: str) -> None:
 @app.command()
 def report(run_folder: RunArgument) -> None:
     """Write the report of a run anew, from its stored tables."""
-    from roadworthy.api import Run
+    from roadworthy.od_testing import open_any_run
 
-    typer.echo(f"report: {Run(run_folder).report()}")
+    typer.echo(f"report: {open_any_run(run_folder).report()}")
 
 
 @app.command()
 def verify(run_folder: RunArgument) -> None:
     """Compare every file of a run with its hash, and recompute its tables from the readouts."""
-    from roadworthy.api import Run
+    from roadworthy.od_testing import open_any_run
 
-    opened = Run(run_folder)
+    opened = open_any_run(run_folder)
     problems = opened.verify()
     for problem in problems:
         typer.echo(problem)

@@ -23,9 +23,8 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from roadworthy.api import ProgressBar, Run, load_sized, terminal_progress
+from roadworthy.api import ProgressBar, Run, load_sized, same_table, terminal_progress
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.hashing import digest_file
 from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Trainable
 from roadworthy.core.random import Streams
 from roadworthy.core.validation import explain, parse_size, read_yaml
@@ -56,6 +55,7 @@ from roadworthy.protocols.od_test import (
 )
 from roadworthy.statistics import proportion_interval
 from roadworthy.study import whole_paths
+from roadworthy.verdict import Verdict
 
 PARTS = (0.6, 0.2, 0.2)
 """Train, validation and test, where a source comes without training data; the last two are equal otherwise too."""
@@ -126,25 +126,29 @@ class PreparedOdTest:
 class OdTestRun(Run):
     """A finished OD-test: `run.tables["od_test_methods"]` says how well each monitor did; `verify` recomputes."""
 
+    def report(self) -> Path:
+        """An OD-test has tables and no report of its own."""
+        raise InputError(f"{self.path} is an OD-test: its results are in {self.path / 'tables'}, it has no report")
+
+    def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
+        """An OD-test is not judged by criteria."""
+        raise InputError(f"{self.path} is an OD-test: criteria are for runs of classification and ood")
+
     def verify(self) -> list[str]:
         """What is wrong with the run: files missing, changed or added, tables that do not follow from those stored."""
-        recorded = self.record["files"]
-        found = {str(path.relative_to(self.path)): path for path in self.folder.files()}
-        problems = [f"{name} is missing" for name in recorded if name not in found]
-        problems += [f"{name} is not part of the run" for name in found if name not in recorded]
-        problems += [
-            f"{n} was changed" for n, path in found.items() if recorded.get(n, "") not in ("", digest_file(path))
-        ]
-        if "finished" not in self.record:
-            problems.append("the run is not finished: run it again to resume")
+        problems = self.file_problems()
         if problems:
             return problems
         for name, table in _tables(self.folder, self.record, {}).items():
-            try:
-                pd.testing.assert_frame_equal(table, self.tables[name], check_dtype=False, rtol=1e-9, atol=1e-12)
-            except AssertionError:
+            if not same_table(table, self.tables[name]):
                 problems.append(f"table {name} does not follow from the representations")
         return problems
+
+
+def open_any_run(path: str | Path) -> Run:
+    """A run of any kind, as what it is."""
+    run = Run(path)
+    return OdTestRun(path) if run.record.get("kind") == "od_test" else run
 
 
 def od_test(
