@@ -130,16 +130,11 @@ def test_the_best_threshold_of_d_v_is_what_d_t_is_judged_by(
     )
     n = min(len(test), len(d_t))
     ins, outs = np.array(test[:n]), np.array(d_t[:n])
-    gap = [value for value in sorted({*ins, *outs}) if min(abs(value - best), 1) < 1]
-    expected = loss(best, ins, outs)
+    lower = max([v for v in {*inside, *outside} if v < best], default=-np.inf)
+    upper = min([v for v in {*inside, *outside} if v > best], default=np.inf)
+    middle = (lower + upper) / 2 if np.isfinite([lower, upper]).all() else (-np.inf if upper < np.inf else np.inf)
     found = values(rows, "expected_cost")["v", "t"]
-    if not gap or found == pytest.approx(expected):
-        assert found == pytest.approx(expected)
-    else:  # between two neighbours of D_v and the source, any cut is as good: the published middle decides
-        lower = max([v for v in {*inside, *outside} if v < best], default=-np.inf)
-        upper = min([v for v in {*inside, *outside} if v > best], default=np.inf)
-        middle = (lower + upper) / 2 if np.isfinite([lower, upper]).all() else (-np.inf if upper < np.inf else np.inf)
-        assert found == pytest.approx(loss(middle, ins, outs))
+    assert found == pytest.approx(loss(middle, ins, outs)), "between neighbours any cut is as good: the middle decides"
 
 
 def test_the_hinge_fit_can_be_asked_for() -> None:
