@@ -23,7 +23,7 @@ from roadworthy.engine.representations import Representations, Sample
 from roadworthy.models import ReferenceModel
 from roadworthy.models.networks import resnet50, small_resnet, vgg16
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
-from roadworthy.od_testing import OdStudy, is_od_study, od_test, run_od_study
+from roadworthy.od_testing import OdStudy, od_test, run_od_study
 from roadworthy.protocols.od_test import (
     METRICS,
     Represented,
@@ -32,6 +32,7 @@ from roadworthy.protocols.od_test import (
     evaluate_unsupervised,
     tables,
 )
+from roadworthy.study import is_od_study
 
 ROOT = Path(__file__).parent.parent
 SIGNS = {"builtin": "signs", "n": 140}

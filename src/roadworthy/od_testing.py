@@ -145,12 +145,6 @@ class OdTestRun(Run):
         return problems
 
 
-def open_any_run(path: str | Path) -> Run:
-    """A run of any kind, as what it is."""
-    run = Run(path)
-    return OdTestRun(path) if run.record.get("kind") == "od_test" else run
-
-
 def od_test(
     model: Any,
     *,
@@ -209,13 +203,6 @@ def od_test(
     study = {"name": "od-test", "seed": seed, "protocols": {NAME: plain}}
     whole = PreparedOdTest("od-test", seed, settings.aim, resamples, (prepared,), study)
     return execute_od_test(whole, out or Path("runs") / "od-test", workers=workers, progress=progress)
-
-
-def is_od_study(source: str | Path | Mapping[str, Any]) -> bool:
-    """True for a study file (or its content) of the protocol od_test."""
-    content = source if isinstance(source, Mapping) else read_yaml(Path(source), "study")
-    protocols = content.get("protocols") if isinstance(content, Mapping) else None
-    return isinstance(protocols, Mapping) and NAME in protocols
 
 
 def run_od_study(

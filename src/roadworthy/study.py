@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,10 @@ def _size(value: Any) -> Any:
 
 
 Size = Annotated[tuple[int, int] | None, BeforeValidator(_size)]
+
+
+OD_TEST = "od_test"
+"""The protocol whose studies and runs are of a kind of their own: see `roadworthy.od_testing`."""
 
 
 class _Section(BaseModel):
@@ -140,3 +145,10 @@ def parse_study(content: dict[str, Any], what: str) -> Study:
         return Study.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{what}: {explain(error, Study)}") from None
+
+
+def is_od_study(source: str | Path | Mapping[str, Any]) -> bool:
+    """True for a study file (or its content) of the protocol od_test, which has a form of its own."""
+    content = source if isinstance(source, Mapping) else read_yaml(Path(source), "study")
+    protocols = content.get("protocols") if isinstance(content, Mapping) else None
+    return isinstance(protocols, Mapping) and OD_TEST in protocols

@@ -275,8 +275,7 @@ class Evidence(base.Evidence):
                     mixture = _mix(one.load(), other.load())
                     if bootstrap is None or bootstrap[0] != mixture.groups:
                         bootstrap = mixture.groups, GroupBootstrap(mixture.groups, resamples=RESAMPLES, seed=seed)
-                    weights = np.concatenate(list(bootstrap[1].chunks()))
-                    found.append(separation(mixture.scores, mixture.inside, np.vstack([_ones(weights), weights])))
+                    found.append(_separations(mixture, bootstrap[1]))
                     mixtures.append(mixture)
                 self.results[key] = _result(found, mixtures)
 
@@ -402,8 +401,11 @@ def _repeat(case: PlannedCase) -> int:
     return case.showing.stimulus.repeat
 
 
-def _ones(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ones((1, weights.shape[1]), np.float32)
+def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
+    """Of the mixture itself, then of every resample, (1 + resamples,) each; some resamples at a time."""
+    parts = [separation(mixture.scores, mixture.inside)]
+    parts += [separation(mixture.scores, mixture.inside, weights) for weights in bootstrap.chunks()]
+    return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in METRICS))
 
 
 def _result(found: Sequence[Separation], mixtures: Sequence[_Mixture]) -> _Result:
