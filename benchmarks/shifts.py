@@ -1,6 +1,7 @@
 """Images per second of every shift and of the peers, side by side in one process on one thread.
 
-    python benchmarks/shifts.py [--out result.json] [--shifts noise blur ...] [--corruptions c_fog ...] [--seconds 1.0]
+    python benchmarks/shifts.py [--out result.json] [--shifts noise blur ...] [--corruptions c_fog ...]
+                                [--outliers swirl ...] [--seconds 1.0]
 
 Ours run at level 5, the most work, random streams included. Where a peer has the same operation (noise, blur, rotation,
 perspective) it gets the same strength, and ours must not be slower than the fastest. Where a peer's operation only goes
@@ -12,6 +13,11 @@ images/s at 64x64 or than the fastest peer.
 The common corruptions run against imagecorruptions-imaug at severity 5, with the published parameters for 224x224 at
 both sizes, as that package has them. None of ours may be slower, and all must be three times as fast in the geometric
 mean.
+
+No package makes the outliers. They run, random streams included, against what people write instead, image by image:
+imagecorruptions' Gaussian noise for both noises, scikit-image's swirl, a numpy permutation of the pixels, two halves
+put together, channels indexed. None of ours may be slower than imagecorruptions' noise or scikit-image's swirl; the
+others are shown for orientation, since a plain line of numpy without a stream per image is all they do.
 """
 
 from __future__ import annotations
@@ -43,6 +49,8 @@ import numpy as np
 from roadworthy.core.protocols import SHIFTS as REGISTRY
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch
+from roadworthy.data import open_dataset
+from roadworthy.outliers import make_outliers
 from roadworthy.shifts import make_shift
 from roadworthy.shifts.corruptions import COMMON, EXTRA
 
@@ -52,6 +60,8 @@ SAME_OPERATION = ("noise", "blur", "rotation", "perspective")
 SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
 CORRUPTIONS = (*COMMON, *EXTRA)
 CORRUPTION_FACTOR = 3.0
+OUTLIERS = ("uniform_noise", "normal_noise", "shuffled", "mixed", "swirl", "colour_swap")
+JUDGED_OUTLIERS = ("uniform_noise", "normal_noise", "swirl")
 COUNTS = {64: 128, 224: 16}
 PEERS = {
     "albumentations": "albumentations",
@@ -265,11 +275,58 @@ def race_corruptions(names: Sequence[str], seconds: float) -> tuple[list[dict[st
     return rows, misses
 
 
+def outlier_turns(name: str, batch: Batch) -> dict[str, Turn]:
+    labels = np.arange(len(batch)) % 4
+    made = make_outliers(name).make(open_dataset((batch.images, labels)), seed=0)
+
+    def ours() -> None:
+        made.batch(slice(None))
+
+    rng, images = np.random.default_rng(0), batch.images
+    half = images.shape[1] // 2
+    if name in ("uniform_noise", "normal_noise"):
+        from imagecorruptions import corrupt
+
+        return {
+            "ours": ours,
+            "imagecorruptions": lambda: [corrupt(i, corruption_name="gaussian_noise") for i in images],
+        }
+    if name == "swirl":
+        from skimage.transform import swirl
+
+        strength, radius = made.maker.strength, made.maker.radius * images.shape[1] / 64
+        return {"ours": ours, "scikit-image": lambda: [swirl(i, strength=strength, radius=radius) for i in images]}
+    plain = {
+        "shuffled": lambda image: rng.permutation(image.reshape(-1, 3)).reshape(image.shape),
+        "mixed": lambda image: np.concatenate([image[:half], images[rng.integers(len(images))][half:]]),
+        "colour_swap": lambda image: image[..., [2, 0, 1]].copy(),
+    }[name]
+    return {"ours": ours, "numpy": lambda: [plain(image) for image in images]}
+
+
+def race_outliers(names: Sequence[str], seconds: float) -> tuple[list[dict[str, Any]], list[str]]:
+    """The table of the makers of outliers, and what falls short."""
+    rows, misses = [], []
+    print(f"\n{'outliers':<16}{'size':>5}{'ours/s':>10}{'peer/s':>10}{'ratio':>8}  peer")
+    for size, count in COUNTS.items():
+        batch = picture_batch(size, count)
+        for name in names:
+            (_, mine), (peer, other) = race(outlier_turns(name, batch), len(batch), seconds).items()
+            rows.append({"outliers": name, "size": size, "images_per_second": mine, "peer": peer, "theirs": other})
+            judged = name in JUDGED_OUTLIERS
+            ratio = f"{mine / other:.1f}" if judged else f"({mine / other:.1f})"
+            print(f"{name:<16}{size:>5}{mine:>10,.0f}{other:>10,.0f}{ratio:>8}  {peer}", flush=True)
+            if judged and mine < other:
+                misses.append(f"{name} at {size}x{size}: {mine / other:.2f} times {peer}")
+    return rows, misses
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     parser.add_argument("--shifts", nargs="*", choices=SHIFTS, default=SHIFTS, help="only these shifts")
     parser.add_argument("--corruptions", nargs="*", choices=CORRUPTIONS, default=CORRUPTIONS, help="only these")
+    parser.add_argument("--outliers", nargs="*", choices=OUTLIERS, default=OUTLIERS, help="only these")
     parser.add_argument("--seconds", type=float, default=1.0, help="time of each contestant for each shift and size")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -306,6 +363,10 @@ def main() -> int:
         misses += slow
     elif options.corruptions:
         print(f"\nNo table of the common corruptions: imagecorruptions {peers['imagecorruptions']}.")
+    made: list[dict[str, Any]] = []
+    if options.outliers and peers["imagecorruptions"][0].isdigit():
+        made, slow = race_outliers(options.outliers, options.seconds)
+        misses += slow
     for miss in misses:
         print(f"MISSED: {miss}")
     if options.out:
@@ -318,6 +379,7 @@ def main() -> int:
             "level": LEVEL,
             "rows": rows,
             "corruptions": corrupted,
+            "outliers": made,
             "misses": misses,
         }
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

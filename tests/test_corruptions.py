@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage, stats
 
+import roadworthy as rw
+import tiny
 from conftest import ROOT
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import SHIFTS
@@ -567,3 +569,43 @@ def test_mce_is_missing_with_a_reason_where_the_reference_never_errs() -> None:
 def test_mce_of_tables_that_do_not_match(errors: dict, reference: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mean_corruption_error(errors, reference)
+
+
+def test_a_run_of_two_models_has_the_mce_of_each_against_the_other(tmp_path: Path) -> None:
+    models = {name: str(tiny.save_onnx(tmp_path / f"{name}.onnx", gain=gain)) for name, gain in (("a", 1), ("b", 2))}
+    models["c"] = str(tiny.save_onnx(tmp_path / "c.onnx", blur=0.2))
+    content = tiny.study(
+        tmp_path,
+        n=300,
+        models=models,
+        protocols={"classification": {"shifts": ["c_fog", "c_gaussian_noise", "c_saturate"], "levels": [2, 5]}},
+    )
+    run = rw.run_study(content, out=tmp_path / "run")
+    table = run.tables["corruption_error"].set_index(["model", "reference", "shift", "metric"])
+    accuracy = run.tables["classification"].query("metric == 'accuracy'").set_index(["model", "shift", "level"]).value
+    errors = {
+        model: {
+            shift: [1 - accuracy[model, shift, level] for level in (2, 5)] for shift in ("c_fog", "c_gaussian_noise")
+        }
+        for model in models
+    }
+    for model, reference in (("a", "c"), ("c", "a")):
+        expected = mean_corruption_error(errors[model], errors[reference])
+        assert table.value[model, reference, "mean", "mce"] == pytest.approx(expected.value, rel=1e-6)
+        relative = relative_corruption_error(
+            errors[model], 1 - accuracy[model, "none", 0], errors[reference], 1 - accuracy[reference, "none", 0]
+        )
+        assert table.value[model, reference, "c_fog", "relative_mce"] == pytest.approx(
+            relative.by_corruption["c_fog"], rel=1e-5
+        )
+    assert table.value["a", "b", "mean", "mce"] == 1, "another gain changes no decision"
+    row = table.loc["c", "a", "mean", "mce"]
+    assert row.lo < row.value < row.hi
+    assert row.corruptions == 2, "c_saturate is none of the 15"
+    assert row.levels == "2 5"
+    assert "Mean corruption error" in (run.path / "report.html").read_text()
+
+
+def test_a_run_of_one_model_has_no_mce(tmp_path: Path) -> None:
+    content = tiny.study(tmp_path, n=30, protocols={"classification": {"shifts": ["c_fog"], "levels": [5]}})
+    assert "corruption_error" not in rw.run_study(content, out=tmp_path / "run").tables

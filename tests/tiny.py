@@ -24,9 +24,12 @@ def templates() -> np.ndarray:
     return np.stack([flat[batch.labels == k].mean(0) for k in range(CLASSES)])
 
 
-def save_onnx(path: Path, *, softmax: bool = True, gain: float = 1.0) -> Path:
-    """Nearest class mean as an ONNX graph: Flatten, Gemm and, unless logits are wanted, Softmax."""
-    means = templates()
+def save_onnx(path: Path, *, softmax: bool = True, gain: float = 1.0, blur: float = 0.0) -> Path:
+    """Nearest class mean as an ONNX graph: Flatten, Gemm and, unless logits are wanted, Softmax.
+
+    `blur` mixes noise into the means, which makes a worse model.
+    """
+    means = templates() + blur * np.random.default_rng(0).normal(size=templates().shape)
     weights = (gain * 2 * means.T / 20).astype(np.float32)
     bias = (-gain * (means**2).sum(1) / 20).astype(np.float32)
     nodes = [

@@ -85,6 +85,10 @@ class Shift(ABC):
         """The parameters at this level: the shift's configuration."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "level"}
 
+    def bound(self, model: Model) -> Self:
+        """The shift as this model meets it: the same for all, unless it is made against a model."""
+        return self
+
     @abstractmethod
     def __call__(self, batch: Batch, streams: Streams) -> Batch:
         """The disturbed batch. All randomness comes from `streams.each(batch.ids)`; the input is left as it is."""
@@ -137,6 +141,8 @@ class Model(ABC):
     concurrent: bool = False
     """True where `predict` may be called from several threads at once."""
     capabilities: frozenset[str] = frozenset({"probabilities"})
+    wants: frozenset[str] = frozenset()
+    """The data that a study must give it before it is complete: `train`, `validation`."""
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -170,6 +176,14 @@ class Model(ABC):
     def for_repeat(self, repeat: int) -> Model:
         """What answers in this repeat of a study: the model itself, unless it is trained anew for each."""
         return self
+
+    def given(self, data: Mapping[str, Dataset]) -> Model:
+        """The model with the data it `wants`, by role; then its classes, input size and fingerprint are known."""
+        return self
+
+    def parts(self) -> tuple[Buildable, ...]:
+        """What must be built before it can answer, each after what it needs itself."""
+        return (self,) if isinstance(self, Buildable) else ()
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """Activations (N, ...) of a named layer; only where `features` is among the capabilities."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODELS",
+    "WRAPPERS",
     "AlignedModel",
     "CallableModel",
     "OnnxModel",
@@ -53,6 +54,9 @@ TORCH_SUFFIXES = (".pt", ".pth", ".th", ".pt2", ".ts", ".torchscript")
 MODELS: Registry[Loader] = Registry("model")
 """Kinds of models by their key in a study file. A loader takes the key's value and keyword settings; of `name`,
 `trust`, `device` and `base` (the folder that relative paths start from) it gets those that its signature names."""
+
+WRAPPERS: set[str] = set()
+"""Kinds whose value is another model's entry, or a list of them: those of `roadworthy.uncertainty`."""
 
 MODELS.register("onnx")(OnnxModel)
 MODELS.register("torch")(load_torch)
@@ -142,7 +146,7 @@ def _kind_in(entry: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str
     if len(kinds) > 1:
         raise InputError(f"a model is of one kind, not {' and '.join(kinds)}")
     (kind,) = kinds
-    if not isinstance(entry[kind], str | Path) or not str(entry[kind]).strip():
+    if kind not in WRAPPERS and (not isinstance(entry[kind], str | Path) or not str(entry[kind]).strip()):
         raise InputError(f"{kind}: {entry[kind]!r} must be the path of a model")
     return kind, entry[kind], {**{key: value for key, value in entry.items() if key != kind}, **settings}
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Model
+from roadworthy.core.protocols import Buildable, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import read_classes
 
@@ -75,13 +75,23 @@ class AlignedModel(Model):
             raise InputError(f"model {model.name} does not answer the classes {', '.join(class_names[:5])}, ...")
         self.model = model
         self.order = np.array([model.class_names.index(name) for name in class_names])
-        self.name, self.num_classes, self.class_names = model.name, model.num_classes, class_names
+        self.name, self.num_classes = model.name, model.num_classes
+        self.class_names: tuple[str, ...] = class_names
         self.input_size, self.fixed_batch = model.input_size, model.fixed_batch
         self.concurrent, self.capabilities = model.concurrent, model.capabilities
 
     def fingerprint(self) -> str:
         """The model's own with the order of the columns."""
         return digest({"model": self.model.fingerprint(), "order": self.order})
+
+    def for_repeat(self, repeat: int) -> Model:
+        """What answers in this repeat, with its columns in the same order."""
+        member = self.model.for_repeat(repeat)
+        return self if member is self.model else AlignedModel(member, self.class_names)
+
+    def parts(self) -> tuple[Buildable, ...]:
+        """The model's own."""
+        return self.model.parts()
 
     def predict(self, batch: Batch) -> Prediction:
         """The model's answer with reordered columns."""

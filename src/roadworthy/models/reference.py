@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,7 @@ class ReferenceModel(Model, Trainable):
     """
 
     concurrent = True
+    wants = frozenset({"train"})
 
     def __init__(
         self,
@@ -136,8 +137,12 @@ class ReferenceModel(Model, Trainable):
         bound = copy.copy(self)
         bound._data, bound._model, bound._members = train, None, {0: bound}
         bound.class_names, bound.num_classes = tuple(train.class_names), len(train.class_names)
-        bound.input_size = train.size
+        bound.input_size, bound.wants = train.size, frozenset()
         return bound
+
+    def given(self, data: Mapping[str, Dataset]) -> ReferenceModel:
+        """The model on the training data of a study."""
+        return self.on(data["train"]) if self.wants else self
 
     @property
     def data(self) -> Dataset:
@@ -220,8 +225,10 @@ class ReferenceModel(Model, Trainable):
 
     def for_repeat(self, repeat: int) -> ReferenceModel:
         """The member of a repeat: trained with seed + repeat where `retrain` is set, else always the same."""
-        if not self.retrain:
-            return self
+        return self.member(repeat) if self.retrain else self
+
+    def member(self, repeat: int) -> ReferenceModel:
+        """The same network trained from another seed, seed + repeat."""
         if repeat not in self._members:
             member = copy.copy(self)
             member.seed, member._model, member.retrain = self.seed + repeat, None, False

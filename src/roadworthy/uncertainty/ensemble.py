@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Model
+from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.models.classes import align
+from roadworthy.models.reference import ReferenceModel
 from roadworthy.uncertainty.measures import mean_prediction
 
 
@@ -32,7 +33,14 @@ class Ensemble(Model):
     def __init__(self, members: Sequence[Model], *, name: str = "ensemble") -> None:
         if not members:
             raise InputError(f"ensemble {name} has no members: give at least one model")
-        first = members[0]
+        self.name, self.members = name, tuple(members)
+        self.wants = frozenset[str]().union(*(member.wants for member in members))
+        self.concurrent = all(member.concurrent for member in members)
+        if not self.wants:
+            self._agree_on_classes()
+
+    def _agree_on_classes(self) -> None:
+        members, first, name = self.members, self.members[0], self.name
         named = next((member.class_names for member in members if member.class_names is not None), None)
         for member in members:
             if member.num_classes != first.num_classes:
@@ -40,11 +48,24 @@ class Ensemble(Model):
                     f"ensemble {name}: {member.name} answers {member.num_classes} classes and {first.name} "
                     f"{first.num_classes}; all members must have the same"
                 )
-        self.name, self.num_classes, self.class_names = name, first.num_classes, named
+        self.num_classes, self.class_names = first.num_classes, named
         self.members = tuple(member if named is None else align(member, named) for member in members)
         sizes = [member.input_size for member in members]
         self.input_size = sizes[0] if len(set(sizes)) == 1 else None
-        self.concurrent = all(member.concurrent for member in members)
+
+    def given(self, data: Mapping[str, Dataset]) -> Ensemble:
+        """The ensemble of members that have their data."""
+        return Ensemble([member.given(data) for member in self.members], name=self.name)
+
+    def for_repeat(self, repeat: int) -> Ensemble:
+        """Those who answer in this repeat, as one: the ensemble itself unless a member is trained anew."""
+        members = [member.for_repeat(repeat) for member in self.members]
+        same = all(now is then for now, then in zip(members, self.members, strict=True))
+        return self if same else Ensemble(members, name=self.name)
+
+    def parts(self) -> tuple[Buildable, ...]:
+        """What the members are made of."""
+        return tuple(part for member in self.members for part in member.parts())
 
     def fingerprint(self) -> str:
         """Hash of the members, in their order."""
@@ -57,3 +78,30 @@ class Ensemble(Model):
         samples = np.stack([member.answer(batch, len(batch)).probabilities for member in self.members])
         mean = mean_prediction(samples)
         return Prediction(probabilities=mean, samples=samples, certainty=mean.max(axis=1))
+
+
+class TrainedEnsemble(Ensemble):
+    """An ensemble of one reference network trained from `count` seeds: seed, seed + 1, ...
+
+    Where the network is to be trained anew for every repeat, no repeat shares a member with another: those of repeat r
+    start at seed + r count.
+
+    >>> [member.seed for member in TrainedEnsemble(ReferenceModel("baseline"), 3).members]
+    [0, 1, 2]
+    """
+
+    def __init__(self, network: ReferenceModel, count: int, *, name: str = "ensemble", first: int = 0) -> None:
+        if count < 2:
+            raise InputError(f"ensemble {name} needs at least 2 members, not {count}")
+        self.network, self.count = network, count
+        super().__init__([network.member(first + place) for place in range(count)], name=name)
+
+    def given(self, data: Mapping[str, Dataset]) -> TrainedEnsemble:
+        """The ensemble on the training data of a study."""
+        return TrainedEnsemble(self.network.given(data), self.count, name=self.name)
+
+    def for_repeat(self, repeat: int) -> Ensemble:
+        """The members of a repeat where the network is trained anew for each, else the ensemble itself."""
+        if not self.network.retrain or not repeat:
+            return self
+        return TrainedEnsemble(self.network, self.count, name=self.name, first=repeat * self.count)

@@ -48,6 +48,7 @@ class McDropout(Adapter):
                second call of `F.dropout`). A pattern that matches dropout makes it active; one that matches only other
                modules puts a new dropout of probability `p` behind each (a wildcard means modules without children)
     runtime    `auto`: ONNX Runtime where it gives torch's answers, else torch;  `torch`
+    network    a torch module, or a `TorchModel`, which has its size and settings
     size       (H, W) of the input, which decides the shapes of the masks
     settings   those of `TorchModel`: range, layout, outputs, colour, channels, classes
 
@@ -65,11 +66,11 @@ class McDropout(Adapter):
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: torch.nn.Module | TorchModel,
         *,
         passes: int = 20,
         seed: int = 0,
-        size: str | int | Sequence[int],
+        size: str | int | Sequence[int] | None = None,
         placement: str | Sequence[str] = "all",
         p: float | None = None,
         runtime: str = "auto",
@@ -82,10 +83,11 @@ class McDropout(Adapter):
         if passes < 1:
             raise InputError(f"MC-Dropout needs at least one pass, not {passes}")
         parse_choice("runtime", runtime, RUNTIMES)
-        whole = TorchModel(copy.deepcopy(network).eval(), size=parse_size(size), name=name, device="cpu", **settings)
+        whole = _copied(network, size, name, settings)
+        if whole.input_size is None:
+            raise InputError(f"model {whole.name}: MC-Dropout must know the input size: give size")
         if any(weight.dtype != torch.float32 for weight in whole.module.parameters()):
             raise InputError(f"model {whole.name}: MC-Dropout takes networks of float32 weights")
-        assert whole.input_size is not None
         self.name, self.passes, self.seed = whole.name, passes, seed
         self.preprocess, self.outputs, self.num_classes = whole.preprocess, whole.outputs, whole.num_classes
         self.class_names, self.input_size, self.fixed_batch = whole.class_names, whole.input_size, whole.fixed_batch
@@ -151,6 +153,18 @@ class McDropout(Adapter):
         """What is in use, for people."""
         active = ", ".join(f"{layer.name} (p = {layer.p:g})" for layer in self.layers)
         return {**super().describe(), "kind": "mc_dropout", "passes": self.passes, "dropout": active}
+
+
+def _copied(network: torch.nn.Module | TorchModel, size: Any, name: str | None, settings: dict[str, Any]) -> TorchModel:
+    """The network as a model of its own, which later changes do not reach."""
+    if not isinstance(network, TorchModel):
+        whole = TorchModel(copy.deepcopy(network).eval(), size=parse_size(size), name=name, device="cpu", **settings)
+    elif size is not None or settings:
+        raise InputError(f"model {network.name} is complete: its size and settings cannot be set any more")
+    else:
+        whole = copy.copy(network)
+        whole.module, whole.name = copy.deepcopy(network.module).cpu().eval(), name or network.name
+    return whole
 
 
 def _mask(rng: np.random.Generator, layer: Layer) -> NDArray[np.float32]:

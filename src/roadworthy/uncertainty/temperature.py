@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +13,17 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.files import write_json
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Model
-from roadworthy.core.types import Batch, Prediction
+from roadworthy.core.protocols import Buildable, Dataset, Model
+from roadworthy.core.types import Artifact, Batch, Prediction
+from roadworthy.models.classes import align
 from roadworthy.models.outputs import softmax
 
 BOUNDS = (0.05, 20.0)
+FITTED = "temperature.json"
+FIT_BATCH = 64
 FLOOR = float(np.finfo(np.float32).tiny)
 """Smallest probability that counts: the logarithm of an exact 0 is taken of this."""
 
@@ -106,10 +113,15 @@ class Temperature(Model):
     def __init__(self, model: Model, temperature: float, *, name: str | None = None) -> None:
         if not (np.isfinite(temperature) and temperature > 0):
             raise InputError(f"the temperature of model {model.name} must be above 0 and finite, not {temperature}")
-        self.model, self.temperature = model, float(temperature)
+        self.temperature = float(temperature)
+        self._wrap(model, name)
+
+    def _wrap(self, model: Model, name: str | None) -> None:
+        self.model = model
         self.name, self.num_classes, self.class_names = name or model.name, model.num_classes, model.class_names
         self.input_size, self.fixed_batch, self.concurrent = model.input_size, model.fixed_batch, model.concurrent
         self.capabilities = model.capabilities & {"probabilities", "logits", "features"}
+        self.wants = model.wants
 
     def fingerprint(self) -> str:
         """Hash of the model and the temperature."""
@@ -125,3 +137,92 @@ class Temperature(Model):
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """Activations of the model itself."""
         return self.model.features(batch, layer)
+
+    def parts(self) -> tuple[Buildable, ...]:
+        """What the model is made of."""
+        return self.model.parts()
+
+    def given(self, data: Mapping[str, Dataset]) -> Temperature:
+        """The same temperature for the model with its data."""
+        return Temperature(self.model.given(data), self.temperature, name=self.name) if self.wants else self
+
+    def for_repeat(self, repeat: int) -> Temperature:
+        """The same temperature for what answers in this repeat."""
+        member = self.model.for_repeat(repeat)
+        return self if member is self.model else Temperature(member, self.temperature, name=self.name)
+
+
+class Calibrated(Temperature, Buildable):
+    """A model with the temperature that fits the validation data of its study, found before any case is shown.
+
+    An artifact: `temperature.json` holds the temperature, the negative log-likelihood before and after, and notes.
+    """
+
+    def __init__(self, model: Model, validation: Dataset | None = None, *, name: str | None = None) -> None:
+        self._validation, self._fitted = validation, False
+        if validation is None:
+            self.model, self.name = model, name or model.name
+            self.concurrent, self.wants = model.concurrent, model.wants | {"validation"}
+        else:
+            super().__init__(align(model, validation.class_names), 1.0, name=name)
+
+    def given(self, data: Mapping[str, Dataset]) -> Calibrated:
+        """The model with its data, to be fitted on the validation data."""
+        return Calibrated(self.model.given(data), data["validation"], name=self.name) if self.wants else self
+
+    def for_repeat(self, repeat: int) -> Calibrated:
+        """What answers in this repeat, with a temperature of its own."""
+        member = self.model.for_repeat(repeat)
+        return self if member is self.model else Calibrated(member, self.validation, name=self.name)
+
+    def parts(self) -> tuple[Buildable, ...]:
+        """What the model is made of, then its temperature."""
+        return (*self.model.parts(), self)
+
+    @property
+    def validation(self) -> Dataset:
+        """The data it is fitted on; an error where there is none yet."""
+        if self._validation is None:
+            raise InputError(f"the temperature of model {self.name} needs data: give data.validation in the study")
+        return self._validation
+
+    @property
+    def recipe(self) -> Artifact:
+        """The model and the data it is fitted on."""
+        inputs = (self.model.fingerprint(), self.validation.fingerprint())
+        return Artifact(builder="temperature", parameters={"bounds": list(BOUNDS)}, inputs=inputs, seed=0)
+
+    @property
+    def work(self) -> int:
+        """The images it is fitted on."""
+        return len(self.validation)
+
+    @property
+    def loaded(self) -> bool:
+        """True once the temperature is known."""
+        return self._fitted
+
+    def fingerprint(self) -> str:
+        """Hash of the recipe: the same before and after the fit."""
+        return digest({"kind": "calibrated", "recipe": self.recipe.hash})
+
+    def build(self, workshop: Path, progress: Callable[[int], None]) -> dict[str, Any]:
+        """Ask the model about the validation data and fit the temperature to its answers."""
+        rows = []
+        for start in range(0, len(self.validation), FIT_BATCH):
+            batch = self.validation.batch(slice(start, start + FIT_BATCH))
+            rows.append(log_probabilities(self.model.answer(batch, FIT_BATCH)))
+            progress(len(batch))
+        fitted = asdict(fit_temperature(np.concatenate(rows), self.validation.labels))
+        write_json(workshop / FITTED, fitted)
+        return fitted | {"images": len(self.validation)}
+
+    def load(self, home: Path) -> None:
+        """Take the temperature that was fitted."""
+        self.temperature, self._fitted = float(json.loads((home / FITTED).read_text())["temperature"]), True
+
+    def predict(self, batch: Batch) -> Prediction:
+        """The model's answer, scaled; an error before `load`."""
+        if not self._fitted:
+            raise ModelError(f"the temperature of model {self.name} is not fitted yet: build it, then load it")
+        return super().predict(batch)

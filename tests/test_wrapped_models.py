@@ -1,0 +1,153 @@
+"""Ensembles, temperatures and MC-Dropout as entries of a study: what they are made of, fitted on and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import roadworthy as rw
+import tiny
+from roadworthy.core.errors import InputError
+from roadworthy.data import open_dataset
+from roadworthy.models import load_model
+from roadworthy.uncertainty import Calibrated, Ensemble, fit_temperature, log_probabilities
+
+CLASSIFICATION = {"classification": {"shifts": ["noise"], "levels": [3], "repeats": 2}}
+SMALL = {"reference": "baseline", "epochs": 1, "width": 4, "hidden": 8, "floor": 0.0}
+
+
+def study(folder: Path, models: dict[str, Any], **data: Any) -> dict[str, Any]:
+    sets = {"test": {"builtin": "signs", "n": 60}, **data}
+    return tiny.study(folder, data=sets, models=models, protocols=CLASSIFICATION)
+
+
+def accuracy(run: rw.Run, model: str) -> np.ndarray:
+    table = run.tables["classification_repeats"]
+    return table[(table.model == model) & (table.metric == "brier")].value.to_numpy()
+
+
+def test_a_temperature_is_fitted_on_the_validation_data_before_any_case(tmp_path: Path) -> None:
+    validation = {"builtin": "signs", "n": 200, "split": "train"}
+    sharp = str(tiny.save_onnx(tmp_path / "sharp.onnx", gain=20.0))
+    content = study(
+        tmp_path,
+        {"sharp": sharp, "fitted": {"temperature": {"onnx": sharp}}, "known": {"temperature": sharp, "value": 9.0}},
+        validation=validation,
+    )
+    run = rw.run_study(content, out=tmp_path / "run")
+    data = open_dataset(validation, size=(tiny.SIZE, tiny.SIZE)).batch(slice(None))
+    expected = fit_temperature(log_probabilities(load_model(sharp).answer(data, 64)), data.labels)
+    (artifact,) = run.record["artifacts"]
+    assert (artifact["system"], artifact["builder"]) == ("fitted", "temperature")
+    assert artifact["competence"]["temperature"] == pytest.approx(expected.temperature, rel=1e-6)
+    assert expected.temperature > 2, "the model was made too sure on purpose"
+    assert accuracy(run, "fitted").mean() < accuracy(run, "sharp").mean()
+    table = run.tables["classification"].set_index(["model", "shift", "metric"]).value
+    for model in ("fitted", "known"):
+        assert table[model, "noise", "accuracy"] == table["sharp", "noise", "accuracy"]
+    stored = json.loads((run.path / "artifacts" / artifact["hash"] / "temperature.json").read_text())
+    assert stored["nll"] < stored["nll_before"]
+    again = rw.run_study(content, out=tmp_path / "run")
+    assert again.tables["classification"].equals(run.tables["classification"])
+
+
+def test_a_temperature_is_fitted_in_the_order_of_the_data_s_classes(tmp_path: Path) -> None:
+    class Reversed(rw.Model):
+        """Always right, with its classes in the opposite order of the data's."""
+
+        name, num_classes, class_names = "reversed", 2, ("b", "a")
+
+        def fingerprint(self) -> str:
+            return "0"
+
+        def predict(self, batch: Any) -> Any:
+            sure = np.eye(2, dtype=np.float32)[1 - batch.labels] * 0.8 + 0.1
+            return rw.Prediction(probabilities=sure)
+
+    data = open_dataset((np.zeros((40, 8, 8, 3), np.uint8), np.arange(40) % 2), classes=["a", "b"])
+    model = Calibrated(Reversed()).given({"validation": data})
+    competence = model.build(tmp_path, lambda _: None)
+    assert competence["nll"] < 0.01, "all answers are right, so that the best temperature is the lowest"
+    answer = model.model.answer(data.batch(slice(None)), 64)
+    assert (answer.probabilities.argmax(axis=1) == data.labels).all()
+
+
+def test_ensembles_of_a_study_average_their_members(tmp_path: Path) -> None:
+    paths = [str(tiny.save_onnx(tmp_path / f"{gain}.onnx", gain=gain)) for gain in (1.0, 3.0)]
+    run = rw.run_study(study(tmp_path, {"both": {"ensemble": [paths[0], {"onnx": paths[1]}]}}), out=tmp_path / "run")
+    data = open_dataset({"builtin": "signs", "n": 60}, size=(tiny.SIZE, tiny.SIZE)).batch(slice(None))
+    mean = np.mean([load_model(path).answer(data, 64).probabilities for path in paths], axis=0)
+    brier = float(np.square(mean - np.eye(tiny.CLASSES)[data.labels]).sum(axis=1).mean())
+    table = run.tables["classification"].set_index(["shift", "metric"]).value
+    assert table["none", "brier"] == pytest.approx(brier, rel=1e-5)
+    assert "certainty" in run.record["models"]["both"]["capabilities"]
+
+
+def test_a_trained_ensemble_trains_every_member_from_a_seed_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    train = {"builtin": "signs", "n": 280, "split": "train"}
+    models = {"deep": {"ensemble": {**SMALL, "retrain": True}, "members": 2}}
+    run = rw.run_study(study(tmp_path, models, train=train), out=tmp_path / "run")
+    assert sorted(artifact["seed"] for artifact in run.record["artifacts"]) == [0, 1, 2, 3], "two for each repeat"
+    assert len(set(accuracy(run, "deep"))) > 2
+    kept = load_model({"ensemble": {**SMALL}, "members": 2}, name="kept")
+    assert isinstance(kept, Ensemble)
+    assert kept.for_repeat(1) is kept
+
+
+def test_mc_dropout_of_a_torch_network(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    code = """
+import torch
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(3072, 14))
+"""
+    (tmp_path / "net.py").write_text(code)
+    space: dict[str, Any] = {}
+    exec(code, space)
+    torch.save(space["Net"]().state_dict(), tmp_path / "net.pth")
+    inner = {"torch": str(tmp_path / "net.pth"), "arch": f"{tmp_path}/net.py:Net", "size": 32}
+    model = load_model({"mc_dropout": inner, "passes": 3}, name="mc", trust=True)
+    answer = model.answer(open_dataset({"builtin": "signs", "n": 4}, size=(32, 32)).batch(slice(None)), 4)
+    assert answer.samples is not None
+    assert answer.samples.shape == (3, 4, 14)
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"ensemble": []}, "needs at least 2 models"),
+        ({"ensemble": ["tiny.onnx"]}, "needs at least 2 models"),
+        ({"ensemble": ["tiny.onnx", "tiny.onnx"], "members": 2}, "lists its models"),
+        ({"ensemble": "tiny.onnx"}, "list of models, or one reference network"),
+        ({"ensemble": SMALL}, "needs `members`"),
+        ({"ensemble": SMALL, "members": 1}, "at least 2 members"),
+        ({"ensemble": [1, 2]}, "give its path or its entry"),
+        ({"temperature": None}, "give its path or its entry"),
+        ({"temperature": "tiny.onnx", "value": 0}, "must be above 0"),
+        ({"temperature": "tiny.onnx", "valu": 2}, "value"),
+        ({"temperature": "tiny.onnx"}, "data: validation"),
+        ({"mc_dropout": "tiny.onnx"}, "needs a torch network"),
+        ({"temperature": {"onnx": "gone.onnx"}}, "gone.onnx"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused_before_anything_is_written(
+    tmp_path: Path, entry: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.save_onnx(tmp_path / "tiny.onnx")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=sentence):
+        rw.run_study(study(tmp_path, {"wrapped": entry}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_validation_data_that_is_the_test_data_is_refused(tmp_path: Path) -> None:
+    tiny.save_onnx(tmp_path / "tiny.onnx")
+    entry = {"temperature": str(tmp_path / "tiny.onnx")}
+    with pytest.raises(InputError, match="same images"):
+        rw.run_study(study(tmp_path, {"t": entry}, validation={"builtin": "signs", "n": 60}), out=tmp_path / "run")
