@@ -16,11 +16,14 @@ def listing(kind: str) -> list[tuple[str, str]]:
     from roadworthy.metrics import METRICS
     from roadworthy.models import MODELS
     from roadworthy.protocols import PROTOCOLS, classification
+    from roadworthy.protocols.dependability import FIGURES
 
     if kind == "shifts":
-        import roadworthy.shifts
+        from roadworthy.shifts import ATTACKS
 
-        return [(name, _summary(SHIFTS.get(name))) for name in SHIFTS]
+        return [(name, _summary(SHIFTS.get(name))) for name in SHIFTS] + [
+            (name, _summary(ATTACKS.get(name))) for name in ATTACKS
+        ]
     if kind == "outliers":
         import roadworthy.outliers  # noqa: F401 (registers)
 
@@ -30,7 +33,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
 
         return [(name, _summary(MONITORS.get(name))) for name in MONITORS]
     if kind == "metrics":
-        return [(name, _summary(function)) for name, function in METRICS.items()]
+        return [*((name, _summary(function)) for name, function in METRICS.items()), *FIGURES.items()]
     if kind == "protocols":
         return [(name, protocol.summary) for name, protocol in PROTOCOLS.items()]
     if kind == "suites":

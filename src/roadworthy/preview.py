@@ -20,6 +20,7 @@ from roadworthy.engine.plan import BATCH
 from roadworthy.models import load_model
 from roadworthy.protocols.classification import ShiftChoice, shift_levels
 from roadworthy.protocols.pictures import write_picture
+from roadworthy.shifts import Attack, find_shift
 from roadworthy.shifts.preview import contact_sheet, level_similarity
 
 CALIBRATION_IMAGES = 256
@@ -64,6 +65,10 @@ def write_preview(
         raise InputError("--levels needs the name of one shift")
     if model is not None and not calibrate:
         raise InputError("--model is only used with --calibrate")
+    if shift is not None and issubclass(find_shift(shift), Attack):
+        raise InputError(
+            f"{shift} is an attack on a model and has no look of its own: the report of a run shows what it did"
+        )
     opened = load_model(model, name="model", trust=trust, **(model_settings or {})) if model else None
     dataset = open_dataset(data, size=parse_size(size), fallback_size=opened.input_size if opened else (64, 64))
     table = None if levels is None else _level_table(levels)

@@ -22,10 +22,12 @@ MOST_LINKED = 20_000
 """Combinations of conditions that constraints link with one another, directly or by way of others."""
 CANDIDATES = 24
 """Scenarios that are tried for each place in a set, each from a cell and in an order of its own."""
-MOST_SETS, EFFORT = 48, 1_500_000
+MOST_SETS, EFFORT = 8, 250_000
 """Sets of scenarios that are built side by side: as many as the effort, in cells times conditions, allows."""
-ROUNDS, KEPT = 3, 0.6
+ROUNDS, KEPT = 1, 0.6
 """How often the smallest set is partly rebuilt, and the share of its scenarios that then stay."""
+REPAIRS, REPAIR_EFFORT = 4_000, 10_000_000
+"""Changes tried to do with one scenario less: as many as the effort, in scenarios times cells of each, allows."""
 
 
 @dataclass(frozen=True)
@@ -289,13 +291,14 @@ def propose_scenarios(
     needs: Sequence[Need] = (Need(),),
     limit: int | None = None,
     seed: int = 0,
+    groups: ArrayLike | None = None,
 ) -> list[Scenario]:
     """Few complete, possible scenarios that bring the coverage of `seen` to 100 %, those that add most first.
 
     A greedy covering array (AETG): each scenario starts from a cell that lacks data and takes, condition by condition,
     the possible value that serves most further cells, and the best of several scenarios is kept. Of several such sets,
-    superfluous scenarios dropped, the smallest is taken, and parts of it are rebuilt in search of a smaller one. The
-    same for the same seed.
+    superfluous scenarios dropped, the smallest is taken, parts of it are rebuilt in search of a smaller one, and then
+    one scenario after the other is left out while changes to the rest can make up for it. The same for the same seed.
 
     >>> schema = Schema({"weather": ["sunny", "rainy"], "road": ["straight", "curvy"], "light": ["day", "night"]})
     >>> rows = propose_scenarios(schema)
@@ -305,7 +308,7 @@ def propose_scenarios(
     if limit is not None and limit < 0:
         raise ValueError(f"the limit of scenarios must not be negative: {limit}")
     nothing: Mapping[str, ArrayLike] = {name: [] for name in schema.names}
-    cover = scenario_coverage(schema, nothing if seen is None else seen, k=k, needs=needs)
+    cover = scenario_coverage(schema, nothing if seen is None else seen, k=k, needs=needs, groups=groups)
     builder = _Builder(schema, cover.projections)
     rows = builder.smallest(np.random.default_rng(seed))
     return [schema.decode(row) for row in builder.ordered(rows)[:limit]]
@@ -375,7 +378,50 @@ class _Builder:
                 break
             parts = [best[rng.random(len(best)) < KEPT] for _ in range(self.sets)]
             best = min([*self.build(parts, rng), best], key=len)
+        while len(best) > fewest and (smaller := self.with_one_less(best, rng)) is not None:
+            best = smaller
         return best
+
+    def with_one_less(self, rows: Codes, rng: np.random.Generator) -> Codes | None:
+        """The set without one scenario, the others changed until all cells are served again; None where that fails.
+
+        Tabu search: some cell that lacks data is written into the scenario that loses least by it, and that scenario
+        is then left alone for a while.
+        """
+        alone = (self._counts(rows) <= self.lack)[self.cells(rows)].sum(axis=1)
+        rows = np.delete(rows, alone.argmin(), axis=0)
+        counts, free_at = self._counts(rows), np.zeros(len(rows), np.intp)
+        for turn in range(min(REPAIRS, REPAIR_EFFORT // max(len(rows) * len(self.offsets), 1))):
+            lacking = np.flatnonzero(counts < self.lack)
+            if not len(lacking):
+                return rows
+            cell = rng.choice(lacking)
+            projection = np.searchsorted(self.offsets, cell, side="right") - 1
+            members = self.members[projection]
+            changed = rows.copy()
+            changed[:, members] = (
+                (cell - self.offsets[projection]) // self.strides[projection] % (self.unset[members] + 1)
+            )
+            old, new = self.cells(rows), self.cells(changed)
+            moved = old != new
+            lost = ((counts <= self.lack) & (self.lack > 0))[old] & moved
+            gained = (counts < self.lack)[new] & moved
+            worth = gained.sum(axis=1) - lost.sum(axis=1) + rng.random(len(rows))
+            barred = (free_at > turn) | ~self._possible(changed)
+            if barred.all():
+                continue
+            chosen = int(np.where(barred, -np.inf, worth).argmax())
+            np.subtract.at(counts, old[chosen], 1)
+            np.add.at(counts, new[chosen], 1)
+            rows[chosen], free_at[chosen] = changed[chosen], turn + 1 + rng.integers(1, 4)
+        return None
+
+    def _possible(self, rows: Codes) -> NDArray[np.bool_]:
+        """Which scenarios (rows, conditions) the constraints allow."""
+        allowed = np.ones(len(rows), bool)
+        for table, members in self.schema._components:
+            allowed &= (table == rows[:, None, list(members)]).all(axis=2).any(axis=1)
+        return allowed
 
     def build(self, parts: list[Codes], rng: np.random.Generator) -> list[Codes]:
         """Each part completed to a set of scenarios, side by side; no set has a superfluous scenario."""

@@ -1,0 +1,15 @@
+"""The eight dependability metrics (RICC): what the data covers, what the network uses, what hurts it, what it costs.
+
+Scenario coverage, neuron k-activation and activation patterns, adversarial confidence loss, scenario-based degradation,
+interpretation precision, occlusion sensitivity covering, weighted confusion; each as a row of one table, with what it
+rests on in companion tables. Formulas and limits: docs/dependability.md.
+"""
+
+from __future__ import annotations
+
+from roadworthy.protocols.dependability.evidence import Evidence
+from roadworthy.protocols.dependability.names import NAME
+from roadworthy.protocols.dependability.procedure import FIGURES, Dependability
+from roadworthy.protocols.dependability.settings import Settings
+
+__all__ = ["FIGURES", "NAME", "Dependability", "Evidence", "Settings"]

@@ -1,0 +1,80 @@
+"""How the figures of dependability are called: protocol, scopes and metrics, the same in plan, tables and criteria."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.metrics import METRICS
+from roadworthy.protocols.base import KnownCase, matching
+from roadworthy.verdict import Criterion
+
+NAME = "dependability"
+ALL = "all"
+DATA = "data"
+"""The model of figures that speak of the data alone."""
+
+
+def value_scope(condition: str, value: str) -> str:
+    """Images with one value of a condition.
+
+    >>> value_scope("weather", "rain")
+    'weather=rain'
+    """
+    return f"{condition}={value}"
+
+
+def class_scope(name: str) -> str:
+    """Images of one class."""
+    return f"class {name}"
+
+
+def layer_scope(layer: str, scenario: str = "") -> str:
+    """A layer over all images, or over those of one scenario.
+
+    >>> layer_scope("relu3"), layer_scope("relu3", "weather=rain")
+    ('layer relu3', 'layer relu3, weather=rain')
+    """
+    return f"layer {layer}, {scenario}" if scenario else f"layer {layer}"
+
+
+def activation_metric(k: int) -> str:
+    """Neuron k-activation."""
+    return f"neuron_activation_{k}"
+
+
+@dataclass(frozen=True)
+class FigureKey:
+    """One row of the table."""
+
+    model: str
+    scope: str
+    metric: str
+
+
+def planned_figures(cases: Iterable[KnownCase]) -> list[FigureKey]:
+    """Every figure that a run has, from what its plan noted: the data's, then those of each model by name."""
+    found: dict[FigureKey, None] = {}
+    for case in sorted(cases, key=lambda case: case.system):
+        if case.tags.get("role") == "undisturbed":
+            found[FigureKey(DATA, ALL, "scenario_coverage")] = None
+            for metric, scopes in json.loads(case.tags["scopes"]).items():
+                found |= {FigureKey(case.system, scope, metric): None for scope in scopes}
+    return list(found)
+
+
+def select(keys: Sequence[FigureKey], criterion: Criterion) -> list[FigureKey]:
+    """The figures that match a criterion; without a scope, those of scope `all` where there are any."""
+    label = f"criterion {criterion.id}"
+    known = list(dict.fromkeys(key.metric for key in keys))
+    if criterion.metric not in known:
+        why = " (named under dependability: metrics)" if criterion.metric in METRICS else ""
+        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, known)}{why}")
+    if criterion.over == "pooled":
+        raise InputError(f"{label}: figures of dependability cannot be pooled: ask for each or worst")
+    chosen = [key for key in keys if key.metric == criterion.metric]
+    if "scope" not in criterion.where:
+        chosen = [key for key in chosen if key.scope == ALL] or chosen
+    return matching(label, chosen, ("model", "scope"), criterion)

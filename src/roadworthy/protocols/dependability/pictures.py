@@ -1,0 +1,179 @@
+"""Pictures of dependability: heat maps with the object's outline, expensive confusions, images that lose most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from roadworthy.core.types import Batch, Images
+from roadworthy.engine.plan import PlannedCase
+from roadworthy.protocols.dependability.names import NAME
+from roadworthy.protocols.dependability.settings import Occlusion
+from roadworthy.protocols.pictures import thumbnail, write_picture
+
+if TYPE_CHECKING:
+    from roadworthy.protocols.dependability.evidence import Evidence
+
+SIDE = 160
+CONFUSIONS, EACH = 8, 3
+"""Confusions shown, and images of each."""
+LOSSES = 8
+OUTLINE, HOT_EDGE = (255, 255, 255), (30, 30, 30)
+COLOURS = np.array([(122, 4, 3), (213, 62, 20), (250, 150, 60), (253, 215, 150), (240, 240, 236)], np.float64)
+"""From a probability of 0 (dark red: hiding this place loses the object) to 1 (pale)."""
+
+
+def save(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+    """Write all pictures; the tables say which file is what."""
+    clean = {case.case.system: case for case in cases if case.tags["role"] == "undisturbed"}
+    names = [name for name in sorted(clean) if name in evidence.readouts]
+    _ = evidence.found
+    heat = [row for name in names for row in _heat_maps(evidence, clean[name], media)]
+    confusions = [row for name in names for row in _confusions(evidence, clean[name], media)]
+    losses = [row for name in names for row in _losses(evidence, clean[name], cases, media)]
+    return {
+        f"{NAME}_heat_gallery": pd.DataFrame(
+            heat, columns=["model", "place", "id", "label", "precision", "covering", "undisturbed", "media"]
+        ),
+        f"{NAME}_confusion_gallery": pd.DataFrame(
+            confusions, columns=["model", "label", "prediction", "id", "confidence", "media"]
+        ),
+        f"{NAME}_loss_gallery": pd.DataFrame(
+            losses, columns=["model", "id", "label", "transformer", "undisturbed", "worst", "media"]
+        ),
+    }
+
+
+def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
+    """The image with its object outlined, and the same under its heat map: worst first, one per object."""
+    from roadworthy.protocols.dependability.evidence import worst_first
+
+    name = case.case.system
+    heat = evidence.heat.get(name)
+    if heat is None:
+        return
+    shown, wanted = set[str](), (evidence.settings.occlusion or Occlusion()).pictures
+    for place in worst_first(heat):
+        row = int(heat.rows[place])
+        group = str(evidence.inputs.groups[row])
+        if not heat.counts[place] or group in shown or len(shown) == wanted:
+            continue
+        shown.add(group)
+        batch = case.showing.data.batch([row])
+        path = media / f"heat-{case.case.hash[:12]}-{row}.png"
+        write_picture(path, heat_picture(batch, heat.maps[place], float(heat.rho[place])))
+        yield {
+            "model": name,
+            "place": len(shown),
+            "id": evidence.inputs.ids[row],
+            "label": evidence.class_names[int(evidence.inputs.labels[row])],
+            "precision": float(heat.scores.precision[place]),
+            "covering": float(heat.scores.covering[place]),
+            "undisturbed": float(heat.undisturbed[place]),
+            "media": path.name,
+        }
+
+
+def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float) -> Images:
+    """Two squares side by side: one image with its object outlined, and its heat map with hot cells framed.
+
+    batch (1 image);  heat (rows, columns): the probability left
+    """
+    image = thumbnail(batch.images[0], SIDE)
+    outline = _outline(batch)
+    left = image.copy()
+    left[outline] = OUTLINE
+    rows, columns = heat.shape
+    place = np.clip(heat.astype(np.float64), 0, 1) * (len(COLOURS) - 1)
+    lower = np.minimum(place.astype(int), len(COLOURS) - 2)
+    share = (place - lower)[..., None]
+    colours = ((1 - share) * COLOURS[lower] + share * COLOURS[lower + 1]).round().astype(np.uint8)
+    right = cv2.resize(colours, (SIDE, SIDE), interpolation=cv2.INTER_NEAREST)
+    grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+    right = cv2.addWeighted(right, 0.75, grey, 0.25, 0)
+    for row, column in np.argwhere(heat < rho).tolist():
+        top, bottom = row * SIDE // rows, (row + 1) * SIDE // rows - 1
+        start, end = column * SIDE // columns, (column + 1) * SIDE // columns - 1
+        cv2.rectangle(right, (start, top), (end, bottom), HOT_EDGE, 1)
+    right[outline] = OUTLINE
+    return np.hstack([left, right])
+
+
+def _outline(batch: Batch) -> NDArray[np.bool_]:
+    """The edge of the object, by its mask or box, on a square of `SIDE`."""
+    height, width = batch.images.shape[1:3]
+    mask = np.zeros((height, width), np.uint8)
+    if batch.masks is not None:
+        mask[batch.masks[0]] = 255
+    elif batch.boxes is not None and not np.isnan(batch.boxes[0]).any():
+        x0, y0, x1, y1 = np.rint(batch.boxes[0]).astype(int)
+        mask[max(y0, 0) : y1, max(x0, 0) : x1] = 255
+    square = thumbnail(255 - mask[..., None], SIDE)[..., 0] < 128
+    inner = cv2.erode(square.astype(np.uint8), np.ones((3, 3), np.uint8), borderValue=0)
+    return np.asarray(square & (inner == 0))
+
+
+def _confusions(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
+    """Images of the most expensive confusions, the surest answers first, one per object."""
+    name, names = case.case.system, evidence.class_names
+    answers = evidence.readouts[name].answers
+    listed = [row for row in evidence.found.rows["confusions"] if row["model"] == name][:CONFUSIONS]
+    for confusion in listed:
+        label, prediction = names.index(confusion["label"]), names.index(confusion["prediction"])
+        rows = np.flatnonzero((answers.label == label) & (answers.prediction == prediction))
+        shown: dict[str, int] = {}
+        for row in rows[np.argsort(-answers.confidence[rows], kind="stable")].tolist():
+            shown.setdefault(str(evidence.inputs.groups[row]), row)
+        for row in list(shown.values())[:EACH]:
+            path = media / f"seen-{case.showing.stimulus.key}-{row}.png"
+            if not path.exists():
+                write_picture(path, thumbnail(case.showing.show(case.showing.data.batch([row])).images[0]))
+            yield {
+                "model": name,
+                "label": confusion["label"],
+                "prediction": confusion["prediction"],
+                "id": evidence.inputs.ids[row],
+                "confidence": float(answers.confidence[row]),
+                "media": path.name,
+            }
+
+
+def _losses(
+    evidence: Evidence, clean: PlannedCase, cases: Sequence[PlannedCase], media: Path
+) -> Iterator[dict[str, Any]]:
+    """The images that lose most, one per object: undisturbed and under the transformer that hurts them most."""
+    name = clean.case.system
+    if name not in evidence.losses:
+        return
+    loss, rows = evidence.losses[name]
+    shown_to = {
+        case.tags["transformer"]: case for case in cases if case.case.system == name and "transformer" in case.tags
+    }
+    shown = set[str]()
+    for place in np.argsort(loss.per_image, kind="stable").tolist():
+        group = str(evidence.inputs.groups[rows[place]])
+        if group in shown or len(shown) == LOSSES or loss.per_image[place] >= 0:
+            continue
+        shown.add(group)
+        label = loss.transformers[int(loss.winner[place])]
+        showing = shown_to[label].showing
+        batch = showing.data.batch([place])
+        path = media / f"loss-{shown_to[label].case.hash[:12]}-{place}.png"
+        pair = [thumbnail(batch.images[0]), thumbnail(showing.show(batch).images[0])]
+        write_picture(path, np.hstack(pair))
+        before = float(evidence.readouts[name].answers.p_label[rows[place]])
+        yield {
+            "model": name,
+            "id": evidence.inputs.ids[rows[place]],
+            "label": evidence.class_names[int(evidence.inputs.labels[rows[place]])],
+            "transformer": label,
+            "undisturbed": before,
+            "worst": before + float(loss.per_image[place]),
+            "media": path.name,
+        }

@@ -1,0 +1,236 @@
+"""The dependability procedure: what is shown to whom, what is built besides, and what criteria may ask for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.protocols import Buildable, Dataset, Model
+from roadworthy.core.types import Stimulus
+from roadworthy.data import Subset
+from roadworthy.data.subset import spread
+from roadworthy.data.table import Table
+from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
+from roadworthy.metrics import HIGHER_IS_BETTER
+from roadworthy.models import ReferenceModel, TorchModel
+from roadworthy.models.torch import INPUT_OF
+from roadworthy.protocols import base
+from roadworthy.protocols.base import KnownCase, StoredCase
+from roadworthy.protocols.dependability.evidence import Evidence
+from roadworthy.protocols.dependability.names import (
+    ALL,
+    NAME,
+    activation_metric,
+    class_scope,
+    layer_scope,
+    planned_figures,
+    select,
+    value_scope,
+)
+from roadworthy.protocols.dependability.probes import (
+    PENULTIMATE,
+    Activations,
+    HeatMaps,
+    Inputs,
+    rows_with_objects,
+)
+from roadworthy.protocols.dependability.settings import (
+    WHAT,
+    Choice,
+    Occlusion,
+    Resolved,
+    Settings,
+    resolve,
+    transformers_for,
+)
+from roadworthy.shifts import Attack
+from roadworthy.verdict import Criterion
+
+FIGURES: Mapping[str, str] = {
+    "scenario_coverage": "Share of the possible combinations of k operating conditions that the data shows.",
+    "neuron_activation_1": "Share of the on-off combinations of single neurons of a layer that the data shows.",
+    "neuron_activation_2": "The same of pairs of neurons; neuron_activation_3 of triples.",
+    "neuron_pattern": "Share of the images of a scenario that excite a layer unlike most others of it.",
+    "confidence_loss": "Mean change of the true class's probability under the worst of several shifts and attacks.",
+    "accuracy_discounted": "Accuracy times scenario coverage: what was not shown counts as failed.",
+    "time_between_failures": "Mean time or distance between failures along a drive.",
+    "domain_share": "Share of the situations of the field in which a metric meets its threshold.",
+    "domain_expected": "Expected metric over the situations of the field.",
+    "interpretation_precision": "Share of the heat map's hot cells whose patch hides the object.",
+    "occlusion_covering": "Share of the cells that hide the object whose hiding loses it.",
+    "weighted_confusion": "Cost of all mistakes, by their severity, as a share of the worst possible.",
+}
+"""The figures of the table, each with what it says; `docs/dependability.md` says what it does not."""
+
+
+class Dependability(base.Protocol):
+    """Undisturbed images and every transformer shown to every model; activations and heat maps built besides."""
+
+    name = NAME
+    summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
+
+    def check_settings(self, settings: Settings) -> None:
+        """Every transformer is known and has the level or parameters asked for."""
+        for one in settings.transformers or ():
+            one.shift()
+
+    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+        """Undisturbed data and every transformer that is named; an export refuses attacks, which need a model."""
+        found = [Showing(Stimulus(bench.data.fingerprint(), seed=bench.seed), bench.data)]
+        for one in settings.transformers or ():
+            found.append(_showing(Choice(one.label, one.shift()), _loss_data(settings, bench.data), bench.seed))
+        return found
+
+    def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
+        """Every case of every model, with the artifacts that its figures need."""
+        resolved = resolve(settings, bench.data)
+        settings = resolved.settings
+        inputs = Inputs(resolved, bench.data)
+        rows = _heat_rows(settings, bench)
+        loss_data = _loss_data(settings, bench.data)
+        planned: list[PlannedCase] = []
+        for name, model in bench.models.items():
+            plan = _model_plan(resolved, inputs, rows, name, model, bench)
+            planned += plan.cases(bench, loss_data)
+        return planned
+
+    def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
+        """Raise an `InputError` where a criterion matches no figure that the run will have."""
+        select(planned_figures(cases), criterion)
+
+    def evidence(
+        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+    ) -> Evidence:
+        """What stored cases and artifacts say."""
+        return Evidence(cases, class_names, seed=seed)
+
+
+@dataclass(frozen=True)
+class _ModelPlan:
+    """What one model is shown, what is built of it, and which figures there will be."""
+
+    name: str
+    model: Model
+    choices: Sequence[Choice]
+    needs: Mapping[str, Buildable]
+    reasons: Mapping[str, str]
+    scopes: Mapping[str, Sequence[str]]
+
+    def cases(self, bench: Bench, loss_data: Dataset) -> Iterator[PlannedCase]:
+        """The undisturbed case, which carries all that is built, and one case per transformer."""
+        alone = replace(bench, models={self.name: self.model})
+        layers = [name for name in self.needs if name.startswith("layer ")]
+        tags = {
+            "role": "undisturbed",
+            **{name: need.recipe.hash for name, need in self.needs.items()},
+            "layers": json.dumps([name.removeprefix("layer ") for name in layers]),
+            "reasons": json.dumps(dict(self.reasons)),
+            "scopes": json.dumps({metric: list(scopes) for metric, scopes in self.scopes.items()}),
+            "refused": json.dumps({choice.label: choice.reason for choice in self.choices if choice.reason}),
+        }
+        clean = Showing(Stimulus(bench.data.fingerprint(), seed=bench.seed), bench.data)
+        for case in plan_cases(NAME, [clean], alone, tags):
+            yield replace(case, needs=tuple(self.needs.values()))
+        for choice in self.choices:
+            if not choice.reason:
+                tags = {"role": "transformer", "transformer": choice.label}
+                yield from plan_cases(NAME, [_showing(choice, loss_data, bench.seed)], alone, tags)
+
+
+def _showing(choice: Choice, data: Dataset, seed: int) -> Showing:
+    shift = choice.shift
+    return Showing(Stimulus(data.fingerprint(), shift.name, shift.level, shift.parameters(), 0, seed), data, shift)
+
+
+def _loss_data(settings: Settings, data: Dataset) -> Dataset:
+    """The images that transformers are shown on: all, or as many as the study says, spread over classes and objects."""
+    if settings.loss_images is None or settings.loss_images >= len(data):
+        return data
+    table = Table(data.ids, data.labels, data.class_names, data.groups)
+    return Subset(data, spread(table, settings.loss_images, 0).tolist())
+
+
+def _heat_rows(settings: Settings, bench: Bench) -> list[int]:
+    """The images of heat maps; none where no object is marked, which is an error where the study asks for maps."""
+    rows = rows_with_objects(bench.data, (settings.occlusion or Occlusion()).images)
+    if not rows and settings.occlusion is not None:
+        raise InputError(f"{WHAT}: occlusion needs masks or boxes, and the data set {bench.data.name} has none")
+    return rows
+
+
+def _model_plan(
+    resolved: Resolved, inputs: Inputs, rows: Sequence[int], name: str, model: Model, bench: Bench
+) -> _ModelPlan:
+    settings = resolved.settings
+    member, stored = model.for_repeat(0), is_stored(model)
+    needs: dict[str, Buildable] = {"inputs": inputs}
+    reasons: dict[str, str] = {}
+    if "features" in model.capabilities:
+        for layer in settings.layers or [PENULTIMATE]:
+            _check_layer(member, layer)
+            needs[f"layer {layer}"] = Activations(
+                member, bench.data, layer, settings.activation_threshold, member.fixed_batch or bench.batch
+            )
+    elif settings.layers:
+        raise InputError(f"{WHAT}: layers: model {name} gives no features; use an ONNX or torch model, or leave it out")
+    else:
+        reasons["activations"] = f"model {name} gives no features"
+    if stored:
+        if settings.occlusion is not None:
+            raise InputError(
+                f"{WHAT}: occlusion: model {name} is stored predictions, which cannot be shown occluded images: test "
+                "the model itself, or leave out occlusion"
+            )
+        reasons["heat_maps"] = "stored predictions cannot be shown occluded images"
+    elif not rows:
+        reasons["heat_maps"] = f"the data set {bench.data.name} has neither masks nor boxes"
+    else:
+        needs["heat_maps"] = HeatMaps(
+            member,
+            bench.data,
+            rows,
+            settings.occlusion or Occlusion(),
+            resolved.grid,
+            member.fixed_batch or bench.batch,
+            bench.seed,
+        )
+    choices = transformers_for(settings, model, stored)
+    attacks = [choice for choice in choices if isinstance(choice.shift, Attack) and choice.reason]
+    if stored and settings.transformers is not None and attacks:
+        raise InputError(
+            f"{WHAT}: transformers: {attacks[0].label} attacks model {name}, which is stored predictions: test the "
+            "model itself, or name shifts only"
+        )
+    scopes = _scopes(resolved, bench.data.class_names, choices)
+    return _ModelPlan(name, model, choices, needs, reasons, scopes)
+
+
+def _check_layer(model: Model, layer: str) -> None:
+    """Refuse a layer that a torch network does not have; an ONNX graph is asked when its activations are built."""
+    shown = model.untrained() if isinstance(model, ReferenceModel) and not model.loaded else model
+    if isinstance(shown, TorchModel) and layer != PENULTIMATE and layer.removesuffix(INPUT_OF) not in shown.layers():
+        raise InputError(f"{WHAT}: layers: {UnknownName(f'layer of model {model.name}', layer, shown.layers())}")
+
+
+def _scopes(resolved: Resolved, class_names: Sequence[str], choices: Sequence[Choice]) -> dict[str, list[str]]:
+    """The scopes that each metric of a model will have."""
+    settings = resolved.settings
+    values = [value_scope(name, value) for name, members in (resolved.conditions or {}).items() for value in members]
+    layers = settings.layers or [PENULTIMATE]
+    classes = [class_scope(name) for name in class_names]
+    found = {activation_metric(k): [layer_scope(layer) for layer in layers] for k in settings.activation_k}
+    found["neuron_pattern"] = [layer_scope(layer, value) for layer in layers for value in ["", *values]]
+    found["confidence_loss"] = [ALL, *(choice.label for choice in choices if not choice.reason)]
+    for metric in settings.metrics:
+        found[metric] = [ALL, *values]
+        if HIGHER_IS_BETTER[metric]:
+            found[f"{metric}_discounted"] = [ALL]
+    if settings.axis is not None:
+        found["time_between_failures"] = [ALL]
+    if resolved.situations:
+        found |= {"domain_share": [ALL], "domain_expected": [ALL]}
+    found |= {"interpretation_precision": [ALL, *classes], "occlusion_covering": [ALL, *classes]}
+    found["weighted_confusion"] = [ALL]
+    return found

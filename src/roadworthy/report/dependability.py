@@ -1,0 +1,276 @@
+"""Dependability in the report: the eight metrics of a run as facts and in plain sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from roadworthy.report.facts import NOT_RUN, Cell, Facts, cell_of
+from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows
+from roadworthy.report.summary import Summary
+from roadworthy.report.words import bounds, listing, number, p_value, plural, signed, whole
+
+NAME, ALL, DATA = "dependability", "all", "data"
+ALPHA = 0.05
+"""A slice whose corrected p is below this is called worse than elsewhere."""
+TABLES = (
+    *("cells", "uncovered", "proposals", "neurons", "patterns", "loss", "transformers", "scenarios", "slices"),
+    *("domain", "occlusion", "occlusion_classes", "rho", "confusions"),
+)
+TEXTS = ("reason", "covering_reason")
+GALLERIES = ("heat_gallery", "confusion_gallery", "loss_gallery")
+OVERVIEW = (
+    ("scenario_coverage", "1", "higher", "Which combinations of operating conditions the data shows."),
+    (
+        "neuron_activation",
+        "2",
+        "higher",
+        "Which on-off combinations of neurons the data has used. Never a safety claim.",
+    ),
+    ("neuron_pattern", "3", "lower", "Whether images of one scenario excite the layer alike; the worst scenario."),
+    ("confidence_loss", "4", "closer to 0", "What the worst of the shifts and attacks takes from the true class."),
+    ("accuracy_discounted", "5", "higher", "Accuracy, with what was not shown counted as failed."),
+    ("domain_share", "5", "higher", "Share of the situations in the field in which the threshold is met."),
+    ("time_between_failures", "5", "higher", "Mean time or distance between failures."),
+    ("interpretation_precision", "6", "higher", "Whether the answer rests on the object or on its surroundings."),
+    ("occlusion_covering", "7", "lower", "How much of the object a small patch may hide to lose it."),
+    ("weighted_confusion", "8", "lower", "What the mistakes cost, as a share of the worst possible."),
+)
+"""Metric, its number in the paper, which way is better, and what it says."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One line of the overview: a metric with a value per model (or one for the data)."""
+
+    metric: str
+    number: str
+    better: str
+    says: str
+    where: str
+    cells: tuple[Cell, ...]
+    of_data: bool
+
+
+@dataclass(frozen=True)
+class Dependability:
+    """All that the report shows of dependability: figures by (model, scope, metric), and the rows behind them."""
+
+    models: tuple[str, ...]
+    figures: Mapping[tuple[str, str, str], Cell]
+    rows: Mapping[str, list[Row]]
+    run: Path
+
+    def cell(self, model: str, metric: str, scope: str = ALL) -> Cell:
+        """A figure of the run; one that is not part of it is missing, and says so."""
+        return self.figures.get((model, scope, metric), NOT_RUN)
+
+    def scopes(self, metric: str, model: str | None = None) -> tuple[str, ...]:
+        """The scopes of a metric, in the order of the table."""
+        found = [s for m, s, name in self.figures if name == metric and model in (None, m)]
+        return tuple(dict.fromkeys(found))
+
+    def of(self, name: str, model: str) -> list[Row]:
+        """The rows of a companion table that belong to a model."""
+        return [row for row in self.rows[name] if row["model"] == model]
+
+    def picture(self, row: Row) -> Picture:
+        """The stored picture of a row."""
+        return Picture(media_path(self.run, row["media"]))
+
+    @cached_property
+    def activations(self) -> tuple[str, ...]:
+        """The metrics of neuron k-activation, by k."""
+        found = {metric for _, _, metric in self.figures if metric.startswith("neuron_activation_")}
+        return tuple(sorted(found, key=lambda metric: int(metric.rpartition("_")[2])))
+
+    @cached_property
+    def layers(self) -> tuple[Row, ...]:
+        """A row per model and layer: how many neurons it has, never on and always on."""
+        return tuple({(row["model"], row["layer"]): row for row in self.rows["neurons"]}.values())
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics taken per scenario."""
+        return tuple(dict.fromkeys(row["metric"] for row in self.rows["scenarios"]))
+
+    @cached_property
+    def conditions(self) -> dict[str, list[str]]:
+        """Operating conditions with their values, from the table of cells."""
+        found: dict[str, list[str]] = {}
+        places = sorted(name for row in self.rows["cells"][:1] for name in row if name.startswith("condition_"))
+        for row in self.rows["cells"]:
+            for place in places:
+                values = found.setdefault(row[place], [])
+                value = row[place.replace("condition", "value")]
+                if value not in values:
+                    values.append(value)
+        return found
+
+    @property
+    def of_pairs(self) -> bool:
+        """Coverage is counted over pairs of conditions, which one picture can show."""
+        return (
+            bool(self.rows["cells"])
+            and "condition_2" in self.rows["cells"][0]
+            and "condition_3" not in self.rows["cells"][0]
+        )
+
+
+def load_dependability(path: str | Path, facts: Facts) -> Dependability | None:
+    """Read the tables of dependability; None where they are no part of the run."""
+    if NAME not in facts.protocols:
+        return None
+    run = Path(path)
+    return Dependability(
+        models=facts.models,
+        figures={(row["model"], row["scope"], row["metric"]): cell_of(row) for row in read_rows(run, NAME)},
+        rows={name: [_known(row) for row in read_rows(run, f"{NAME}_{name}")] for name in (*TABLES, *GALLERIES)},
+        run=run,
+    )
+
+
+def _known(row: Row) -> Row:
+    """A row with NaN for a number that is missing."""
+    return {name: math.nan if value is None and name not in TEXTS else value for name, value in row.items()}
+
+
+def overview(found: Dependability) -> list[Overview]:
+    """The eight metrics at a glance; of neurons the pairs (else the largest tuples), of patterns the worst scenario."""
+    lines = []
+    for metric, place, better, says in OVERVIEW:
+        name, where = metric, ""
+        if metric == "neuron_activation":
+            if not found.activations:
+                continue
+            name = "neuron_activation_2" if "neuron_activation_2" in found.activations else found.activations[-1]
+        of_data = metric == "scenario_coverage"
+        if of_data:
+            cells: tuple[Cell, ...] = (found.cell(DATA, name),)
+        elif not found.scopes(name):
+            continue
+        elif name.startswith("neuron_"):
+            cells = tuple(_worst(found, model, name, higher=name != "neuron_pattern") for model in found.models)
+            where = (
+                "worst scenario" if name == "neuron_pattern" else "lowest layer" if len(found.scopes(name)) > 1 else ""
+            )
+        else:
+            cells = tuple(found.cell(model, name) for model in found.models)
+        lines.append(Overview(name, place, better, says, where, cells, of_data))
+    return lines
+
+
+def _worst(found: Dependability, model: str, metric: str, *, higher: bool) -> Cell:
+    cells = [found.cell(model, metric, scope) for scope in found.scopes(metric, model)]
+    known = [cell for cell in cells if not cell.missing]
+    if not known:
+        return cells[0] if cells else NOT_RUN
+    return min(known, key=lambda cell: cell.value if higher else -cell.value)
+
+
+def coverage_words(found: Dependability) -> str:
+    """What the data shows of the operating conditions, in a sentence."""
+    cell = found.cell(DATA, "scenario_coverage")
+    if cell.missing:
+        return f"Scenario coverage has no value: {cell.reason}."
+    possible = [row for row in found.rows["cells"] if row["status"] != "impossible"]
+    covered = sum(row["status"] == "covered" for row in possible)
+    excluded = len(found.rows["cells"]) - len(possible)
+    value, total = number("scenario_coverage", cell.value), plural(len(possible), "possible cell")
+    words = f"Coverage {value}: {whole(covered)} of {total} have as much as they need"
+    words += f", {plural(excluded, 'cell')} cannot occur" if excluded else ""
+    return f"{words}{f'; {cell.reason}' if cell.reason else ''}."
+
+
+def slice_words(found: Dependability, model: str) -> str:
+    """The worst slice that is worse than chance explains, or that there is none."""
+    rows = found.of("slices", model)
+    sure = [row for row in rows if number_of(row["p_holm"]) < ALPHA]
+    looked = rows[0]["looked_at"] if rows else 0
+    if not sure:
+        return f"No slice is worse than elsewhere beyond chance ({plural(looked, 'slice')} looked at)." if rows else ""
+    row = sure[0]
+    metric = row["metric"]
+    return (
+        f"Worst slice: {row['scenario']}, {metric} {number(metric, row['value'])} "
+        f"({bounds(metric, row['lo'], row['hi'])}) against {number(metric, row['elsewhere'])} elsewhere, corrected p "
+        f"{p_value(row['p_holm'])}."
+    )
+
+
+def sentences(found: Dependability, model: str) -> Iterator[str]:
+    """What the first screen says of one model."""
+    loss = found.cell(model, "confidence_loss")
+    if not loss.missing:
+        wins = sorted(found.of("transformers", model), key=lambda row: -row["wins"])
+        yield (
+            f"The worst of the shifts and attacks changes the probability of the true class by {signed(loss.value)} on "
+            f"average ({bounds('confidence_loss', loss.lo, loss.hi)}); {wins[0]['transformer']} hurts most images."
+        )
+    if words := slice_words(found, model):
+        yield words
+    precision, covering = (found.cell(model, name) for name in ("interpretation_precision", "occlusion_covering"))
+    if not precision.missing and not covering.missing:
+        yield (
+            f"Heat maps: {number('interpretation_precision', precision.value)} of the hot cells lie on the object "
+            f"(higher is better); a patch loses it in {number('occlusion_covering', covering.value)} of the places "
+            "(lower is better)."
+        )
+    missing = [line.metric for line in overview(found) for cell in line.cells[:1] if cell.missing and not line.of_data]
+    if missing:
+        yield f"Not measured: {listing(missing)}; see below why."
+
+
+def with_dependability(summary: Summary, found: Dependability, facts: Facts, *, alone: bool) -> Summary:
+    """A model's summary with what dependability says; it gives the key figures where nothing else was measured."""
+    model = summary.model
+    said = tuple(sentences(found, model))
+    result = replace(summary, sentences=(*summary.sentences, *said[:2]), brief=(*summary.brief, *said[:1]))
+    if not alone:
+        return result
+    metric = found.metrics[0] if found.metrics else "accuracy"
+    return replace(
+        result,
+        sentences=said,
+        brief=said[:1],
+        figures=(
+            (f"{metric.capitalize()} undisturbed", metric, found.cell(model, metric)),
+            ("Confidence loss (0 is best)", "confidence_loss", found.cell(model, "confidence_loss")),
+        ),
+    )
+
+
+def headline(found: Dependability, facts: Facts) -> list[str]:
+    """Two lines for a terminal."""
+    parts = [
+        f"{facts.named(model)} confidence loss {_bounded(found.cell(model, 'confidence_loss'), 'confidence_loss')}"
+        for model in found.models
+    ]
+    slices = [
+        f"{facts.named(model)}: {slice_words(found, model)}" for model in found.models if found.of("slices", model)
+    ]
+    return [f"{coverage_words(found)} {'; '.join(parts)}", " ".join(slices) or "No slices were looked at"]
+
+
+def _bounded(cell: Cell, metric: str) -> str:
+    if cell.missing:
+        return f"n/a ({cell.reason})"
+    return f"{number(metric, cell.value)} ({bounds(metric, cell.lo, cell.hi)})"
+
+
+def patterns(found: Dependability, count: int = 8) -> list[Row]:
+    """The scenarios with the highest activation pattern, highest first."""
+    known = [row for row in found.rows["patterns"] if not math.isnan(number_of(row["value"]))]
+    return sorted(known, key=lambda row: -row["value"])[:count]
+
+
+def confusion_pictures(found: Dependability, model: str) -> list[tuple[Row, Sequence[Row]]]:
+    """The most expensive confusions of a model, each with its pictures."""
+    shown = found.of("confusion_gallery", model)
+    return [
+        (row, [p for p in shown if (p["label"], p["prediction"]) == (row["label"], row["prediction"])])
+        for row in found.of("confusions", model)[:10]
+    ]
