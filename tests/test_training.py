@@ -40,7 +40,7 @@ def coloured(n: int = 120, seed: int = 0, channels: int = 3) -> ArrayDataset:
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "_cores", lambda: 1)
+    monkeypatch.setattr(training, "cores", lambda: 1)
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,8 @@ def test_no_object_is_both_trained_and_validated_on(
     tmp_path: Path, data: ArrayDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Dataset] = []
-    reader = training._reader
-    monkeypatch.setattr(training, "_reader", lambda part: read.append(part) or reader(part))
+    reader = training.image_reader
+    monkeypatch.setattr(training, "image_reader", lambda part: read.append(part) or reader(part))
     train(tmp_path, data, epochs=1)
     ours, theirs = (set(part.groups) for part in read)
     assert not ours & theirs
@@ -126,13 +126,13 @@ def test_every_epoch_shows_every_training_image_once_in_an_order_of_its_own(
     tmp_path: Path, data: ArrayDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[int] = []
-    reader = training._reader
+    reader = training.image_reader
 
     def spied(part: Dataset) -> Any:
         read = reader(part)
         return lambda rows: shown.extend(rows.tolist()) or read(rows) if len(part) > len(data) / 2 else read(rows)
 
-    monkeypatch.setattr(training, "_reader", spied)
+    monkeypatch.setattr(training, "image_reader", spied)
     train(tmp_path, data, epochs=2)
     first, second = shown[: len(shown) // 2], shown[len(shown) // 2 :]
     assert sorted(first) == sorted(second) == list(range(len(first)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.types import Artifact
 from roadworthy.engine.folder import RunFolder, write_json
@@ -42,6 +42,16 @@ def ensure_artifact(folder: RunFolder, artifact: Artifact, build: Callable[[Path
     )
     shutil.rmtree(home, ignore_errors=True)
     workshop.rename(home)
+    return home
+
+
+def find_artifact(folder: RunFolder, recipe: str, failures: Mapping[str, str]) -> Path:
+    """The folder of a built artifact; `failures` say why one could not be built."""
+    if recipe in failures:
+        raise ModelError(failures[recipe])
+    home = folder.path / "artifacts" / recipe
+    if not (home / RECORD).is_file():
+        raise InputError(f"the artifact {home} is missing: run the study again to build it")
     return home
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roadworthy.core.errors import RoadworthyError
-from roadworthy.core.protocols import Buildable, Dataset
+from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.engine import readouts
 from roadworthy.engine.folder import RunFolder
@@ -58,6 +58,7 @@ def execute(
     tasks = _pending(plan, folder, progress)
     chunks = _Chunks(plan.chunk, tasks)
     locks = {id(p.model): nullcontext() if p.model.concurrent else threading.Lock() for p in plan.cases}
+    locks[id(None)] = nullcontext()
     failed_at: dict[str, dict[int, str]] = defaultdict(dict)
     clock = threading.Lock()
 
@@ -68,7 +69,8 @@ def execute(
                 return
             decoded = chunks.get(task.showing.data, task.chunk)
             try:
-                shown = task.showing.show(decoded)
+                with locks[id(task.showing.attacked)]:
+                    shown = task.showing.show(decoded)
             except Exception as error:
                 for planned in todo:
                     failed_at[planned.case.hash][task.chunk] = f"shift {task.showing.stimulus.name} raised {error!r}"
@@ -206,14 +208,18 @@ def estimate_seconds(plan: Plan, folder: RunFolder, workers: int) -> float:
     total = 0.0
     for task in tasks:
         images = min(plan.chunk, len(task.showing.data) - task.chunk * plan.chunk)
-        stimulus = task.showing.stimulus.hash
+        stimulus, attacked = task.showing.stimulus.hash, task.showing.attacked
+        if attacked is not None and not all(part.loaded for part in attacked.parts()):
+            continue
+        if not task.showing.ready:
+            continue
         if stimulus not in shifts:
             sample = task.showing.data.batch(slice(0, plan.batch))
             started = time.perf_counter()
             shown = task.showing.show(sample)
             shifts[stimulus] = (time.perf_counter() - started) / max(1, len(sample))
         for planned in task.cases:
-            if isinstance(planned.model, Buildable) and not planned.model.loaded:
+            if not all(part.loaded for part in planned.model.parts()):
                 continue
             if id(planned.model) not in models:
                 planned.model.answer(shown, plan.batch)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from roadworthy.core.protocols import Dataset, Model, Shift
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Buildable, Dataset, Model, Shift
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Case, Stimulus
+from roadworthy.models import AlignedModel, StoredPredictions
 
 CHUNK_BYTES = 64 * 2**20
 CHUNK_IMAGES = 1024
@@ -20,18 +22,39 @@ THREADS = 1
 class Showing:
     """A stimulus together with what makes it: the data and, unless undisturbed, the shift.
 
-    `fresh` says that the data itself is drawn anew in each repeat.
+    `fresh` says that the data itself is drawn anew in each repeat; `maker` must be built before that can be done.
+    `attacked` is the model that an attack is made against, the only one it is shown to.
     """
 
     stimulus: Stimulus
     data: Dataset
     shift: Shift | None = None
     fresh: bool = False
+    attacked: Model | None = None
+    maker: Buildable | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True once its data can be drawn."""
+        return self.maker is None or self.maker.loaded
 
     @property
     def varies(self) -> bool:
         """True where another repeat shows other pixels."""
         return self.fresh or self.shift is not None
+
+    def against(self, model: Model) -> Showing:
+        """What this model is shown: the same for all, unless the shift attacks the model it is shown to."""
+        shift = None if self.shift is None else self.shift.bound(model)
+        if shift is None or shift is self.shift:
+            return self
+        if is_stored(model):
+            raise InputError(
+                f"shift {shift.name} attacks model {model.name}, whose stored predictions answer nothing new: test the "
+                f"model itself, or leave out {shift.name}"
+            )
+        stimulus = replace(self.stimulus, parameters=shift.parameters())
+        return replace(self, stimulus=stimulus, shift=shift, attacked=model)
 
     def show(self, batch: Batch) -> Batch:
         """The disturbed batch. Depends on the stimulus and the image ids alone."""
@@ -42,12 +65,16 @@ class Showing:
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case together with what runs it, and what its protocol notes in run.json to find it again."""
+    """A case together with what runs it, and what its protocol notes in run.json to find it again.
+
+    `needs` are artifacts that its protocol reads besides the readouts, each built once the model is ready.
+    """
 
     case: Case
     showing: Showing
     model: Model
     tags: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[Buildable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,9 +94,20 @@ class Plan:
         """The cases of one protocol."""
         return [planned for planned in self.cases if planned.case.protocol == protocol]
 
+    def parts(self) -> list[tuple[str, Buildable]]:
+        """What must be built before cases are shown, once each, with the name of the model or stimulus it is for."""
+        found = {id(part): (planned.case.system, part) for planned in self.cases for part in planned.model.parts()}
+        shown = [(showing.stimulus.name, showing.maker) for showing in self.stimuli.values()]
+        return list((found | {id(maker): (name, maker) for name, maker in shown if maker is not None}).values())
+
     def image_cases(self) -> int:
         """How many answers the plan asks for in all."""
         return sum(len(planned.showing.data) for planned in self.cases)
+
+
+def is_stored(model: Model) -> bool:
+    """True for stored predictions: they answer what was exported and can be asked nothing else."""
+    return isinstance(model.model if isinstance(model, AlignedModel) else model, StoredPredictions)
 
 
 def chunk_size(data: Dataset, batch: int = BATCH) -> int:
@@ -86,7 +124,10 @@ def chunk_size(data: Dataset, batch: int = BATCH) -> int:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a study puts on the table: data, foreign sets and models, all open, and what fixes the bits of an answer."""
+    """What a study puts on the table: data, foreign sets and models, all open, and what fixes the bits of an answer.
+
+    `train` is the training data, where a model or a protocol wants it.
+    """
 
     data: Dataset
     models: Mapping[str, Model]
@@ -94,6 +135,7 @@ class Bench:
     batch: int
     chunk: int
     foreign: Mapping[str, Dataset] = field(default_factory=dict)
+    train: Dataset | None = None
 
 
 def plan_cases(
@@ -102,7 +144,8 @@ def plan_cases(
     """Every stimulus shown to every model, with all that decides the bits of an answer in the recipe of its case.
 
     A model that is trained anew for each repeat answers with the member of that repeat. Where a repeat would show the
-    same pixels to the same network once more, it is left out: it could only give the same answer.
+    same pixels to the same network once more, it is left out: it could only give the same answer. An attack is a
+    stimulus of its own for every model.
     """
     planned = []
     for showing in showings:
@@ -117,5 +160,6 @@ def plan_cases(
                 "chunk": bench.chunk,
                 "threads": THREADS,
             }
-            planned.append(PlannedCase(Case(protocol, showing.stimulus, name, recipe), showing, member, tags or {}))
+            shown = showing.against(member)
+            planned.append(PlannedCase(Case(protocol, shown.stimulus, name, recipe), shown, member, tags or {}))
     return planned

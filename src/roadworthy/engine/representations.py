@@ -70,15 +70,23 @@ class Representations:
         return (self.home / key / MANIFEST).is_file()
 
     def ensure(
-        self, recipe: Mapping[str, Any], data: Dataset, represent: Callable[[Dataset], NDArray[np.float32]]
+        self,
+        recipe: Mapping[str, Any],
+        data: Dataset,
+        represent: Callable[[Dataset], NDArray[np.float32]],
+        spared: Callable[[], float] = float,
     ) -> str:
-        """The key of the representation, computed and stored now unless it is there whole."""
+        """The key of the representation, computed and stored now unless it is there whole.
+
+        `spared` says how many seconds more it would have taken this thread without what others had computed before.
+        """
         key = self.key(recipe)
         if key in self:
             return key
+        spared()
         started = time.perf_counter()
         rows = represent(data)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started + spared()
         if len(rows) != len(data):
             raise InputError(f"{len(rows)} representations for the {len(data)} images of {data.name}")
         folder = self.home / key

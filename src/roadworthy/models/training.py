@@ -95,7 +95,7 @@ def train_classifier(
     folder.mkdir(parents=True, exist_ok=True)
     record = _finished(folder, recipe)
     if record is None:
-        course = _Course(network, recipe, threads or _cores())
+        course = _Course(network, recipe, threads or cores())
         course.resume(folder)
         record = _run(course, data, folder, progress)
     elif progress is not None:
@@ -140,8 +140,7 @@ class _Course:
     def save(self, folder: Path) -> None:
         tensors = {f"network/{name}": value for name, value in self.network.state_dict().items()}
         tensors |= {f"best/{name}": value for name, value in self.best.items()}
-        for place, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{place}/{name}": value for name, value in state.items()}
+        tensors |= optimizer_tensors("optimizer/", self.optimizer)
         save_weights(folder / CHECKPOINT, tensors, {"training": json.dumps(self.record())})
 
     def resume(self, folder: Path) -> None:
@@ -153,15 +152,9 @@ class _Course:
         if stored.get("recipe") != self.recipe:
             raise _other_training(path)
         self.threads, self.history = stored["threads"], stored["history"]
-        self.best = _under("best/", tensors)
-        self.network.load_state_dict(_under("network/", tensors))
-        weights = list(self.network.parameters())
-        state: dict[int, dict[str, Any]] = {}
-        for name, value in _under("optimizer/", tensors).items():
-            place, _, field = name.partition("/")
-            state.setdefault(int(place), {})[field] = _laid_out_as(weights[int(place)], value)
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.best = under("best/", tensors)
+        self.network.load_state_dict(under("network/", tensors))
+        restore_optimizer("optimizer/", self.optimizer, tensors)
 
 
 def _run(course: _Course, data: Dataset, folder: Path, progress: Progress | None) -> dict[str, Any]:
@@ -170,8 +163,8 @@ def _run(course: _Course, data: Dataset, folder: Path, progress: Progress | None
     told = progress or (lambda images: None)
     told(len(course.history) * len(data))
     training, held_out = split_by_group(data, (1 - HELD_OUT, HELD_OUT), course.recipe["seed"])
-    with _threads(torch, course.threads), torch.random.fork_rng(devices=[]):
-        read, read_held_out = _reader(training), _reader(held_out)
+    with torch_threads(torch, course.threads), torch.random.fork_rng(devices=[]):
+        read, read_held_out = image_reader(training), image_reader(held_out)
         while len(course.history) < course.recipe["epochs"]:
             try:
                 loss = _train_epoch(torch, course, read, training.labels, len(data.class_names), told)
@@ -198,7 +191,7 @@ def _train_epoch(
     total = 0.0
     for rows in np.array_split(order, -(-len(order) // course.recipe["batch"])):
         with _autocast(torch, course), FastDropout():
-            answer = course.network(_tensor(torch, read(rows)))
+            answer = course.network(image_tensor(torch, read(rows)))
             if answer.shape != (len(rows), classes):
                 raise ModelError(
                     f"the network answers {tuple(answer.shape)} to {len(rows)} images of {classes} classes: "
@@ -225,7 +218,7 @@ def _evaluate(
     with torch.inference_mode(), _autocast(torch, course):
         for start in range(0, len(labels), EVALUATED_AT_ONCE):
             rows = np.arange(start, min(start + EVALUATED_AT_ONCE, len(labels)))
-            answer, target = course.network(_tensor(torch, read(rows))).float(), torch.from_numpy(labels[rows])
+            answer, target = course.network(image_tensor(torch, read(rows))).float(), torch.from_numpy(labels[rows])
             total += float(torch.nn.functional.cross_entropy(answer, target, reduction="sum"))
             correct += int((answer.argmax(1) == target).sum())
             told(len(rows))
@@ -234,7 +227,7 @@ def _evaluate(
     return correct / len(labels), total / len(labels)
 
 
-def _reader(data: Dataset) -> Reader:
+def image_reader(data: Dataset) -> Reader:
     """Rows to images (N, H, W, C) uint8: from memory where all fit, else decoded each time."""
     if len(data) * math.prod(data.size) * data.channels > IN_MEMORY_BYTES:
         return lambda rows: data.batch(rows.tolist()).images
@@ -244,7 +237,7 @@ def _reader(data: Dataset) -> Reader:
     return lambda rows: images[rows]
 
 
-def _tensor(torch: Any, images: NDArray[np.uint8]) -> Any:
+def image_tensor(torch: Any, images: NDArray[np.uint8]) -> Any:
     """(N, C, H, W) in 0-1; the channels stay last in memory."""
     return torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255)
 
@@ -282,8 +275,25 @@ def _diverged(course: _Course, folder: Path, what: str) -> ModelError:
     return ModelError(f"{what} in epoch {epoch} of {epochs}: lower the learning rate; {kept}")
 
 
-def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors whose names start so, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def optimizer_tensors(prefix: str, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """All that an optimizer remembers, by `<prefix><place of the weight>/<name>`."""
+    states = optimizer.state_dict()["state"].items()
+    return {f"{prefix}{place}/{name}": value for place, state in states for name, value in state.items()}
+
+
+def restore_optimizer(prefix: str, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+    """Make an optimizer remember what `optimizer_tensors` gave."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in under(prefix, tensors).items():
+        place, _, field = name.partition("/")
+        state.setdefault(int(place), {})[field] = _laid_out_as(weights[int(place)], value)
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def _laid_out_as(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -300,12 +310,14 @@ def _digest(network: torch.nn.Module) -> str:
     return digest(sha.hexdigest())
 
 
-def _cores() -> int:
-    return os.cpu_count() or 1
+def cores() -> int:
+    """How many threads a training takes unless it is told otherwise: a core each, of those it may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def _threads(torch: Any, threads: int) -> Iterator[None]:
+def torch_threads(torch: Any, threads: int) -> Iterator[None]:
+    """Torch with that many threads, and afterwards with as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

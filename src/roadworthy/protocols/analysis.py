@@ -81,12 +81,19 @@ def _analyses(tables: Mapping[str, pd.DataFrame]) -> Iterator[Analysis]:
     if ood is not None and _repeated(ood):
         for metric in OOD_METRICS:
             rows = ood[ood["metric"] == metric]
-            plain = rows[rows["kind"] != "transformed"]
+            plain = rows[~rows["kind"].isin(["transformed", "gan"])]
             sets = (("ood_set",), ("model", "ood_set"))
             yield _analysis("ood_sets", plain, metric, ("model", "ood_set"), sets)
             yield _analysis(
                 "ood_transformed", _with_undisturbed(rows), metric, ("model", "shift"), (("shift",), ("model", "shift"))
             )
+            if len(drawn := rows[rows["kind"] == "gan"]):
+                yield _analysis("gan_average", drawn, metric, ("model", "ood_set"), sets)
+    gans = tables.get("gan_repeats")
+    if gans is not None and _repeated(gans):
+        for metric in OOD_METRICS:
+            hardest = gans[(gans["metric"] == metric) & gans["hardest"]]
+            yield _analysis("gan_hardest", hardest, metric, ("model", "ood_set"), (("ood_set",), ("model", "ood_set")))
 
 
 def _analysis(

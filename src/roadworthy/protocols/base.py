@@ -28,14 +28,19 @@ class KnownCase:
 
 @dataclass(frozen=True)
 class StoredCase(KnownCase):
-    """A case of a run on disk: its readouts, or why there are none."""
+    """A case of a run on disk: its readouts, or why there are none, and the artifacts of the run by their hash."""
 
     failure: str = ""
     load: Callable[[], Readouts] = lambda: _nothing()
+    artifact: Callable[[str], Path] = lambda recipe: _no_artifact(recipe)
 
 
 def _nothing() -> Readouts:
     raise InputError("a failed case has no readouts")
+
+
+def _no_artifact(recipe: str) -> Path:
+    raise InputError(f"the run has no artifact {recipe}: run the study again")
 
 
 class Evidence(ABC):
@@ -61,6 +66,10 @@ class Protocol(ABC):
     summary: ClassVar[str]
     wants_foreign: ClassVar[bool] = False
     """True where it shows data from outside the domain."""
+
+    def wants(self, settings: Any) -> frozenset[str]:
+        """The data besides the test data that it must be given on the bench: `train`."""
+        return frozenset()
 
     @abstractmethod
     def check_settings(self, settings: Any) -> None:

@@ -2,7 +2,8 @@
 
 In-distribution images (the positive class, everywhere) are mixed with as many outliers; the score is the model's own
 certainty where it offers one, else its largest probability. Sets of rising difficulty: noise and foreign images,
-images derived from the test data, and foreign images where both sides are disturbed by the same shift.
+images derived from the test data, foreign images where both sides are disturbed by the same shift, and images that GANs
+were trained to draw.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.outliers import make_outliers
+from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase, StoredCase, matching
 from roadworthy.protocols.classification import THESIS_SHIFTS
@@ -40,8 +42,10 @@ from roadworthy.protocols.estimates import (
     mean_rows,
     standard_deviation,
 )
-from roadworthy.protocols.pictures import save_strip
-from roadworthy.shifts import make_shift
+from roadworthy.protocols.gans import KIND as GAN
+from roadworthy.protocols.gans import Gans, planned_gans, save_gans, training_of
+from roadworthy.protocols.pictures import save_strip, spread
+from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.verdict import Criterion, Measurement
 
@@ -51,8 +55,8 @@ METRICS = tuple(field.name for field in fields(Separation))
 FOREIGN = "foreign"
 NOISE = ("uniform_noise", "normal_noise")
 DERIVED = ("shuffled", "mixed", "swirl", "colour_swap")
-KINDS = ("literature", "derived", "transformed")
-"""Noise and foreign sets, as others use them; made from the test images; foreign with a shift on both sides."""
+KINDS = ("literature", "derived", "transformed", GAN)
+"""Noise and foreign sets, as others use them; made from the test images; foreign with a shift on both sides; drawn."""
 BINS = 20
 GALLERY_IMAGES = 6
 
@@ -72,6 +76,7 @@ class Settings(BaseModel):
     sets         makers of outliers and names of foreign sets (default: all six makers and every foreign set)
     transformed  shifts that disturb both the test data and a foreign set, at each of `levels`
     foreign      which foreign set those use (default: the first)
+    gans         GANs to be trained, each configuration a set of its own (default: none)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,6 +85,7 @@ class Settings(BaseModel):
     transformed: list[str] = list(THESIS_SHIFTS)
     levels: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = [5]
     foreign: str | None = None
+    gans: Gans | None = None
     repeats: Annotated[int, Field(ge=1)] = 1
 
     @field_validator("sets", mode="before")
@@ -113,11 +119,21 @@ class OutOfDistribution(base.Protocol):
     summary = (__doc__ or "").partition("\n")[0]
     wants_foreign = True
 
+    def wants(self, settings: Settings) -> frozenset[str]:
+        """Training data where there are GANs to train."""
+        return frozenset({"train"} if settings.gans is not None else ())
+
     def check_settings(self, settings: Settings) -> None:
-        """Every shift is known and has the levels asked for."""
+        """Every shift is known, has the levels asked for, and is no attack; every GAN is known."""
+        if settings.gans is not None:
+            settings.gans.check()
         for name in settings.transformed:
             for level in settings.levels:
-                make_shift(name, level)
+                if isinstance(make_shift(name, level), Attack):
+                    raise InputError(
+                        f"{name} is an attack on a model, and outliers are shown to all alike: name shifts under "
+                        "ood: transformed, and attacks under classification: shifts"
+                    )
 
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
         """Both sides of every set."""
@@ -135,7 +151,7 @@ class OutOfDistribution(base.Protocol):
         self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
     ) -> Evidence:
         """What stored cases say, set by set."""
-        return Evidence(cases, seed=seed, workers=workers)
+        return Evidence(cases, class_names, seed=seed, workers=workers)
 
 
 def _sides(settings: Settings, bench: Bench) -> list[_Side]:
@@ -153,6 +169,10 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
     if settings.foreign is not None and settings.foreign not in bench.foreign:
         raise UnknownName("foreign set", settings.foreign, bench.foreign)
     shifts = [make_shift(name, level) for name in settings.transformed for level in settings.levels]
+    generators = planned_gans(settings.gans, bench)
+    for gan in generators:
+        if gan.configuration.name in (*known, *bench.foreign):
+            raise InputError(f"the GAN {gan.configuration.name!r} has the name of another set: call it otherwise")
     test, seed, sides = bench.data.fingerprint(), bench.seed, []
     for repeat in range(settings.repeats):
         sides.append(_Side(Showing(Stimulus(test, repeat=repeat, seed=seed), bench.data), {}))
@@ -180,6 +200,12 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
                     "foreign": name,
                 }
                 sides.append(_Side(Showing(stimulus, made, shift), tags))
+        for gan in generators:
+            name, maker = gan.configuration.name, GanOutliers(gan=gan)
+            drawn = maker.make(bench.data, seed=seed + repeat)
+            stimulus = Stimulus(drawn.fingerprint(), name, 0, maker.parameters(), repeat, seed)
+            tags = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash}
+            sides.append(_Side(Showing(stimulus, drawn, fresh=True, maker=gan), tags))
     return sides
 
 
@@ -238,12 +264,19 @@ class _Result:
     members: tuple[str, ...]
     score: str
     histogram: NDArray[np.int64]
+    repeats: tuple[int, ...]
 
 
 class Evidence(base.Evidence):
-    """What the readouts of one run say about separating outliers. One resampling serves all models of a set."""
+    """What the readouts of one run say about separating outliers. One resampling serves all models of a set.
 
-    def __init__(self, cases: Sequence[StoredCase], *, seed: int = 0, workers: int = 1) -> None:
+    Of GANs, `by_gan` has the results of each; those of their set are over all of them.
+    """
+
+    def __init__(
+        self, cases: Sequence[StoredCase], class_names: Sequence[str] = (), *, seed: int = 0, workers: int = 1
+    ) -> None:
+        self.class_names = class_names
         inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.tags}
         outside: dict[SetKey, list[StoredCase]] = {}
         for case in cases:
@@ -252,6 +285,8 @@ class Evidence(base.Evidence):
         self.keys = sorted(outside, key=SetKey.order)
         self.failures: dict[SetKey, str] = {}
         self.results: dict[SetKey, _Result] = {}
+        self.by_gan: dict[tuple[SetKey, int], _Result] = {}
+        self.outside = outside
         by_set: dict[str, list[SetKey]] = {}
         for key in self.keys:
             by_set.setdefault(key.ood_set, []).append(key)
@@ -277,17 +312,25 @@ class Evidence(base.Evidence):
                         bootstrap = mixture.groups, GroupBootstrap(mixture.groups, resamples=RESAMPLES, seed=seed)
                     found.append(_separations(mixture, bootstrap[1]))
                     mixtures.append(mixture)
-                self.results[key] = _result(found, mixtures)
+                self.results[key] = _result(found, mixtures, outside[key])
+                for gan in sorted({_gan(case) for case in outside[key]}) if key.kind == GAN else ():
+                    own = [row for row in zip(found, mixtures, outside[key], strict=True) if _gan(row[2]) == gan]
+                    self.by_gan[key, gan] = _result(*zip(*own, strict=True))
 
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(measure_set, by_set.values()))
         self.results = {key: self.results[key] for key in self.keys if key in self.results}
+        self.by_gan = {place: self.by_gan[place] for place in sorted(self.by_gan, key=lambda p: (p[0].order(), p[1]))}
+        self.hardest = _hardest_gans(self.by_gan)
 
     def estimate(self, key: SetKey, metric: str, confidence: float = CONFIDENCE) -> Estimate:
         """A metric of one set, the mean over repeats, bounded by objects."""
         if key in self.failures:
             return failed_estimate(self.failures[key])
-        result = self.results[key]
+        return self._estimate(self.results[key], metric, confidence)
+
+    @staticmethod
+    def _estimate(result: _Result, metric: str, confidence: float = CONFIDENCE) -> Estimate:
         value = mean_defined(result.values[metric])
         if math.isnan(value):
             return Estimate(value, math.nan, math.nan, "one side is empty", "")
@@ -319,7 +362,7 @@ class Evidence(base.Evidence):
         return (result.n, result.groups) if result else (0, 0)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """One row per model, set and metric; averages per kind; every repeat; the scores of both sides in bins."""
+        """One row per model, set and metric; averages per kind; every repeat; scores of both sides in bins; GANs."""
         rows = [
             self.estimate(key, metric).row(key.where(), metric, *self._size(key))
             for key in self.keys
@@ -333,7 +376,27 @@ class Evidence(base.Evidence):
             f"{NAME}_by_kind": pd.DataFrame(self._kind_rows()),
             f"{NAME}_repeats": pd.DataFrame(self._repeat_rows()),
             f"{NAME}_scores": pd.DataFrame(self._score_rows()),
+            **self._gan_tables(),
         }
+
+    def _gan_tables(self) -> dict[str, pd.DataFrame]:
+        """Every GAN by itself, the hardest of each configuration marked; and repeat by repeat. None without GANs."""
+        if not self.by_gan:
+            return {}
+        rows, repeats = [], []
+        for (key, gan), result in self.by_gan.items():
+            where = {"model": key.model, "ood_set": key.ood_set, "gan": gan}
+            where["hardest"] = self.hardest[key.ood_set] == gan
+            training = training_of(next(case for case in self.outside[key] if _gan(case) == gan))
+            for metric in METRICS:
+                estimate = self._estimate(result, metric)
+                rows.append({**estimate.row(where, metric, result.n, result.groups), **training})
+            repeats += [
+                {**where, "repeat": repeat, "metric": metric, "value": value}
+                for metric, values in result.values.items()
+                for repeat, value in zip(result.repeats, values, strict=True)
+            ]
+        return {GAN: pd.DataFrame(rows), f"{GAN}_repeats": pd.DataFrame(repeats)}
 
     def _kind_rows(self) -> list[dict[str, Any]]:
         """Per model and kind of set the mean over its sets. Sets share images, so the mean has no bound of its own."""
@@ -359,7 +422,7 @@ class Evidence(base.Evidence):
             {**key.where(), "repeat": repeat, "metric": metric, "value": value}
             for key, result in self.results.items()
             for metric, values in result.values.items()
-            for repeat, value in enumerate(values)
+            for repeat, value in _by_repeat(result.repeats, values)
         ]
 
     def _score_rows(self) -> list[dict[str, Any]]:
@@ -378,7 +441,13 @@ class Evidence(base.Evidence):
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A strip of images per set, and of the in-distribution side where that is disturbed too."""
-        first = {case.tags["ood_set"]: case for case in cases if "ood_set" in case.tags and not _repeat(case)}
+        first = {
+            case.tags["ood_set"]: case
+            for case in cases
+            if "ood_set" in case.tags
+            and not _repeat(case)
+            and (case.tags["kind"] != GAN or _gan(case) == self.hardest.get(case.tags["ood_set"], 0))
+        }
         inside = {
             (case.showing.stimulus.name, case.showing.stimulus.level): case.showing
             for case in cases
@@ -394,7 +463,56 @@ class Evidence(base.Evidence):
                 partner, media / f"ood-in-{partner.stimulus.name}-{partner.stimulus.level}.png", GALLERY_IMAGES
             )
             rows.append(row)
-        return {f"{NAME}_gallery": pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])}
+        gallery = pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])
+        drawn = [case for case in cases if case.tags.get("kind") == GAN and not _repeat(case)]
+        if not drawn:
+            return {f"{NAME}_gallery": gallery}
+        answers = self._answer_rows(GALLERY_IMAGES)
+        return {f"{NAME}_gallery": gallery, **save_gans(drawn, media), f"{GAN}_answers": pd.DataFrame(answers)}
+
+    def _answer_rows(self, count: int) -> list[dict[str, Any]]:
+        """What every model said to the images that the gallery shows of the hardest GANs, and how sure it was."""
+        rows = []
+        for key, gan in self.by_gan:
+            if self.hardest[key.ood_set] != gan:
+                continue
+            case = next(c for c in self.outside[key] if _gan(c) == gan and not c.stimulus.repeat)
+            readouts = case.load()
+            own = readouts.certainty is not None
+            for place, row in enumerate(spread(len(readouts.ids), count)):
+                rows.append(
+                    {
+                        "model": key.model,
+                        "ood_set": key.ood_set,
+                        "gan": gan,
+                        "place": place,
+                        "id": readouts.ids[row],
+                        "prediction": self.class_names[int(readouts.answers.prediction[row])],
+                        "confidence": float(readouts.answers.confidence[row]),
+                        "score": float(_scores(readouts, own)[row]),
+                    }
+                )
+        return rows
+
+
+def _gan(case: KnownCase | PlannedCase) -> int:
+    return int(case.tags["gan"])
+
+
+def _hardest_gans(found: Mapping[tuple[SetKey, int], _Result]) -> dict[str, int]:
+    """Per configuration the GAN with the lowest mean AUROC over all models and repeats: chosen on the test data."""
+    values: dict[str, dict[int, list[float]]] = {}
+    for (key, gan), result in found.items():
+        values.setdefault(key.ood_set, {}).setdefault(gan, []).extend(result.values["auroc"])
+    return {name: min(by_gan, key=lambda gan: mean_defined(by_gan[gan])) for name, by_gan in values.items()}
+
+
+def _by_repeat(repeats: Sequence[int], values: Sequence[float]) -> list[tuple[int, float]]:
+    """One value per repeat: the mean where there are several, one per GAN."""
+    found: dict[int, list[float]] = {}
+    for repeat, value in zip(repeats, values, strict=True):
+        found.setdefault(repeat, []).append(value)
+    return [(repeat, each[0] if len(each) == 1 else mean_defined(each)) for repeat, each in found.items()]
 
 
 def _repeat(case: PlannedCase) -> int:
@@ -408,7 +526,7 @@ def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
     return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in METRICS))
 
 
-def _result(found: Sequence[Separation], mixtures: Sequence[_Mixture]) -> _Result:
+def _result(found: Sequence[Separation], mixtures: Sequence[_Mixture], cases: Sequence[StoredCase]) -> _Result:
     values = {name: [float(getattr(each, name)[0]) for each in found] for name in METRICS}
     resampled = {name: mean_rows([getattr(each, name)[1:] for each in found]) for name in METRICS}
     histogram = np.zeros((2, BINS), np.int64)
@@ -423,6 +541,7 @@ def _result(found: Sequence[Separation], mixtures: Sequence[_Mixture]) -> _Resul
         members=mixtures[0].groups,
         score="certainty" if mixtures[0].own else "confidence",
         histogram=histogram,
+        repeats=tuple(case.stimulus.repeat for case in cases),
     )
 
 

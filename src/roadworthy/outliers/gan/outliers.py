@@ -1,0 +1,163 @@
+"""Outliers that a trained generator draws: the GAN as an artifact of a run, and the sets of images it makes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.protocols import Buildable, Dataset, Outliers
+from roadworthy.core.random import Streams
+from roadworthy.core.types import Artifact, Images
+from roadworthy.data.base import OpenedDataset
+from roadworthy.data.parallel import Progress
+from roadworthy.models.networks import load_weights, onnx_bytes
+from roadworthy.models.onnx import session_options
+from roadworthy.models.torch import import_torch
+from roadworthy.outliers.base import OutlierSet, Rows, ids_of, opened, prefixed
+from roadworthy.outliers.gan.networks import make_generator
+from roadworthy.outliers.gan.settings import Configuration, GanSettings
+from roadworthy.outliers.gan.training import RECORD, WEIGHTS, train_gan
+
+if TYPE_CHECKING:
+    import torch
+
+ALGORITHM = 1
+"""Part of every recipe; a change of the training that gives other weights raises it."""
+BLOCK = 64
+"""Images drawn together, always the same ones, so that the bits of one never depend on what else is asked for."""
+
+
+class Gan(Buildable):
+    """A generator to be trained on `data`; its recipe and hash are known before.
+
+    `draw` makes images once it is built and loaded. The surrogate and the discriminator are left behind.
+    """
+
+    def __init__(
+        self, configuration: Configuration, settings: GanSettings, data: Dataset, *, seed: int = 0, index: int = 0
+    ) -> None:
+        configuration.check(len(data.class_names))
+        self.configuration, self.settings, self.data = configuration, settings, data
+        self.seed, self.index = seed, index
+        self._session: Any = None
+        self._home: Path | None = None
+
+    @property
+    def recipe(self) -> Artifact:
+        """What it is made from."""
+        return Artifact(
+            builder="gan",
+            parameters={
+                "algorithm": ALGORITHM,
+                "configuration": asdict(self.configuration),
+                "settings": self.settings.parameters(),
+            },
+            inputs=(self.data.fingerprint(),),
+            seed=self.seed + self.index,
+        )
+
+    @property
+    def work(self) -> int:
+        """How many images `build` counts; it may stop sooner."""
+        return self.settings.epochs * len(self.data)
+
+    def build(self, workshop: Path, progress: Progress | None = None) -> dict[str, Any]:
+        """Train, or go on training, in a folder."""
+        recipe = self.recipe
+        return train_gan(self.configuration, self.settings, self.data, workshop, seed=recipe.seed, progress=progress)
+
+    def load(self, home: Path) -> None:
+        """Make `draw` ready from the stored generator."""
+        import onnxruntime
+
+        network = self.network()
+        network.load_state_dict(load_weights(home / WEIGHTS)[0])
+        noise, label = self._inputs(np.zeros((BLOCK, self.settings.latent)), np.zeros(BLOCK))
+        torch = import_torch()
+        inputs = {"noise": torch.from_numpy(noise), "label": torch.from_numpy(label)}
+        graph = onnx_bytes(network, inputs, ["image"], fixed=("noise", "label", "image"))
+        self._session = onnxruntime.InferenceSession(graph, session_options(), ["CPUExecutionProvider"])
+        self._home = home
+
+    def network(self) -> torch.nn.Module:
+        """The generator before its weights are loaded."""
+        return make_generator(
+            len(self.data.class_names),
+            self.data.size,
+            self.data.channels,
+            width=self.settings.width,
+            latent=self.settings.latent,
+        )
+
+    @property
+    def loaded(self) -> bool:
+        """True once `draw` works."""
+        return self._session is not None
+
+    @property
+    def home(self) -> Path:
+        """The folder it was built in."""
+        if self._home is None:
+            raise ModelError(f"GAN {self.configuration.name} is not trained yet: build it, then load it")
+        return self._home
+
+    def training(self) -> dict[str, Any]:
+        """The record of its training, every epoch."""
+        record: dict[str, Any] = json.loads((self.home / RECORD).read_text(encoding="utf-8"))
+        return record
+
+    def draw(self, noise: NDArray[Any], labels: NDArray[Any]) -> Images:
+        """Images (64, H, W, C) of noise (64, latent) and classes (64,)."""
+        if self._session is None:
+            raise ModelError(f"GAN {self.configuration.name} is not trained yet: build it, then load it")
+        named = dict(zip(("noise", "label"), self._inputs(noise, labels), strict=True))
+        (images,) = self._session.run(["image"], named)
+        return np.ascontiguousarray(np.rint(images * 255).astype(np.uint8).transpose(0, 2, 3, 1))
+
+    @staticmethod
+    def _inputs(noise: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        return noise.astype(np.float32), labels.astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GanOutliers(Outliers):
+    """As many images as the tested data has, drawn by a GAN, each asked for the class of one of them.
+
+    Every image has noise of its own, so each is its own group.
+    """
+
+    name: ClassVar[str] = "gan"
+
+    gan: Gan
+
+    def parameters(self) -> dict[str, Any]:
+        """What decides the pixels, but for the seed."""
+        return {"gan": self.gan.recipe.hash, "configuration": self.gan.configuration.name}
+
+    def make(self, data: Dataset, *, seed: int, foreign: Dataset | None = None) -> OutlierSet:
+        """The set; the GAN may still have to be built before a batch is asked for."""
+        made = self.gan.data
+        if (made.size, made.channels, made.class_names) != (data.size, data.channels, data.class_names):
+            raise InputError(f"GAN {self.gan.configuration.name} was made for other images or classes than {data.name}")
+        name = self.gan.configuration.name
+        return OutlierSet(
+            opened(data), self, partial(_drawn, self.gan), seed, name=name, groups=prefixed(name, data.ids)
+        )
+
+
+def _drawn(gan: Gan, source: OpenedDataset, rows: Rows, streams: Streams) -> Images:
+    """Whole blocks are drawn, so that an image never depends on the rows it is asked for with."""
+    images = np.empty((len(rows), *source.size, source.channels), np.uint8)
+    for block in np.unique(rows // BLOCK):
+        members = np.arange(block * BLOCK, (block + 1) * BLOCK) % len(source)
+        noise = np.stack([rng.standard_normal(gan.settings.latent) for rng in streams.each(ids_of(source, members))])
+        here = rows // BLOCK == block
+        images[here] = gan.draw(noise, source.labels[members])[rows[here] - block * BLOCK]
+    return images

@@ -1,0 +1,122 @@
+"""What a GAN for outliers is told: what to aim at and when to stop (a configuration), and how it trains (settings)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from roadworthy.core.errors import InputError, UnknownName
+
+AIMS = ("lee", "sricharan")
+LOSSES = ("original", "wasserstein")
+STOPS = ("accuracy", "classifier_loss", "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """A kind of GAN, as a row of the thesis's table 9.
+
+    aim   `lee`: images that look real and leave the surrogate unsure; `sricharan`: images that do not, and make it sure
+    loss  `original` or `wasserstein`
+    stop  `accuracy`: once the surrogate names the class of the share `at` of generated images; the best epoch below it
+          is kept. `classifier_loss`: once log K - KL(P || U), the entropy of the surrogate's answers to generated
+          images, is at most `at` on average over an epoch. `epochs`: after that many. With these the last one is kept
+    beta  weight of what the surrogate says against what the discriminator says
+
+    >>> CONFIGURATIONS["sricharan_wgan_005"].at
+    0.005
+    """
+
+    name: str
+    aim: str
+    loss: str
+    stop: str
+    at: float
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        for what, value, known in (("aim", self.aim, AIMS), ("loss", self.loss, LOSSES), ("stop", self.stop, STOPS)):
+            if value not in known:
+                raise UnknownName(f"{what} of GAN {self.name}", value, known)
+        if not (math.isfinite(self.at) and self.at > 0) or (self.stop == "epochs" and self.at != int(self.at)):
+            raise InputError(f"GAN {self.name} cannot stop at {self.stop} {self.at}: give a number above 0")
+        if self.stop == "accuracy" and self.at > 1:
+            raise InputError(f"GAN {self.name} cannot stop at an accuracy of {self.at}: give a share, such as 0.3")
+        if not (math.isfinite(self.beta) and self.beta >= 0):
+            raise InputError(f"GAN {self.name}: beta is a number that is not negative, not {self.beta}")
+
+    def check(self, num_classes: int) -> None:
+        """Refuse an accuracy that guessing reaches."""
+        if self.stop == "accuracy" and self.at <= 1 / num_classes:
+            raise InputError(
+                f"GAN {self.name} stops at an accuracy of {self.at:g}, which guessing among {num_classes} classes "
+                f"reaches: give it more than {1 / num_classes:g}"
+            )
+
+
+WASSERSTEIN_BETA = 0.02
+"""For Lee: a critic with weights clipped at 0.01 moves within 0.1; against that a whole KL would be all that counts."""
+
+CONFIGURATIONS = {
+    found.name: found
+    for found in (
+        Configuration(name="lee_gan", aim="lee", loss="original", stop="accuracy", at=0.3),
+        Configuration(name="lee_wgan", aim="lee", loss="wasserstein", stop="accuracy", at=0.3, beta=WASSERSTEIN_BETA),
+        Configuration(name="sricharan_gan_005", aim="sricharan", loss="original", stop="classifier_loss", at=0.005),
+        Configuration(name="sricharan_wgan_002", aim="sricharan", loss="wasserstein", stop="classifier_loss", at=0.002),
+        Configuration(name="sricharan_wgan_2e", aim="sricharan", loss="wasserstein", stop="epochs", at=2),
+        Configuration(name="sricharan_wgan_005", aim="sricharan", loss="wasserstein", stop="classifier_loss", at=0.005),
+    )
+}
+"""The six of the thesis's table 9."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GanSettings:
+    """How every GAN of a study trains; the defaults are the thesis's.
+
+    width          filters of the discriminator's first layer; the others follow (64: 64-128-256-512-1)
+    latent         numbers that an image is drawn from
+    batch, learning_rate, momentum: of Adam (momentum is its first beta)
+    clip           bound of the weights of a Wasserstein critic
+    epochs         at most this many, where its configuration has not stopped it before
+    floor          accuracy on real images below which a GAN's surrogate is marked undertrained
+
+    >>> PRESETS["small"].width, PRESETS["thesis"].batch
+    (16, 96)
+    """
+
+    width: int = 64
+    latent: int = 100
+    batch: int = 96
+    learning_rate: float = 2e-4
+    momentum: float = 0.5
+    clip: float = 0.01
+    epochs: int = 30
+    floor: float = 0.5
+
+    def __post_init__(self) -> None:
+        if min(self.width, self.latent, self.epochs) < 1 or self.batch < 2:
+            raise InputError("GANs need a width, latent and epochs of at least 1 and a batch of at least 2")
+        if not (
+            math.isfinite(self.learning_rate) and self.learning_rate > 0 and math.isfinite(self.clip) and self.clip > 0
+        ):
+            raise InputError("the learning rate and the clip of GANs are numbers above 0")
+        if not (0 <= self.momentum < 1 and 0 <= self.floor <= 1):
+            raise InputError("the momentum of GANs is at least 0 and below 1, their floor a share")
+
+    def parameters(self) -> dict[str, Any]:
+        """The settings as a plain dictionary."""
+        return asdict(self)
+
+
+PRESETS = {"small": GanSettings(width=16, batch=32, epochs=12), "thesis": GanSettings()}
+SETTINGS = tuple(field.name for field in fields(GanSettings))
+
+
+def configuration(name: str) -> Configuration:
+    """One of the six of the thesis by its name."""
+    if name not in CONFIGURATIONS:
+        raise UnknownName("GAN configuration", name, CONFIGURATIONS)
+    return CONFIGURATIONS[name]

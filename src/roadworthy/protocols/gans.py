@@ -1,0 +1,189 @@
+"""GANs in a study: what the study file may say of them, and the sets they draw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import cv2
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.types import Images
+from roadworthy.engine.artifacts import read_artifact
+from roadworthy.engine.plan import Bench, PlannedCase
+from roadworthy.outliers.gan import CONFIGURATIONS, PRESETS, SETTINGS, Configuration, Gan, GanSettings, configuration
+from roadworthy.outliers.gan.training import grid_name
+from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.pictures import write_picture
+
+KIND = "gan"
+MARK = (213, 94, 0)
+"""The colour around the epoch that is kept."""
+
+
+class ConfigurationChoice(BaseModel):
+    """One of the thesis's configurations by name, or one of your own; what is given replaces what it has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    aim: str | None = None
+    loss: str | None = None
+    stop: str | None = None
+    at: float | None = None
+    beta: float | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", value):
+            raise ValueError(f"{value!r} is no name for a GAN: use letters, digits, _ . and -")
+        return value
+
+    def chosen(self) -> Configuration:
+        """The whole configuration."""
+        given = self.model_dump(exclude_none=True)
+        if self.name in CONFIGURATIONS or len(given) == 1:
+            return replace(configuration(self.name), **given)
+        missing = [field for field in ("aim", "loss", "stop", "at") if field not in given]
+        if missing:
+            raise InputError(f"GAN {self.name} is none of {', '.join(CONFIGURATIONS)}, so it needs its {missing[0]}")
+        return Configuration(**given)
+
+
+class Gans(BaseModel):
+    """What the study file may say under `protocols: ood: gans:`.
+
+    preset          `small` or `thesis`: the settings that are not given here
+    configurations  names, or mappings with a name and what is to be different (default: the six of the thesis)
+    count           GANs trained for each configuration, each with another seed
+    width, latent, batch, learning_rate, momentum, clip, epochs, floor: see `roadworthy.outliers.gan.GanSettings`
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    preset: str = "small"
+    configurations: Annotated[list[ConfigurationChoice], Field(min_length=1)] = [
+        ConfigurationChoice(name=name) for name in CONFIGURATIONS
+    ]
+    count: Annotated[int, Field(ge=1)] = 2
+    width: int | None = None
+    latent: int | None = None
+    batch: int | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    clip: float | None = None
+    epochs: int | None = None
+    floor: float | None = None
+
+    @field_validator("configurations", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return (
+            [{"name": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
+        )
+
+    @field_validator("configurations")
+    @classmethod
+    def _distinct(cls, value: list[ConfigurationChoice]) -> list[ConfigurationChoice]:
+        if len({choice.name for choice in value}) < len(value):
+            raise ValueError("one is named twice")
+        return value
+
+    def check(self) -> None:
+        """Refuse what is wrong whatever the data."""
+        self.settings()
+        for choice in self.configurations:
+            choice.chosen()
+
+    def settings(self) -> GanSettings:
+        """How they train."""
+        if self.preset not in PRESETS:
+            raise UnknownName("preset of GANs", self.preset, PRESETS)
+        given = self.model_dump(exclude_none=True, include=set(SETTINGS))
+        return replace(PRESETS[self.preset], **given)
+
+
+def planned_gans(chosen: Gans | None, bench: Bench) -> list[Gan]:
+    """Every GAN of a study, configuration by configuration."""
+    if chosen is None:
+        return []
+    if bench.train is None:
+        raise InputError(
+            "GANs learn from the training data of a study: name it under data: train; to export a study, leave out gans"
+        )
+    settings = chosen.settings()
+    return [
+        Gan(choice.chosen(), settings, bench.train, seed=bench.seed, index=index)
+        for choice in chosen.configurations
+        for index in range(chosen.count)
+    ]
+
+
+def training_of(case: StoredCase) -> dict[str, Any]:
+    """How a GAN's training ended, as columns of a table; `undertrained` where its surrogate is below its floor."""
+    competence = read_artifact(case.artifact(case.tags["artifact"]))["competence"]
+    names = (
+        "surrogate_accuracy",
+        "floor",
+        "accuracy_on_generated",
+        "classifier_loss",
+        "stopped_by",
+        "epochs",
+        "kept_epoch",
+    )
+    found = {name: competence[name] for name in names}
+    return found | {"undertrained": competence["surrogate_accuracy"] < competence["floor"]}
+
+
+def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+    """Every epoch of every GAN: losses, accuracies, and what it drew; and per GAN a picture of its course."""
+    makers = {case.tags["artifact"]: case.showing.maker for case in cases}
+    epochs, courses = [], []
+    for gan in makers.values():
+        assert isinstance(gan, Gan)
+        where, record = {"ood_set": gan.configuration.name, "gan": gan.index}, gan.training()
+        name = f"gan-{gan.configuration.name}-{gan.index}"
+        grids = []
+        for epoch in record["history"]:
+            picture = f"{name}-{grid_name(epoch['epoch'])}"
+            grids.append(_read(gan.home / grid_name(epoch["epoch"])))
+            write_picture(media / picture, grids[-1])
+            kept = epoch["epoch"] == record["kept_epoch"]
+            numbers = {key: np.nan if value is None else value for key, value in epoch.items()}
+            epochs.append({**where, **numbers, "kept": kept, "media": picture})
+        height, width = gan.data.size
+        course = _course(grids, (height, width), record["kept_epoch"])
+        write_picture(media / f"{name}-course.png", course)
+        courses.append(
+            {**where, "media": f"{name}-course.png", "drawn": epochs[record["kept_epoch"] - len(grids)]["media"]}
+        )
+    return {f"{KIND}_epochs": pd.DataFrame(epochs), f"{KIND}_gallery": pd.DataFrame(courses)}
+
+
+def _course(grids: Sequence[Images], size: tuple[int, int], kept: int) -> Images:
+    """An epoch per column, three classes one below the other, a frame around the epoch that is kept."""
+    height, width = size
+    columns = []
+    for epoch, grid in enumerate(grids):
+        across = grid.shape[1] // width
+        places = [round(place * (across - 1) / 2) for place in range(3)]
+        tiles = [grid[:height, place * width : (place + 1) * width] for place in places]
+        column = cv2.resize(np.vstack(tiles), None, fx=2, fy=2, interpolation=cv2.INTER_NEAREST)
+        colour = MARK if epoch == kept else (255, 255, 255)
+        columns.append(cv2.copyMakeBorder(column, 3, 3, 3, 3, cv2.BORDER_CONSTANT, value=colour))
+    return np.hstack(columns)
+
+
+def _read(path: Path) -> Images:
+    """A stored picture as RGB."""
+    found = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if found is None:
+        raise InputError(f"{path} is missing or damaged: delete {path.parent} to train this GAN again")
+    return np.asarray(cv2.cvtColor(found, cv2.COLOR_BGR2RGB), np.uint8)

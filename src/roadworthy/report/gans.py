@@ -1,0 +1,141 @@
+"""GANs in the report: what each one draws, how its training went, and what the models make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from roadworthy.report.facts import NOT_RUN, Cell, cell_of
+from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows, strip_of_squares
+
+ROLE = "auroc"
+STOPS = {
+    "accuracy": "the surrogate's accuracy",
+    "classifier_loss": "the classifier loss",
+    "epochs": "its number of epochs",
+    "most_epochs": "the most epochs allowed, its own criterion not met",
+}
+CURVES = {
+    "classifier_loss": "Classifier loss",
+    "accuracy": "Surrogate's accuracy on drawn images",
+    "surrogate_accuracy": "Surrogate's accuracy on real images",
+    "generator_loss": "Generator loss",
+    "discriminator_loss": "Discriminator loss",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said to one drawn image, and how sure it was."""
+
+    prediction: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Gan:
+    """One GAN: how its training ended, what it drew after each epoch, and every epoch's figures."""
+
+    configuration: str
+    index: int
+    hardest: bool
+    surrogate_accuracy: float
+    floor: float
+    undertrained: bool
+    accuracy_on_generated: float
+    classifier_loss: float
+    stopped_by: str
+    epochs: int
+    kept_epoch: int
+    drawn: Picture
+    course: Picture
+    history: tuple[Row, ...]
+
+    @property
+    def name(self) -> str:
+        """How it is called beside others of its configuration."""
+        return f"GAN {self.index + 1}"
+
+
+@dataclass(frozen=True)
+class Gans:
+    """All GANs of a run, configurations in the order of their sets, and the AUROC of each by model."""
+
+    gans: tuple[Gan, ...]
+    cells: Mapping[tuple[str, str, int], Cell]
+    answers: Mapping[tuple[str, str], tuple[Answer, ...]]
+    shown: Mapping[str, Picture]
+
+    @cached_property
+    def configurations(self) -> tuple[str, ...]:
+        """Every configuration once."""
+        return tuple(dict.fromkeys(gan.configuration for gan in self.gans))
+
+    def of(self, configuration: str) -> tuple[Gan, ...]:
+        """The GANs of a configuration."""
+        return tuple(gan for gan in self.gans if gan.configuration == configuration)
+
+    def hardest(self, configuration: str) -> Gan:
+        """The one with the lowest mean AUROC over models and repeats."""
+        return next(gan for gan in self.of(configuration) if gan.hardest)
+
+    def cell(self, model: str, gan: Gan) -> Cell:
+        """AUROC of a model against a GAN's images."""
+        return self.cells.get((model, gan.configuration, gan.index), NOT_RUN)
+
+    def said(self, model: str, configuration: str) -> tuple[Answer, ...]:
+        """What a model said to the shown images of the hardest GAN."""
+        return self.answers.get((model, configuration), ())
+
+    @cached_property
+    def undertrained(self) -> tuple[Gan, ...]:
+        """Those whose surrogate is below its floor."""
+        return tuple(gan for gan in self.gans if gan.undertrained)
+
+
+def load_gans(run: Path, order: Sequence[str]) -> Gans | None:
+    """Read the tables and pictures of GANs, configurations in this order; None where the run has none."""
+    if not (run / "tables" / "gan.parquet").is_file():
+        return None
+    rows = [row for row in read_rows(run, "gan") if row["metric"] == ROLE]
+    places = {(row["ood_set"], row["gan"]): row for row in rows}
+    pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, "gan_gallery")}
+    history: dict[tuple[str, int], list[Row]] = {}
+    for row in read_rows(run, "gan_epochs"):
+        history.setdefault((row["ood_set"], row["gan"]), []).append(row)
+    answers: dict[tuple[str, str], tuple[Answer, ...]] = {}
+    for row in read_rows(run, "gan_answers"):
+        key = (row["model"], row["ood_set"])
+        answers[key] = (*answers.get(key, ()), Answer(row["prediction"], number_of(row["confidence"])))
+    gans = [_gan(run, row, pictures[place], history[place]) for place, row in places.items()]
+    return Gans(
+        gans=tuple(sorted(gans, key=lambda gan: (order.index(gan.configuration), gan.index))),
+        cells={(row["model"], row["ood_set"], row["gan"]): cell_of(row) for row in rows},
+        answers=answers,
+        shown={
+            row["ood_set"]: strip_of_squares(media_path(run, row["media"]))
+            for row in read_rows(run, "ood_gallery")
+            if row["kind"] == "gan"
+        },
+    )
+
+
+def _gan(run: Path, row: Row, pictures: Row, history: Sequence[Row]) -> Gan:
+    return Gan(
+        configuration=row["ood_set"],
+        index=row["gan"],
+        hardest=row["hardest"],
+        surrogate_accuracy=number_of(row["surrogate_accuracy"]),
+        floor=number_of(row["floor"]),
+        undertrained=row["undertrained"],
+        accuracy_on_generated=number_of(row["accuracy_on_generated"]),
+        classifier_loss=number_of(row["classifier_loss"]),
+        stopped_by=STOPS.get(row["stopped_by"]) or str(row["stopped_by"]),
+        epochs=row["epochs"],
+        kept_epoch=row["kept_epoch"],
+        drawn=Picture(media_path(run, pictures["drawn"])),
+        course=Picture(media_path(run, pictures["media"])),
+        history=tuple(history),
+    )

@@ -1,0 +1,586 @@
+"""GAN-made outliers: losses by hand, gradients only where they belong, the same generator after a kill, studies."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import roadworthy as rw
+from roadworthy.api import execute, no_progress, prepare
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.data import open_dataset
+from roadworthy.engine.folder import RunFolder
+from roadworthy.engine.local import estimate_seconds
+from roadworthy.protocols.analysis import analyse
+from roadworthy.study import parse_study
+from tiny import CLASSES, contents, save_onnx, study
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from roadworthy.outliers.gan import (  # noqa: E402
+    CONFIGURATIONS,
+    PRESETS,
+    Configuration,
+    Gan,
+    GanOutliers,
+    GanSettings,
+    losses,
+    networks,
+    training,
+)
+from roadworthy.outliers.gan.outliers import BLOCK  # noqa: E402
+
+TINY = GanSettings(width=2, latent=4, batch=42, epochs=3)
+WEIGHTS = {"width": 2, "latent": 4, "batch": 42, "epochs": 2}
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "cores", lambda: 1)
+
+
+@cache
+def signs() -> Any:
+    return open_dataset({"builtin": "signs", "split": "train", "n": 210}, size=(16, 16))
+
+
+def course(name: str = "lee_gan", **settings: Any) -> training.Course:
+    return training.Course(CONFIGURATIONS[name], replace(TINY, **settings), signs(), 0, {}, 1)
+
+
+# Losses
+
+
+def softplus(value: float) -> float:
+    return math.log1p(math.exp(value))
+
+
+def test_losses_by_hand() -> None:
+    real, fake = torch.tensor([2.0, -1.0]), torch.tensor([0.5, 3.0])
+    told_apart = (softplus(-2) + softplus(1)) / 2 + (softplus(0.5) + softplus(3)) / 2
+    assert float(losses.discriminator_loss("original", real, fake)) == pytest.approx(told_apart)
+    assert float(losses.discriminator_loss("wasserstein", real, fake)) == pytest.approx(1.75 - 0.5)
+    assert float(losses.likeness_loss("original", fake)) == pytest.approx((softplus(-0.5) + softplus(-3)) / 2)
+    assert float(losses.unlikeness_loss("original", fake)) == pytest.approx((softplus(0.5) + softplus(3)) / 2)
+    assert float(losses.likeness_loss("wasserstein", fake)) == -1.75
+    assert float(losses.unlikeness_loss("wasserstein", fake)) == 1.75
+
+
+def test_divergences_by_hand() -> None:
+    logits = torch.tensor([[0.7, 0.2, 0.1], [1 / 3, 1 / 3, 1 / 3]]).log()
+    to_uniform = sum(math.log((1 / 3) / p) / 3 for p in (0.7, 0.2, 0.1)) / 2
+    from_uniform = sum(p * math.log(p * 3) for p in (0.7, 0.2, 0.1)) / 2
+    assert float(losses.uniform_divergence(logits)) == pytest.approx(to_uniform, abs=1e-6)
+    assert float(losses.entropy(logits)) == pytest.approx(math.log(3) - from_uniform, abs=1e-6)
+    assert float(losses.entropy(torch.tensor([[200.0, 0.0]]))) == 0.0
+    fake = torch.tensor([1.0])
+    lee = losses.generator_loss("lee", "wasserstein", fake, logits, beta=2.0)
+    assert float(lee) == pytest.approx(-1 + 2 * to_uniform, abs=1e-6)
+    sure = losses.generator_loss("sricharan", "original", fake, logits, beta=0.5)
+    assert float(sure) == pytest.approx(softplus(1) + 0.5 * (math.log(3) - from_uniform), abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["original", "wasserstein"])
+def test_lee_wants_doubt_and_likeness_and_sricharan_the_opposite(loss: str) -> None:
+    fake, logits = torch.zeros(1, requires_grad=True), torch.tensor([[1.0, 0.0]], requires_grad=True)
+    losses.generator_loss("lee", loss, fake, logits).backward()
+    assert fake.grad[0] < 0 < logits.grad[0, 0]
+    fake.grad, logits.grad = None, None
+    losses.generator_loss("sricharan", loss, fake, logits).backward()
+    assert logits.grad[0, 0] < 0 < fake.grad[0]
+
+
+# Networks
+
+
+def filters(network: Any) -> list[int]:
+    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
+    return [module.out_channels for module in network.modules() if isinstance(module, kinds)]
+
+
+def test_networks_are_those_of_the_thesis() -> None:
+    assert filters(networks.make_generator(14, (64, 64))) == [512, 256, 128, 64, 3]
+    assert filters(networks.make_discriminator(14, (64, 64))) == [64, 128, 256, 512, 1]
+    surrogate = networks.make_surrogate(14)
+    assert filters(surrogate) == [64, 128, 256, 14]
+    assert not any(isinstance(module, torch.nn.Linear) for module in surrogate.modules())
+    thesis = PRESETS["thesis"]
+    assert (thesis.batch, thesis.learning_rate, thesis.width) == (96, 2e-4, 64)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (40, 33), (64, 48)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_networks_fit_any_size(size: tuple[int, int], channels: int) -> None:
+    labels = torch.tensor([0, 4, 2])
+    images = networks.make_generator(5, size, channels, width=1, latent=3)(torch.randn(3, 3), labels)
+    assert images.shape == (3, channels, *size)
+    assert 0 <= float(images.detach().min()) <= float(images.detach().max()) <= 1
+    assert networks.make_discriminator(5, size, channels, width=1)(images, labels).shape == (3,)
+    assert networks.make_surrogate(5, channels, width=1)(images).shape == (3, 5)
+
+
+def test_small_images_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 16x16"):
+        networks.make_generator(5, (8, 64))
+
+
+def test_the_class_changes_what_is_drawn_and_how_it_is_judged() -> None:
+    draw, judge = networks.make_generator(3, (16, 16), width=2), networks.make_discriminator(3, (16, 16), width=2)
+    noise = torch.randn(1, 100)
+    one, other = (draw.eval()(noise, torch.tensor([label])) for label in (0, 1))
+    assert not torch.equal(one, other)
+    assert judge.eval()(one, torch.tensor([0])) != judge(one, torch.tensor([1]))
+
+
+# Steps
+
+
+def weights(found: training.Course) -> dict[str, list[Any]]:
+    return {name: [w.detach().clone() for w in network.parameters()] for name, network in found.networks.items()}
+
+
+def moved(before: dict[str, list[Any]], found: training.Course) -> set[str]:
+    now = weights(found)
+    return {name for name in now if any(not torch.equal(a, b) for a, b in zip(before[name], now[name], strict=True))}
+
+
+@pytest.mark.parametrize("name", ["lee_gan", "sricharan_wgan_2e"])
+def test_each_step_moves_its_own_network_alone(name: str) -> None:
+    found = course(name)
+    labels, real = torch.arange(8), torch.rand(8, 3, 16, 16)
+    fake = found.networks["generator"](torch.randn(8, TINY.latent), labels)
+    steps = {
+        "surrogate": lambda: training.surrogate_step(found, real, labels),
+        "discriminator": lambda: training.discriminator_step(found, real, fake.detach(), labels),
+        "generator": lambda: training.generator_step(found, fake, labels),
+    }
+    for part, step in steps.items():
+        before = weights(found)
+        grads = {n: [w.grad is not None for w in net.parameters()] for n, net in found.networks.items() if n != part}
+        step()
+        assert moved(before, found) == {part}
+        after = {n: [w.grad is not None for w in net.parameters()] for n, net in found.networks.items() if n != part}
+        assert after == grads
+    assert all(w.requires_grad for network in found.networks.values() for w in network.parameters())
+
+
+def test_surrogate_statistics_know_real_images_alone() -> None:
+    found = course()
+    labels = torch.arange(8)
+    fake = found.networks["generator"](torch.randn(8, TINY.latent), labels)
+    before = {name: value.clone() for name, value in found.networks["surrogate"].state_dict().items()}
+    training.generator_step(found, fake, labels)
+    now = found.networks["surrogate"].state_dict()
+    assert all(torch.equal(value, now[name]) for name, value in before.items())
+
+
+def test_only_a_critic_is_clipped() -> None:
+    largest = {}
+    for name in ("sricharan_gan_005", "sricharan_wgan_005"):
+        found = course(name)
+        labels = torch.arange(8)
+        training.discriminator_step(found, torch.rand(8, 3, 16, 16), torch.rand(8, 3, 16, 16), labels)
+        judge = found.networks["discriminator"]
+        largest[name] = max(float(w.detach().abs().max()) for w in judge.layers.parameters())
+        assert float(judge.embedding.weight.detach().abs().max()) > 1
+    assert largest["sricharan_wgan_005"] == pytest.approx(0.01)
+    assert largest["sricharan_gan_005"] > 0.5
+
+
+# Stopping
+
+
+def epochs(*rows: tuple[float, float]) -> list[dict[str, Any]]:
+    return [{"epoch": place, "accuracy": a, "classifier_loss": loss} for place, (a, loss) in enumerate(rows)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "by", "kept"),
+    [
+        ("lee_gan", [(0.07, 3)], None, 0),
+        ("lee_gan", [(0.07, 3), (0.29, 3), (0.1, 3)], None, 1),
+        ("lee_gan", [(0.07, 3), (0.2, 3), (0.3, 3)], "accuracy", 1),
+        ("lee_wgan", [(0.07, 3), (0.1, 3), (0.1, 3), (0.1, 3), (0.05, 3)], "most_epochs", 3),
+        ("sricharan_gan_005", [(0.07, 3), (0.07, 0.005)], "classifier_loss", 1),
+        ("sricharan_wgan_002", [(0.07, 3), (0.07, 0.005)], None, 1),
+        ("sricharan_wgan_002", [(0.07, 3), (0.07, 0.001)], "classifier_loss", 1),
+        ("sricharan_wgan_2e", [(0.07, 3), (0.07, 0.0)], None, 1),
+        ("sricharan_wgan_2e", [(0.07, 3), (0.07, 3), (0.07, 3)], "epochs", 2),
+    ],
+)
+def test_when_training_stops_and_what_is_kept(name: str, rows: Any, by: str | None, kept: int) -> None:
+    assert training.stopped_by(CONFIGURATIONS[name], 4, epochs(*rows)) == by
+    assert training.kept_epoch(CONFIGURATIONS[name], epochs(*rows)) == kept
+
+
+def test_the_six_configurations() -> None:
+    found = [(c.aim, c.loss, c.stop, c.at) for c in CONFIGURATIONS.values()]
+    assert found == [
+        ("lee", "original", "accuracy", 0.3),
+        ("lee", "wasserstein", "accuracy", 0.3),
+        ("sricharan", "original", "classifier_loss", 0.005),
+        ("sricharan", "wasserstein", "classifier_loss", 0.002),
+        ("sricharan", "wasserstein", "epochs", 2),
+        ("sricharan", "wasserstein", "classifier_loss", 0.005),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"aim": "lea"}, "did you mean 'lee'"),
+        ({"stop": "epochs", "at": 2.5}, "cannot stop at epochs 2.5"),
+        ({"at": 30}, "give a share"),
+        ({"beta": math.nan}, "beta"),
+    ],
+)
+def test_a_configuration_that_cannot_be(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        replace(CONFIGURATIONS["lee_gan"], **changes)
+
+
+# Training
+
+
+class Killed(Exception):
+    pass
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def train(folder: Path, name: str = "lee_gan", **settings: Any) -> dict[str, Any]:
+    return training.train_gan(CONFIGURATIONS[name], replace(TINY, **settings), signs(), folder)
+
+
+def test_a_killed_training_ends_with_the_same_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    whole = train(tmp_path / "whole")
+    real, calls = training.surrogate_step, []
+
+    def killed(*arguments: Any) -> float:
+        calls.append(1)
+        if len(calls) == 7:
+            raise Killed
+        return real(*arguments)
+
+    monkeypatch.setattr(training, "surrogate_step", killed)
+    with pytest.raises(Killed):
+        train(tmp_path / "cut")
+    assert (tmp_path / "cut" / training.CHECKPOINT).exists()
+    told: list[int] = []
+    again = training.train_gan(CONFIGURATIONS["lee_gan"], TINY, signs(), tmp_path / "cut", progress=told.append)
+    assert again == whole
+    assert files(tmp_path / "cut") == files(tmp_path / "whole")
+    assert sum(told) == TINY.epochs * len(signs())
+    assert train(tmp_path / "cut") == whole
+
+
+def test_what_training_leaves(tmp_path: Path) -> None:
+    state = torch.random.get_rng_state()
+    competence = train(tmp_path, "sricharan_wgan_2e")
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert competence["stopped_by"] == "epochs"
+    assert (competence["epochs"], competence["kept_epoch"]) == (2, 2)
+    assert sorted(files(tmp_path)) == [
+        *(f"epoch-00{e}.png" for e in range(3)),
+        "generator.safetensors",
+        "training.json",
+    ]
+    record = json.loads((tmp_path / "training.json").read_text())
+    assert [epoch["epoch"] for epoch in record["history"]] == [0, 1, 2]
+    assert set(training.LOSSES) < set(record["history"][1])
+    assert all(math.isfinite(record["history"][1][name]) for name in training.LOSSES)
+    with pytest.raises(InputError, match="another training"):
+        train(tmp_path, "sricharan_wgan_2e", batch=16)
+
+
+def test_a_diverging_training_keeps_its_last_good_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = training.generator_step, []
+
+    def poisoned(found: training.Course, *arguments: Any) -> tuple[float, float]:
+        calls.append(1)
+        if len(calls) == 7:
+            with torch.no_grad():
+                next(found.networks["discriminator"].parameters()).fill_(math.nan)
+        return real(found, *arguments)
+
+    monkeypatch.setattr(training, "generator_step", poisoned)
+    with pytest.raises(
+        ModelError, match=r"GAN sricharan_wgan_005: the generator loss became nan in epoch 2: .*epoch 1 is"
+    ):
+        train(tmp_path, "sricharan_wgan_005")
+    kept, _ = training.load_weights(tmp_path / training.WEIGHTS)
+    assert all(bool(torch.isfinite(value).all()) for value in kept.values())
+
+
+def test_seeds_and_configurations_give_other_gans(tmp_path: Path) -> None:
+    one = Gan(CONFIGURATIONS["sricharan_wgan_002"], TINY, signs())
+    others = [
+        Gan(CONFIGURATIONS["sricharan_wgan_005"], TINY, signs()),
+        Gan(CONFIGURATIONS["sricharan_wgan_002"], TINY, signs(), index=1),
+        Gan(CONFIGURATIONS["sricharan_wgan_002"], replace(TINY, width=3), signs()),
+    ]
+    assert len({gan.recipe.hash for gan in [one, *others]}) == 4
+    same = training.Course(CONFIGURATIONS["sricharan_wgan_002"], TINY, signs(), 0, {}, 1)
+    other = training.Course(CONFIGURATIONS["sricharan_wgan_005"], TINY, signs(), 0, {}, 1)
+    assert moved(weights(same), other) == {"generator", "discriminator", "surrogate"}
+
+
+# Sets
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Gan, Path]:
+    home = tmp_path_factory.mktemp("gan")
+    gan = Gan(CONFIGURATIONS["sricharan_wgan_2e"], replace(TINY, learning_rate=0.05), signs())
+    training.train_gan(gan.configuration, gan.settings, gan.data, home, seed=gan.recipe.seed, threads=1)
+    gan.load(home)
+    return gan, home
+
+
+def test_a_set_is_drawn_the_same_whatever_is_asked_for(built: tuple[Gan, Path]) -> None:
+    gan, home = built
+    data = open_dataset({"builtin": "signs", "n": 98}, size=(16, 16))
+    drawn = GanOutliers(gan=gan).make(data, seed=3)
+    whole = drawn.batch(slice(None)).images
+    rows = [97, 3, 64, 63, 3]
+    assert np.array_equal(drawn.batch(rows).images, whole[rows])
+    assert len({image.tobytes() for image in whole}) > CLASSES
+    again = Gan(gan.configuration, gan.settings, signs())
+    again.load(home)
+    same = GanOutliers(gan=again).make(data, seed=3)
+    assert same.fingerprint() == drawn.fingerprint()
+    assert np.array_equal(same.batch(slice(None)).images, whole)
+    fresh = GanOutliers(gan=gan).make(data, seed=4)
+    assert fresh.fingerprint() != drawn.fingerprint()
+    assert not np.array_equal(fresh.batch([0]).images, whole[:1])
+    assert drawn.ids[0] == f"sricharan_wgan_2e/{data.ids[0]}"
+    assert set(drawn.labels) == {0}
+    assert len(set(drawn.groups)) == len(data)
+
+
+def test_drawn_images_are_those_of_the_stored_generator(built: tuple[Gan, Path]) -> None:
+    gan, home = built
+    network = gan.network()
+    network.load_state_dict(training.load_weights(home / training.WEIGHTS)[0])
+    rng = np.random.default_rng(0)
+    noise, labels = rng.standard_normal((BLOCK, TINY.latent)).astype(np.float32), np.arange(BLOCK) % CLASSES
+    with torch.inference_mode():
+        images = network.eval()(torch.from_numpy(noise), torch.from_numpy(labels))
+    wanted = images.mul(255).permute(0, 2, 3, 1).numpy()
+    assert np.abs(gan.draw(noise, labels) - wanted).max() <= 0.501
+
+
+def test_an_untrained_gan_says_so() -> None:
+    gan = Gan(CONFIGURATIONS["lee_gan"], TINY, signs())
+    with pytest.raises(ModelError, match="not trained yet"):
+        GanOutliers(gan=gan).make(signs(), seed=0).batch([0])
+    with pytest.raises(InputError, match="other images"):
+        GanOutliers(gan=gan).make(open_dataset({"builtin": "signs", "n": 14}, size=(32, 32)), seed=0)
+
+
+# Studies
+
+
+def gan_study(folder: Path, gans: Any, train: Any = None, **ood: Any) -> dict[str, Any]:
+    data = {
+        "test": {"builtin": "signs", "n": 70},
+        "train": train or {"builtin": "signs", "split": "train", "n": 210},
+        "ood": {"park": {"builtin": "scenery", "n": 70}},
+    }
+    settings = {"sets": ["uniform_noise", "park"], "transformed": [], "gans": gans, **ood}
+    return study(folder, data=data, protocols={"ood": settings})
+
+
+def run(folder: Path, out: str, content: dict[str, Any]) -> rw.Run:
+    return execute(prepare(parse_study(content, "study")), folder / out, workers=1, progress=no_progress)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> rw.Run:
+    folder = tmp_path_factory.mktemp("study")
+    gans = {**WEIGHTS, "configurations": ["lee_gan", "sricharan_wgan_2e"], "count": 2}
+    content = gan_study(folder, gans, repeats=2)
+    content["models"]["second"] = {"onnx": str(save_onnx(folder / "second.onnx", gain=3))}
+    return run(folder, "run", content)
+
+
+def test_a_study_trains_gans_and_shows_what_they_draw(done: rw.Run) -> None:
+    ood, gan = done.tables["ood"], done.tables["gan"]
+    drawn = ood[(ood["kind"] == "gan") & (ood["metric"] == "auroc") & (ood["model"] == "tiny")]
+    assert list(drawn["ood_set"]) == ["lee_gan", "sricharan_wgan_2e"]
+    assert set(drawn["n"]) == {140}
+    each = gan[(gan["metric"] == "auroc") & (gan["model"] == "tiny")]
+    assert list(zip(each["ood_set"], each["gan"], strict=True)) == [
+        ("lee_gan", 0),
+        ("lee_gan", 1),
+        ("sricharan_wgan_2e", 0),
+        ("sricharan_wgan_2e", 1),
+    ]
+    assert drawn["value"].to_list() == pytest.approx(each.groupby("ood_set")["value"].mean().to_list())
+    assert set(each.loc[each["ood_set"] == "sricharan_wgan_2e", "stopped_by"]) == {"epochs"}
+    assert each["undertrained"].dtype == bool
+    repeats = done.tables["gan_repeats"]
+    lowest = repeats[repeats["metric"] == "auroc"].groupby(["ood_set", "gan"])["value"].mean()
+    for name, rows in each.groupby("ood_set"):
+        assert rows.loc[rows["hardest"], "gan"].item() == lowest[name].idxmin()
+    kinds = done.tables["ood_by_kind"]
+    assert set(kinds.loc[kinds["kind"] == "gan", "sets"]) == {2}
+    assert done.verify() == []
+
+
+def test_repeats_draw_anew_from_the_same_gans(done: rw.Run) -> None:
+    cases = [case for case in done.record["cases"] if case.get("tags", {}).get("kind") == "gan"]
+    assert len({case["tags"]["artifact"] for case in cases}) == 4
+    assert len({case["stimulus"]["data"] for case in cases}) == 8
+    built = [entry for entry in done.record["artifacts"] if entry["builder"] == "gan"]
+    assert len(built) == 4
+    repeats = done.tables["ood_repeats"]
+    of_gans = repeats[(repeats["kind"] == "gan") & (repeats["metric"] == "auroc") & (repeats["model"] == "tiny")]
+    assert sorted(of_gans["repeat"]) == [0, 0, 1, 1]
+
+
+def test_analyses_of_gans(done: rw.Run) -> None:
+    anova = done.tables["anova_gan_hardest"].query("form == 'thesis'").set_index("factor")["df"]
+    assert anova["model"] == 1
+    assert anova["ood_set"] == 1
+    sets = done.tables["anova_ood_sets"].query("form == 'thesis'").set_index("factor")["df"]
+    assert sets["ood_set"] == 1
+    assert "anova_gan_average" in done.tables
+
+
+def test_pictures_of_gans(done: rw.Run) -> None:
+    media = {path.name for path in (done.path / "media").iterdir()}
+    epochs_of, gallery, answers = (done.tables[f"gan_{name}"] for name in ("epochs", "gallery", "answers"))
+    assert set(epochs_of["media"]) | set(gallery["media"]) | set(gallery["drawn"]) <= media
+    assert (epochs_of.groupby(["ood_set", "gan"])["kept"].sum() == 1).all()
+    assert set(epochs_of["epoch"]) == {0, 1, 2}
+    kept = epochs_of[epochs_of["kept"]].set_index(["ood_set", "gan"])["media"]
+    assert gallery.set_index(["ood_set", "gan"])["drawn"].to_dict() == kept.to_dict()
+    assert set(answers["place"]) == set(range(6))
+    assert answers["confidence"].between(0, 1).all()
+    hardest = done.tables["gan"].query("hardest").set_index("ood_set")["gan"].to_dict()
+    assert dict(zip(answers["ood_set"], answers["gan"], strict=True)) == hardest
+
+
+def test_another_study_with_the_same_gan_shows_the_same_bits(done: rw.Run, tmp_path: Path) -> None:
+    gans = {**WEIGHTS, "configurations": ["sricharan_wgan_2e"], "count": 1}
+    again = run(tmp_path, "again", gan_study(tmp_path, gans, sets=["uniform_noise"]))
+    same = {name: content for name, content in contents(again.path).items() if "readouts/ood/sricharan" in name}
+    assert same
+    assert same.items() <= contents(done.path).items()
+
+
+def test_hardest_is_the_lowest_mean_over_all_models() -> None:
+    from roadworthy.core.types import Stimulus
+    from roadworthy.engine.readouts import Readouts
+    from roadworthy.metrics import Answers
+    from roadworthy.protocols.base import StoredCase
+    from roadworthy.protocols.ood import Evidence
+
+    def case(model: str, confidences: list[float], tags: dict[str, str]) -> StoredCase:
+        ids = tuple(f"{tags}{row}" for row in range(len(confidences)))
+        answers = Answers.from_probabilities(np.array([[c, 1 - c] for c in confidences]), [0] * len(ids))
+        stimulus = Stimulus("d", tags.get("ood_set", "none"))
+        return StoredCase(model, stimulus, tags, load=lambda: Readouts(ids, ids, answers, None))
+
+    def tags(gan: int) -> dict[str, str]:
+        return {"ood_set": "lee_gan", "kind": "gan", "gan": str(gan), "artifact": f"a{gan}"}
+
+    sure = {("a", 0): 0.6, ("b", 0): 0.99, ("a", 1): 0.99, ("b", 1): 0.99}
+    cases = [case(model, [0.9, 0.9], {}) for model in "ab"]
+    cases += [case(model, [value, value], tags(gan)) for (model, gan), value in sure.items()]
+    found = Evidence(cases, ["x", "y"])
+    assert found.hardest == {"lee_gan": 1}
+    assert {(key.model, gan): result.values["auroc"] for (key, gan), result in found.by_gan.items()} == {
+        ("a", 0): [1.0],
+        ("a", 1): [0.0],
+        ("b", 0): [0.0],
+        ("b", 1): [0.0],
+    }
+    assert found.results[found.keys[0]].values["auroc"] == [1.0, 0.0]
+
+
+def test_anova_of_table_11_has_its_degrees_of_freedom() -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"model": m, "ood_set": c, "gan": g, "hardest": g == 0, "repeat": r, "metric": "auroc", "value": rng.random()}
+        for m in ("baseline", "mc_dropout")
+        for c in CONFIGURATIONS
+        for g in range(2)
+        for r in range(20)
+    ]
+    table = analyse({"gan_repeats": pd.DataFrame(rows)})["anova_gan_hardest"]
+    df = table.query("form == 'thesis'").set_index("factor")["df"]
+    assert df["model"] == 1
+    assert df["ood_set"] == 5
+    assert df["model*ood_set"] == 5
+    assert df["Error"] == 228
+
+
+@pytest.mark.parametrize(
+    ("gans", "words"),
+    [
+        ({"configurations": ["lee_gann"]}, "did you mean 'lee_gan'"),
+        ({"configurations": ["lee_gan", "lee_gan"]}, "named twice"),
+        ({"preset": "smal"}, "did you mean 'small'"),
+        ({"configurations": [{"name": "mine", "aim": "lee", "loss": "original"}]}, "needs its stop"),
+        ({"configurations": [{"name": "lee_gan", "at": 0.05}]}, "guessing among 14 classes"),
+        (
+            {"configurations": [{"name": "park", "aim": "lee", "loss": "original", "stop": "epochs", "at": 1}]},
+            "another set",
+        ),
+        ({"width": 0}, "at least 1"),
+        ({"widht": 8}, "widht"),
+    ],
+)
+def test_what_a_study_cannot_ask_for(gans: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        prepare(parse_study(gan_study(tmp_path, gans), "study"))
+
+
+def test_gans_need_training_data(tmp_path: Path) -> None:
+    content = gan_study(tmp_path, WEIGHTS)
+    del content["data"]["train"]
+    with pytest.raises(InputError, match="data: train"):
+        prepare(parse_study(content, "study"))
+    with pytest.raises(InputError, match="leave out gans"):
+        rw.export_study(gan_study(tmp_path, WEIGHTS), tmp_path / "export")
+
+
+def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
+    prepared = prepare(parse_study(gan_study(tmp_path, {**WEIGHTS, "configurations": ["lee_gan"]}, repeats=2), "study"))
+    waiting = [(name, part.recipe.seed) for name, part in prepared.plan.parts()]
+    assert waiting == [("lee_gan", 0), ("lee_gan", 1)]
+    assert estimate_seconds(prepared.plan, RunFolder(tmp_path / "none"), 1) > 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_own_configurations_and_changed_ones(tmp_path: Path) -> None:
+    from roadworthy.protocols.gans import Gans
+
+    chosen = Gans.model_validate(
+        {
+            "preset": "thesis",
+            "width": 32,
+            "configurations": [
+                {"name": "lee_gan", "at": 0.4},
+                {"name": "mine", "aim": "sricharan", "loss": "original", "stop": "epochs", "at": 4, "beta": 2},
+            ],
+        }
+    )
+    assert chosen.settings() == replace(PRESETS["thesis"], width=32)
+    changed, mine = (choice.chosen() for choice in chosen.configurations)
+    assert changed == replace(CONFIGURATIONS["lee_gan"], at=0.4)
+    assert mine == Configuration(name="mine", aim="sricharan", loss="original", stop="epochs", at=4, beta=2)
