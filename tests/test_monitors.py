@@ -397,6 +397,39 @@ def test_mahalanobis_is_safe_where_features_are_degenerate() -> None:
     np.testing.assert_allclose(second, first, rtol=2e-2)
 
 
+def test_features_that_outnumber_the_images() -> None:
+    """Pixels as features, 192 of them, and 100 images: the covariance has no inverse, and half of it is left to ViM."""
+    import torch
+
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4)).eval()
+    model, few = TorchModel(plain, size=8, name="plain"), Subset(TRAIN, range(100))
+    weights, bias = (value.detach().double().numpy() for value in (plain[1].weight, plain[1].bias))
+
+    def pixels(data: Any) -> Any:
+        return data.batch(slice(None)).images.transpose(0, 3, 1, 2).reshape(len(data), -1) / 255.0
+
+    known, asked, labels = pixels(few), pixels(OUTLIERS), few.labels
+    means = np.stack([known[labels == k].mean(axis=0) for k in range(4)])
+    centred = known - means[labels]
+    inverse = np.linalg.pinv(centred.T @ centred / 100, rcond=1e-10, hermitian=True)
+    away = asked[:, None] - means
+    monitor = Mahalanobis()
+    monitor.build(model, few)
+    found = represent_data(monitor, model, OUTLIERS)[:, 0]
+    np.testing.assert_allclose(found, -np.einsum("nkd,de,nke->nk", away, inverse, away).min(axis=1), rtol=1e-3)
+    origin = -np.linalg.pinv(weights) @ bias
+    directions = np.linalg.svd(known - origin, full_matrices=True)[2][50:]
+    lengths, virtual = (np.linalg.norm((rows - origin) @ directions.T, axis=1) for rows in (known, asked))
+    scale = (known @ weights.T + bias).max(axis=1).mean() / lengths.mean()
+    vim = Vim()
+    vim.build(model, few)
+    expected = logsumexp(asked @ weights.T + bias, axis=1) - scale * virtual
+    np.testing.assert_allclose(represent_data(vim, model, OUTLIERS)[:, 0], expected, rtol=1e-3, atol=1e-3)
+    with pytest.raises(InputError, match="no feature leaves the principal space; give it fewer dimensions than 150"):
+        Vim(dimensions=150).build(model, few)
+
+
 def test_vim(torch_model: TorchModel, network: Any) -> None:
     logits, features, _ = answers(torch_model, TRAIN)
     weights, bias = network[-1].weight.detach().double().numpy(), network[-1].bias.detach().double().numpy()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,18 +23,26 @@ from roadworthy.data import open_dataset
 from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.representations import Representations, Sample
 from roadworthy.models import ReferenceModel
+from roadworthy.models.head import find_head
+from roadworthy.models.memory import RememberingModel, network_of
 from roadworthy.models.networks import resnet50, small_resnet, vgg16
+from roadworthy.models.quick import QuickForward
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
+from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.od_testing import OdStudy, od_test, run_od_study
 from roadworthy.protocols.od_test import (
     METRICS,
     Represented,
+    check_criterion,
     clustered_interval,
     evaluate,
     evaluate_unsupervised,
+    measure,
     tables,
 )
+from roadworthy.report import headline
 from roadworthy.study import is_od_study
+from roadworthy.verdict import Criterion
 
 ROOT = Path(__file__).parent.parent
 SIGNS = {"builtin": "signs", "n": 140}
@@ -47,7 +57,7 @@ OUTLIERS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads of torch on cores that others use are a hundred times as slow as one."""
-    monkeypatch.setattr("roadworthy.models.training._cores", lambda: 1)
+    monkeypatch.setattr("roadworthy.models.training.cores", lambda: 1)
 
 
 def sample(values: Any, labels: Any = None, name: str = "x") -> Sample:
@@ -329,7 +339,7 @@ def study(tmp_path: Path, onnx: Path, **changes: Any) -> dict[str, Any]:
     images = np.random.default_rng(3).integers(0, 255, (48, 16, 16), dtype=np.uint8)
     images[::2] //= 4
     np.savez(tmp_path / "grey.npz", images=images, labels=np.arange(48) % 2, class_names=["dark", "bright"])
-    network = {"reference": "vgg", "epochs": 2, "width": 8, "hidden": 4, "batch": 8}
+    network = {"reference": "vgg", "epochs": 2, "width": 8, "hidden": 4, "batch": 8, "floor": 0.0}
     content = {
         "outliers": {**OUTLIERS, "signs": {**SIGNS}},
         "monitors": [
@@ -382,7 +392,7 @@ def test_a_network_in_onnx_is_refused_gradients_before_it_is_trained(onnx: Path,
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["od-test-small", "od-test-builtin", "od-test"])
+@pytest.mark.parametrize("name", ["od-test-small", "od-test-builtin", "od-test-seeds", "od-test"])
 def test_the_studies_that_come_with_it_can_be_read(name: str) -> None:
     path = ROOT / "studies" / f"{name}.yaml"
     content = yaml.safe_load(path.read_text())
@@ -436,3 +446,172 @@ def test_a_representation_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not (store.home / key).exists()
     with pytest.raises(InputError, match="1 representations for the 140 images"):
         store.ensure({"a": 2}, data, lambda images: np.ones((1, 2), np.float32))
+
+
+def weak(represented: Represented) -> Represented:
+    return replace(represented, source="weak", architecture="resnet", undertrained=True)
+
+
+def test_undertrained_sources_are_marked_and_left_out_of_the_means() -> None:
+    good, poor = by_hand(architecture="vgg"), weak(by_hand(test=sample([0, 0, 0, 0])))
+    only = replace(poor, label="alone")
+    rows = [row for each in (good, poor, only) for row in evaluate(each, Aim())]
+    found = tables(rows, [row for each in (good, poor, only) for row in evaluate_unsupervised(each, Aim())])
+    means = found["od_test_methods"].query("ood == 'all' and metric == 'accuracy'").set_index(["source", "monitor"])
+    assert means.loc[("all", "msp"), "value"] == pytest.approx(means.loc[("source", "msp"), "value"])
+    assert means.loc[("all", "msp"), "reason"] == "without undertrained: weak"
+    assert np.isnan(means.loc[("all", "alone"), "value"])
+    assert means["undertrained"].to_dict() == {
+        ("all", "msp"): False,
+        ("all", "alone"): False,
+        ("source", "msp"): False,
+        ("weak", "msp"): True,
+        ("weak", "alone"): True,
+    }
+    assert set(found["od_test_architectures"]["architecture"]) == {"all", "vgg", "resnet"}
+    assert found["od_test_heatmap"]["sources"].max() == 1
+    everything = tables([row for row in rows if row["undertrained"]], [row | {} for row in evaluate(poor, Aim())])
+    assert not everything["od_test_methods"]["value"].isna().any(), "where no other source is there, they count"
+
+
+def test_a_calibration_that_is_refused_gives_no_value_and_says_why() -> None:
+    represented = by_hand(outliers={"a": sample([1, 2, 3, 4]), "b": sample([0.0])})
+    rows = evaluate(represented, Aim(threshold="hinge"))
+    found = {(row["valid_set"], row["test_set"]): row for row in rows if row["metric"] == "accuracy"}
+    assert np.isnan(found["b", "a"]["value"])
+    assert "needs more images" in found["b", "a"]["reason"]
+    assert found["a", "b"]["value"] > 0
+    means = tables(rows, evaluate_unsupervised(represented, Aim()))["od_test_methods"]
+    overall = means.query("source == 'all' and ood == 'all' and metric == 'accuracy'").iloc[0]
+    assert (overall["triples"], overall["reason"].split(";")[0]) == (1, "1 of 2 triples have no value")
+
+
+CRITERIA = [
+    {"id": "easy", "metric": "accuracy", "where": {"monitor": "msp", "test_set": "uniform"}, "at_least": 0.01},
+    {"id": "worst", "metric": "accuracy", "over": "worst", "at_least": 0.999},
+    {"id": "mean", "metric": "accuracy", "where": {"ood": "far"}, "over": "pooled", "at_least": 0.01},
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(Monitor):
+    """Cannot be built."""
+
+    name: ClassVar[str] = "broken"
+
+    def fit(self, model: Any, data: Any) -> Any:
+        raise InputError("no <b>luck</b> today")
+
+    def read(self, model: Any, batch: Batch) -> Any:
+        raise AssertionError
+
+
+def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tmp_path: Path) -> None:
+    found = run(onnx, tmp_path / "run", "msp", "random", Broken(), criteria=CRITERIA, near=["scenery"])
+    assert found.verify() == []
+    verdict = found.verdict()
+    assert [finding.status for finding in verdict.findings] == ["pass", "fail", "pass"]
+    assert verdict.findings[2].rows[0].measurement.where == {"triples": 8}
+    wide, narrow = (
+        found.verdict([CRITERIA[0] | {"confidence": c}]).findings[0].rows[0].measurement for c in (0.99, 0.5)
+    )
+    assert wide.lo < narrow.lo <= narrow.hi < wide.hi
+    lost = found.tables["od_test_missing"]
+    assert lost.to_dict("records") == [
+        {
+            "source": "source",
+            "valid_set": "all",
+            "test_set": "all",
+            "monitor": "broken",
+            "triples": 6,
+            "reason": "failed: no <b>luck</b> today",
+        }
+    ]
+    page = (found.path / "report.html").read_text()
+    text = page.partition('<script type="application/json"')[0]
+    assert "no &lt;b&gt;luck&lt;/b&gt; today" in text
+    assert "<b>luck" not in page
+    assert "positive class" in text
+    assert {"tables/od_test.csv", "tables/od_test_methods.tex"} <= set(re.findall(r'href="([^"]+)"', text))
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
+    charts = json.loads(page.partition('id="figures">')[2].partition("</script>")[0])
+    assert {"ranking-chart", "source-0", "heat-0", "near-far", "cost-chart"} <= set(charts)
+    ids = re.findall(r'id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(charts) <= set(ids)
+    best = found.tables["od_test_methods"].query("source == 'all' and ood == 'all' and metric == 'accuracy'")
+    top = best.sort_values("value", ascending=False)["monitor"].iloc[0]
+    assert charts["ranking-chart"][0]["layout"]["yaxis"]["ticktext"][0] == top
+    before = page
+    assert found.report().read_text() == before
+    assert headline(found.path)[0].startswith("Verdict: fail")
+    found.save_verdict(found.verdict([CRITERIA[0]]))
+    assert "Verdict: pass" in headline(found.path)[0]
+    assert found.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"metric": "brier"}, "unknown metric 'brier'"),
+        ({"where": {"shift": "fog"}}, "unknown condition 'shift'"),
+        ({"where": {"monitor": "no such"}}, "matches no triple"),
+    ],
+)
+def test_criteria_that_speak_of_something_else_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    criterion = Criterion.model_validate(CRITERIA[0] | changes)
+
+    def measured() -> None:
+        check_criterion(criterion)
+        measure(evaluate(by_hand(), Aim()), criterion, 0.95)
+
+    with pytest.raises(InputError, match=sentence):
+        measured()
+
+
+def test_remembered_answers_are_the_model_s_own_and_bounded() -> None:
+    model, batch = ToyModel(), toy_data()[2].batch(slice(0, 40))
+    answer = model.predict(batch)
+    assert answer.samples is not None
+    remembering = RememberingModel(model, most_bytes=3 * (answer.samples.nbytes + 2 * answer.probabilities.nbytes))
+    asked: list[int] = []
+    predict = model.predict
+    model.predict = lambda part: asked.append(len(part)) or predict(part)  # type: ignore[method-assign, func-returns-value]
+    first, second = remembering.predict(batch), remembering.predict(batch)
+    assert (first.probabilities == predict(batch).probabilities).all()
+    assert first is second
+    assert asked == [len(batch)]
+    assert remembering.seconds_spared() > 0
+    assert remembering.seconds_spared() == 0
+    assert (remembering.features(batch, "hidden") == model.features(batch, "hidden")).all()
+    other = batch.with_images(255 - batch.images)
+    assert not (remembering.predict(other).probabilities == first.probabilities).all()
+    for shift in range(1, 8):
+        remembering.predict(batch.with_images(np.roll(batch.images, shift, axis=1)))
+    asked.clear()
+    remembering.predict(batch)
+    assert asked == [len(batch)], "the longest unused answers make room"
+    assert find_head(remembering).weights.shape == find_head(model).weights.shape
+    assert network_of(remembering) is model
+    assert remembering.fingerprint() == model.fingerprint()
+
+
+def test_the_quick_pass_is_torch_s_and_follows_the_weights() -> None:
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
+    images = np.random.default_rng(0).random((4, 3, 2, 2), dtype=np.float32)
+    quick = QuickForward()
+
+    def scores() -> Any:
+        return network(torch.from_numpy(images)).detach().numpy()
+
+    forward = quick.of(network, images, scores())
+    assert forward is not None
+    np.testing.assert_allclose(forward(images[:1]), scores()[:1], atol=1e-6)
+    with torch.no_grad():
+        network[1].weight.add_(1.0)
+    again = quick.of(network, images, scores())
+    assert again is not None
+    np.testing.assert_allclose(again(images), scores(), atol=1e-5)
+    assert quick.of(network, images, scores() + 1) is None, "another network's scores"
+    assert QuickForward().of(network.double(), images.astype(np.float64), scores) is None  # type: ignore[arg-type]

@@ -312,7 +312,14 @@ def test_where_all_are_undertrained_all_rank(tmp_path: Path) -> None:
 
 def test_a_network_without_a_floor_is_not_judged(tmp_path: Path) -> None:
     run = both(tmp_path, ["a"])
-    entry = {"system": "a", "hash": "h", "builder": "b", "parameters": {}, "seed": 0, "competence": {"bits": 3}}
+    entry = {
+        "system": "a",
+        "hash": "h",
+        "builder": "b",
+        "parameters": {},
+        "seed": 0,
+        "competence": {"clean_accuracy": 0.3},
+    }
     changed(run, lambda record: record | {"artifacts": [entry]})
     assert load_facts(run).undertrained == frozenset()
     assert "not known" in words_of(run)

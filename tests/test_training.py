@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, UnknownName
-from roadworthy.core.protocols import Dataset, Trainable
+from roadworthy.core.protocols import Buildable, Dataset
 from roadworthy.data import split_by_group
 from roadworthy.data.arrays import ArrayDataset
 from roadworthy.data.table import Table
@@ -312,7 +312,7 @@ def test_a_reference_classifier_is_an_artifact(tmp_path: Path, data: ArrayDatase
     passes = {"passes": 3} if spec == "mc_dropout" else {}
     model = load_model({"reference": spec, **SMALL, **passes}, name="net").on(data)
     assert isinstance(model, ReferenceModel)
-    assert isinstance(model, Trainable)
+    assert isinstance(model, Buildable)
     fingerprint, recipe = model.fingerprint(), model.recipe
     batch = data.batch(slice(0, 9))
     with pytest.raises(ModelError, match="not trained yet"):

@@ -18,11 +18,11 @@ import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Buildable, Model, Trainable
+from roadworthy.core.protocols import Buildable, Model
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
-from roadworthy.engine.artifacts import ensure_artifact, read_artifact
+from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
 from roadworthy.engine.folder import RECORD, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.plan import Bench, Plan, chunk_size
 from roadworthy.engine.provenance import environment
@@ -130,6 +130,13 @@ class Run:
             self._render()
             self.folder.update_record(["verdict.json", "report.html"], criteria=criteria)
 
+    def conclude(self, record: dict[str, Any], verdict: Verdict) -> None:
+        """End a run whose tables are written: verdict, report and the finished record; only for who holds the lock."""
+        write_json(self.path / "verdict.json", verdict.to_json())
+        self.folder.write_record(record)
+        self._render()
+        self.folder.update_record(["report.html"], finished=utc_now())
+
     def report(self) -> Path:
         """Write report.html anew from the stored tables and pictures."""
         with self.folder.locked():
@@ -200,16 +207,24 @@ def same_table(a: pd.DataFrame, b: pd.DataFrame) -> bool:
     if not len(a) and not len(b):
         return True
     try:
-        pd.testing.assert_frame_equal(a, b, check_dtype=False, rtol=1e-9, atol=1e-12)
+        pd.testing.assert_frame_equal(_blank(a), _blank(b), check_dtype=False, rtol=1e-9, atol=1e-12)
     except AssertionError:
         return False
     return True
 
 
+def _blank(table: pd.DataFrame) -> pd.DataFrame:
+    """With None for every missing value of no number: a stored table knows no other."""
+    mixed = [name for name in table.columns if table[name].dtype == object]
+    return table.assign(**{name: table[name].where(table[name].notna(), None) for name in mixed})
+
+
 def stored_cases(folder: RunFolder) -> dict[str, list[StoredCase]]:
     """The cases of a run by protocol, their readouts read when asked for."""
     cases: dict[str, list[StoredCase]] = {}
-    for case in folder.record()["cases"]:
+    record = folder.record()
+    find = partial(find_artifact, folder, failures=record.get("artifact_failures", {}))
+    for case in record["cases"]:
         cases.setdefault(case["protocol"], []).append(
             StoredCase(
                 system=case["system"],
@@ -217,6 +232,7 @@ def stored_cases(folder: RunFolder) -> dict[str, list[StoredCase]]:
                 tags=case.get("tags", {}),
                 failure=case["reason"] if case["status"] == "failed" else "",
                 load=partial(read_case, folder.case(case["protocol"], case["key"])),
+                artifact=find,
             )
         )
     return cases
@@ -310,11 +326,11 @@ def prepare(
         raise InputError(f"data set {data.name} holds no image")
     with progress("reading images", len(data)) as advance:
         data.verify_all(advance)
-    train = None
-    for name, model in opened.items():
-        if isinstance(model, Trainable):
-            train = train or open_training_data(study, base, data, on_bad_image)
-            opened[name] = model.on(train)
+    wanted = frozenset[str]().union(
+        *(model.wants for model in opened.values()), *(protocol.wants(settings) for protocol, settings in chosen)
+    )
+    given = {role: open_learning_data(study, role, base, data, on_bad_image) for role in sorted(wanted)}
+    opened = {name: model.given(given) for name, model in opened.items()}
     for name, model in opened.items():
         if model.num_classes != len(data.class_names):
             raise InputError(
@@ -324,7 +340,7 @@ def prepare(
         opened[name] = align(model, data.class_names)
     chunk = chunk_size(data, study.batch)
     foreign = open_foreign(study, base, data)
-    bench = Bench(data, opened, study.seed, study.batch, chunk, foreign)
+    bench = Bench(data, opened, study.seed, study.batch, chunk, foreign, given.get("train"))
     cases = [case for protocol, settings in chosen for case in protocol.plan(settings, bench)]
     prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base)
     _preflight(prepared)
@@ -359,23 +375,34 @@ def open_test_data(
     )
 
 
-def open_training_data(study: Study, base: Path, data: OpenedDataset, on_bad_image: str = "error") -> OpenedDataset:
-    """The training data of a study, at the size of its test data and with the same classes."""
-    if study.data.train is None:
-        raise InputError("a reference model is trained by the study: name its training data under data: train")
-    train = open_dataset(
-        study.data.train,
+LEARNING = {
+    "train": "a network is trained by the study: name its training data under data: train",
+    "validation": "a temperature is fitted by the study: name held-out images under data: validation",
+}
+"""What a study must name for models that learn from data, by role, as the sentence that asks for it."""
+
+
+def open_learning_data(
+    study: Study, role: str, base: Path, data: OpenedDataset, on_bad_image: str = "error"
+) -> OpenedDataset:
+    """The training or validation data of a study, at the size of its test data and with the same classes."""
+    source = getattr(study.data, role)
+    if source is None:
+        raise InputError(LEARNING[role])
+    learned = open_dataset(
+        source,
         classes=study.data.classes,
         size=data.size,
         base=base,
         on_bad_image=on_bad_image,
         seed=study.seed,
     )
-    if train.class_names != data.class_names:
-        raise InputError(f"training data {train.name} has other classes than test data {data.name}")
-    if train.fingerprint() == data.fingerprint():
-        raise InputError(f"training data {train.name} and test data {data.name} are the same images")
-    return train
+    what = "training" if role == "train" else role
+    if learned.class_names != data.class_names:
+        raise InputError(f"{what} data {learned.name} has other classes than test data {data.name}")
+    if learned.fingerprint() == data.fingerprint():
+        raise InputError(f"{what} data {learned.name} and test data {data.name} are the same images")
+    return learned
 
 
 def open_foreign(study: Study, base: Path, data: OpenedDataset) -> dict[str, OpenedDataset]:
@@ -401,15 +428,15 @@ def _preflight(prepared: Prepared) -> None:
     for criterion in prepared.criteria:
         protocol = protocol_of(criterion, known)
         protocol.check(known[protocol.name], criterion)
-    shown = {showing.stimulus.key: showing.data.ids for showing in prepared.plan.stimuli.values()}
     clean = Stimulus(prepared.data.fingerprint(), seed=prepared.study.seed)
     sample = prepared.data.batch(slice(0, min(prepared.plan.batch, len(prepared.data))))
-    for model in prepared.models.values():
+    for name, model in prepared.models.items():
         own = model.model if isinstance(model, AlignedModel) else model
-        if isinstance(own, Buildable) and not own.loaded:
+        if not all(part.loaded for part in model.parts()):
             continue
         if isinstance(own, StoredPredictions):
-            own.check_complete(shown)
+            shown = [planned.showing for planned in prepared.plan.cases if planned.case.system == name]
+            own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
         else:
             try:
                 model.answer(sample.with_images(sample.images, stimulus=clean.key), prepared.plan.batch)
@@ -426,16 +453,14 @@ def execute(
 ) -> Run:
     """Run a prepared study into a folder; one that holds part of it already is resumed."""
     workers = workers or os.cpu_count() or 1
-    folder = RunFolder(out)
-    folder.check_usable()
-    with folder.locked():
+    with opened_folder(out, _stored_study(prepared).to_yaml()) as folder:
         study, plan = prepared.study, prepared.plan
-        folder.sweep()
-        write_bytes(folder.path / "study.yaml", _stored_study(prepared).to_yaml().encode())
         artifacts = build_artifacts(plan, folder, progress)
+        lost = build_needs(plan, folder, progress)
         with progress(study.name, plan.image_cases()) as advance:
             outcome = local.execute(plan, folder, workers=workers, progress=advance)
         record = _record(prepared, outcome, folder) | ({"artifacts": artifacts} if artifacts else {})
+        record |= {"artifact_failures": lost} if lost else {}
         timing = _timing(folder, prepared, outcome)
         folder.clear_results()
         folder.write_record(record)
@@ -450,26 +475,46 @@ def execute(
         for painted in pictures.values():
             for name, table in painted.result().items():
                 folder.write_table(name, table)
-        verdict = judge(prepared.criteria, _measure(evidence))
-        write_json(folder.path / "verdict.json", verdict.to_json())
-        folder.write_record(record)
         run = Run(folder.path)
-        run._render()
-        folder.update_record(["report.html"], finished=_now())
+        run.conclude(record, judge(prepared.criteria, _measure(evidence)))
     return run
 
 
+@contextmanager
+def opened_folder(out: str | Path, study: str) -> Iterator[RunFolder]:
+    """The folder of a run, held for writing, with the study in it and nothing that a killed writer left."""
+    folder = RunFolder(out)
+    folder.check_usable()
+    with folder.locked():
+        folder.sweep()
+        write_bytes(folder.path / "study.yaml", study.encode())
+        yield folder
+
+
 def build_artifacts(plan: Plan, folder: RunFolder, progress: ProgressBar) -> list[dict[str, Any]]:
-    """Build what the plan's models are made of, unless it is there; says what was built and how good it is."""
-    built = []
-    for name, model in {id(p.model): (p.case.system, p.model) for p in plan.cases}.values():
-        if isinstance(model, Buildable):
-            recipe = model.recipe
-            with progress(f"{recipe.builder} {name}", model.work) as advance:
-                home = ensure_artifact(folder, recipe, partial(model.build, progress=advance))
-            model.load(home)
-            built.append({"system": name, "hash": recipe.hash, **read_artifact(home)})
-    return built
+    """Build what the plan's models and stimuli are made of, unless it is there; says what, and how good it is."""
+    return [build_part(name, part, folder, progress) for name, part in plan.parts()]
+
+
+def build_part(system: str, part: Buildable, folder: RunFolder, progress: ProgressBar) -> dict[str, Any]:
+    """Build an artifact of the run, unless it is there, and make it ready; what run.json says of it."""
+    recipe = part.recipe
+    with progress(f"{recipe.builder} {system}", part.work) as advance:
+        home = ensure_artifact(folder, recipe, partial(part.build, progress=advance))
+    part.load(home)
+    return {"system": system, "hash": recipe.hash, **read_artifact(home)}
+
+
+def build_needs(plan: Plan, folder: RunFolder, progress: ProgressBar) -> dict[str, str]:
+    """Build what protocols read besides answers, unless it is there; says which could not be built, and why."""
+    lost = {}
+    needs = {need.recipe.hash: (planned.case.system, need) for planned in plan.cases for need in planned.needs}
+    for recipe, (name, need) in needs.items():
+        try:
+            build_part(name, need, folder, progress)
+        except ModelError as error:
+            lost[recipe] = str(error)
+    return lost
 
 
 def _stored_study(prepared: Prepared) -> Study:
@@ -479,6 +524,7 @@ def _stored_study(prepared: Prepared) -> Study:
         update={
             "test": whole_paths(study.data.test, base),
             "train": whole_paths(study.data.train, base),
+            "validation": whole_paths(study.data.validation, base),
             "ood": {name: whole_paths(spec, base) for name, spec in study.data.ood.items()},
             "classes": whole_paths(study.data.classes, base),
         }
@@ -488,7 +534,8 @@ def _stored_study(prepared: Prepared) -> Study:
     return study.model_copy(update={"data": data, "models": models, "criteria": criteria or None})
 
 
-def _now() -> str:
+def utc_now() -> str:
+    """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -500,7 +547,7 @@ def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> di
     return {
         "study": study.name,
         "seed": study.seed,
-        "created": before.get("created", _now()),
+        "created": before.get("created", utc_now()),
         "environment": now,
         "earlier_environments": [e for place, e in enumerate(earlier) if e != now and e not in earlier[:place]],
         "settings": {"batch": prepared.plan.batch, "chunk": prepared.plan.chunk, "size": list(data.size)},

@@ -265,14 +265,12 @@ def _run_od_test(study: Path, out: Path | None, workers: int | None, dry_run: bo
         typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
         return
     with _resumable():
-        done = execute_od_test(test, target, workers=workers)
-    typer.echo(f"tables: {done.path / 'tables'}")
+        _conclude(execute_od_test(test, target, workers=workers))
 
 
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     import os
 
-    from roadworthy.core.protocols import Buildable
     from roadworthy.engine import local
     from roadworthy.engine.folder import RunFolder
 
@@ -285,8 +283,10 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     typer.echo(f"models    {', '.join(prepared.models)}")
     typer.echo(f"stimuli   {len(plan.stimuli)} (undisturbed data among them)")
     typer.echo(f"cases     {len(plan.cases)}, {done} of them done; {plan.image_cases():,} answers in all")
-    waiting = {id(p.model) for p in plan.cases if isinstance(p.model, Buildable) and not p.model.loaded}
-    untimed = f", without {len(waiting)} networks that are trained first" if waiting else ""
+    waiting = {part.recipe.hash for _, part in plan.parts() if not part.loaded}
+    untimed = (
+        f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
+    )
     typer.echo(f"time      about {_duration(seconds)}{untimed}")
     typer.echo(f"run       {out}")
 

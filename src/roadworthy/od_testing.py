@@ -6,12 +6,12 @@ whatever is there already, of a stopped run or of one with fewer monitors, is no
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass, fields, replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -23,9 +23,18 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from roadworthy.api import ProgressBar, Run, load_sized, same_table, terminal_progress
-from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Trainable
+from roadworthy.api import (
+    ProgressBar,
+    Run,
+    build_part,
+    load_sized,
+    opened_folder,
+    same_table,
+    terminal_progress,
+    utc_now,
+)
+from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.protocols import OUTLIERS, Dataset, Model
 from roadworthy.core.random import Streams
 from roadworthy.core.validation import explain, parse_size, read_yaml
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
@@ -38,6 +47,7 @@ from roadworthy.engine.provenance import environment
 from roadworthy.engine.representations import Representations
 from roadworthy.models import ReferenceModel, align
 from roadworthy.models.head import find_head
+from roadworthy.models.memory import RememberingModel
 from roadworthy.monitors import MONITORS, Aim, Monitor, make_monitor, represent_data
 from roadworthy.monitors.base import over
 from roadworthy.outliers import make_outliers
@@ -45,22 +55,29 @@ from roadworthy.outliers.foreign import Foreign
 from roadworthy.outliers.noise import NoiseImages
 from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.od_test import (
+    ACCURACY,
+    ALL,
     NAME,
+    PLACES,
     Overlap,
     Represented,
     Settings,
+    check_criterion,
     evaluate,
     evaluate_unsupervised,
+    matches_monitor,
+    measure,
     tables,
 )
 from roadworthy.statistics import proportion_interval
 from roadworthy.study import whole_paths
-from roadworthy.verdict import Verdict
+from roadworthy.verdict import Criterion, Measurement, Verdict, judge, load_criteria
 
 PARTS = (0.6, 0.2, 0.2)
 """Train, validation and test, where a source comes without training data; the last two are equal otherwise too."""
 TIMING = f"timing_{NAME}"
 COMPETENCE = f"{NAME}_competence"
+WITHOUT_VALUE = f"{NAME}_missing"
 LEAST_SETS = 2
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -80,6 +97,7 @@ class OdStudy(_Section):
     name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\\x00-\x1f]*$")] = "od-test"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     protocols: _Protocols
+    criteria: str | list[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +105,7 @@ class SourceTest:
     """A source with all that it meets, open and checked: every set at its size and channels, in a random order.
 
     overlap    labels of the source to leave out where it meets a set;  left_out: monitors its model cannot serve
+    excluded   sets that it never meets;  architecture: what its model is
     """
 
     name: str
@@ -99,6 +118,12 @@ class SourceTest:
     near: frozenset[str] = frozenset()
     overlap: Mapping[str, frozenset[int]] | None = None
     left_out: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def architecture(self) -> str:
+        """What its model is: the kind of a reference network, else its name."""
+        return self.model.architecture if isinstance(self.model, ReferenceModel) else self.model.name
 
     @property
     def sets(self) -> dict[str, OpenedDataset]:
@@ -116,6 +141,7 @@ class PreparedOdTest:
     resamples: int
     sources: tuple[SourceTest, ...]
     study: Mapping[str, Any]
+    criteria: Sequence[Criterion] = ()
 
     @property
     def triples(self) -> int:
@@ -126,13 +152,9 @@ class PreparedOdTest:
 class OdTestRun(Run):
     """A finished OD-test: `run.tables["od_test_methods"]` says how well each monitor did; `verify` recomputes."""
 
-    def report(self) -> Path:
-        """An OD-test has tables and no report of its own."""
-        raise InputError(f"{self.path} is an OD-test: its results are in {self.path / 'tables'}, it has no report")
-
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
-        """An OD-test is not judged by criteria."""
-        raise InputError(f"{self.path} is an OD-test: criteria are for runs of classification and ood")
+        """Judge the triples against criteria (default: those of its study). Writes nothing."""
+        return _judge(self._criteria(criteria), self.folder, self.record, {})
 
     def verify(self) -> list[str]:
         """What is wrong with the run: files missing, changed or added, tables that do not follow from those stored."""
@@ -142,6 +164,8 @@ class OdTestRun(Run):
         for name, table in _tables(self.folder, self.record, {}).items():
             if not same_table(table, self.tables[name]):
                 problems.append(f"table {name} does not follow from the representations")
+        if json.loads((self.path / "verdict.json").read_text())["status"] != self.verdict().status:
+            problems.append("verdict.json does not follow from the representations and the criteria")
         return problems
 
 
@@ -164,6 +188,7 @@ def od_test(
     threshold: str = "exact",
     rejected: float = 0.05,
     resamples: int = 0,
+    criteria: str | Path | list[Any] | None = None,
     seed: int = 0,
     workers: int | None = None,
     trust: bool = False,
@@ -177,6 +202,7 @@ def od_test(
     train      what the monitors learn from
     outliers   data sets by name (paths, arrays, data sets), or makers of noise such as "uniform_noise"
     near, overlap   see `SourceSettings`;  the others: see `Settings`
+    criteria   what must hold for triples: `where` may name source, valid_set, test_set, ood and monitor
 
     The run lands in `out` (default: runs/od-test). With one more monitor the same call computes only that one.
     """
@@ -200,8 +226,9 @@ def od_test(
         base=Path(),
     )
     plain = content | {"monitors": [*chosen], "outliers": {key: _described(value) for key, value in outliers.items()}}
-    study = {"name": "od-test", "seed": seed, "protocols": {NAME: plain}}
-    whole = PreparedOdTest("od-test", seed, settings.aim, resamples, (prepared,), study)
+    wanted = _checked_criteria(criteria, Path())
+    study = {"name": "od-test", "seed": seed, "protocols": {NAME: plain}, "criteria": _stored_criteria(wanted)}
+    whole = PreparedOdTest("od-test", seed, settings.aim, resamples, (prepared,), study, wanted)
     return execute_od_test(whole, out or Path("runs") / "od-test", workers=workers, progress=progress)
 
 
@@ -229,6 +256,7 @@ def prepare_od_study(
         content, base, what = read_yaml(Path(source), "study"), Path(source).parent, f"study {source}"
     study = _parsed(OdStudy, content, what)
     settings = study.protocols.od_test
+    criteria = _checked_criteria(study.criteria, base)
     monitors = _labelled([make_monitor(choice.name, **choice.parameters) for choice in settings.monitors])
     sources = []
     for name, given in settings.sources.items():
@@ -252,10 +280,21 @@ def prepare_od_study(
                 base=base,
             )
         )
-    stored = study.model_dump(mode="json")
+    stored = study.model_dump(mode="json") | {"criteria": _stored_criteria(criteria)}
     for key in ("sources", "outliers"):
         stored["protocols"][NAME][key] = whole_paths(stored["protocols"][NAME][key], base.resolve())
-    return PreparedOdTest(study.name, study.seed, settings.aim, settings.resamples, tuple(sources), stored)
+    return PreparedOdTest(study.name, study.seed, settings.aim, settings.resamples, tuple(sources), stored, criteria)
+
+
+def _checked_criteria(source: str | Path | list[Any] | None, base: Path) -> list[Criterion]:
+    criteria = load_criteria(source, base)
+    for criterion in criteria:
+        check_criterion(criterion)
+    return criteria
+
+
+def _stored_criteria(criteria: Sequence[Criterion]) -> list[dict[str, Any]] | None:
+    return [criterion.model_dump(exclude_none=True) for criterion in criteria] or None
 
 
 def _parsed(kind: type[Parsed], content: Any, what: str) -> Parsed:
@@ -338,7 +377,9 @@ def _prepare_source(
     learned_on, valid, test, *others = [
         _shuffled(Mirrored(part), seed) if mirror else part for part in (learned, *limited, *met.values())
     ]
-    bound = model.on(learned_on) if isinstance(model, Trainable) else model
+    if model.wants - {"train"}:
+        raise InputError(f"the model of source {name} wants data to be fitted on: give its temperature as a value")
+    bound = model.given({"train": learned_on})
     chosen = _served(name, bound, data, learned_on, monitors, given.leave_out)
     return SourceTest(
         name,
@@ -355,6 +396,7 @@ def _prepare_source(
             if key in _known_sets(given.overlap, outliers)
         },
         tuple(given.leave_out),
+        tuple(given.exclude),
     )
 
 
@@ -451,7 +493,7 @@ def _served(
             f"{len(data.class_names)}"
         )
     planned = model.untrained() if isinstance(model, ReferenceModel) else align(model, data.class_names)
-    ready = not isinstance(planned, Trainable)
+    ready = all(part.loaded for part in planned.parts())
     if ready:
         planned.answer(data.batch(slice(0, min(BATCH, len(data)))), BATCH)
     chosen = {}
@@ -485,13 +527,9 @@ def execute_od_test(
 ) -> OdTestRun:
     """Run a prepared OD-test into a folder; what is there already is not computed again."""
     workers = workers or os.cpu_count() or 1
-    folder = RunFolder(out)
-    folder.check_usable()
-    with folder.locked():
-        folder.sweep()
+    content = yaml.safe_dump(dict(prepared.study), sort_keys=False, allow_unicode=True)
+    with opened_folder(out, content) as folder:
         Representations(folder.path).drop_damaged()
-        content = yaml.safe_dump(dict(prepared.study), sort_keys=False, allow_unicode=True)
-        write_bytes(folder.path / "study.yaml", content.encode())
         sources, artifacts = {}, []
         for source in prepared.sources:
             stored, built = _represent_source(source, folder, workers, progress)
@@ -507,28 +545,30 @@ def execute_od_test(
         for name, table in found.items():
             folder.write_table(name, table)
             write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
-        folder.write_record(record | {"finished": _now()})
-    return OdTestRun(folder.path)
+        run = OdTestRun(folder.path)
+        run.conclude(record, _judge(prepared.criteria, folder, record, kinds))
+    return run
 
 
 def _represent_source(
     source: SourceTest, folder: RunFolder, workers: int, progress: ProgressBar
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Build the model and every monitor, represent every set; says where all of it is stored."""
-    store, artifacts = Representations(folder.path), []
-    model: Model = source.model
-    if isinstance(model, Trainable):
-        with progress(f"{model.recipe.builder} {source.name}", model.work) as advance:
-            home = ensure_artifact(folder, model.recipe, partial(model.build, progress=advance))
-        model.load(home)
-        artifacts.append({"system": source.name, "hash": model.recipe.hash, **read_artifact(home)})
-        model = model.opened() if isinstance(model, ReferenceModel) else model
-    model = align(model, source.train.class_names)
+    store, given_model = Representations(folder.path), source.model
+    artifacts = [build_part(source.name, part, folder, progress) for part in given_model.parts()]
+    if isinstance(given_model, ReferenceModel):
+        given_model = given_model.opened()
+    model = RememberingModel(align(given_model, source.train.class_names))
     stored: dict[str, Any] = {
         "model": model.fingerprint(),
+        "architecture": source.architecture,
+        "classes": len(source.train.class_names),
+        "size": [*source.test.size, source.test.channels],
         "near": sorted(source.near),
         "overlap": {key: sorted(labels) for key, labels in (source.overlap or {}).items() if labels},
         "left_out": [*source.left_out],
+        "excluded": [*source.excluded],
+        "failed": {},
         "images": {key: len(data) for key, data in source.sets.items()} | {"train": len(source.train)},
         "fingerprints": {key: data.fingerprint() for key, data in source.sets.items()},
         "answers": _answers(store, model, source),
@@ -538,20 +578,21 @@ def _represent_source(
     with progress(f"{NAME} {source.name}", total) as advance:
         for label, given in source.monitors.items():
             recipe = given.recipe(model, source.train)
-            home = ensure_artifact(folder, recipe, partial(_build, replace(given), model, source.train))
-            monitor = type(given).load(home, model)
-            stored["monitors"][label] = {
-                "monitor": given.name,
-                "artifact": recipe.hash,
-                "keys": _represent_sets(store, monitor, model, source.sets, workers, advance),
-            }
+            try:
+                home = ensure_artifact(folder, recipe, partial(_build, replace(given), model, source.train))
+                keys = _represent_sets(store, type(given).load(home, model), model, source.sets, workers, advance)
+            except (InputError, ModelError) as error:
+                stored["failed"][label] = str(error)
+                continue
+            stored["monitors"][label] = {"monitor": given.name, "artifact": recipe.hash, "keys": keys}
     return stored, artifacts
 
 
-def _build(monitor: Monitor, model: Model, train: Dataset, workshop: Path) -> dict[str, Any]:
+def _build(monitor: Monitor, model: RememberingModel, train: Dataset, workshop: Path) -> dict[str, Any]:
+    model.seconds_spared()
     started = time.perf_counter()
     monitor.build(model, train)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - started + model.seconds_spared()
     monitor.save(workshop)
     kept = sum(array.nbytes for array in monitor.fitted.arrays.values())
     return {"seconds": seconds, "state_bytes": kept, "notes": [*monitor.fitted.notes]}
@@ -560,7 +601,7 @@ def _build(monitor: Monitor, model: Model, train: Dataset, workshop: Path) -> di
 def _represent_sets(
     store: Representations,
     monitor: Monitor,
-    model: Model,
+    model: RememberingModel,
     sets: Mapping[str, OpenedDataset],
     workers: int,
     advance: Callable[[int], None],
@@ -570,7 +611,7 @@ def _represent_sets(
     def ensure(item: tuple[str, OpenedDataset]) -> tuple[str, str]:
         name, data = item
         recipe = {"monitor": monitor.fingerprint(), "model": model.fingerprint(), "data": data.fingerprint()}
-        key = store.ensure(recipe, data, partial(represent_data, monitor, model))
+        key = store.ensure(recipe, data, partial(represent_data, monitor, model), model.seconds_spared)
         advance(len(data))
         return name, key
 
@@ -594,12 +635,17 @@ def _answers(store: Representations, model: Model, source: SourceTest) -> dict[s
 
 
 def _represented(
-    folder: RunFolder, sources: Mapping[str, Any], kinds: Mapping[str, type[Monitor]]
+    folder: RunFolder,
+    record: Mapping[str, Any],
+    kinds: Mapping[str, type[Monitor]],
+    wanted: Callable[[str, str], bool] = lambda source, monitor: True,
 ) -> Iterator[Represented]:
-    """What every monitor keeps of every source, read from disk one by one."""
-    store = Representations(folder.path)
-    for name, source in sources.items():
+    """What every monitor keeps of every source, read from disk one by one; of those that are `wanted`."""
+    store, weak = Representations(folder.path), _undertrained(record)
+    for name, source in record[NAME]["sources"].items():
         for label, stored in source["monitors"].items():
+            if not wanted(name, label):
+                continue
             home = folder.path / "artifacts" / stored["artifact"]
             check_artifact(home)
             kind = kinds[stored["monitor"]] if stored["monitor"] in kinds else MONITORS.get(stored["monitor"])
@@ -613,7 +659,15 @@ def _represented(
                 {key.partition("/")[2]: sample for key, sample in samples.items()},
                 frozenset(source["near"]),
                 {key: frozenset(labels) for key, labels in source["overlap"].items()},
+                source["architecture"],
+                name in weak,
             )
+
+
+def _undertrained(record: Mapping[str, Any]) -> set[str]:
+    """The sources whose network is below the clean accuracy that was asked of it."""
+    networks = [(entry["system"], entry["competence"]) for entry in record["artifacts"]]
+    return {source for source, found in networks if found.get("clean_accuracy", 1.0) < found.get("floor", 0.0)}
 
 
 def _tables(
@@ -624,21 +678,68 @@ def _tables(
     aim, options = Aim(**what["aim"]), {"resamples": what["resamples"], "seed": record["seed"]}
     triples: list[dict[str, Any]] = []
     alone: list[dict[str, Any]] = []
-    for represented in _represented(folder, what["sources"], kinds):
+    for represented in _represented(folder, record, kinds):
         triples += evaluate(represented, aim, **options)
         alone += evaluate_unsupervised(represented, aim, **options)
-    return tables(triples, alone) | {COMPETENCE: _competence(folder, what["sources"])}
+    if not triples:
+        (reason, *_) = (why for source in what["sources"].values() for why in source["failed"].values())
+        raise ModelError(f"every monitor failed; the first: {reason}")
+    found = tables(triples, alone)
+    return found | {
+        COMPETENCE: _competence(folder, record),
+        WITHOUT_VALUE: _missing(found[NAME], what["sources"]),
+    }
 
 
-def _competence(folder: RunFolder, sources: Mapping[str, Any]) -> pd.DataFrame:
-    """The clean accuracy of each source's model, on the images it was trained on and on others."""
-    store = Representations(folder.path)
+def _missing(matrix: pd.DataFrame, sources: Mapping[str, Any]) -> pd.DataFrame:
+    """Every triple without a value and why; `all` stands for every one. `triples` says how many a row stands for."""
     rows = []
     for name, source in sources.items():
+        sets = [key for key in source["images"] if key.startswith("outliers/")]
+        pairs = len(sets) * (len(sets) - 1)
+        every = {"source": name, "valid_set": ALL, "test_set": ALL}
+        for label in source["left_out"]:
+            rows.append({**every, "monitor": label, "triples": pairs, "reason": "left out by the study (leave_out)"})
+        for label, reason in source["failed"].items():
+            rows.append({**every, "monitor": label, "triples": pairs, "reason": f"failed: {reason}"})
+        for key in source["excluded"]:
+            why = f"the source never meets {key} by the study (exclude)"
+            rows.append({**every, "test_set": key, "monitor": ALL, "triples": 0, "reason": why})
+    lost = matrix[(matrix["metric"] == ACCURACY) & matrix["value"].isna()]
+    rows += [{**{key: row[key] for key in PLACES}, "triples": 1, "reason": row["reason"]} for _, row in lost.iterrows()]
+    return pd.DataFrame(rows, columns=["source", "valid_set", "test_set", "monitor", "triples", "reason"])
+
+
+def _judge(
+    criteria: Sequence[Criterion], folder: RunFolder, record: Mapping[str, Any], kinds: Mapping[str, type[Monitor]]
+) -> Verdict:
+    """The verdict from what is stored, evaluated anew with the confidence that a criterion asks for."""
+    what = record[NAME]
+    aim, options = Aim(**what["aim"]), {"resamples": what["resamples"], "seed": record["seed"]}
+
+    def measured(criterion: Criterion, confidence: float) -> list[Measurement]:
+        check_criterion(criterion)
+        wanted = partial(matches_monitor, criterion=criterion)
+        rows = [
+            row
+            for represented in _represented(folder, record, kinds, wanted)
+            for row in evaluate(represented, aim, **options, confidence=confidence)
+        ]
+        return measure(rows, criterion, confidence)
+
+    return judge(criteria, measured)
+
+
+def _competence(folder: RunFolder, record: Mapping[str, Any]) -> pd.DataFrame:
+    """The clean accuracy of each source's model, on the images it was trained on and on others."""
+    store, weak = Representations(folder.path), _undertrained(record)
+    rows = []
+    for name, source in record[NAME]["sources"].items():
         for part, key in source["answers"].items():
             sample = store.load(key)
             share = proportion_interval(sample.rows[:, 0], sample.groups)
-            where = {"source": name, "part": part, "metric": "accuracy", "value": share.value}
+            what = {"source": name, "architecture": source["architecture"], "undertrained": name in weak}
+            where = {**what, "part": part, "metric": ACCURACY, "value": share.value}
             rows.append(where | {"lo": share.lo, "hi": share.hi, "n": len(sample), "groups": share.groups})
     return pd.DataFrame(rows)
 
@@ -679,11 +780,11 @@ def _record(
         "kind": NAME,
         "study": prepared.name,
         "seed": prepared.seed,
-        "created": before.get("created", _now()),
+        "created": before.get("created", utc_now()),
         "environment": environment(),
         "data": {"name": first.name, "class_names": [*first.train.class_names]},
         "models": {name: {"fingerprint": source["model"]} for name, source in sources.items()},
-        "criteria": [],
+        "criteria": [criterion.model_dump() for criterion in prepared.criteria],
         "cases": [],
         "artifacts": artifacts,
         NAME: {
@@ -692,7 +793,3 @@ def _record(
             "sources": dict(sources),
         },
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -16,6 +16,7 @@ from roadworthy.engine.plan import BATCH
 from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.protocols.base import Protocol
 from roadworthy.protocols.classification import Settings as ClassificationSettings
+from roadworthy.protocols.dependability import Settings as DependabilitySettings
 from roadworthy.protocols.ood import Settings as OodSettings
 
 
@@ -42,6 +43,7 @@ class DataSection(_Section):
 
     test: str | dict[str, Any]
     train: str | dict[str, Any] | None = None
+    validation: str | dict[str, Any] | None = None
     ood: dict[str, str | dict[str, Any]] = {}
     classes: str | list[str] | None = None
 
@@ -59,11 +61,18 @@ class ProtocolsSection(_Section):
 
     classification: ClassificationSettings | None = None
     ood: OodSettings | None = None
+    dependability: DependabilitySettings | None = None
 
     @field_validator("*", mode="before")
     @classmethod
     def _defaults(cls, value: Any) -> Any:
         return {} if value is None else value
+
+    def inlined(self, base: Path) -> ProtocolsSection:
+        """The same with the content of the files that settings name, paths starting from `base`."""
+        if self.dependability is None:
+            return self
+        return self.model_copy(update={"dependability": self.dependability.inlined(base)})
 
     def chosen(self) -> list[tuple[Protocol, Any]]:
         """The protocols that are named, with their settings."""
@@ -118,6 +127,8 @@ def whole_paths(spec: Any, base: Path) -> Any:
     """
     if isinstance(spec, dict):
         return {key: whole_paths(value, base) if key != "builtin" else value for key, value in spec.items()}
+    if isinstance(spec, list):
+        return [whole_paths(item, base) for item in spec]
     if isinstance(spec, str) and spec:
         path, colon, name = spec.partition(":")
         try:
@@ -131,12 +142,16 @@ def whole_paths(spec: Any, base: Path) -> Any:
 def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, Path]:
     """A study and the folder that its relative paths start from."""
     if isinstance(source, dict):
-        return parse_study(source, "study"), Path()
+        return _inlined(parse_study(source, "study"), Path()), Path()
     path = Path(source)
     content = read_yaml(path, "study")
     if not isinstance(content, dict):
         raise InputError(f"study {path} must be a mapping with the keys data and models")
-    return parse_study(content, f"study {path}"), path.parent
+    return _inlined(parse_study(content, f"study {path}"), path.parent), path.parent
+
+
+def _inlined(study: Study, base: Path) -> Study:
+    return study.model_copy(update={"protocols": study.protocols.inlined(base)})
 
 
 def parse_study(content: dict[str, Any], what: str) -> Study:

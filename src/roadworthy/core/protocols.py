@@ -224,14 +224,6 @@ class Buildable(ABC):
         """True once it is ready for use."""
 
 
-class Trainable(Buildable):
-    """A model that the study itself trains: `on(train)` is the model for that training data."""
-
-    @abstractmethod
-    def on(self, train: Dataset) -> Model:
-        """The same model, to be trained on these images: now its classes, input size and recipe are known."""
-
-
 def _padded(rows: range, size: int) -> list[int]:
     return [*rows] + [rows[-1]] * (size - len(rows))
 

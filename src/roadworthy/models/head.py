@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Model
 from roadworthy.models.classes import AlignedModel
+from roadworthy.models.memory import RememberingModel
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class HasHead(Protocol):
 
 def find_head(model: Model) -> Head:
     """The last linear layer of a model, its rows in the order of the model's classes."""
+    if isinstance(model, RememberingModel):
+        return find_head(model.model)
     if isinstance(model, AlignedModel):
         inner = find_head(model.model)
         return Head(inner.layer, inner.weights[model.order], inner.bias[model.order])

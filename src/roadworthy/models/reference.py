@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Dataset, Model, Trainable
+from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.data.parallel import Progress
@@ -57,7 +57,7 @@ OPENERS: Registry[Callable[[Any, Path], Model]] = Registry("reference network")
 that average passes are in `roadworthy.uncertainty`, which registers them when it is imported."""
 
 
-class ReferenceModel(Model, Trainable):
+class ReferenceModel(Model, Buildable):
     """A small network with a recipe: `on` training data its fingerprint is known, `build` trains it, `load` opens it.
 
     spec      `baseline`: two convolutions and two linear layers, 4 epochs; `mc_dropout`: the same with dropout 0.6

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Dataset, Model
@@ -25,8 +24,9 @@ def energy(logits: ArrayLike, temperature: float = 1.0) -> Floats:
     >>> energy([[0.0, 0.0]]).round(4)
     array([0.6931])
     """
-    values = np.asarray(logits, np.float64)
-    return temperature * np.asarray(logsumexp(values / temperature, axis=1), np.float64)
+    values = np.asarray(logits, np.float64) / temperature
+    top = values.max(axis=1)
+    return np.asarray(temperature * (top + np.log(np.exp(values - top[:, None]).sum(axis=1))))
 
 
 @MONITORS.register("msp")

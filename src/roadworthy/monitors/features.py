@@ -8,24 +8,32 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh, lapack, solve_triangular
+from scipy.spatial.distance import cdist
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch
 from roadworthy.models.head import Head, find_head
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Monitor, features_of, in_batches, logits_of, over
+from roadworthy.monitors.base import CHUNK, MONITORS, Arrays, Floats, Monitor, features_of, in_batches, logits_of, over
 from roadworthy.monitors.confidence import energy
 
 SMALLEST_VARIANCE = 1e-10
 """Directions whose variance is below this share of the largest carry no information, and are left out."""
 HEAD_TOLERANCE = 1e-3
+NOTHING_LEFT = 1e-6
+"""Residuals that are shorter than this share of the features are rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMonitor(Monitor):
-    """A monitor that learns from the features of the training images, a batch at a time."""
+    """A monitor that learns from the features of the training images, some at a time."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
+
+    def gather(self, model: Model, data: Dataset, layer: str | None) -> NDArray[np.float32]:
+        """Features (n, D) of all training data."""
+        return np.concatenate([part.astype(np.float32) for part, _ in self.each(model, data, layer)])
 
     def each(self, model: Model, data: Dataset, layer: str | None) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
         """Features (n, D) and labels (n,) of the training data, in parts."""
@@ -39,7 +47,8 @@ class FeatureMonitor(Monitor):
 class Mahalanobis(FeatureMonitor):
     """-min_k (f - m_k)^T S^+ (f - m_k): class means m_k, one covariance S shared by all classes, of features f.
 
-    Sums are made batch by batch, so memory does not grow with the data. S^+ leaves out directions without variance.
+    S^+ leaves out directions without variance. Where there are more images than features, sums are made batch by batch,
+    so memory does not grow with the data; else the images are kept, which are the fewer.
     """
 
     layer: str | None = None
@@ -49,34 +58,64 @@ class Mahalanobis(FeatureMonitor):
 
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """Whitened class means (K, R) and the whitening (D, R): distances are Euclidean behind it."""
-        present, origin = np.unique(data.labels), None
+        present, origin = np.unique(data.labels), np.zeros(0)
+        kept: list[Floats] = []
         for values, labels in self.each(model, data, self.layer):
-            if origin is None:
+            if not len(origin):
                 origin = values.mean(axis=0)
-                counts, sums = np.zeros(len(present)), np.zeros((len(present), len(origin)))
-                squares = np.zeros((len(origin), len(origin)))
-            index = np.searchsorted(present, labels)
+                few, size = len(data) <= len(origin), len(origin)
+                sums, squares = np.zeros((len(present), size)), np.zeros((0, 0) if few else (size, size))
             shifted = values - origin
-            np.add.at(counts, index, 1.0)
-            np.add.at(sums, index, shifted)
-            squares += shifted.T @ shifted
-        assert origin is not None
-        scatter = squares - np.einsum("kd,ke->de", sums / counts[:, None], sums)
-        values, vectors = np.linalg.eigh(scatter / counts.sum())
-        kept = values > SMALLEST_VARIANCE * values[-1]
-        if values[-1] <= 0:
+            sums += (labels == present[:, None]).astype(np.float64) @ shifted
+            if few:
+                kept.append(shifted)
+            else:
+                squares += shifted.T @ shifted
+        means = sums / np.bincount(np.searchsorted(present, data.labels))[:, None]
+        if few:
+            whitening = _whitening_of_rows(np.concatenate(kept) - means[np.searchsorted(present, data.labels)])
+        else:
+            whitening = _whitening((squares - means.T @ sums) / len(data))
+        if not whitening.size:
             raise InputError(f"monitor {self.name} cannot be built on {data.name}: the features of a class never vary")
-        whitening = vectors[:, kept] / np.sqrt(values[kept])
-        return {"origin": origin, "whitening": whitening, "means": sums / counts[:, None] @ whitening}
+        return {"origin": origin, "whitening": whitening, "means": means @ whitening}
 
     def read(self, model: Model, batch: Batch) -> Floats:
         """(N,)."""
         state = self.state
         white = (features_of(model, batch, self.layer) - state["origin"]) @ state["whitening"]
-        nearest = np.full(len(white), np.inf)
-        for mean in state["means"]:
-            np.minimum(nearest, np.square(white - mean).sum(axis=1), out=nearest)
-        return -nearest
+        return np.asarray(-cdist(white, state["means"], "sqeuclidean").min(axis=1))
+
+
+def _whitening(covariance: Floats) -> Floats:
+    """W (D, R) with W W^T = S^+ of a covariance S (D, D).
+
+    By Cholesky, S = L L^T and W = L^-T, where every direction varies, which the condition number shows; else by the
+    eigenvectors of those directions that do. Features that never vary are left out before.
+    """
+    size, alive = len(covariance), np.diag(covariance) > 0
+    inner = covariance[np.ix_(alive, alive)]
+    whitening = np.zeros((size, 0))
+    if not len(inner):
+        return whitening
+    factor, singular = lapack.dpotrf(inner, lower=1)
+    share = 0.0 if singular else lapack.dpocon(factor, np.abs(inner).sum(axis=0).max(), uplo="L")[0]
+    if share > 10 * SMALLEST_VARIANCE:
+        inverse = solve_triangular(factor, np.eye(len(inner)), lower=True).T
+    else:
+        values, vectors = np.linalg.eigh(inner)
+        varies = values > SMALLEST_VARIANCE * values[-1]
+        inverse = vectors[:, varies] / np.sqrt(values[varies])
+    whitening = np.zeros((size, inverse.shape[1]))
+    whitening[alive] = inverse
+    return whitening
+
+
+def _whitening_of_rows(rows: Floats) -> Floats:
+    """The same from centred rows (n, D), n at most D: the eigenvectors of X^T X from those of X X^T."""
+    values, vectors = np.linalg.eigh(rows @ rows.T / len(rows))
+    varies = values > max(SMALLEST_VARIANCE * values[-1], 0.0)
+    return np.asarray(rows.T @ (vectors[:, varies] / (values[varies] * np.sqrt(len(rows)))))
 
 
 @MONITORS.register("vim")
@@ -86,7 +125,8 @@ class Vim(FeatureMonitor):
 
     o = -W^+ b is the origin of the last layer z = W f + b; R spans all but the `dimensions` strongest directions of the
     training features around o; a = mean max_k z_k / mean |R^T (f - o)|. By default half of the directions are
-    principal.
+    principal, or half as many as there are images where those are fewer. They are what is kept, P: R^T (f - o) is as
+    long as what P P^T (f - o) leaves of f - o.
     """
 
     dimensions: int | None = None
@@ -95,37 +135,61 @@ class Vim(FeatureMonitor):
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
 
     def fit(self, model: Model, data: Dataset) -> Arrays:
-        """The origin (D,), the residual space (D, R), a, and the last layer."""
+        """The origin (D,), the principal space (D, P), a, and the last layer."""
         head = checked_head(self, model, data)
         weights, bias = head.weights.astype(np.float64), head.bias.astype(np.float64)
         size = weights.shape[1]
-        principal = size // 2 if self.dimensions is None else self.dimensions
+        principal = min(size, len(data)) // 2 if self.dimensions is None else self.dimensions
         if not 0 <= principal < size:
             raise InputError(
                 f"monitor {self.name}: dimensions must be from 0 to {size - 1} for this model, not {principal}"
             )
         origin = -np.linalg.pinv(weights) @ bias
-        squares = np.zeros((size, size))
-        for values, _ in self.each(model, data, head.layer):
-            squares += (values - origin).T @ (values - origin)
-        residual = np.linalg.eigh(squares)[1][:, : size - principal]
-        lengths = largest = 0.0
-        for values, _ in self.each(model, data, head.layer):
-            lengths += float(np.linalg.norm((values - origin) @ residual, axis=1).sum())
+        rows = self.gather(model, data, head.layer)
+        space = _strongest(rows, origin, principal)
+        lengths = largest = whole = 0.0
+        for start in range(0, len(rows), CHUNK):
+            values = rows[start : start + CHUNK].astype(np.float64)
+            lengths += float(_left(values - origin, space).sum())
+            whole += float(np.linalg.norm(values - origin, axis=1).sum())
             largest += float((values @ weights.T + bias).max(axis=1).sum())
-        if lengths <= 0:
+        if lengths <= NOTHING_LEFT * whole:
             raise InputError(
-                f"monitor {self.name} cannot be built on {data.name}: no feature leaves the principal space"
+                f"monitor {self.name} cannot be built on {data.name}: no feature leaves the principal space; give it "
+                f"fewer dimensions than {principal}, or more training images than {len(rows)}"
             )
         scale = np.asarray(largest / lengths)
-        return {"origin": origin, "residual": residual, "scale": scale, "weights": weights, "bias": bias}
+        return {"origin": origin, "principal": space, "scale": scale, "weights": weights, "bias": bias}
 
     def read(self, model: Model, batch: Batch) -> Floats:
         """(N,)."""
         state = self.state
         values = features_of(model, batch).astype(np.float64)
-        virtual = state["scale"] * np.linalg.norm((values - state["origin"]) @ state["residual"], axis=1)
+        virtual = state["scale"] * _left(values - state["origin"], state["principal"])
         return np.asarray(energy(values @ state["weights"].T + state["bias"]) - virtual)
+
+
+def _strongest(rows: NDArray[np.float32], origin: Floats, count: int) -> Floats:
+    """The `count` strongest directions (D, at most count) of rows (n, D) around an origin, orthonormal."""
+    size = len(origin)
+    if len(rows) <= size:
+        shifted = rows - origin
+        values, vectors = np.linalg.eigh(shifted @ shifted.T)
+        kept = slice(max(0, len(values) - count), None) if count else slice(0, 0)
+        strong = values[kept] > SMALLEST_VARIANCE * max(values[-1], 0.0)
+        return np.asarray(shifted.T @ (vectors[:, kept][:, strong] / np.sqrt(values[kept][strong])))
+    squares = np.zeros((size, size))
+    for start in range(0, len(rows), CHUNK):
+        shifted = rows[start : start + CHUNK] - origin
+        squares += shifted.T @ shifted
+    if not count:
+        return np.zeros((size, 0))
+    return np.asarray(eigh(squares, subset_by_index=(size - count, size - 1), overwrite_a=True)[1])
+
+
+def _left(shifted: Floats, space: Floats) -> Floats:
+    """The length (n,) of what the projection on a space (D, P) leaves of rows (n, D)."""
+    return np.asarray(np.linalg.norm(shifted - (shifted @ space) @ space.T, axis=1))
 
 
 @MONITORS.register("react")
@@ -147,7 +211,7 @@ class React(FeatureMonitor):
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """The cut c and the last layer."""
         head = checked_head(self, model, data)
-        values = np.concatenate([part.astype(np.float32) for part, _ in self.each(model, data, head.layer)])
+        values = self.gather(model, data, head.layer)
         cut = np.asarray(np.quantile(values, self.quantile, overwrite_input=True), np.float64)
         return {"cut": cut, "weights": head.weights.astype(np.float64), "bias": head.bias.astype(np.float64)}
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch
-from roadworthy.models import AlignedModel, TorchModel
+from roadworthy.models import TorchModel
+from roadworthy.models.memory import network_of
 from roadworthy.monitors.base import MONITORS, Floats, Monitor
 from roadworthy.uncertainty import McDropout, predictive_entropy
 
@@ -34,12 +35,12 @@ class McDropoutEntropy(Monitor):
 
     def check(self, model: Model) -> None:
         """Refuse a model without samples that holds no dropout either."""
-        if not _holds_dropout(_network(model)):
+        if not _holds_dropout(network_of(model)):
             super().check(model)
 
     def read(self, model: Model, batch: Batch) -> Floats:
         """(N,)."""
-        source = model if "samples" in model.capabilities else self._sampler(_network(model), batch)
+        source = model if "samples" in model.capabilities else self._sampler(network_of(model), batch)
         samples = source.answer(batch, len(batch)).samples
         held = 0 if samples is None else len(samples)
         if samples is None or held < self.passes:
@@ -69,10 +70,6 @@ class McDropoutEntropy(Monitor):
             self.fitted.cache["sampler"] = (model, sampler)
         assert isinstance(sampler, McDropout)
         return sampler
-
-
-def _network(model: Model) -> Model:
-    return model.model if isinstance(model, AlignedModel) else model
 
 
 def _holds_dropout(model: Model) -> bool:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch
-from roadworthy.models import AlignedModel
+from roadworthy.models import TorchModel
+from roadworthy.models.memory import network_of
+from roadworthy.models.quick import QuickForward
 from roadworthy.monitors.base import MONITORS, SUPPLY, Aim, Arrays, Floats, Monitor, Rep
 
 TEMPERATURES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -36,7 +38,8 @@ class Odin(Monitor):
 
     The representation holds the whole grid. Against outliers, calibration takes the pair (T, epsilon) of lowest cost
     (of equal ones the first). Without, T is the largest and epsilon the one of the highest mean score inside (Hsu et
-    al. 2020).
+    al. 2020). Gradients are torch's; the passes behind the steps run in ONNX Runtime where its answers to the images
+    themselves are torch's: their last bits can differ.
     """
 
     temperatures: tuple[float, ...] = TEMPERATURES
@@ -53,13 +56,19 @@ class Odin(Monitor):
 
     def read(self, model: Model, batch: Batch) -> Floats:
         """Confidences (N, T E), the epsilons of the first temperature first."""
-        network = model.model if isinstance(model, AlignedModel) else model
+        network = network_of(model)
         if not isinstance(network, Steps):
             raise InputError(f"model {model.name} cannot follow its gradient: supply {SUPPLY['gradients']}")
-        logits = np.asarray(network.stepped_logits(batch, self.temperatures, self.epsilons), np.float64)
+        quick: dict[str, Any] = {"quick": self._quick} if isinstance(network, TorchModel) else {}
+        logits = np.asarray(network.stepped_logits(batch, self.temperatures, self.epsilons, **quick), np.float64)
         scaled = logits / np.array(self.temperatures)[:, None, None, None]
         confidence = 1.0 / np.exp(scaled - scaled.max(axis=-1, keepdims=True)).sum(axis=-1)
         return np.asarray(confidence.transpose(2, 0, 1).reshape(len(batch), -1))
+
+    @property
+    def _quick(self) -> QuickForward:
+        quick: QuickForward = self.fitted.cache.setdefault("quick", QuickForward())
+        return quick
 
     def tune(self, inside: Rep, outside: Rep | None, aim: Aim) -> Arrays:
         """The column of the grid to use."""

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch
-from roadworthy.models import AlignedModel, TorchModel
+from roadworthy.models import TorchModel
+from roadworthy.models.memory import network_of
 from roadworthy.models.torch import import_torch
 from roadworthy.monitors.base import MONITORS, Arrays, Monitor, over
 
@@ -117,7 +118,7 @@ class _Loader:
 
 
 def _network(model: Model) -> TorchModel:
-    network = model.model if isinstance(model, AlignedModel) else model
+    network = network_of(model)
     if not isinstance(network, TorchModel):
         raise InputError(f"monitor pytorch_ood runs torch modules: supply a torch model in place of {model.name}")
     return network

@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.protocols.base import Protocol
 from roadworthy.protocols.classification import Classification
+from roadworthy.protocols.dependability import Dependability
 from roadworthy.protocols.ood import OutOfDistribution
 from roadworthy.verdict import Criterion
 
-PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (Classification(), OutOfDistribution())}
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol for protocol in (Classification(), OutOfDistribution(), Dependability())
+}
 
 
 def find_protocol(name: str) -> Protocol:

@@ -34,7 +34,7 @@ from roadworthy.metrics import (
     reliability,
     value_range,
 )
-from roadworthy.protocols import base
+from roadworthy.protocols import base, corruption_error
 from roadworthy.protocols.base import matching
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
@@ -306,7 +306,7 @@ class Evidence(base.Evidence):
         seed: int = 0,
         workers: int = 1,
     ) -> None:
-        self.class_names = tuple(class_names)
+        self.class_names, self.seed = tuple(class_names), seed
         self.failures = dict(failures)
         self.keys = sorted({**dict.fromkeys(sources), **dict.fromkeys(failures)})
         self.cells: dict[CellKey, Cell] = {}
@@ -403,7 +403,7 @@ class Evidence(base.Evidence):
         showings = list({case.showing.stimulus.hash: case.showing for case in cases}.values())
         return {
             f"{NAME}_gallery": save_gallery(showings, media),
-            f"{NAME}_mistakes": save_mistakes(self, showings, media),
+            f"{NAME}_mistakes": save_mistakes(self, cases, media),
         }
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
@@ -451,6 +451,7 @@ def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:
 
 def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
     """Every table of the protocol, from stored readouts alone."""
+    corrupted = pd.DataFrame(corruption_error.corruption_error_rows(evidence))
     return {
         NAME: pd.DataFrame(_cell_rows(evidence)),
         f"{NAME}_by_shift": pd.DataFrame(_average_rows(evidence, ("model", "shift"))),
@@ -461,7 +462,7 @@ def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
         f"{NAME}_recall": pd.DataFrame(_recall_rows(evidence)),
         f"{NAME}_confusion": pd.DataFrame(_confusion_rows(evidence)),
         f"{NAME}_reliability": pd.DataFrame(_reliability_rows(evidence)),
-    }
+    } | ({} if corrupted.empty else {corruption_error.NAME: corrupted})
 
 
 _Rows = Iterator[dict[str, Any]]

@@ -8,7 +8,7 @@ false alarm among them at `alpha`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +99,11 @@ def _rows(before: System, after: System, metrics: Sequence[str]) -> Iterator[dic
     if not shared:
         raise InputError(f"{before.label} and {after.label} have no protocol in common")
     for name in shared:
-        yield from (_classification_rows if name == classification.NAME else _ood_rows)(before, after, metrics)
+        if name not in COMPARED:
+            why = f"figures of the protocol {name} are not compared"
+            yield _row(before, after, name, "all", 0, metrics[0]) | {"reason": why}
+        else:
+            yield from COMPARED[name](before, after, metrics)
 
 
 def _row(before: System, after: System, protocol: str, condition: str, level: int, metric: str) -> dict[str, Any]:
@@ -232,13 +236,21 @@ def _ood_rows(before: System, after: System, metrics: Sequence[str]) -> Iterator
             yield row | _bootstrapped(*values, a.resampled[metric], b.resampled[metric], a.groups)
 
 
+COMPARED: Mapping[str, Callable[[System, System, Sequence[str]], Iterator[dict[str, Any]]]] = {
+    classification.NAME: _classification_rows,
+    ood.NAME: _ood_rows,
+}
+"""What compares two systems, by protocol."""
+
+
 def _parameters(system: System, protocol: str) -> dict[tuple[str, int], str]:
-    """What the model was shown, by condition and level: the data and the parameters of the shift."""
-    return {
-        (case.stimulus.name, case.stimulus.level): f"{case.stimulus.data} {sorted(case.stimulus.parameters.items())}"
-        for case in system.cases[protocol]
-        if case.system == system.model
-    }
+    """What the model was shown, by condition and level: the data and the parameters of the shift.
+
+    The model that an attack was made against does not count: each is attacked itself, in the same way.
+    """
+    shown = [case.stimulus for case in system.cases[protocol] if case.system == system.model]
+    own = [{name: value for name, value in s.parameters.items() if name != "attacked"} for s in shown]
+    return {(s.name, s.level): f"{s.data} {sorted(p.items())}" for s, p in zip(shown, own, strict=True)}
 
 
 def _not_comparable(

@@ -14,6 +14,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes, write_json
 from roadworthy.engine.plan import THREADS, Showing
+from roadworthy.shifts import Attack
 
 UNFINISHED = {"images", "classes.txt", "HOWTO.md", "export.json"}
 """What an export that was stopped leaves: the manifest is written last."""
@@ -44,6 +45,12 @@ def export(
     workers: int,
 ) -> int:
     """Write every stimulus as PNG files with a manifest; returns the number of images."""
+    attacks = sorted({showing.stimulus.name for showing in showings if isinstance(showing.shift, Attack)})
+    if attacks:
+        raise InputError(
+            f"the attack {attacks[0]} cannot be exported: it is made against the model under test, which is not here; "
+            "leave it out of the study to be exported"
+        )
     if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - UNFINISHED):
         raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
     manifest = io.StringIO()

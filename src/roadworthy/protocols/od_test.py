@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,18 +19,21 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from scipy.special import stdtrit
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.engine.representations import Sample
 from roadworthy.metrics.ranking import separation
 from roadworthy.monitors import Aim, Monitor
 from roadworthy.protocols.estimates import CONFIDENCE, Estimate, bootstrap_bounds
 from roadworthy.statistics import GroupBootstrap, Interval, proportion_interval
+from roadworthy.verdict import Criterion, Measurement
 
 NAME = "od_test"
 ACCURACY, COST = "accuracy", "expected_cost"
 SEPARATION = ("auroc", "aupr_in", "aupr_out", "fpr95")
 METRICS = (ACCURACY, COST, *SEPARATION)
 ALL, NEAR, FAR = "all", "near", "far"
+PLACES = ("source", "valid_set", "test_set", "monitor")
+"""What names a triple, and what a criterion may ask for; `ood` (near or far) too."""
 NO_BOUNDS = "no bounds asked for: set resamples"
 
 Spec = str | dict[str, Any]
@@ -119,6 +122,7 @@ class Represented:
     """What one monitor keeps of a source and of every outlier set it meets.
 
     near     the outlier sets that are near;  overlap: labels of the source to leave out where it meets a set
+    architecture    of the source's model;  undertrained: that model is below its floor
     """
 
     source: str
@@ -129,6 +133,8 @@ class Represented:
     outliers: Mapping[str, Sample]
     near: frozenset[str] = frozenset()
     overlap: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    architecture: str = ""
+    undertrained: bool = False
 
     def inside(self, sample: Sample, outlier_set: str) -> Sample:
         """The images of the source that may meet a set."""
@@ -136,19 +142,21 @@ class Represented:
         return sample.take(~np.isin(sample.labels, list(shared))) if shared else sample
 
 
-def evaluate(represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0) -> list[dict[str, Any]]:
+def evaluate(
+    represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0, confidence: float = CONFIDENCE
+) -> list[dict[str, Any]]:
     """Algorithm 1: a row per ordered pair D_v != D_t and metric.
 
     The monitor is calibrated on the validation part of the source against D_v, once for all D_t; accuracy is
     (1 - prior) P(accepted | test part) + prior P(rejected | D_t). Both sides are cut to the shorter one's length,
-    their first n images.
+    their first n images. Where the monitor cannot be calibrated, its rows have no value and say why.
     """
     rows = []
     for valid_set, outside in represented.outliers.items():
         inside, outliers = balanced(represented.inside(represented.valid, valid_set), outside)
-        _calibrate(represented.monitor, aim, inside.rows, outliers.rows)
         tested = [name for name in represented.outliers if name != valid_set]
-        for test_set, estimates, n, groups in _tested(represented, tested, aim, resamples, seed):
+        found = _judged(represented, inside, outliers, tested, aim, resamples, seed, confidence)
+        for test_set, estimates, n, groups in found:
             where = _where(represented, test_set) | {"valid_set": valid_set}
             rows += [estimate.row(where, metric, n, groups) for metric, estimate in estimates.items()]
     return rows
@@ -158,10 +166,12 @@ def evaluate_unsupervised(
     represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0
 ) -> list[dict[str, Any]]:
     """Algorithm 2: a row per D_t and metric; the threshold rejects a share of the source's validation part alone."""
-    _calibrate(represented.monitor, aim, represented.valid.rows, None)
+    tested = [*represented.outliers]
     return [
         estimate.row(_where(represented, test_set), metric, n, groups)
-        for test_set, estimates, n, groups in _tested(represented, [*represented.outliers], aim, resamples, seed)
+        for test_set, estimates, n, groups in _judged(
+            represented, represented.valid, None, tested, aim, resamples, seed
+        )
         for metric, estimate in estimates.items()
     ]
 
@@ -175,6 +185,8 @@ def balanced(inside: Sample, outside: Sample) -> tuple[Sample, Sample]:
 def _where(represented: Represented, test_set: str) -> dict[str, Any]:
     return {
         "source": represented.source,
+        "architecture": represented.architecture,
+        "undertrained": represented.undertrained,
         "valid_set": "",
         "test_set": test_set,
         "ood": NEAR if test_set in represented.near else FAR,
@@ -182,24 +194,44 @@ def _where(represented: Represented, test_set: str) -> dict[str, Any]:
     }
 
 
-def _calibrate(monitor: Monitor, aim: Aim, inside: NDArray[Any], outside: NDArray[Any] | None) -> None:
-    monitor.calibrate(inside, outside, rejected=aim.rejected, prior=aim.prior, cost=aim.cost, threshold=aim.threshold)
+Tested = tuple[str, dict[str, Estimate], int, int]
+
+
+def _judged(
+    represented: Represented,
+    inside: Sample,
+    outside: Sample | None,
+    test_sets: Sequence[str],
+    aim: Aim,
+    resamples: int,
+    seed: int,
+    confidence: float = CONFIDENCE,
+) -> Iterator[Tested]:
+    """The estimates on each test set after a calibration; without values where it is refused."""
+    try:
+        represented.monitor.calibrate(inside.rows, None if outside is None else outside.rows, **asdict(aim))
+    except InputError as error:
+        missing = dict.fromkeys(METRICS, Estimate(math.nan, math.nan, math.nan, f"not calibrated: {error}", ""))
+        yield from ((name, missing, 0, 0) for name in test_sets)
+        return
+    yield from _tested(represented, test_sets, aim, resamples, seed, confidence)
 
 
 def _tested(
-    represented: Represented, test_sets: Sequence[str], aim: Aim, resamples: int, seed: int
-) -> Iterator[tuple[str, dict[str, Estimate], int, int]]:
+    represented: Represented, test_sets: Sequence[str], aim: Aim, resamples: int, seed: int, confidence: float
+) -> Iterator[Tested]:
     """The estimates of a calibrated monitor on each test set, with the numbers of images and of objects."""
     for test_set in test_sets:
         inside, outside = balanced(represented.inside(represented.test, test_set), represented.outliers[test_set])
         scores = [represented.monitor.score(side.rows) for side in (inside, outside)]
         groups = np.concatenate([_prefixed("in", inside.groups), _prefixed("out", outside.groups)])
         accepted, rejected = (scores[0] >= represented.monitor.threshold), (scores[1] < represented.monitor.threshold)
-        shares = proportion_interval(accepted, inside.groups), proportion_interval(rejected, outside.groups)
+        sides = ((accepted, inside.groups), (rejected, outside.groups))
+        shares = tuple(proportion_interval(side, of, confidence) for side, of in sides)
         estimates = {
             ACCURACY: _weighted(shares, (1 - aim.prior, aim.prior)),
             COST: _weighted(tuple(map(_complement, shares)), (1 - aim.prior, aim.prior * aim.cost)),
-            **_separated(scores[0], scores[1], groups, resamples, seed),
+            **_separated(scores[0], scores[1], groups, resamples, seed, confidence),
         }
         yield test_set, estimates, len(groups), len(np.unique(groups))
 
@@ -221,7 +253,12 @@ def _weighted(shares: Sequence[Interval], weights: Sequence[float]) -> Estimate:
 
 
 def _separated(
-    inside: NDArray[np.float64], outside: NDArray[np.float64], groups: NDArray[np.str_], resamples: int, seed: int
+    inside: NDArray[np.float64],
+    outside: NDArray[np.float64],
+    groups: NDArray[np.str_],
+    resamples: int,
+    seed: int,
+    confidence: float,
 ) -> dict[str, Estimate]:
     """How well the score tells the sides apart, whatever the threshold."""
     scores, positive = np.concatenate([inside, outside]), np.arange(len(inside) + len(outside)) < len(inside)
@@ -236,7 +273,7 @@ def _separated(
     estimates = {}
     for name in SEPARATION:
         value, *resampled = getattr(found, name)
-        lo, hi, reason = bootstrap_bounds(float(value), np.asarray(resampled), bootstrap.groups, CONFIDENCE, (0.0, 1.0))
+        lo, hi, reason = bootstrap_bounds(float(value), np.asarray(resampled), bootstrap.groups, confidence, (0.0, 1.0))
         estimates[name] = Estimate(float(value), lo, hi, reason, "group bootstrap")
     return estimates
 
@@ -253,62 +290,100 @@ def tables(triples: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, An
     return {
         NAME: matrix,
         f"{NAME}_methods": methods(matrix),
+        f"{NAME}_architectures": methods(matrix, "architecture"),
         f"{NAME}_heatmap": heat_map(matrix),
         f"{NAME}_unsupervised": alone,
         f"{NAME}_unsupervised_methods": methods(alone),
     }
 
 
-def methods(matrix: pd.DataFrame) -> pd.DataFrame:
-    """The mean of each metric per monitor, over all sources and of each, over all, near and far test sets.
+def methods(matrix: pd.DataFrame, by: str = "source") -> pd.DataFrame:
+    """The mean of each metric per monitor, over all sources and of each (or of each architecture), over all, near and
+    far test sets.
 
     lo, hi          95 % interval of Student's t whose independent unit is the pair of source and test set: triples that
                     share a test set are no further evidence of one another
     lo_triples ...  as published, with every triple as one independent experiment: too narrow, for comparison alone
+    undertrained    the source's network is below its floor. Means over several sources leave such ones out, unless
+                    there are no others
 
     Test sets are chosen, not drawn, and share their source: both intervals describe the sets at hand. They are cut to
     0..1, which all metrics but the expected cost keep to.
     """
+    names = ("source", by, "undertrained", "ood", "monitor", "metric", "test_set", "value")
+    triples = [_Triple(*row) for row in zip(*(matrix[name].tolist() for name in names), strict=True)]
     rows = []
-    sources = matrix["source"].nunique()
-    for source in [ALL, *matrix["source"].unique()]:
+    for group in [ALL, *dict.fromkeys(triple.group for triple in triples)]:
+        members = [triple for triple in triples if group in (ALL, triple.group)]
+        weak = all(triple.undertrained for triple in members)
+        counted = {triple.source for triple in members if weak or not triple.undertrained}
+        dropped = sorted({triple.source for triple in members} - counted)
         for ood in (ALL, NEAR, FAR):
-            part = matrix[((matrix["source"] == source) | (source == ALL)) & ((matrix["ood"] == ood) | (ood == ALL))]
-            for (monitor, metric), chosen in part.groupby(["monitor", "metric"], sort=False):
-                values = chosen["value"].to_numpy(np.float64)
-                clusters = chosen.groupby(["source", "test_set"], sort=False).ngroup().to_numpy()
-                highest = math.inf if metric == COST else 1.0
-                lo, hi, reason = clustered_interval(values, clusters, highest)
-                lo_triples, hi_triples, _ = clustered_interval(values, np.arange(len(values)), highest)
-                served = chosen["source"].nunique()
-                if source == ALL and ood == ALL and served < sources:
-                    reason = f"{served} of {sources} sources only: not comparable with the others; {reason}".rstrip(
-                        "; "
-                    )
-                rows.append(
-                    {
-                        "source": source,
-                        "ood": ood,
-                        "monitor": monitor,
-                        "metric": metric,
-                        "value": float(values.mean()),
-                        "lo": lo,
-                        "hi": hi,
-                        "lo_triples": lo_triples,
-                        "hi_triples": hi_triples,
-                        "triples": len(values),
-                        "clusters": int(clusters.max()) + 1,
-                        "sources": served,
-                        "reason": reason,
-                    }
-                )
+            found: dict[tuple[str, str], list[_Triple]] = {}
+            for triple in members:
+                if ood in (ALL, triple.ood):
+                    chosen = found.setdefault((triple.monitor, triple.metric), [])
+                    chosen += [triple] if triple.source in counted else []
+            for (monitor, metric), chosen in found.items():
+                served = len({triple.source for triple in chosen})
+                short = f"{served} of {len(counted)} sources only: not comparable with the others"
+                noted = [
+                    f"without undertrained: {', '.join(dropped)}" if dropped else "",
+                    short if ood == ALL and served < len(counted) else "",
+                ]
+                where = {by: group, "ood": ood, "monitor": monitor, "metric": metric}
+                rows.append(where | _mean(chosen, metric, noted) | {"undertrained": weak})
     return pd.DataFrame(rows)
 
 
+class _Triple(NamedTuple):
+    """One metric of one triple; `group` is what means are made of."""
+
+    source: str
+    group: str
+    undertrained: bool
+    ood: str
+    monitor: str
+    metric: str
+    test_set: str
+    value: float
+
+
+def _mean(chosen: Sequence[_Triple], metric: str, noted: Sequence[str]) -> dict[str, Any]:
+    """The mean of some triples with both intervals, and what is to be said of it."""
+    known = [triple for triple in chosen if not math.isnan(triple.value)]
+    failed = f"{len(chosen) - len(known)} of {len(chosen)} triples have no value" if len(known) < len(chosen) else ""
+    counts = {"triples": len(known), "clusters": 0, "sources": len({triple.source for triple in chosen})}
+    if not known:
+        numbers = dict.fromkeys(("value", "lo", "hi", "lo_triples", "hi_triples"), math.nan)
+        return {**numbers, **counts, "reason": "; ".join(filter(None, [*noted, failed]))}
+    values = np.array([triple.value for triple in known])
+    clusters = _numbered([(triple.source, triple.test_set) for triple in known])
+    highest = math.inf if metric == COST else 1.0
+    lo, hi, reason = clustered_interval(values, clusters, highest)
+    lo_triples, hi_triples, _ = clustered_interval(values, np.arange(len(values)), highest)
+    return {
+        "value": float(values.mean()),
+        "lo": lo,
+        "hi": hi,
+        "lo_triples": lo_triples,
+        "hi_triples": hi_triples,
+        **counts,
+        "clusters": int(clusters.max()) + 1,
+        "reason": "; ".join(filter(None, [*noted, failed, reason])),
+    }
+
+
+def _numbered(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
+    """The number of each pair's cluster, by first appearance."""
+    numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
+    return np.array([numbers[pair] for pair in pairs], np.int64)
+
+
 def clustered_interval(
-    values: NDArray[np.float64], clusters: NDArray[np.int64], highest: float = 1.0
+    values: NDArray[np.float64], clusters: NDArray[np.int64], highest: float = 1.0, confidence: float = CONFIDENCE
 ) -> tuple[float, float, str]:
-    """95 % interval of the mean of values (n,) whose clusters (n,), numbered from 0, are independent.
+    """Interval of the mean of values (n,) whose clusters (n,), numbered from 0, are independent.
 
     mean -+ t_{C-1} sqrt(C / (C - 1) sum_c (sum_{i in c} (x_i - mean))^2) / n, cut to 0..highest. Gives (lo, hi,
     reason).
@@ -325,12 +400,65 @@ def clustered_interval(
     mean = values.mean()
     sums = np.bincount(clusters, values - mean)
     error = math.sqrt(count / (count - 1) * float((sums**2).sum())) / len(values)
-    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * error
+    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * error
     return max(0.0, float(mean - half)), min(highest, float(mean + half)), ""
 
 
 def heat_map(matrix: pd.DataFrame) -> pd.DataFrame:
-    """The accuracy of each monitor for each D_v and D_t: the mean over the sources that meet both, and their number."""
-    chosen = matrix[matrix["metric"] == ACCURACY]
+    """The accuracy of each monitor for each D_v and D_t: the mean over the sources that meet both, and their number.
+
+    Undertrained sources are left out, unless there are no others.
+    """
+    known = matrix[(matrix["metric"] == ACCURACY) & matrix["value"].notna()]
+    chosen = known if known["undertrained"].all() else known[~known["undertrained"]]
     cells = chosen.groupby(["monitor", "valid_set", "test_set"], sort=False)["value"]
     return cells.agg(accuracy="mean", sources="count").reset_index()
+
+
+def measure(rows: Sequence[Mapping[str, Any]], criterion: Criterion, confidence: float) -> list[Measurement]:
+    """What matches a criterion among rows of `evaluate` bounded with that confidence.
+
+    `over: pooled` is the mean of the matching triples; its independent unit is the pair of source and test set.
+    """
+    chosen = [row for row in rows if row["metric"] == criterion.metric and _matches(row, criterion)]
+    if not chosen:
+        raise InputError(f"criterion {criterion.id} matches no triple of this run: see the columns of table {NAME}")
+    if criterion.over != "pooled":
+        return [_measurement({key: row[key] for key in PLACES}, row, criterion.metric) for row in chosen]
+    lost = sum(math.isnan(row["value"]) for row in chosen)
+    if lost:
+        reason = f"{lost} of {len(chosen)} triples have no value"
+        return [Measurement({}, math.nan, math.nan, math.nan, 0, 0, reason=reason)]
+    clusters = _numbered([(row["source"], row["test_set"]) for row in chosen])
+    values, highest = np.array([row["value"] for row in chosen]), math.inf if criterion.metric == COST else 1.0
+    lo, hi, reason = clustered_interval(values, clusters, highest, confidence)
+    images, count = sum(row["n"] for row in chosen), int(clusters.max()) + 1
+    where, method = {"triples": len(chosen)}, "Student's t over pairs of source and test set"
+    return [Measurement(where, float(values.mean()), lo, hi, images, count, method, reason=reason)]
+
+
+def check_criterion(criterion: Criterion) -> None:
+    """Refuse a criterion that speaks of what an OD-test does not measure."""
+    if criterion.metric not in METRICS:
+        raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, METRICS)}")
+    for key in criterion.where:
+        if key not in {*PLACES, "ood", "protocol"}:
+            raise InputError(f"criterion {criterion.id}: {UnknownName('condition', str(key), (*PLACES, 'ood'))}")
+
+
+def matches_monitor(source: str, monitor: str, criterion: Criterion) -> bool:
+    """Whether a criterion can speak of this monitor of this source."""
+    return all(_allows(criterion.where.get(key), value) for key, value in (("source", source), ("monitor", monitor)))
+
+
+def _matches(row: Mapping[str, Any], criterion: Criterion) -> bool:
+    return all(_allows(wanted, row[key]) for key, wanted in criterion.where.items() if key != "protocol")
+
+
+def _allows(wanted: Any, value: Any) -> bool:
+    return wanted is None or value in (wanted if isinstance(wanted, list) else [wanted])
+
+
+def _measurement(where: Mapping[str, Any], row: Mapping[str, Any], metric: str) -> Measurement:
+    said = {key: row[key] for key in ("value", "lo", "hi", "n", "groups", "method", "reason")}
+    return Measurement(where, **said, proportion=metric == ACCURACY)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes
-from roadworthy.engine.plan import Showing
+from roadworthy.engine.plan import PlannedCase, Showing
 
 if TYPE_CHECKING:
     from roadworthy.protocols.classification import CellKey, Evidence, Mistake
@@ -23,15 +23,21 @@ MISTAKES_PER_SHIFT = 3
 
 
 def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
-    """A strip per shift and level with the same few images of different classes, as the models saw them."""
+    """A strip per shift and level with the same few images of different classes, as the models saw them.
+
+    An attack looks different for every model; that of the first by name is shown.
+    """
     data = showings[0].data
     _, firsts = np.unique(data.labels, return_index=True)
     rows = [int(row) for row in firsts[np.linspace(0, len(firsts) - 1, min(GALLERY_IMAGES, len(firsts))).astype(int)]]
     batch = data.batch(rows)
-    table = []
-    for showing in sorted(showings, key=lambda s: (s.stimulus.name, s.stimulus.level)):
+    table, drawn = [], set[tuple[str, int]]()
+    for showing in sorted(
+        showings, key=lambda s: (s.stimulus.name, s.stimulus.level, s.attacked.name if s.attacked else "")
+    ):
         stimulus = showing.stimulus
-        if stimulus.repeat == 0:
+        if stimulus.repeat == 0 and (stimulus.name, stimulus.level) not in drawn:
+            drawn.add((stimulus.name, stimulus.level))
             strip = np.hstack([thumbnail(image) for image in showing.show(batch).images])
             path = media / f"gallery-{stimulus.name}-{stimulus.level}.png"
             write_picture(path, strip)
@@ -42,19 +48,32 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
 def save_strip(showing: Showing, path: Path, count: int) -> str:
     """A strip of images spread over what is shown, once; returns the name of the file."""
     if not path.exists():
-        rows = np.linspace(0, len(showing.data) - 1, min(count, len(showing.data))).astype(int).tolist()
+        rows = spread(len(showing.data), count)
         write_picture(path, np.hstack([thumbnail(image) for image in showing.show(showing.data.batch(rows)).images]))
     return path.name
 
 
-def save_mistakes(evidence: Evidence, showings: Sequence[Showing], media: Path) -> pd.DataFrame:
+def spread(images: int, count: int) -> list[int]:
+    """At most `count` rows, from the first to the last.
+
+    >>> spread(10, 3), spread(2, 3)
+    ([0, 4, 9], [0, 1])
+    """
+    rows: list[int] = np.linspace(0, images - 1, min(count, images)).astype(int).tolist()
+    return rows
+
+
+def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> pd.DataFrame:
     """Per model and shift the most confident wrong answers, one per object, with the picture as it was shown."""
-    by_key = {(s.stimulus.name, s.stimulus.level, s.stimulus.repeat): s for s in showings}
+    shown = {
+        (case.case.system, case.case.stimulus.name, case.case.stimulus.level, case.case.stimulus.repeat): case.showing
+        for case in cases
+    }
     table = []
     for model, shift in dict.fromkeys((key.model, key.shift) for key in evidence.cells):
         cells = [key for key in evidence.cells if (key.model, key.shift) == (model, shift)]
         for key, mistake in _most_confident(evidence, cells):
-            showing = by_key[shift, key.level, mistake.repeat]
+            showing = shown[model, shift, key.level, mistake.repeat]
             path = media / f"seen-{showing.stimulus.key}-{mistake.row}.png"
             if not path.exists():
                 write_picture(path, thumbnail(showing.show(showing.data.batch([mistake.row])).images[0]))

@@ -15,16 +15,21 @@ from markupsafe import Markup
 
 from roadworthy.report import (
     comparison,
+    dependability,
+    dependability_figures,
     difference_figures,
     differences,
     drawing,
     figures,
+    gans,
+    od_test,
+    od_test_figures,
     outlier_figures,
     outliers,
     summary,
     words,
 )
-from roadworthy.report.facts import CLEAN, load_facts
+from roadworthy.report.facts import CLEAN, NOT_RUN, Facts, load_facts
 
 __all__ = ["headline", "render", "render_comparison"]
 
@@ -36,8 +41,11 @@ PILLS = 6
 def render(path: str | Path) -> str:
     """The report of the run in a folder, as HTML: the same text every time for the same run."""
     facts = load_facts(path)
+    if od_test.is_od_test(facts.record):
+        return _render_od_test(path, facts)
     strange = outliers.load_outliers(path, facts)
     tested = differences.load_differences(path, facts)
+    depended = dependability.load_dependability(path, facts)
     charts = figures.charts(facts)
     summaries = [summary.summarise(facts, model) for model in facts.models]
     if strange:
@@ -45,6 +53,10 @@ def render(path: str | Path) -> str:
         summaries = [outliers.with_outliers(found, strange, facts) for found in summaries]
     if tested:
         charts |= difference_figures.charts(tested, facts)
+    if depended:
+        alone = not facts.classified and not strange
+        charts |= dependability_figures.charts(depended, facts)
+        summaries = [dependability.with_dependability(each, depended, facts, alone=alone) for each in summaries]
     return _page(
         "template.html.j2",
         charts,
@@ -73,6 +85,35 @@ def render(path: str | Path) -> str:
         text_classes=figures.TEXT_CLASSES,
         **_outlier_context(strange, charts),
         **_difference_context(tested, charts),
+        **_dependability_context(depended, charts),
+    )
+
+
+def _render_od_test(path: str | Path, facts: Facts) -> str:
+    found = od_test.load_od_test(path, facts)
+    charts = od_test_figures.charts(found)
+    return _page(
+        "od_test.html.j2",
+        charts,
+        facts=facts,
+        test=found,
+        created=summary.created(facts),
+        said=list(od_test.sentences(found)),
+        verdict_words=summary.verdict_words(facts),
+        undertrained_words=summary.undertrained_words(facts),
+        provenance=od_test.provenance(found, facts),
+        pills=PILLS,
+        source_names=[facts.named(source.name) for source in found.sources],
+        trained={network.system for network in facts.networks},
+        metric_words=od_test.metric_words,
+        metric_labels=[od_test.metric_words(metric).label for metric in found.metrics],
+        better=od_test.BETTER,
+        monitor_labels=[method.label for method in found.methods],
+        breakdown_charts=[*_named(charts, "source-"), *_named(charts, "architecture-")],
+        heat_sources=od_test_figures.heat_sources(found),
+        heat_charts=_named(charts, "heat-"),
+        not_run=NOT_RUN,
+        table_names=od_test.tables_of(path),
     )
 
 
@@ -103,8 +144,14 @@ def headline(path: str | Path) -> list[str]:
     Accuracy and shifts, or outliers where nothing else was tested; where both were, the third line has both.
     """
     facts = load_facts(path)
+    if od_test.is_od_test(facts.record):
+        lines = [summary.verdict_line(facts), *od_test.headline(od_test.load_od_test(path, facts))]
+        return [summary.one_line(line) for line in lines]
     strange = outliers.load_outliers(path, facts)
+    depended = dependability.load_dependability(path, facts)
     lines = summary.headline(facts) if facts.classified or not strange else outliers.headline(strange, facts)
+    if depended and not facts.classified and not strange:
+        lines = dependability.headline(depended, facts)
     if strange and facts.classified:
         hardest = outliers.headline(strange, facts)[1]
         lines = [lines[0], f"{lines[1]}; {hardest[0].lower()}{hardest[1:]}"]
@@ -126,6 +173,8 @@ def _outlier_context(found: outliers.Outliers | None, charts: drawing.Charts) ->
         "score_sets": [each.name for each in found.hardest(found.ranked, len(found.sets))],
         "score_charts": _named(charts, "scores-"),
         "side_colours": (outlier_figures.INSIDE, outlier_figures.OUTSIDE),
+        "gan_curve_labels": list(gans.CURVES.values()),
+        "gan_curve_charts": _named(charts, "gan-curve-"),
     }
 
 
@@ -144,6 +193,20 @@ def _difference_context(found: differences.Differences | None, charts: drawing.C
             for question in found.questions
         ],
         "posthoc_charts": [_named(charts, f"posthoc-{place}-") for place in range(len(found.questions))],
+    }
+
+
+def _dependability_context(found: dependability.Dependability | None, charts: drawing.Charts) -> dict[str, Any]:
+    if found is None:
+        return {"dependability": None}
+    return {
+        "dependability": found,
+        "dependability_overview": dependability.overview(found),
+        "dependability_charts": charts,
+        "coverage_words": dependability.coverage_words(found),
+        "scenario_labels": _labels(found.metrics),
+        "pair_charts": _named(charts, "pairs-"),
+        "expensive": dependability.confusion_pictures,
     }
 
 

@@ -39,6 +39,8 @@ TITLES = {
     "classification": "Models, shifts and levels",
     "ood_sets": "Sets of outliers",
     "ood_transformed": "Outliers with both sides under a shift",
+    "gan_average": "GANs, the average of each configuration",
+    "gan_hardest": "GANs, the hardest of each configuration (chosen on the test data)",
 }
 
 

@@ -200,6 +200,27 @@ class Network:
 
 
 @dataclass(frozen=True)
+class CorruptionErrors:
+    """How often a model errs under the common corruptions, against a reference: 1 is as often, lower is better."""
+
+    model: str
+    reference: str
+    corruptions: int
+    mce: Cell
+    relative_mce: Cell
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Anything else that the run built before its cases: what it belongs to, and what is known of how good it is."""
+
+    system: str
+    builder: str
+    competence: str
+    hash: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """What a run says of itself and of its models under shifts. `shifts` are ordered from the hardest to the easiest.
 
@@ -211,6 +232,7 @@ class Facts:
     status: str
     models: tuple[str, ...]
     networks: tuple[Network, ...]
+    fitted: tuple[Fitted, ...]
     failures: tuple[Failure, ...]
     criteria: tuple[CriterionFacts, ...] = ()
     shifts: tuple[str, ...] = ()
@@ -221,6 +243,7 @@ class Facts:
     by_level: Mapping[tuple[str, int, str], Cell] = field(default_factory=dict)
     overall: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
     severities: tuple[Severity, ...] = ()
+    corruption_errors: tuple[CorruptionErrors, ...] = ()
     reliability: Mapping[tuple[str, Condition], tuple[Bin, ...]] = field(default_factory=dict)
     confusion: Mapping[tuple[str, Condition], tuple[Confusion, ...]] = field(default_factory=dict)
     recall: Mapping[str, tuple[ClassRecall, ...]] = field(default_factory=dict)
@@ -303,12 +326,14 @@ def load_facts(path: str | Path) -> Facts:
     """Read a run folder: run.json, study.yaml, verdict.json, and the tables and media of classification."""
     run = Path(path)
     record, verdict = read_json(run / "run.json"), read_json(run / "verdict.json")
+    built = record.get("artifacts", [])
     facts = Facts(
         record=record,
         study_file=read_text(run / "study.yaml"),
         status=verdict["status"],
         models=tuple(record["models"]),
-        networks=tuple(_network(entry) for entry in record.get("artifacts", [])),
+        networks=tuple(_network(entry) for entry in built if _is_classifier(entry)),
+        fitted=tuple(_fitted(entry) for entry in built if not _is_classifier(entry)),
         failures=tuple(
             Failure(case["system"], _shown_to(case), case["stimulus"]["repeat"], case["reason"])
             for case in record["cases"]
@@ -340,6 +365,7 @@ def _classification(run: Path, facts: Facts) -> Facts:
             Severity(r["model"], r["shift"], r["from_level"], r["to_level"], r["metric"], cell_of(r))
             for r in rows_of("severity")
         ),
+        corruption_errors=_corruption_errors(run),
         reliability=_reliability(rows_of("reliability")),
         recall=_recall(rows_of("recall"), facts.models, facts.class_names),
         gallery=tuple(
@@ -348,6 +374,35 @@ def _classification(run: Path, facts: Facts) -> Facts:
         mistakes=_mistakes(run, rows_of("mistakes"), facts.models),
     )
     return replace(facts, confusion=_confusion(run, facts))
+
+
+def _corruption_errors(run: Path) -> tuple[CorruptionErrors, ...]:
+    """Against every reference; nothing where the run has one model only, or no common corruption."""
+    rows = read_rows(run, "corruption_error") if (run / "tables" / "corruption_error.parquet").is_file() else []
+    means = {(r["model"], r["reference"], r["metric"]): r for r in rows if r["shift"] == "mean"}
+    return tuple(
+        CorruptionErrors(
+            model=model,
+            reference=reference,
+            corruptions=row["corruptions"],
+            mce=cell_of(row),
+            relative_mce=cell_of(means[found]) if (found := (model, reference, "relative_mce")) in means else NOT_RUN,
+        )
+        for (model, reference, metric), row in means.items()
+        if metric == "mce"
+    )
+
+
+def _is_classifier(entry: Row) -> bool:
+    return "clean_accuracy" in entry["competence"]
+
+
+def _fitted(entry: Row) -> Fitted:
+    known = ((name.replace("_", " "), value) for name, value in entry["competence"].items())
+    figures = (
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in known if value
+    )
+    return Fitted(str(entry["system"]), str(entry["builder"]), ", ".join(figures), str(entry["hash"]))
 
 
 def _network(entry: Row) -> Network:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from roadworthy.report import gan_figures
 from roadworthy.report.drawing import (
     COLOURS,
     GRID,
@@ -37,6 +38,10 @@ def charts(outliers: Outliers, facts: Facts) -> dict[str, Chart]:
     for place, model in enumerate(outliers.models):
         if any((model, each.name) in outliers.histograms for each in hardest):
             found[f"scores-{place}"] = [score_histogram(outliers, model, each.name) for each in hardest]
+    if outliers.gans is not None:
+        names = outliers.gans.configurations
+        averages = {(model, name): outliers.cell(model, name) for model in outliers.models for name in names}
+        found |= gan_figures.charts(outliers.gans, facts, averages)
     return found
 
 

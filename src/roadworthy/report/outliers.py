@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, mean_of
+from roadworthy.report.gans import Gans, load_gans
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
 from roadworthy.report.summary import Summary
 from roadworthy.report.words import bounds, listing, number, plural, whole
@@ -77,6 +78,7 @@ class Outliers:
     gallery: Mapping[str, Pictures]
     ranked: tuple[str, ...]
     repeats: int
+    gans: Gans | None = None
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -122,9 +124,10 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers | None:
     for row in read_rows(run, f"{OOD}_scores"):
         key = (row["model"], row["ood_set"])
         histograms[key] = (*histograms.get(key, ()), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
+    ordered = tuple(sorted(sets.values(), key=difficulty))
     return Outliers(
         models=facts.models,
-        sets=tuple(sorted(sets.values(), key=difficulty)),
+        sets=ordered,
         metrics=tuple(dict.fromkeys(row["metric"] for row in rows)),
         cells=cells,
         means={
@@ -139,6 +142,7 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers | None:
         },
         ranked=facts.ranked,
         repeats=1 + max((c["stimulus"]["repeat"] for c in facts.record["cases"] if c["protocol"] == OOD), default=0),
+        gans=load_gans(run, [found.name for found in ordered]),
     )
 
 

@@ -53,6 +53,33 @@ METRIC_WORDS = {
         percent=True,
     ),
     "mean_confidence": MetricWords("Mean confidence", "Average of the largest class probability.", percent=True),
+    "scenario_coverage": MetricWords(
+        "Scenario coverage", "Share of the needed combinations of conditions.", percent=True
+    ),
+    "neuron_activation_1": MetricWords("Neuron 1-activation", "Share of on-off states of neurons shown.", percent=True),
+    "neuron_activation_2": MetricWords("Neuron 2-activation", "The same of pairs of neurons.", percent=True),
+    "neuron_activation_3": MetricWords("Neuron 3-activation", "The same of triples of neurons.", percent=True),
+    "neuron_pattern": MetricWords("Activation pattern", "Share of images unlike most of their scenario.", percent=True),
+    "confidence_loss": MetricWords(
+        "Confidence loss", "Mean change of the true class's probability under the worst transformer."
+    ),
+    "accuracy_discounted": MetricWords("Accuracy times coverage", "What was not shown counts as failed.", percent=True),
+    "time_between_failures": MetricWords(
+        "Time between failures", "Mean time or distance from failure to failure.", digits=1
+    ),
+    "domain_share": MetricWords(
+        "Share of the field that meets the threshold", "By the field's frequencies.", percent=True
+    ),
+    "domain_expected": MetricWords("Expected in the field", "The metric by the field's frequencies.", percent=True),
+    "interpretation_precision": MetricWords(
+        "Interpretation precision", "Share of hot cells that hide the object.", percent=True
+    ),
+    "occlusion_covering": MetricWords(
+        "Occlusion covering", "Share of the cells that hide the object that are hot.", percent=True
+    ),
+    "weighted_confusion": MetricWords(
+        "Weighted confusion", "Cost of mistakes by severity; 0 is perfect.", percent=True
+    ),
     "overconfidence": MetricWords("Overconfidence", "The part of ECE from bins that promise more than they keep."),
     "underconfidence": MetricWords("Underconfidence", "The part of ECE from bins that keep more than they promise."),
 }
@@ -64,7 +91,9 @@ def higher_is_better(metric: str) -> bool | None:
     >>> higher_is_better("accuracy"), higher_is_better("fpr95"), higher_is_better("mean_confidence")
     (True, False, None)
     """
-    return {**HIGHER_IS_BETTER, "aupr_in": True, "aupr_out": True, "fpr95": False}.get(metric)
+    lower = ("fpr95", "neuron_pattern", "occlusion_covering", "weighted_confusion")
+    higher = ("aupr_in", "aupr_out", "scenario_coverage", "interpretation_precision", "domain_share", "domain_expected")
+    return {**HIGHER_IS_BETTER, **dict.fromkeys(higher, True), **dict.fromkeys(lower, False)}.get(metric)
 
 
 def words_of(metric: str) -> MetricWords:

@@ -1,0 +1,110 @@
+"""A model that remembers its answers, for those who ask it the same question several times."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.protocols import Buildable, Model
+from roadworthy.core.types import Batch, Prediction
+from roadworthy.models.classes import AlignedModel
+
+MOST_BYTES = 2**28
+
+Answer = TypeVar("Answer", Prediction, NDArray[np.float32])
+
+
+class RememberingModel(Model):
+    """A model whose answers and features are kept while they fit in `most_bytes`, the longest unused ones dropped.
+
+    Answers are known by the pixels, ids and stimulus of their batch, so they are those of the model to the bit.
+    `seconds_spared` says what the remembered ones had cost, so that times can be told as if each had been asked anew.
+    """
+
+    def __init__(self, model: Model, most_bytes: int = MOST_BYTES) -> None:
+        self.model, self.most_bytes = model, most_bytes
+        self.name, self.num_classes, self.class_names = model.name, model.num_classes, model.class_names
+        self.input_size, self.fixed_batch = model.input_size, model.fixed_batch
+        self.concurrent, self.capabilities = model.concurrent, model.capabilities
+        self._kept: OrderedDict[bytes, tuple[Any, float, int]] = OrderedDict()
+        self._held = 0
+        self._lock, self._spared = threading.Lock(), threading.local()
+
+    def fingerprint(self) -> str:
+        """The model's own."""
+        return self.model.fingerprint()
+
+    def parts(self) -> tuple[Buildable, ...]:
+        """The model's own."""
+        return self.model.parts()
+
+    def predict(self, batch: Batch) -> Prediction:
+        """The model's answer, asked for once."""
+        return self._once("", batch, lambda: self.model.predict(batch))
+
+    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
+        """The model's features, asked for once."""
+        return self._once(layer, batch, lambda: self.model.features(batch, layer))
+
+    def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
+        """The model's own."""
+        return self.model.input_gradient(batch)
+
+    def seconds_spared(self) -> float:
+        """Seconds that remembered answers had cost, for this thread and since it last asked."""
+        spared: float = getattr(self._spared, "seconds", 0.0)
+        self._spared.seconds = 0.0
+        return spared
+
+    def _once(self, what: str, batch: Batch, ask: Callable[[], Answer]) -> Answer:
+        key = _key(what, batch)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                answer, seconds, _ = self._kept[key]
+                self._spared.seconds = getattr(self._spared, "seconds", 0.0) + seconds
+                return answer  # type: ignore[no-any-return]
+        started = time.perf_counter()
+        answer = ask()
+        self._keep(key, answer, time.perf_counter() - started)
+        return answer
+
+    def _keep(self, key: bytes, answer: Prediction | NDArray[np.float32], seconds: float) -> None:
+        arrays = _arrays(answer)
+        size = sum(array.nbytes for array in arrays)
+        for array in arrays:
+            array.flags.writeable = False
+        with self._lock:
+            if key in self._kept or size > self.most_bytes:
+                return
+            self._kept[key] = answer, seconds, size
+            self._held += size
+            while self._held > self.most_bytes:
+                self._held -= self._kept.popitem(last=False)[1][2]
+
+
+def network_of(model: Model) -> Model:
+    """What answers in the end, without what orders or remembers its answers."""
+    while isinstance(model, AlignedModel | RememberingModel):
+        model = model.model
+    return model
+
+
+def _arrays(answer: Prediction | NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    if not isinstance(answer, Prediction):
+        return [answer]
+    return [array for each in fields(answer) if (array := getattr(answer, each.name)) is not None]
+
+
+def _key(what: str, batch: Batch) -> bytes:
+    known = hashlib.blake2b(repr((what, batch.images.shape, batch.ids, batch.stimulus)).encode(), digest_size=20)
+    known.update(np.ascontiguousarray(batch.images).data)
+    return known.digest()

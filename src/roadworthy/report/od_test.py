@@ -1,0 +1,368 @@
+"""OD-test in words: the ranking of monitors, what it rests on and what it does not say, from the stored tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from roadworthy.core.errors import InputError
+from roadworthy.report.facts import NOT_RUN, REPORT, Cell, Facts
+from roadworthy.report.reading import Row, number_of, read_rows
+from roadworthy.report.words import MetricWords, bounds, listing, number, plural, whole, words_of
+
+NAME = "od_test"
+ROLE = "accuracy"
+"""The metric that ranks monitors."""
+COST = "expected_cost"
+ALL, NEAR, FAR = "all", "near", "far"
+FLOOR = "random"
+"""The monitor that is blind to the image."""
+BEST = 3
+COLUMNS = {NAME: {"architecture", "undertrained"}, f"{NAME}_methods": {"undertrained"}}
+
+OWN_WORDS = {
+    ROLE: MetricWords(
+        "Accuracy",
+        "Share of right decisions, both sides weighed by the prior: images of the source accepted, outliers rejected, "
+        "by the threshold found with other outliers (D_v). Higher is better.",
+        percent=True,
+    ),
+    COST: MetricWords(
+        "Expected cost",
+        "(1 - prior) x share of source images rejected + prior x cost x share of outliers accepted. Lower is better.",
+    ),
+    "auroc": MetricWords(
+        "AUROC",
+        "The chance that an image of the source (the positive class) has a higher score than an outlier; ties count "
+        "half. 1 is perfect, 0.5 is guessing. No threshold is involved. Higher is better.",
+    ),
+}
+BETTER = {ROLE: "higher", COST: "lower", "auroc": "higher", "aupr_in": "higher", "aupr_out": "higher", "fpr95": "lower"}
+
+
+def metric_words(metric: str) -> MetricWords:
+    """The words of a metric as OD-test means it.
+
+    >>> metric_words("expected_cost").label, metric_words("fpr95").label
+    ('Expected cost', 'FPR at 95 % TPR')
+    """
+    return OWN_WORDS.get(metric, words_of(metric))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source with its network: clean accuracy on each part of its data."""
+
+    name: str
+    architecture: str
+    undertrained: bool
+    classes: int
+    size: str
+    near: tuple[str, ...]
+    images: Mapping[str, int]
+    accuracy: Mapping[str, Cell]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A monitor's place: its rank by mean accuracy, or why it has none."""
+
+    label: str
+    rank: int | None
+    why: str = ""
+
+    @property
+    def place(self) -> str:
+        """The rank in words."""
+        return "–" if self.rank is None else str(self.rank)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Triples without a value."""
+
+    source: str
+    valid_set: str
+    test_set: str
+    monitor: str
+    triples: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """What a monitor cost at one source."""
+
+    source: str
+    monitor: str
+    build_seconds: float
+    seconds_per_image: float
+    state_bytes: float
+    bytes_per_image: float
+
+
+@dataclass(frozen=True)
+class OdTest:
+    """What an OD-test says.
+
+    means          by (source or `all`, near, far or `all`, monitor, metric);  alone: the same without D_v
+    architectures  by (architecture, monitor, metric)
+    triples        the accuracy of every triple by (source, monitor, D_v, D_t)
+    """
+
+    sources: tuple[Source, ...]
+    sets: tuple[str, ...]
+    methods: tuple[Method, ...]
+    metrics: tuple[str, ...]
+    means: Mapping[tuple[str, str, str, str], Cell]
+    alone: Mapping[tuple[str, str, str, str], Cell]
+    architectures: Mapping[tuple[str, str, str], Cell]
+    triples: Mapping[tuple[str, str, str, str], Cell]
+    costs: tuple[CostRow, ...]
+    lost: tuple[Lost, ...]
+    aim: Mapping[str, Any]
+
+    def mean(self, monitor: str, metric: str = ROLE, source: str = ALL, ood: str = ALL) -> Cell:
+        """A monitor's mean."""
+        return self.means.get((source, ood, monitor, metric), NOT_RUN)
+
+    def of_architecture(self, architecture: str, monitor: str, metric: str = ROLE) -> Cell:
+        """A monitor's mean over the sources of an architecture."""
+        return self.architectures.get((architecture, monitor, metric), NOT_RUN)
+
+    def triple(self, source: str, monitor: str, valid_set: str, test_set: str) -> Cell:
+        """The accuracy of a triple, or its mean over the sources that meet both sets and are not undertrained."""
+        if source != ALL:
+            return self.triples.get((source, monitor, valid_set, test_set), NOT_RUN)
+        found = [self.triples.get((each.name, monitor, valid_set, test_set), NOT_RUN) for each in self.counted]
+        known = [cell.value for cell in found if not cell.missing]
+        return Cell(math.fsum(known) / len(known), n=len(known)) if known else NOT_RUN
+
+    @cached_property
+    def counted(self) -> tuple[Source, ...]:
+        """The sources that means over several are made of: those that are not undertrained, or all where none is."""
+        return tuple(source for source in self.sources if not source.undertrained) or self.sources
+
+    @cached_property
+    def architecture_names(self) -> tuple[str, ...]:
+        """The architectures, where there are several."""
+        names = tuple(dict.fromkeys(source.architecture for source in self.sources))
+        return names if len(names) > 1 else ()
+
+    @cached_property
+    def ranked(self) -> tuple[Method, ...]:
+        """The monitors that have a rank, best first."""
+        return tuple(method for method in self.methods if method.rank is not None)
+
+    @cached_property
+    def chance(self) -> float:
+        """The accuracy of one who always accepts, or always rejects, whichever is better."""
+        prior = float(self.aim["prior"])
+        return max(prior, 1 - prior)
+
+    @property
+    def has_near(self) -> bool:
+        """Some source says which sets are near."""
+        return any(source.near for source in self.sources)
+
+    @cached_property
+    def monitor_costs(self) -> tuple[CostRow, ...]:
+        """What each monitor cost, the mean over the sources, in the order of the ranking."""
+        found = []
+        for method in self.methods:
+            rows = [row for row in self.costs if row.monitor == method.label]
+            if rows:
+                numbers = (
+                    [getattr(row, name) for row in rows]
+                    for name in ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
+                )
+                found.append(CostRow(ALL, method.label, *(math.fsum(values) / len(values) for values in numbers)))
+        return tuple(found)
+
+
+def is_od_test(record: Mapping[str, Any]) -> bool:
+    """A run of this kind."""
+    return record.get("kind") == NAME
+
+
+def load_od_test(path: str | Path, facts: Facts) -> OdTest:
+    """Read the tables of an OD-test."""
+    run, what = Path(path), facts.record[NAME]
+    rows, means = read_rows(run, NAME), read_rows(run, f"{NAME}_methods")
+    for name, table in ((NAME, rows), (f"{NAME}_methods", means)):
+        if not table or not COLUMNS[name] <= set(table[0]):
+            raise InputError(f"table {name} of {run} was written by another version: run the study again")
+    sources = tuple(_source(name, found, facts) for name, found in what["sources"].items())
+    sources = _with_accuracy(sources, read_rows(run, f"{NAME}_competence"))
+    cells = {(row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in means}
+    triples = {
+        (row["source"], row["monitor"], row["valid_set"], row["test_set"]): _cell(row)
+        for row in rows
+        if row["metric"] == ROLE
+    }
+    return OdTest(
+        sources=sources,
+        sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
+        methods=_ranking(cells, means),
+        metrics=tuple(dict.fromkeys(row["metric"] for row in rows)),
+        means=cells,
+        alone={
+            (row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row)
+            for row in read_rows(run, f"{NAME}_unsupervised_methods")
+        },
+        architectures={
+            (row["architecture"], row["monitor"], row["metric"]): _cell(row)
+            for row in read_rows(run, f"{NAME}_architectures")
+            if row["ood"] == ALL and row["architecture"] != ALL
+        },
+        triples=triples,
+        costs=tuple(
+            CostRow(**{name: row[name] for name in CostRow.__dataclass_fields__})
+            for row in read_rows(run, f"timing_{NAME}")
+        ),
+        lost=tuple(Lost(**row) for row in read_rows(run, f"{NAME}_missing")),
+        aim=what["aim"],
+    )
+
+
+def _cell(row: Row) -> Cell:
+    """A row of triples, whose n are images, or of means, whose n are triples."""
+    value, lo, hi = (number_of(row[name]) for name in ("value", "lo", "hi"))
+    n, groups = (row["triples"], row["clusters"]) if "triples" in row else (row["n"], row["groups"])
+    return Cell(value, lo, hi, n, groups, reason=row.get("reason") or "")
+
+
+def _source(name: str, stored: Mapping[str, Any], facts: Facts) -> Source:
+    return Source(
+        name=name,
+        architecture=str(stored["architecture"]),
+        undertrained=name in facts.undertrained,
+        classes=int(stored["classes"]),
+        size=" x ".join(map(str, stored["size"])),
+        near=tuple(stored["near"]),
+        images=stored["images"],
+        accuracy={},
+    )
+
+
+def _with_accuracy(sources: tuple[Source, ...], rows: list[Row]) -> tuple[Source, ...]:
+    found: dict[str, dict[str, Cell]] = {}
+    for row in rows:
+        found.setdefault(row["source"], {})[row["part"]] = _cell(row)
+    return tuple(replace(source, accuracy=found[source.name]) for source in sources)
+
+
+def _ranking(cells: Mapping[tuple[str, str, str, str], Cell], rows: list[Row]) -> tuple[Method, ...]:
+    """Monitors by mean accuracy. Those whose mean is not one over the same triples have no rank, and come last."""
+    overall = {row["monitor"]: row for row in rows if (row["source"], row["ood"], row["metric"]) == (ALL, ALL, ROLE)}
+    most = max((row["triples"] for row in overall.values()), default=0)
+    why = {
+        label: "" if row["triples"] == most else f"{whole(row['triples'])} of {plural(most, 'triple')} only"
+        for label, row in overall.items()
+    }
+    order = sorted(overall, key=lambda label: -cells[ALL, ALL, label, ROLE].value if overall[label]["triples"] else 0)
+    ranked = [label for label in order if not why[label]]
+    return (
+        *(Method(label, place) for place, label in enumerate(ranked, start=1)),
+        *(Method(label, None, why[label]) for label in order if why[label]),
+    )
+
+
+def bounded(cell: Cell, metric: str = ROLE) -> str:
+    """A mean with its interval, or why there is none."""
+    if cell.missing:
+        return f"n/a ({cell.reason})"
+    return f"{number(metric, cell.value)} ({bounds(metric, cell.lo, cell.hi)})"
+
+
+def sentences(found: OdTest) -> Iterator[str]:
+    """What came out, in sentences."""
+    best = [f"{m.label} {bounded(found.mean(m.label))}" for m in found.ranked[:BEST]]
+    if best:
+        yield f"The highest mean accuracy: {listing(best)}. Guessing gives {number(ROLE, found.chance)}."
+    poor = [m.label for m in found.ranked if m.label != FLOOR and found.mean(m.label).lo <= found.chance]
+    if poor:
+        yield f"Not clearly better than guessing (the interval reaches {number(ROLE, found.chance)}): {listing(poor)}."
+    yield from _two_best(found)
+    worst = min(_cells(found), key=lambda entry: entry[1].value, default=None)
+    if worst is not None:
+        (source, monitor, valid_set, test_set), cell = worst
+        yield (
+            f"The lowest accuracy of a single triple of the best monitor: {number(ROLE, cell.value)} for {source}, "
+            f"calibrated with {valid_set} and tested with {test_set} ({monitor})."
+        )
+    if found.has_near:
+        label = found.ranked[0].label if found.ranked else ""
+        near, far = found.mean(label, ood=NEAR), found.mean(label, ood=FAR)
+        if not near.missing and not far.missing:
+            yield (
+                f"Of {label}: {number(ROLE, near.value)} on outliers near to their source, "
+                f"{number(ROLE, far.value)} on far ones."
+            )
+
+
+def _two_best(found: OdTest) -> Iterator[str]:
+    if len(found.ranked) > 1:
+        first, second = (found.mean(method.label) for method in found.ranked[:2])
+        if not math.isnan(first.lo) and second.value >= first.lo:
+            yield (
+                "The second lies within the interval of the first: another choice of data sets could order them "
+                "otherwise."
+            )
+
+
+def _cells(found: OdTest) -> list[tuple[tuple[str, str, str, str], Cell]]:
+    best = found.ranked[0].label if found.ranked else ""
+    counted = {source.name for source in found.counted}
+    return [(k, c) for k, c in found.triples.items() if k[1] == best and k[0] in counted and not c.missing]
+
+
+def headline(found: OdTest) -> list[str]:
+    """Two lines for a terminal: the best monitors, and what has no value."""
+    best = [f"{m.label} {bounded(found.mean(m.label))}" for m in found.ranked[:BEST]]
+    missing = sum(lost.triples for lost in found.lost)
+    left = f"; {plural(missing, 'triple')} without a value" if missing else ""
+    triples = found.mean(found.ranked[0].label).n if found.ranked else 0
+    return [
+        f"Mean accuracy over {plural(triples, 'triple')} (guessing {number(ROLE, found.chance)}): "
+        f"{', '.join(best) or 'none was measured'}",
+        f"Monitors: {len(found.methods)}, {len(found.ranked)} of them ranked{left}",
+    ]
+
+
+def tables_of(path: str | Path) -> list[str]:
+    """The names of the stored tables, each there as CSV, LaTeX and Parquet."""
+    folder = Path(path) / "tables"
+    return sorted(file.stem for file in folder.glob("*.csv") if file.with_suffix(".tex").is_file())
+
+
+def provenance(found: OdTest, facts: Facts) -> dict[str, list[tuple[str, str]]]:
+    """What the run was made of and with: sections of (name, value)."""
+    record = facts.record
+    environment = record["environment"]
+    files = [name for name in record.get("files", {}) if name != REPORT]
+    packages = environment.get("packages", {})
+    return {
+        "Run": [
+            ("study", str(record["study"])),
+            ("created", str(record["created"])),
+            ("seed", str(record["seed"])),
+            *((name, str(value)) for name, value in found.aim.items()),
+            ("resamples", str(record[NAME]["resamples"])),
+            ("run schema", str(record.get("schema", "not recorded"))),
+            ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
+        ],
+        "Sources": [
+            (source.name, f"{listing([f'{key} {whole(count)}' for key, count in source.images.items()])} images")
+            for source in found.sources
+        ],
+        "Models": [(name, f"fingerprint {model['fingerprint']}") for name, model in record["models"].items()],
+        "Environment": [
+            *((name, str(value)) for name, value in environment.items() if name != "packages"),
+            *((name, str(version)) for name, version in packages.items()),
+        ],
+    }
