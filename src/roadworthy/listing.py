@@ -35,7 +35,9 @@ def listing(kind: str) -> list[tuple[str, str]]:
     if kind == "metrics":
         return [*((name, _summary(function)) for name, function in METRICS.items()), *FIGURES.items()]
     if kind == "protocols":
-        return [(name, protocol.summary) for name, protocol in PROTOCOLS.items()]
+        from roadworthy.protocols import od_test
+
+        return [*((name, protocol.summary) for name, protocol in PROTOCOLS.items()), (od_test.NAME, _summary(od_test))]
     if kind == "suites":
         return [(name, _suite(name)) for name in classification.SUITES]
     registry: Registry[Any] = MODELS if kind == "models" else DATA

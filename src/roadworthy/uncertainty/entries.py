@@ -25,8 +25,9 @@ def load_ensemble(
     device: str = "auto",
     base: Path = Path(),
 ) -> Ensemble:
-    """`{ensemble: [a.onnx, {torch: b.pt2}]}`, or one network trained from several seeds, as in
-    `{ensemble: {reference: baseline}, members: 5}`.
+    """`{ensemble: [a.onnx, {torch: b.pt2}]}`: several models that answer as one.
+
+    Or one network trained from several seeds: `{ensemble: {reference: baseline}, members: 5}`.
 
     >>> load_ensemble({"reference": "baseline"}, members=2).wants
     frozenset({'train'})
