@@ -6,8 +6,10 @@ neighbours  exact nearest neighbours of 10,000 byte images of 32x32x3 among as m
             each the best of three. Target: at most half its time
 memory      peak memory that fitting Mahalanobis and deep nearest neighbours allocates, at two sizes of training data.
             Targets: twice the data takes at most twice the memory (and a fifth), and for Mahalanobis no more at all
-scores      energy, MSP, Mahalanobis, ViM and deep nearest neighbours against pytorch-ood on the same network, where
-            that package can be imported. Target: not slower
+scores      energy, MSP, Mahalanobis, ViM and deep nearest neighbours against pytorch-ood on the same network, in
+            processor time, the best of nine turns each, one after the other. Target: not slower (2 % is within what
+            two equal contestants differ by). That package imports torchvision, which does not import beside a CPU
+            build of torch; none of these detectors uses it, so empty modules stand in for it here
 matrix      all ordered pairs of eight outlier sets calibrated and judged, against one representation per data set.
             Target: at most a fifth more
 
@@ -17,13 +19,18 @@ Exits with 1 where a target is missed.
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.abc
+import importlib.machinery
 import json
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -106,6 +113,42 @@ def measure_memory(model: TorchModel, count: int) -> dict[str, list[int]]:
     return {name: [peak_bytes(make(), model, data) for data in sets] for name, make in kinds.items()}
 
 
+class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Empty modules in place of torchvision and timm."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        ours = fullname.partition(".")[0] in ("torchvision", "timm")
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if ours else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return EmptyModule(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+class EmptyModule(types.ModuleType):
+    """A module in which every name is an empty class."""
+
+    __path__: ClassVar[list[str]] = []
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+def processor_times(turns: Sequence[Callable[[], Any]], rounds: int = 9) -> list[float]:
+    """Seconds of processor time of the fastest turn of each, the turns interleaved."""
+    best = [np.inf] * len(turns)
+    for _ in range(rounds):
+        for place, turn in enumerate(turns):
+            started = time.process_time()
+            turn()
+            best[place] = min(best[place], time.process_time() - started)
+    return best
+
+
 def race_scores(model: TorchModel, count: int) -> dict[str, Any]:
     train, asked = images(count, 2), images(count, 3)
     pairs: dict[str, tuple[Monitor, PytorchOod]] = {
@@ -117,13 +160,13 @@ def race_scores(model: TorchModel, count: int) -> dict[str, Any]:
     }
     times: dict[str, Any] = {}
     for name, (own, peer) in pairs.items():
-        own.build(model, train)
-        times[name] = {"ours": best_of(lambda own=own: represent_data(own, model, asked))}  # type: ignore[misc]
         try:
             peer.build(model, train)
         except InputError as error:
-            return {"pytorch-ood": str(error), **times}
-        times[name]["pytorch-ood"] = best_of(lambda peer=peer: represent_data(peer, model, asked))  # type: ignore[misc]
+            return {"pytorch-ood": str(error)}
+        own.build(model, train)
+        turns = [partial(represent_data, monitor, model, asked) for monitor in (own, peer)]
+        times[name] = dict(zip(("ours", "pytorch-ood"), processor_times(turns), strict=True))
     return times
 
 
@@ -153,6 +196,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.manual_seed(0)
+    try:
+        importlib.import_module("torchvision")
+    except Exception:  # it fails in many ways
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        sys.meta_path.insert(0, StandIn())
     model = TorchModel(thesis_cnn(CLASSES, SIZE), size=SIZE, name="thesis")
     misses = []
 
@@ -170,9 +219,9 @@ def main() -> int:
 
     scores = race_scores(model, options.images // 10)
     for name, row in scores.items():
-        shown = row if isinstance(row, str) else ", ".join(f"{who} {seconds:.2f} s" for who, seconds in row.items())
+        shown = row if isinstance(row, str) else ", ".join(f"{who} {seconds:.3f} s" for who, seconds in row.items())
         print(f"scores of {name}: {shown}")
-        if isinstance(row, dict) and row["ours"] > 1.1 * row.get("pytorch-ood", np.inf):
+        if isinstance(row, dict) and row["ours"] > 1.02 * row["pytorch-ood"]:
             misses.append(f"scores of {name}: slower than pytorch-ood")
 
     matrix = measure_matrix(model, options.images // 20)
