@@ -1,4 +1,4 @@
-"""Print a run of studies/heindrich*.yaml as the thesis prints its tables 1, 5, 7 and 13 (markdown).
+"""Print a run of studies/heindrich*.yaml as the thesis prints its tables 1, 5, 7, 9, 10 and 13 (markdown).
 
 python examples/thesis_tables.py runs/heindrich-small
 """
@@ -41,11 +41,22 @@ def main() -> None:
     print(markdown(summary(repeats).pipe(lambda t: t.set_axis([f"{m}, {d}" for d, m in t.columns], axis=1))))
     auroc = ood[ood["metric"] == "auroc"]
     for title, rows in (
-        ("Table 5: AUROC of the plain sets", auroc[auroc["kind"] != "transformed"]),
+        ("Table 5: AUROC of the plain sets", auroc[~auroc["kind"].isin(["transformed", "gan"])]),
         ("Table 7: AUROC with a shift on both sides", auroc[auroc["kind"] == "transformed"]),
     ):
         print(f"\n{title}\n")
         print(markdown(rows.groupby(["ood_set", "model"])["value"].agg(mean_sd).unstack("model")))
+    if "gan_repeats" in run.tables:
+        drawn = run.tables["gan_repeats"].query("metric == 'auroc'")
+        for title, rows in (
+            ("Table 9: AUROC of GANs, the average of each configuration", drawn),
+            (
+                "Table 10: AUROC of GANs, the hardest of each configuration (selected on the test data)",
+                drawn[drawn.hardest],
+            ),
+        ):
+            print(f"\n{title}\n")
+            print(markdown(rows.groupby(["ood_set", "model"], sort=False)["value"].agg(mean_sd).unstack("model")))
     accuracy = repeats[(repeats["metric"] == "accuracy") & (repeats["shift"] != "none")]
     print("\nTable 13: accuracy\n")
     cells = accuracy.groupby(["shift", "model", "level"])["value"].mean().round(4).unstack(["model", "level"])

@@ -584,3 +584,34 @@ def test_own_configurations_and_changed_ones(tmp_path: Path) -> None:
     changed, mine = (choice.chosen() for choice in chosen.configurations)
     assert changed == replace(CONFIGURATIONS["lee_gan"], at=0.4)
     assert mine == Configuration(name="mine", aim="sricharan", loss="original", stop="epochs", at=4, beta=2)
+
+
+def test_a_gan_that_diverges_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Gan.build
+
+    def diverging(self: Gan, workshop: Path, progress: Any) -> dict[str, Any]:
+        if self.index == 1:
+            raise ModelError("GAN lee_gan: the generator loss became nan in epoch 1")
+        return build(self, workshop, progress)
+
+    monkeypatch.setattr(Gan, "build", diverging)
+    gans = {**WEIGHTS, "epochs": 1, "configurations": ["lee_gan"], "count": 2}
+    found = run(tmp_path, "run", gan_study(tmp_path, gans))
+    row = found.tables["ood"].query("ood_set == 'lee_gan' and metric == 'auroc'").iloc[0]
+    assert np.isfinite(row["value"])
+    assert row["reason"].startswith("1 of 2 GANs left out: ")
+    assert set(found.tables["gan"]["gan"]) == {0}
+    assert {case["reason"] for case in found.record["cases"] if case["status"] == "failed"} == {
+        "GAN lee_gan: the generator loss became nan in epoch 1"
+    }
+    assert "became nan" in (found.path / "report.html").read_text()
+
+
+def test_an_edited_study_shows_what_the_new_gan_draws(tmp_path: Path) -> None:
+    shown = []
+    for rate in (2e-4, 0.05):
+        gans = {**WEIGHTS, "epochs": 1, "learning_rate": rate, "configurations": ["sricharan_wgan_2e"], "count": 1}
+        found = run(tmp_path, "run", gan_study(tmp_path, gans))
+        (name,) = found.tables["ood_gallery"].query("ood_set == 'sricharan_wgan_2e'")["media"]
+        shown.append((found.path / "media" / name).read_bytes())
+    assert shown[0] != shown[1]

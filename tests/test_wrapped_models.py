@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import roadworthy as rw
@@ -151,3 +152,31 @@ def test_validation_data_that_is_the_test_data_is_refused(tmp_path: Path) -> Non
     entry = {"temperature": str(tmp_path / "tiny.onnx")}
     with pytest.raises(InputError, match="same images"):
         rw.run_study(study(tmp_path, {"t": entry}, validation={"builtin": "signs", "n": 60}), out=tmp_path / "run")
+
+
+def test_what_wraps_stored_predictions_is_checked_like_them(tmp_path: Path) -> None:
+    tiny.save_onnx(tmp_path / "tiny.onnx")
+    plain = study(tmp_path, {"m": str(tmp_path / "tiny.onnx")})
+    data = open_dataset({"builtin": "signs", "n": 60}, size=(tiny.SIZE, tiny.SIZE))
+    answer = load_model(str(tmp_path / "tiny.onnx")).answer(data.batch(slice(None)), 64).probabilities
+    columns = {f"p{place}": answer[:, place] for place in range(tiny.CLASSES)}
+    stored = tmp_path / "answers.csv"
+    pd.DataFrame({"id": data.ids, **columns}).to_csv(stored, index=False)
+    with pytest.raises(InputError, match="lacks") as refused:
+        rw.run_study(plain | {"models": {"m": {"predictions": str(stored)}}}, out=tmp_path / "run")
+    warmer = {"temperature": {"predictions": str(stored)}, "value": 2.0}
+    with pytest.raises(InputError, match="lacks") as wrapped:
+        rw.run_study(plain | {"models": {"m": warmer}}, out=tmp_path / "run")
+    assert str(wrapped.value) == str(refused.value)
+    with pytest.raises(InputError, match="give the value"):
+        rw.run_study(plain | {"models": {"m": {"temperature": {"predictions": str(stored)}}}}, out=tmp_path / "run")
+
+
+def test_a_temperature_of_a_retrained_network_is_fitted_once_for_every_repeat(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    train = {"builtin": "signs", "n": 280, "split": "train"}
+    content = study(
+        tmp_path, {"t": {"temperature": {**SMALL, "retrain": True}}}, train=train, validation=train | {"n": 140}
+    )
+    artifacts = rw.run_study(content, out=tmp_path / "run").record["artifacts"]
+    assert [artifact["builder"] for artifact in artifacts] == ["reference_classifier", "temperature"] * 2

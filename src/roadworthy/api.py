@@ -18,16 +18,16 @@ import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Buildable, Model
+from roadworthy.core.protocols import Buildable, Model, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
 from roadworthy.engine.folder import RECORD, RunFolder, write_bytes, write_json, writing
-from roadworthy.engine.plan import Bench, Plan, chunk_size
+from roadworthy.engine.plan import Bench, Plan, chunk_size, is_stored
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case
-from roadworthy.models import AlignedModel, StoredPredictions, align, kind_of, load_model
+from roadworthy.models import StoredPredictions, align, kind_of, load_model
 from roadworthy.protocols import classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
@@ -431,13 +431,13 @@ def _preflight(prepared: Prepared) -> None:
     clean = Stimulus(prepared.data.fingerprint(), seed=prepared.study.seed)
     sample = prepared.data.batch(slice(0, min(prepared.plan.batch, len(prepared.data))))
     for name, model in prepared.models.items():
-        own = model.model if isinstance(model, AlignedModel) else model
         if not all(part.loaded for part in model.parts()):
             continue
-        if isinstance(own, StoredPredictions):
-            shown = [planned.showing for planned in prepared.plan.cases if planned.case.system == name]
-            own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
-        else:
+        for own in leaves(model):
+            if isinstance(own, StoredPredictions):
+                shown = [planned.showing for planned in prepared.plan.cases if planned.case.system == name]
+                own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
+        if not is_stored(model):
             try:
                 model.answer(sample.with_images(sample.images, stimulus=clean.key), prepared.plan.batch)
             except ModelError as error:
@@ -455,16 +455,24 @@ def execute(
     workers = workers or os.cpu_count() or 1
     with opened_folder(out, _stored_study(prepared).to_yaml()) as folder:
         study, plan = prepared.study, prepared.plan
-        artifacts = build_artifacts(plan, folder, progress)
-        lost = build_needs(plan, folder, progress)
+        artifacts, broken = build_artifacts(plan, folder, progress)
+        failed = {
+            planned.case.hash: broken[part.recipe.hash]
+            for planned in (plan.cases if broken else ())
+            for part in planned.parts()
+            if part.recipe.hash in broken
+        }
+        plan = Plan(tuple(each for each in plan.cases if each.case.hash not in failed), plan.chunk, plan.batch)
+        lost = broken | build_needs(plan, folder, progress)
         with progress(study.name, plan.image_cases()) as advance:
             outcome = local.execute(plan, folder, workers=workers, progress=advance)
+        outcome.failures.update(failed)
         record = _record(prepared, outcome, folder) | ({"artifacts": artifacts} if artifacts else {})
         record |= {"artifact_failures": lost} if lost else {}
         timing = _timing(folder, prepared, outcome)
         folder.clear_results()
         folder.write_record(record)
-        if len(outcome.failures) == len(plan.cases):
+        if len(outcome.failures) == len(prepared.plan.cases):
             raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
         evidence, media = load_evidence(folder, workers), folder.path / "media"
         with ThreadPoolExecutor(1) as painter:
@@ -491,9 +499,20 @@ def opened_folder(out: str | Path, study: str) -> Iterator[RunFolder]:
         yield folder
 
 
-def build_artifacts(plan: Plan, folder: RunFolder, progress: ProgressBar) -> list[dict[str, Any]]:
-    """Build what the plan's models and stimuli are made of, unless it is there; says what, and how good it is."""
-    return [build_part(name, part, folder, progress) for name, part in plan.parts()]
+def build_artifacts(
+    plan: Plan, folder: RunFolder, progress: ProgressBar
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Build what the plan's models and stimuli are made of, unless it is there; says what, and how good it is.
+
+    What could not be built (a training that diverged) comes second, by the hash of its recipe with the reason.
+    """
+    built, broken = {}, {}
+    for name, part in plan.parts():
+        try:
+            built[name, part.recipe.hash] = build_part(name, part, folder, progress)
+        except ModelError as error:
+            broken[part.recipe.hash] = str(error)
+    return list(built.values()), broken
 
 
 def build_part(system: str, part: Buildable, folder: RunFolder, progress: ProgressBar) -> dict[str, Any]:

@@ -185,6 +185,10 @@ class Model(ABC):
         """What must be built before it can answer, each after what it needs itself."""
         return (self,) if isinstance(self, Buildable) else ()
 
+    def wrapped(self) -> tuple[Model, ...]:
+        """The models whose answers this one passes on; none where it answers by itself."""
+        return ()
+
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """Activations (N, ...) of a named layer; only where `features` is among the capabilities."""
         raise InputError(f"model {self.name} gives no features: use an ONNX or torch model")
@@ -222,6 +226,11 @@ class Buildable(ABC):
     @abstractmethod
     def loaded(self) -> bool:
         """True once it is ready for use."""
+
+
+def leaves(model: Model) -> list[Model]:
+    """The models that answer by themselves, whatever they are wrapped in."""
+    return [leaf for inner in model.wrapped() for leaf in leaves(inner)] or [model]
 
 
 def _padded(rows: range, size: int) -> list[int]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Buildable, Dataset, Model, Shift
+from roadworthy.core.protocols import Buildable, Dataset, Model, Shift, leaves
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Case, Stimulus
-from roadworthy.models import AlignedModel, StoredPredictions
+from roadworthy.models import StoredPredictions
 
 CHUNK_BYTES = 64 * 2**20
 CHUNK_IMAGES = 1024
@@ -76,6 +76,10 @@ class PlannedCase:
     tags: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Buildable, ...] = ()
 
+    def parts(self) -> tuple[Buildable, ...]:
+        """What must be built before it can be shown: what its model is made of, and what makes its stimulus."""
+        return self.model.parts() + (() if self.showing.maker is None else (self.showing.maker,))
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -107,7 +111,7 @@ class Plan:
 
 def is_stored(model: Model) -> bool:
     """True for stored predictions: they answer what was exported and can be asked nothing else."""
-    return isinstance(model.model if isinstance(model, AlignedModel) else model, StoredPredictions)
+    return any(isinstance(leaf, StoredPredictions) for leaf in leaves(model))
 
 
 def chunk_size(data: Dataset, batch: int = BATCH) -> int:

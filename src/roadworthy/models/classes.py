@@ -89,6 +89,10 @@ class AlignedModel(Model):
         member = self.model.for_repeat(repeat)
         return self if member is self.model else AlignedModel(member, self.class_names)
 
+    def wrapped(self) -> tuple[Model, ...]:
+        """The model."""
+        return (self.model,)
+
     def parts(self) -> tuple[Buildable, ...]:
         """The model's own."""
         return self.model.parts()

@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -171,7 +171,7 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
     shifts = [make_shift(name, level) for name in settings.transformed for level in settings.levels]
     generators = planned_gans(settings.gans, bench)
     for gan in generators:
-        if gan.configuration.name in (*known, *bench.foreign):
+        if gan.configuration.name in (*known, *bench.foreign, *(f"{shift.name}-{shift.level}" for shift in shifts)):
             raise InputError(f"the GAN {gan.configuration.name!r} has the name of another set: call it otherwise")
     test, seed, sides = bench.data.fingerprint(), bench.seed, []
     for repeat in range(settings.repeats):
@@ -285,6 +285,7 @@ class Evidence(base.Evidence):
         self.keys = sorted(outside, key=SetKey.order)
         self.failures: dict[SetKey, str] = {}
         self.results: dict[SetKey, _Result] = {}
+        self.left_out: dict[SetKey, str] = {}
         self.by_gan: dict[tuple[SetKey, int], _Result] = {}
         self.outside = outside
         by_set: dict[str, list[SetKey]] = {}
@@ -299,11 +300,16 @@ class Evidence(base.Evidence):
         def measure_set(keys: list[SetKey]) -> None:
             bootstrap: tuple[tuple[str, ...], GroupBootstrap] | None = None
             for key in keys:
-                pairs = [(partner(case), case) for case in outside[key]]
-                failed = [case.failure for pair in pairs for case in pair if case.failure]
-                if failed:
-                    self.failures[key] = failed[0]
+                all_pairs = [(partner(case), case) for case in outside[key]]
+                failed = [(case.failure, pair[1]) for pair in all_pairs for case in pair if case.failure]
+                pairs = [pair for pair in all_pairs if not any(case.failure for case in pair)]
+                if failed and (key.kind != GAN or not pairs):
+                    self.failures[key] = failed[0][0]
                     continue
+                if failed:
+                    lost, all_gans = ({_gan(case) for case in some} for some in ((c for _, c in failed), outside[key]))
+                    self.left_out[key] = f"{len(lost)} of {len(all_gans)} GANs left out: {failed[0][0]}"
+                shown = [case for _, case in pairs]
                 found: list[Separation] = []
                 mixtures = []
                 for one, other in pairs:
@@ -312,9 +318,9 @@ class Evidence(base.Evidence):
                         bootstrap = mixture.groups, GroupBootstrap(mixture.groups, resamples=RESAMPLES, seed=seed)
                     found.append(_separations(mixture, bootstrap[1]))
                     mixtures.append(mixture)
-                self.results[key] = _result(found, mixtures, outside[key])
-                for gan in sorted({_gan(case) for case in outside[key]}) if key.kind == GAN else ():
-                    own = [row for row in zip(found, mixtures, outside[key], strict=True) if _gan(row[2]) == gan]
+                self.results[key] = _result(found, mixtures, shown)
+                for gan in sorted({_gan(case) for case in shown}) if key.kind == GAN else ():
+                    own = [row for row in zip(found, mixtures, shown, strict=True) if _gan(row[2]) == gan]
                     self.by_gan[key, gan] = _result(*zip(*own, strict=True))
 
         with ThreadPoolExecutor(workers) as pool:
@@ -327,7 +333,9 @@ class Evidence(base.Evidence):
         """A metric of one set, the mean over repeats, bounded by objects."""
         if key in self.failures:
             return failed_estimate(self.failures[key])
-        return self._estimate(self.results[key], metric, confidence)
+        found = self._estimate(self.results[key], metric, confidence)
+        why = self.left_out.get(key, "")
+        return replace(found, reason="; ".join(filter(None, [why, found.reason])))
 
     @staticmethod
     def _estimate(result: _Result, metric: str, confidence: float = CONFIDENCE) -> Estimate:
@@ -456,12 +464,10 @@ class Evidence(base.Evidence):
         rows = []
         for name, case in first.items():
             row = {"ood_set": name, "kind": case.tags["kind"]}
-            row["media"] = save_strip(case.showing, media / f"ood-{name}.png", GALLERY_IMAGES)
+            row["media"] = save_strip(case.showing, media / f"ood-{case.showing.stimulus.key}.png", GALLERY_IMAGES)
             shift = case.tags.get("shift")
             partner = inside[shift, case.showing.stimulus.level] if shift else inside[UNDISTURBED, 0]
-            row["media_in"] = save_strip(
-                partner, media / f"ood-in-{partner.stimulus.name}-{partner.stimulus.level}.png", GALLERY_IMAGES
-            )
+            row["media_in"] = save_strip(partner, media / f"ood-in-{partner.stimulus.key}.png", GALLERY_IMAGES)
             rows.append(row)
         gallery = pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])
         drawn = [case for case in cases if case.tags.get("kind") == GAN and not _repeat(case)]

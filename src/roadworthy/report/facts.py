@@ -400,7 +400,9 @@ def _is_classifier(entry: Row) -> bool:
 def _fitted(entry: Row) -> Fitted:
     known = ((name.replace("_", " "), value) for name, value in entry["competence"].items())
     figures = (
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in known if value
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in known
+        if value not in ("", [])
     )
     return Fitted(str(entry["system"]), str(entry["builder"]), ", ".join(figures), str(entry["hash"]))
 

@@ -63,6 +63,10 @@ class Ensemble(Model):
         same = all(now is then for now, then in zip(members, self.members, strict=True))
         return self if same else Ensemble(members, name=self.name)
 
+    def wrapped(self) -> tuple[Model, ...]:
+        """The members."""
+        return self.members
+
     def parts(self) -> tuple[Buildable, ...]:
         """What the members are made of."""
         return tuple(part for member in self.members for part in member.parts())

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Model
+from roadworthy.core.protocols import Model, leaves
 from roadworthy.models import MODELS, WRAPPERS, load_model
+from roadworthy.models.predictions import StoredPredictions
 from roadworthy.models.reference import ReferenceModel
 from roadworthy.models.torch import TorchModel
 from roadworthy.uncertainty.ensemble import Ensemble, TrainedEnsemble
@@ -59,6 +60,8 @@ def load_temperature(
 ) -> Model:
     """`{temperature: v3.onnx}`, fitted on `data.validation`, or with the `value` that is known already."""
     model = _loaded(spec, name, {"trust": trust, "device": device, "base": base})
+    if value is None and any(isinstance(leaf, StoredPredictions) for leaf in leaves(model)):
+        raise InputError(f"model {name}: stored predictions hold no answers to validation images: give the value")
     return Calibrated(model, name=name) if value is None else Temperature(model, value, name=name)
 
 

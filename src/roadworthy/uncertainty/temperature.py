@@ -138,6 +138,10 @@ class Temperature(Model):
         """Activations of the model itself."""
         return self.model.features(batch, layer)
 
+    def wrapped(self) -> tuple[Model, ...]:
+        """The model."""
+        return (self.model,)
+
     def parts(self) -> tuple[Buildable, ...]:
         """What the model is made of."""
         return self.model.parts()
@@ -160,6 +164,7 @@ class Calibrated(Temperature, Buildable):
 
     def __init__(self, model: Model, validation: Dataset | None = None, *, name: str | None = None) -> None:
         self._validation, self._fitted = validation, False
+        self._members: dict[int, Calibrated] = {}
         if validation is None:
             self.model, self.name = model, name or model.name
             self.concurrent, self.wants = model.concurrent, model.wants | {"validation"}
@@ -172,8 +177,11 @@ class Calibrated(Temperature, Buildable):
 
     def for_repeat(self, repeat: int) -> Calibrated:
         """What answers in this repeat, with a temperature of its own."""
-        member = self.model.for_repeat(repeat)
-        return self if member is self.model else Calibrated(member, self.validation, name=self.name)
+        if repeat not in self._members:
+            member = self.model.for_repeat(repeat)
+            own = self if member is self.model else Calibrated(member, self.validation, name=self.name)
+            self._members[repeat] = own
+        return self._members[repeat]
 
     def parts(self) -> tuple[Buildable, ...]:
         """What the model is made of, then its temperature."""

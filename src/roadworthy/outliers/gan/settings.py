@@ -97,8 +97,8 @@ class GanSettings:
     floor: float = 0.5
 
     def __post_init__(self) -> None:
-        if min(self.width, self.latent, self.epochs) < 1 or self.batch < 2:
-            raise InputError("GANs need a width, latent and epochs of at least 1 and a batch of at least 2")
+        if min(self.width, self.latent, self.epochs) < 1 or self.batch < 4:
+            raise InputError("GANs need a width, latent and epochs of at least 1 and a batch of at least 4")
         if not (
             math.isfinite(self.learning_rate) and self.learning_rate > 0 and math.isfinite(self.clip) and self.clip > 0
         ):
