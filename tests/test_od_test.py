@@ -22,7 +22,7 @@ from roadworthy.core.types import Batch
 from roadworthy.data import open_dataset
 from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.representations import Representations, Sample
-from roadworthy.models import ReferenceModel
+from roadworthy.models import ReferenceModel, load_model
 from roadworthy.models.head import find_head
 from roadworthy.models.memory import RememberingModel, network_of
 from roadworthy.models.networks import resnet50, small_resnet, vgg16
@@ -34,13 +34,18 @@ from roadworthy.protocols.od_test import (
     METRICS,
     Represented,
     check_criterion,
+    check_places,
     clustered_interval,
+    dropped_sources,
     evaluate,
     evaluate_unsupervised,
     measure,
+    places,
     tables,
 )
 from roadworthy.report import headline
+from roadworthy.report.facts import Cell
+from roadworthy.report.od_test import Source, _ranking
 from roadworthy.study import is_od_study
 from roadworthy.verdict import Criterion
 
@@ -293,6 +298,7 @@ def test_a_killed_run_goes_on_where_it_was(onnx: Path, tmp_path: Path) -> None:
 
 ONE_CLASS = (np.random.default_rng(0).integers(0, 255, (20, 32, 32, 3), dtype=np.uint8), np.zeros(20, np.int64))
 SHARED = {"scenery": {"outliers": ["scenery"]}}
+REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -315,6 +321,14 @@ SHARED = {"scenery": {"outliers": ["scenery"]}}
         ({"monitors": []}, "needs a monitor"),
         ({"prior": 1.0}, "prior"),
         ({"threshold": "best"}, "threshold"),
+        ({"criteria": [REQUIRED | {"where": {"monitor": "mspp"}}]}, "R: unknown monitor 'mspp': did you mean 'msp'"),
+        ({"criteria": [REQUIRED | {"where": {"monitor": ["msp", "odin"]}}]}, "R: unknown monitor 'odin'"),
+        ({"criteria": [REQUIRED | {"where": {"source": "sauce"}}]}, "R: unknown source 'sauce'"),
+        ({"criteria": [REQUIRED | {"where": {"valid_set": "moon"}}]}, "R: unknown valid_set 'moon'"),
+        ({"criteria": [REQUIRED | {"where": {"test_set": {"a": 1}}}]}, "R: unknown test_set"),
+        ({"criteria": [REQUIRED | {"where": {"ood": "nera"}}]}, "R: unknown ood 'nera'"),
+        ({"criteria": [REQUIRED | {"where": {"ood": "near"}}]}, "R matches no triple"),
+        ({"criteria": [REQUIRED | {"where": {"protocol": "classification"}}]}, "R: unknown protocol 'classification'"),
     ],
 )
 def test_refused_before_anything_is_written(onnx: Path, tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
@@ -381,6 +395,19 @@ def test_a_study_of_two_sources_trains_its_network_and_matches_channels(onnx: Pa
     assert found.verify() == []
     again = run_od_study(found.path / "study.yaml", out=found.path, workers=1)
     assert again.tables["od_test"].equals(found.tables["od_test"])
+    record = again.record
+    record["artifacts"][0]["competence"] |= {"floor": 0.9, "clean_accuracy": 0.5}
+    (again.path / "run.json").write_text(json.dumps(record))
+    (row,) = again.verdict([REQUIRED | {"where": {"monitor": "msp"}, "over": "pooled"}]).findings[0].rows
+    assert row.measurement.where == {"triples": 6, "without undertrained": "grey"}
+
+
+def test_a_name_that_is_left_out_stands_for_all_its_settings(onnx: Path, tmp_path: Path) -> None:
+    content = study(tmp_path, onnx, monitors=["msp", "knn_svm", {"name": "knn_svm", "parameters": {"k": 2}}])
+    chosen = content["protocols"]["od_test"]
+    chosen["sources"] = {"signs": chosen["sources"]["signs"] | {"leave_out": ["knn_svm"]}}
+    lost = run_od_study(content, out=tmp_path / "run", workers=1).tables["od_test_missing"]
+    assert lost[["monitor", "triples"]].to_numpy().tolist() == [["knn_svm", 6], ["knn_svm k=2", 6]]
 
 
 def test_a_network_in_onnx_is_refused_gradients_before_it_is_trained(onnx: Path, tmp_path: Path) -> None:
@@ -510,8 +537,10 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     found = run(onnx, tmp_path / "run", "msp", "random", Broken(), criteria=CRITERIA, near=["scenery"])
     assert found.verify() == []
     verdict = found.verdict()
-    assert [finding.status for finding in verdict.findings] == ["pass", "fail", "pass"]
-    assert verdict.findings[2].rows[0].measurement.where == {"triples": 8}
+    assert [finding.status for finding in verdict.findings] == ["pass", "fail", "inconclusive"]
+    served = CRITERIA[2] | {"where": {"ood": "far", "monitor": ["msp", "random"]}}
+    assert found.verdict([served]).status == "pass"
+    assert found.verdict([served]).findings[0].rows[0].measurement.where == {"triples": 8}
     wide, narrow = (
         found.verdict([CRITERIA[0] | {"confidence": c}]).findings[0].rows[0].measurement for c in (0.99, 0.5)
     )
@@ -555,7 +584,8 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     [
         ({"metric": "brier"}, "unknown metric 'brier'"),
         ({"where": {"shift": "fog"}}, "unknown condition 'shift'"),
-        ({"where": {"monitor": "no such"}}, "matches no triple"),
+        ({"where": {"monitor": "no such"}}, "unknown monitor 'no such'"),
+        ({"where": {"protocol": ["od_test", "ood"]}}, "unknown protocol 'ood'"),
     ],
 )
 def test_criteria_that_speak_of_something_else_are_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -563,10 +593,96 @@ def test_criteria_that_speak_of_something_else_are_refused(changes: dict[str, An
 
     def measured() -> None:
         check_criterion(criterion)
-        measure(evaluate(by_hand(), Aim()), criterion, 0.95)
+        check_places(criterion, places("source", ["msp"], "abc"))
 
     with pytest.raises(InputError, match=sentence):
         measured()
+
+
+@pytest.mark.parametrize("over", ["each", "worst", "pooled"])
+@pytest.mark.parametrize("where", [{}, {"monitor": "broken"}])
+def test_no_criterion_passes_over_a_monitor_that_failed(
+    onnx: Path, tmp_path: Path, over: str, where: dict[str, Any]
+) -> None:
+    criterion = REQUIRED | {"over": over, "where": where}
+    found = run(onnx, tmp_path / "run", Brightness(), Broken(), criteria=[criterion])
+    stored = json.loads((found.path / "verdict.json").read_text())
+    assert stored["status"] == "inconclusive"
+    assert "no <b>luck</b> today" in stored["criteria"][0]["because"]
+    if over == "each":
+        assert sum(row["value"] is None for row in stored["criteria"][0]["rows"]) == 6
+
+
+def test_a_pooled_criterion_leaves_undertrained_sources_out_unless_it_speaks_of_no_other() -> None:
+    good, poor = by_hand(), weak(by_hand(test=sample([0, 0, 0, 0])))
+    alone = replace(poor, label="alone")
+    rows = [row for each in (good, poor, alone) for row in evaluate(each, Aim())]
+
+    def pooled(where: dict[str, Any], sources: dict[str, bool]) -> Any:
+        criterion = Criterion.model_validate(REQUIRED | {"over": "pooled", "where": where})
+        (found,) = measure(rows, criterion, 0.95, dropped_sources(sources, criterion))
+        return found
+
+    both = {"source": False, "weak": True}
+    mean = {each.source: np.mean(list(values(evaluate(each, Aim())).values())) for each in (good, poor)}
+    assert pooled({"monitor": "msp"}, both).value == pytest.approx(mean["source"])
+    assert pooled({"monitor": "msp"}, both).where == {"triples": 6, "without undertrained": "weak"}
+    assert pooled({"monitor": "msp", "source": "weak"}, both).value == pytest.approx(mean["weak"])
+    every = dict.fromkeys(both, True)
+    assert pooled({"monitor": "msp"}, every).value == pytest.approx(np.mean(list(mean.values())))
+    assert np.isnan(pooled({"monitor": "alone"}, both).value)
+    assert "undertrained" in pooled({"monitor": "alone"}, both).reason
+
+
+def ranked(*known: tuple[str, str, str], missing: tuple[str, str, str] | None = None) -> dict[str, int | None]:
+    """Ranks of monitors that have these triples of (monitor, D_v, D_t), of a source that meets a, b and c."""
+    sets = {f"outliers/{name}": 1 for name in "abc"}
+    source = Source("s", "vgg", False, 2, "8 x 8", (), sets | {"test": 1}, {})
+    triples = {("s", *each): Cell(0.5) for each in known} | ({("s", *missing): Cell(np.nan)} if missing else {})
+    means = {("all", "all", label, "accuracy"): Cell(0.5 + 0.1 * (label == "y")) for label in "xy"}
+    return {method.label: method.rank for method in _ranking(means, triples, (source,))}
+
+
+def test_only_monitors_that_have_every_triple_are_ranked() -> None:
+    pairs = [(one, other) for one in "abc" for other in "abc" if one != other]
+    x, y = ([(label, *pair) for pair in pairs] for label in "xy")
+    assert ranked(*x, *y) == {"y": 1, "x": 2}
+    assert ranked(*x, *y[1:], missing=y[0]) == {"x": 1, "y": None}
+    assert ranked(*x[:-1], *y[1:]) == {"x": None, "y": None}, "as many, but others"
+
+
+def test_a_report_without_ranks_says_so(onnx: Path, tmp_path: Path) -> None:
+    content = study(tmp_path, onnx, monitors=["msp", "random"])
+    chosen = content["protocols"]["od_test"]
+    signs = chosen["sources"]["signs"] | {"leave_out": ["msp"]}
+    other = signs | {"leave_out": ["random"], "data": SIGNS | {"seed": 3}}
+    chosen |= {"sources": {"signs": signs, "others": other}, "outliers": OUTLIERS}
+    found = run_od_study(content, out=tmp_path / "run", workers=1)
+    assert "No monitor is ranked: none has a value for all of 12 triples" in (found.path / "report.html").read_text()
+    assert "no monitor has a value for every triple" in headline(found.path)[1]
+
+
+def test_a_model_may_fill_its_own_arrays_again() -> None:
+    buffer = np.empty((4, 2), np.float32)
+
+    def answer(images: Any) -> Any:
+        buffer[:, 0] = images.mean(axis=(1, 2, 3)) / 255
+        buffer[:, 1] = 1 - buffer[:, 0]
+        return buffer
+
+    given = load_model(answer, num_classes=2, version="1", outputs="logits", name="refills", size=4)
+    remembering = RememberingModel(given)
+
+    def asked(value: int) -> Any:
+        images = np.full((4, 4, 4, 3), value, np.uint8)
+        return remembering.predict(Batch(ids=tuple("abcd"), images=images, labels=np.zeros(4, np.int64))).logits
+
+    first = asked(0)
+    assert asked(255)[0].tolist() == [1, 0]
+    assert first[0].tolist() == asked(0)[0].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 5
+    assert buffer.flags.writeable
 
 
 def test_remembered_answers_are_the_model_s_own_and_bounded() -> None:
@@ -614,4 +730,29 @@ def test_the_quick_pass_is_torch_s_and_follows_the_weights() -> None:
     assert again is not None
     np.testing.assert_allclose(again(images), scores(), atol=1e-5)
     assert quick.of(network, images, scores() + 1) is None, "another network's scores"
+    assert quick.of(network, images, scores()) is again, "a batch that disagrees decides for itself alone"
     assert QuickForward().of(network.double(), images.astype(np.float64), scores) is None  # type: ignore[arg-type]
+
+
+def test_the_choice_of_the_quick_pass_does_not_depend_on_what_was_asked_before() -> None:
+    """A branch that an export cannot follow: it is taken for bright images, as the images of the trace are."""
+    torch = pytest.importorskip("torch")
+
+    class Branching(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.mean(dim=(2, 3)) if x.mean() > 0.25 else 1 - x.mean(dim=(2, 3))
+
+    network = Branching().eval()
+    bright = np.random.default_rng(0).random((8, 3, 4, 4), dtype=np.float32)
+    mixed = bright.copy()
+    mixed[:2] /= 100
+    batches = {"bright": bright, "mixed": mixed, "dark": bright / 100, "upside down": bright[::-1].copy()}
+
+    def chosen(order: list[str]) -> dict[str, bool]:
+        quick = QuickForward()
+        answers = {name: network(torch.from_numpy(batches[name])).numpy() for name in order}
+        return {name: quick.of(network, batches[name], answers[name]) is not None for name in order}
+
+    expected = {"bright": True, "mixed": True, "dark": False, "upside down": True}
+    assert chosen([*batches]) == expected
+    assert chosen([*reversed(batches)]) == expected

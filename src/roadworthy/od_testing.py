@@ -63,11 +63,15 @@ from roadworthy.protocols.od_test import (
     Represented,
     Settings,
     check_criterion,
+    check_places,
+    dropped_sources,
     evaluate,
     evaluate_unsupervised,
     matches_monitor,
     measure,
+    places,
     tables,
+    without_value,
 )
 from roadworthy.statistics import proportion_interval
 from roadworthy.study import whole_paths
@@ -104,7 +108,8 @@ class OdStudy(_Section):
 class SourceTest:
     """A source with all that it meets, open and checked: every set at its size and channels, in a random order.
 
-    overlap    labels of the source to leave out where it meets a set;  left_out: monitors its model cannot serve
+    overlap    labels of the source to leave out where it meets a set;  left_out: labels of monitors that its model
+               cannot serve
     excluded   sets that it never meets;  architecture: what its model is
     """
 
@@ -133,7 +138,7 @@ class SourceTest:
 
 @dataclass(frozen=True)
 class PreparedOdTest:
-    """An OD-test whose data and models are open and checked. Nothing has been written yet."""
+    """An OD-test whose data, models and criteria are open and checked. Nothing has been written yet."""
 
     name: str
     seed: int
@@ -143,10 +148,19 @@ class PreparedOdTest:
     study: Mapping[str, Any]
     criteria: Sequence[Criterion] = ()
 
+    def __post_init__(self) -> None:
+        for criterion in self.criteria:
+            check_places(criterion, self.places)
+
+    @property
+    def places(self) -> list[dict[str, str]]:
+        """Every (source, D_v, D_t, monitor)."""
+        return [place for s in self.sources for place in places(s.name, [*s.monitors], [*s.outliers], s.near)]
+
     @property
     def triples(self) -> int:
-        """How many (source, D_v, D_t, monitor) there are."""
-        return sum(len(s.monitors) * len(s.outliers) * (len(s.outliers) - 1) for s in self.sources)
+        """How many places there are."""
+        return len(self.places)
 
 
 class OdTestRun(Run):
@@ -380,7 +394,8 @@ def _prepare_source(
     if model.wants - {"train"}:
         raise InputError(f"the model of source {name} wants data to be fitted on: give its temperature as a value")
     bound = model.given({"train": learned_on})
-    chosen = _served(name, bound, data, learned_on, monitors, given.leave_out)
+    left_out = _left_out(name, monitors, given.leave_out)
+    chosen = _served(name, bound, data, learned_on, {k: v for k, v in monitors.items() if k not in left_out})
     return SourceTest(
         name,
         bound,
@@ -395,7 +410,7 @@ def _prepare_source(
             for key, shared in given.overlap.items()
             if key in _known_sets(given.overlap, outliers)
         },
-        tuple(given.leave_out),
+        left_out,
         tuple(given.exclude),
     )
 
@@ -475,18 +490,18 @@ def _without(data: OpenedDataset, overlap: Overlap | None) -> OpenedDataset:
     return Subset(data, rows.tolist()) if shared else data
 
 
-def _served(
-    source: str,
-    model: Model,
-    data: OpenedDataset,
-    train: OpenedDataset,
-    monitors: Mapping[str, Monitor],
-    left_out: Sequence[str],
-) -> dict[str, Monitor]:
-    """The monitors of a source, each checked against what its model can give."""
-    for name in left_out:
+def _left_out(source: str, monitors: Mapping[str, Monitor], names: Sequence[str]) -> tuple[str, ...]:
+    """The labels of the monitors to leave out; `knn_svm` stands for all of that name, whatever their settings."""
+    for name in names:
         if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
             raise UnknownName(f"monitor to leave out of source {source}", name, monitors)
+    return tuple(label for label, monitor in monitors.items() if {label, monitor.name} & {*names})
+
+
+def _served(
+    source: str, model: Model, data: OpenedDataset, train: OpenedDataset, monitors: Mapping[str, Monitor]
+) -> dict[str, Monitor]:
+    """The monitors of a source, each checked against what its model can give."""
     if model.num_classes != len(data.class_names):
         raise InputError(
             f"the model of source {source} answers {model.num_classes} classes, but its data has "
@@ -499,8 +514,6 @@ def _served(
     chosen = {}
     classes = len(np.unique(train.labels))
     for label, monitor in monitors.items():
-        if label in left_out or monitor.name in left_out:
-            continue
         try:
             monitor.check(planned)
             if ready and "features" in monitor.needs and getattr(monitor, "layer", None) is None:
@@ -695,8 +708,8 @@ def _missing(matrix: pd.DataFrame, sources: Mapping[str, Any]) -> pd.DataFrame:
     """Every triple without a value and why; `all` stands for every one. `triples` says how many a row stands for."""
     rows = []
     for name, source in sources.items():
-        sets = [key for key in source["images"] if key.startswith("outliers/")]
-        pairs = len(sets) * (len(sets) - 1)
+        sets = len(_outlier_sets(source))
+        pairs = sets * (sets - 1)
         every = {"source": name, "valid_set": ALL, "test_set": ALL}
         for label in source["left_out"]:
             rows.append({**every, "monitor": label, "triples": pairs, "reason": "left out by the study (leave_out)"})
@@ -716,18 +729,45 @@ def _judge(
     """The verdict from what is stored, evaluated anew with the confidence that a criterion asks for."""
     what = record[NAME]
     aim, options = Aim(**what["aim"]), {"resamples": what["resamples"], "seed": record["seed"]}
+    triples = [
+        place for name, source in what["sources"].items() for place in _places(name, source, _monitors_of(source))
+    ]
+    failed = [
+        row
+        for name, source in what["sources"].items()
+        for label, reason in source["failed"].items()
+        for row in without_value(_places(name, source, [label]), reason)
+    ]
+    weak = _undertrained(record)
 
     def measured(criterion: Criterion, confidence: float) -> list[Measurement]:
         check_criterion(criterion)
+        check_places(criterion, triples)
         wanted = partial(matches_monitor, criterion=criterion)
         rows = [
             row
             for represented in _represented(folder, record, kinds, wanted)
             for row in evaluate(represented, aim, **options, confidence=confidence)
         ]
-        return measure(rows, criterion, confidence)
+        dropped = dropped_sources({name: name in weak for name in what["sources"]}, criterion)
+        return measure([*rows, *failed], criterion, confidence, dropped)
 
     return judge(criteria, measured)
+
+
+def _monitors_of(stored: Mapping[str, Any]) -> list[str]:
+    """The monitors of a source, those that failed too."""
+    return [*stored["monitors"], *stored["failed"]]
+
+
+def _places(name: str, stored: Mapping[str, Any], monitors: Sequence[str]) -> list[dict[str, str]]:
+    """The triples of some monitors of a stored source."""
+    return places(name, monitors, _outlier_sets(stored), stored["near"])
+
+
+def _outlier_sets(stored: Mapping[str, Any]) -> list[str]:
+    """The outlier sets that a stored source meets."""
+    return [key.partition("/")[2] for key in stored["images"] if key.startswith("outliers/")]
 
 
 def _competence(folder: RunFolder, record: Mapping[str, Any]) -> pd.DataFrame:

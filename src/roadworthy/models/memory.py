@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +25,8 @@ Answer = TypeVar("Answer", Prediction, NDArray[np.float32])
 class RememberingModel(Model):
     """A model whose answers and features are kept while they fit in `most_bytes`, the longest unused ones dropped.
 
-    Answers are known by the pixels, ids and stimulus of their batch, so they are those of the model to the bit.
+    Answers are known by the pixels, ids and stimulus of their batch, so they are those of the model to the bit. They
+    are given as copies that cannot be written to: a model may fill the same arrays again for its next answer.
     `seconds_spared` says what the remembered ones had cost, so that times can be told as if each had been asked anew.
     """
 
@@ -73,15 +74,12 @@ class RememberingModel(Model):
                 self._spared.seconds = getattr(self._spared, "seconds", 0.0) + seconds
                 return answer  # type: ignore[no-any-return]
         started = time.perf_counter()
-        answer = ask()
+        answer = _frozen(ask())
         self._keep(key, answer, time.perf_counter() - started)
         return answer
 
     def _keep(self, key: bytes, answer: Prediction | NDArray[np.float32], seconds: float) -> None:
-        arrays = _arrays(answer)
-        size = sum(array.nbytes for array in arrays)
-        for array in arrays:
-            array.flags.writeable = False
+        size = sum(array.nbytes for array in _columns(answer).values())
         with self._lock:
             if key in self._kept or size > self.most_bytes:
                 return
@@ -98,10 +96,18 @@ def network_of(model: Model) -> Model:
     return model
 
 
-def _arrays(answer: Prediction | NDArray[np.float32]) -> list[NDArray[np.float32]]:
+def _columns(answer: Prediction | NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
     if not isinstance(answer, Prediction):
-        return [answer]
-    return [array for each in fields(answer) if (array := getattr(answer, each.name)) is not None]
+        return {"": answer}
+    return {each.name: array for each in fields(answer) if (array := getattr(answer, each.name)) is not None}
+
+
+def _frozen(answer: Answer) -> Answer:
+    """A copy that shares nothing with the answer and cannot be written to."""
+    copies = {name: np.array(array) for name, array in _columns(answer).items()}
+    for copy in copies.values():
+        copy.flags.writeable = False
+    return replace(answer, **copies) if isinstance(answer, Prediction) else copies[""]
 
 
 def _key(what: str, batch: Batch) -> bytes:

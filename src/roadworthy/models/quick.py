@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,37 +23,48 @@ Forward = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 class QuickForward:
-    """The forward pass of a network of float32 weights on the CPU, exported once and checked every time it is asked.
+    """The forward pass of a network of float32 weights on the CPU, exported once and checked for every batch.
 
     `of(module, images, scores)` is the pass by ONNX Runtime where it gives these scores (N, K) for these images, as
-    torch found them; a network that was trained on since is exported anew. None where it cannot be had.
+    torch found them, else None. The answer depends on the weights and on this batch alone, not on what was asked
+    before; a network that was trained on since is exported anew.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._module: Any = None
+        self._known = b""
         self._forward: Forward | None = None
 
     def of(self, module: Any, images: NDArray[Any], scores: NDArray[np.float32]) -> Forward | None:
         """The pass, or None."""
+        weights = [*module.parameters(), *module.buffers()]
+        if images.dtype != np.float32 or any(weight.device.type != "cpu" for weight in weights):
+            return None
+        known = _digest(weights, images.shape[1:])
         with self._lock:
-            if self._module is not module:
-                self._module, self._forward = module, _export(module, images)
-            if self._forward is not None and not _agrees(self._forward, images, scores):
-                self._forward = _export(module, images)
-                if self._forward is not None and not _agrees(self._forward, images, scores):
-                    self._forward = None
-            return self._forward
+            if self._module is not module or self._known != known:
+                self._module, self._known, self._forward = module, known, _export(module, images.shape[1:])
+            forward = self._forward
+        return forward if forward is not None and _agrees(forward, images, scores) else None
 
 
-def _export(module: Any, images: NDArray[Any]) -> Forward | None:
-    """The network as a session; whatever keeps it from becoming one leaves the work to torch."""
-    torch = import_torch()
-    weights = [*module.parameters(), *module.buffers()]
-    if images.dtype != np.float32 or any(weight.device.type != "cpu" for weight in weights):
-        return None
+def _digest(weights: Sequence[Any], shape: tuple[int, ...]) -> bytes:
+    """What tells whether a network is still the one that was exported, for images of this shape."""
+    known = hashlib.blake2b(repr((shape, [(str(each.dtype), tuple(each.shape)) for each in weights])).encode())
+    for each in weights:
+        known.update(each.detach().contiguous().reshape(-1).view(import_torch().uint8).numpy().data)
+    return known.digest()
+
+
+def _export(module: Any, shape: tuple[int, ...]) -> Forward | None:
+    """The network as a session, traced on the same images every time.
+
+    Whatever keeps it from becoming one leaves the work to torch.
+    """
+    probe = import_torch().from_numpy(np.random.default_rng(0).random((2, *shape), dtype=np.float32))
     try:
-        graph = onnx_bytes(_scores_of(copy.deepcopy(module)), {"image": torch.from_numpy(images[:2])}, ["scores"])
+        graph = onnx_bytes(_scores_of(copy.deepcopy(module)), {"image": probe}, ["scores"])
         session = onnxruntime.InferenceSession(graph, session_options(), ["CPUExecutionProvider"])
     except Exception:
         return None

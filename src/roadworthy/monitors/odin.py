@@ -38,8 +38,8 @@ class Odin(Monitor):
 
     The representation holds the whole grid. Against outliers, calibration takes the pair (T, epsilon) of lowest cost
     (of equal ones the first). Without, T is the largest and epsilon the one of the highest mean score inside (Hsu et
-    al. 2020). Gradients are torch's; the passes behind the steps run in ONNX Runtime where its answers to the images
-    themselves are torch's: their last bits can differ.
+    al. 2020). Gradients are torch's; the passes behind the steps of a batch run in ONNX Runtime where its answers to
+    the images themselves are torch's: their last bits can differ.
     """
 
     temperatures: tuple[float, ...] = TEMPERATURES

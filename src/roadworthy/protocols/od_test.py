@@ -9,8 +9,9 @@ Shafaei, Schmidt, Little: Does Your Model Know the Digit 6 Is Not a Cat? (2018),
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import permutations
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -415,25 +416,66 @@ def heat_map(matrix: pd.DataFrame) -> pd.DataFrame:
     return cells.agg(accuracy="mean", sources="count").reset_index()
 
 
-def measure(rows: Sequence[Mapping[str, Any]], criterion: Criterion, confidence: float) -> list[Measurement]:
+def places(
+    source: str, monitors: Sequence[str], outlier_sets: Sequence[str], near: Collection[str] = ()
+) -> list[dict[str, str]]:
+    """Where a source's triples are: a place per monitor and ordered pair D_v != D_t, as rows and criteria name it.
+
+    >>> [(place["valid_set"], place["test_set"], place["ood"]) for place in places("signs", ["msp"], "ab", near="a")]
+    [('a', 'b', 'far'), ('b', 'a', 'near')]
+    """
+    return [
+        {"source": source, "valid_set": valid_set, "test_set": test_set, "monitor": monitor}
+        | {"ood": NEAR if test_set in near else FAR}
+        for monitor in monitors
+        for valid_set, test_set in permutations(outlier_sets, 2)
+    ]
+
+
+def without_value(triples: Sequence[Mapping[str, str]], reason: str) -> list[dict[str, Any]]:
+    """A row per place and metric for a monitor that failed, so that criteria see what was not measured."""
+    missing = Estimate(math.nan, math.nan, math.nan, f"failed: {reason}", "")
+    return [missing.row(place, metric, 0, 0) for place in triples for metric in METRICS]
+
+
+def dropped_sources(sources: Mapping[str, bool], criterion: Criterion) -> list[str]:
+    """The sources that a criterion's mean leaves out, of sources by name with whether they are undertrained.
+
+    These are the undertrained ones, unless the criterion can speak of no other.
+    """
+    meant = [name for name in sources if _allows(criterion.where.get("source"), name)]
+    weak = [name for name in meant if sources[name]]
+    return weak if len(weak) < len(meant) else []
+
+
+def measure(
+    rows: Sequence[Mapping[str, Any]], criterion: Criterion, confidence: float, dropped: Collection[str] = ()
+) -> list[Measurement]:
     """What matches a criterion among rows of `evaluate` bounded with that confidence.
 
-    `over: pooled` is the mean of the matching triples; its independent unit is the pair of source and test set.
+    `over: pooled` is the mean of the matching triples, without those of the `dropped` sources; its independent unit is
+    the pair of source and test set.
     """
     chosen = [row for row in rows if row["metric"] == criterion.metric and _matches(row, criterion)]
     if not chosen:
         raise InputError(f"criterion {criterion.id} matches no triple of this run: see the columns of table {NAME}")
     if criterion.over != "pooled":
         return [_measurement({key: row[key] for key in PLACES}, row, criterion.metric) for row in chosen]
-    lost = sum(math.isnan(row["value"]) for row in chosen)
+    left = sorted({row["source"] for row in chosen} & set(dropped))
+    noted = {"without undertrained": ", ".join(left)} if left else {}
+    chosen = [row for row in chosen if row["source"] not in left]
+    if not chosen:
+        reason = "undertrained sources do not count where others are there: name such a source to judge it alone"
+        return [Measurement(noted, math.nan, math.nan, math.nan, 0, 0, reason=reason)]
+    lost = [row["reason"] for row in chosen if math.isnan(row["value"])]
     if lost:
-        reason = f"{lost} of {len(chosen)} triples have no value"
-        return [Measurement({}, math.nan, math.nan, math.nan, 0, 0, reason=reason)]
+        reason = f"{len(lost)} of {len(chosen)} triples have no value, the first: {lost[0]}"
+        return [Measurement(noted, math.nan, math.nan, math.nan, 0, 0, reason=reason)]
     clusters = _numbered([(row["source"], row["test_set"]) for row in chosen])
     values, highest = np.array([row["value"] for row in chosen]), math.inf if criterion.metric == COST else 1.0
     lo, hi, reason = clustered_interval(values, clusters, highest, confidence)
     images, count = sum(row["n"] for row in chosen), int(clusters.max()) + 1
-    where, method = {"triples": len(chosen)}, "Student's t over pairs of source and test set"
+    where, method = {"triples": len(chosen), **noted}, "Student's t over pairs of source and test set"
     return [Measurement(where, float(values.mean()), lo, hi, images, count, method, reason=reason)]
 
 
@@ -444,6 +486,25 @@ def check_criterion(criterion: Criterion) -> None:
     for key in criterion.where:
         if key not in {*PLACES, "ood", "protocol"}:
             raise InputError(f"criterion {criterion.id}: {UnknownName('condition', str(key), (*PLACES, 'ood'))}")
+    for key, known in (("protocol", (NAME,)), ("ood", (NEAR, FAR))):
+        _check_names(criterion, key, known)
+
+
+def check_places(criterion: Criterion, triples: Sequence[Mapping[str, str]]) -> None:
+    """Refuse a criterion that names a source, set or monitor that is not there, or matches none of these places."""
+    for key in PLACES:
+        _check_names(criterion, key, list(dict.fromkeys(place[key] for place in triples)))
+    if not any(_matches(place, criterion) for place in triples):
+        raise InputError(
+            f"criterion {criterion.id} matches no triple: no source meets all that it names under where together"
+        )
+
+
+def _check_names(criterion: Criterion, key: str, known: Sequence[str]) -> None:
+    wanted = criterion.where.get(key)
+    for name in wanted if isinstance(wanted, list) else [wanted]:
+        if wanted is not None and name not in known:
+            raise InputError(f"criterion {criterion.id}: {UnknownName(key, str(name), known)}")
 
 
 def matches_monitor(source: str, monitor: str, criterion: Criterion) -> bool:

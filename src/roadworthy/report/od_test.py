@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,12 @@ class Source:
     near: tuple[str, ...]
     images: Mapping[str, int]
     accuracy: Mapping[str, Cell]
+
+    @property
+    def pairs(self) -> set[tuple[str, str, str]]:
+        """Its triples (source, D_v, D_t): all ordered pairs of the outlier sets that it meets."""
+        sets = [key.partition("/")[2] for key in self.images if key.startswith("outliers/")]
+        return {(self.name, *pair) for pair in permutations(sets, 2)}
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ class OdTest:
     @cached_property
     def counted(self) -> tuple[Source, ...]:
         """The sources that means over several are made of: those that are not undertrained, or all where none is."""
-        return tuple(source for source in self.sources if not source.undertrained) or self.sources
+        return _counted(self.sources)
 
     @cached_property
     def architecture_names(self) -> tuple[str, ...]:
@@ -157,6 +164,11 @@ class OdTest:
     def ranked(self) -> tuple[Method, ...]:
         """The monitors that have a rank, best first."""
         return tuple(method for method in self.methods if method.rank is not None)
+
+    @cached_property
+    def expected(self) -> int:
+        """How many triples a monitor must have to be ranked."""
+        return sum(len(source.pairs) for source in self.counted)
 
     @cached_property
     def chance(self) -> float:
@@ -207,7 +219,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     return OdTest(
         sources=sources,
         sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
-        methods=_ranking(cells, means),
+        methods=_ranking(cells, triples, _counted(sources)),
         metrics=tuple(dict.fromkeys(row["metric"] for row in rows)),
         means=cells,
         alone={
@@ -256,15 +268,28 @@ def _with_accuracy(sources: tuple[Source, ...], rows: list[Row]) -> tuple[Source
     return tuple(replace(source, accuracy=found[source.name]) for source in sources)
 
 
-def _ranking(cells: Mapping[tuple[str, str, str, str], Cell], rows: list[Row]) -> tuple[Method, ...]:
-    """Monitors by mean accuracy. Those whose mean is not one over the same triples have no rank, and come last."""
-    overall = {row["monitor"]: row for row in rows if (row["source"], row["ood"], row["metric"]) == (ALL, ALL, ROLE)}
-    most = max((row["triples"] for row in overall.values()), default=0)
+def _counted(sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    return tuple(source for source in sources if not source.undertrained) or sources
+
+
+def _ranking(
+    means: Mapping[tuple[str, str, str, str], Cell],
+    triples: Mapping[tuple[str, str, str, str], Cell],
+    counted: tuple[Source, ...],
+) -> tuple[Method, ...]:
+    """Monitors by mean accuracy. Those without a value for every triple that counts have no rank, and come last."""
+    expected = {triple for source in counted for triple in source.pairs}
+    overall = {key[2]: cell for key, cell in means.items() if key[:2] == (ALL, ALL) and key[3] == ROLE}
+    known: dict[str, set[tuple[str, str, str]]] = {label: set() for label in overall}
+    for (source, label, valid_set, test_set), cell in triples.items():
+        if not cell.missing:
+            known[label].add((source, valid_set, test_set))
+    found = {label: len(expected & known[label]) for label in overall}
     why = {
-        label: "" if row["triples"] == most else f"{whole(row['triples'])} of {plural(most, 'triple')} only"
-        for label, row in overall.items()
+        label: "" if count == len(expected) else f"{whole(count)} of {plural(len(expected), 'triple')} only"
+        for label, count in found.items()
     }
-    order = sorted(overall, key=lambda label: -cells[ALL, ALL, label, ROLE].value if overall[label]["triples"] else 0)
+    order = sorted(overall, key=lambda label: 0 if overall[label].missing else -overall[label].value)
     ranked = [label for label in order if not why[label]]
     return (
         *(Method(label, place) for place, label in enumerate(ranked, start=1)),
@@ -284,6 +309,11 @@ def sentences(found: OdTest) -> Iterator[str]:
     best = [f"{m.label} {bounded(found.mean(m.label))}" for m in found.ranked[:BEST]]
     if best:
         yield f"The highest mean accuracy: {listing(best)}. Guessing gives {number(ROLE, found.chance)}."
+    else:
+        yield (
+            f"No monitor is ranked: none has a value for all of {plural(found.expected, 'triple')}, and means over "
+            "different triples do not compare."
+        )
     poor = [m.label for m in found.ranked if m.label != FLOOR and found.mean(m.label).lo <= found.chance]
     if poor:
         yield f"Not clearly better than guessing (the interval reaches {number(ROLE, found.chance)}): {listing(poor)}."
@@ -326,10 +356,9 @@ def headline(found: OdTest) -> list[str]:
     best = [f"{m.label} {bounded(found.mean(m.label))}" for m in found.ranked[:BEST]]
     missing = sum(lost.triples for lost in found.lost)
     left = f"; {plural(missing, 'triple')} without a value" if missing else ""
-    triples = found.mean(found.ranked[0].label).n if found.ranked else 0
     return [
-        f"Mean accuracy over {plural(triples, 'triple')} (guessing {number(ROLE, found.chance)}): "
-        f"{', '.join(best) or 'none was measured'}",
+        f"Mean accuracy over {plural(found.expected, 'triple')} (guessing {number(ROLE, found.chance)}): "
+        f"{', '.join(best) or 'no monitor has a value for every triple, so none is ranked'}",
         f"Monitors: {len(found.methods)}, {len(found.ranked)} of them ranked{left}",
     ]
 
