@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Stimulus
@@ -224,3 +224,26 @@ def test_epsilon_zero_changes_nothing_and_attacks_are_no_plain_shifts() -> None:
     for name in ATTACKS:
         assert not change(attack(name, epsilon=0).bound(linear())(clean, Streams(0)), clean).any()
         assert name not in SHIFTS
+
+
+class Endless(torch.nn.Module):
+    """Right answers, and a gradient of NaN: 0 times the infinite slope of the root at 0."""
+
+    def forward(self, images: Any) -> Any:
+        nothing = torch.sqrt((images - images).abs().sum((1, 2, 3)))
+        return torch.stack([nothing + images.mean((1, 2, 3)) + 1, nothing + 1], 1)
+
+
+@pytest.mark.parametrize("name", ["fgsm", "pgd", "deepfool"])
+def test_a_gradient_that_is_not_finite_is_the_models_error(name: str) -> None:
+    model = TorchModel(Endless(), size=SIZE, outputs="logits", name="endless")
+    shown = Batch(("i0",), np.full((1, SIZE, SIZE, 3), 120, np.uint8), np.zeros(1, np.int64))
+    with pytest.raises(ModelError, match="model endless gives a gradient that is not finite for image i0"):
+        attack(name, epsilon=4).bound(model)(shown, Streams(0))
+
+
+def test_where_the_gradient_is_zero_fgsm_stays_and_pgd_keeps_its_random_start() -> None:
+    model, clean = linear(gain=0.0), batch()
+    assert not change(Fgsm(epsilon=4).bound(model)(clean, Streams(0)), clean).any()
+    moved = change(Pgd(epsilon=4).bound(model)(clean, Streams(0)), clean)
+    assert set(np.unique(moved)) == set(range(-4, 5))

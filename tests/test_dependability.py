@@ -7,6 +7,7 @@ import itertools
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from roadworthy.metrics.occlusion import PatchGrid, cells_of_masks, occlusion_sc
 from roadworthy.metrics.weighted_confusion import WeightedConfusion, severity_matrix
 from roadworthy.models import CallableModel, TorchModel
 from roadworthy.models.occlusion import occlusion_map
+from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
 from roadworthy.protocols.dependability.probes import HeatMaps, rows_with_objects
 from roadworthy.protocols.dependability.settings import SEVERITIES, Occlusion, Settings, Transformer
 from roadworthy.study import load_study
@@ -351,8 +353,9 @@ def npz(path: Path, **columns: Any) -> str:
     return str(path)
 
 
-def edge_run(tmp_path: Path, settings: dict[str, Any], model: Any = None, **columns: Any) -> Any:
+def edge_run(tmp_path: Path, settings: dict[str, Any], model: Any = None, criteria: Any = None, **columns: Any) -> Any:
     study = {
+        **({"criteria": criteria} if criteria else {}),
         "data": {"test": npz(tmp_path / "data.npz", **columns)},
         "models": {"m": "<m>"},
         "protocols": {"dependability": {"transformers": ["rotation"], **settings}},
@@ -430,6 +433,133 @@ def test_what_cannot_be_built_is_a_reason_and_the_rest_goes_on(tmp_path: Path, m
     assert "out of patience" in (run.path / "report.html").read_text()
 
 
+def test_the_curve_over_rho_counts_the_images_that_the_figure_counts(tmp_path: Path) -> None:
+    def soft(images: Any) -> Any:
+        """Sure of light images (0.76), less so of dark ones (0.57): these are below a rho of 0.6 without a patch."""
+        light = images.reshape(len(images), -1).mean(axis=1) / 255
+        right = np.where(light > 0.5, 0.5 + 0.9 * (light - 0.5), 0.7 + 0.9 * (light - 0.5))
+        return np.stack([right, 1 - right], axis=1)
+
+    model = CallableModel(soft, num_classes=2, version="1", name="m")
+    run = edge_run(tmp_path, {"occlusion": {"rho": 0.6, "patch": 8, "stride": 8, "images": 24}}, model)
+    curve = run.tables["dependability_rho"].set_index("rho")
+    assert row(run, "occlusion_covering")["n"] == curve.loc[0.6, "covering_images"] == 12
+    assert row(run, "occlusion_covering")["value"] == curve.loc[0.6, "covering"] == 0
+    assert np.isnan(row(run, "interpretation_precision")["value"])
+    assert np.isnan(curve.loc[0.6, "precision"])
+    assert curve.loc[0.5, "covering_images"] == 24
+    assert curve.loc[1.0, "covering_images"] == 0
+
+
+def test_columns_that_are_no_conditions_are_said(tmp_path: Path) -> None:
+    columns = {"moment": np.array([f"t{i}" for i in range(24)]), "weather": np.array(["dry", "wet"] * 12)}
+    run = edge_run(tmp_path, {}, speed=np.arange(24) + 0.5, **columns)
+    cover = row(run, "scenario_coverage", model="data")
+    said = "moment is no condition: it has 24 values, more than 20"
+    assert said in cover["reason"]
+    assert "speed is no condition: it has numbers that are not whole" in cover["reason"]
+    assert said in (run.path / "report.html").read_text()
+    assert list(run.tables["dependability_proposals"].columns[:1]) == ["weather"]
+    assert run.verify() == []
+
+
+def test_one_condition_alone_needs_no_k(tmp_path: Path) -> None:
+    run = edge_run(tmp_path, {}, weather=np.array(["dry", "wet"] * 12))
+    assert row(run, "scenario_coverage", model="data")["value"] == 1.0
+    assert set(run.tables["dependability_cells"]["value_1"]) == {"dry", "wet"}
+
+
+def test_whole_numbers_with_gaps_are_conditions_and_meet_their_frequencies(tmp_path: Path) -> None:
+    lanes = np.array(["1", "2", "", "2"] * 6)
+    run = edge_run(tmp_path, {"frequencies": {"lanes": {"1": 0.5, "2": 0.5}}}, lanes=lanes)
+    assert row(run, "accuracy", "lanes=2")["n"] == 12
+    assert row(run, "scenario_coverage", model="data")["reason"] == "6 images without lanes"
+    assert row(run, "domain_share")["reason"] == ""
+    assert row(run, "domain_expected")["value"] == 1.0
+
+
+def test_what_the_search_refuses_is_an_error_of_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: Any, **settings: Any) -> Any:
+        raise ValueError("no scenario can be proposed")
+
+    monkeypatch.setattr("roadworthy.protocols.dependability.evidence.propose_scenarios", refused)
+    with pytest.raises(InputError, match="dependability: no scenario can be proposed"):
+        edge_run(tmp_path, {}, weather=np.array(["dry", "wet"] * 12))
+
+
+def test_a_model_called_data_is_refused(tmp_path: Path) -> None:
+    study = content({"data": "<data>"}, 28, {})
+    model = CallableModel(flat, num_classes=CLASSES, version="1", name="data")
+    with pytest.raises(InputError, match="no model can be called 'data'"):
+        execute(prepare(load_study(study)[0], models={"data": model}), tmp_path / "run", workers=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_layer_that_no_network_has_is_refused_before_the_run(tmp_path: Path, onnx: Path) -> None:
+    with pytest.raises(InputError, match="layers: unknown layer of model tiny 'pixel': did you mean 'pixels'"):
+        run_study(content({"tiny": str(onnx)}, 28, {"layers": ["pixel"]}), out=tmp_path / "run")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 2))
+    model = TorchModel(network, size=16, outputs="logits", name="m", classes=["dark", "light"])
+    with pytest.raises(InputError, match="layers: unknown layer of model m '7'"):
+        edge_run(tmp_path, {"layers": ["7"]}, model)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_summary_names_what_its_own_model_lacks(finished: Any) -> None:
+    from roadworthy.report.dependability import load_dependability, sentences
+    from roadworthy.report.facts import load_facts
+
+    found = load_dependability(finished.path, load_facts(finished.path))
+    assert found is not None
+    kept = {
+        key: replace(cell, value=np.nan) if key[0] == "tiny" and key[2] == "weighted_confusion" else cell
+        for key, cell in found.figures.items()
+    }
+    changed = replace(found, figures=kept)
+    assert not any("weighted_confusion" in words for words in sentences(changed, "net"))
+    assert any("Not measured" in words and "weighted_confusion" in words for words in sentences(changed, "tiny"))
+
+
+def test_heat_picture_of_a_wide_image_has_its_cells_on_the_image() -> None:
+    images, masks = np.full((1, 16, 64, 3), 120, np.uint8), np.zeros((1, 16, 64), bool)
+    heat = np.ones((2, 8), np.float32)
+    heat[0, 0] = 0.0
+    batch = Batch(("a",), images, np.zeros(1, np.int64), masks=masks)
+    right = heat_picture(batch, heat, 0.5, PatchGrid(16, 64, 8, 8))[:, 160:]
+    # 16x64 on a square of 160: rows 60 to 99, and 20 pixels to a cell.
+    assert (right[:60] == 255).all()
+    assert (right[100:] == 255).all()
+    assert (right[60, :20] == HOT_EDGE).all()
+    hot = right[62:78, 2:18].astype(int)
+    assert (hot[..., 0] - hot[..., 1] > 60).all()
+    assert not (right[60:100, 20:] == HOT_EDGE).all(axis=2).any()
+    overlapping = heat_picture(batch, np.ones((3, 15), np.float32), 2.0, PatchGrid(16, 64, 8, 4))[:, 160:]
+    # Middles at 4, 8, 12 of 16: cells meet at 6 and 10.
+    assert (overlapping[[60, 74, 75, 84, 85, 99], 5] == HOT_EDGE).all()
+
+
+def test_images_without_a_drive_are_no_drive_of_their_own(tmp_path: Path) -> None:
+    columns = {"seconds": np.arange(24.0), "drive": np.array(["a"] * 8 + [""] * 8 + ["b"] * 8)}
+    run = edge_run(tmp_path, {"axis": {"column": "seconds", "sequence": "drive"}}, **columns)
+    assert row(run, "time_between_failures")["reason"] == "8 images have no drive"
+
+
+def test_no_failure_is_said_in_words_and_null_in_json(tmp_path: Path) -> None:
+    columns = {"seconds": np.arange(24.0), "drive": np.array(["a"] * 12 + ["b"] * 12)}
+    where = {"metric": "time_between_failures", "where": {"protocol": "dependability"}}
+    criteria = [{"id": "A", "at_least": 5, **where}, {"id": "B", "at_least": 50, **where}]
+    run = edge_run(tmp_path, {"axis": {"column": "seconds", "sequence": "drive"}}, criteria=criteria, **columns)
+    assert row(run, "time_between_failures")["value"] == np.inf
+    stored = json.loads((run.path / "verdict.json").read_text(), parse_constant=pytest.fail)
+    first, second = stored["criteria"]
+    assert (first["status"], first["rows"][0]["value"], first["rows"][0]["hi"]) == ("pass", None, None)
+    assert first["because"].endswith("has no limit (no failure), at least 6.5060: the lower bound reaches 5")
+    assert second["because"].endswith("more data would raise it, how much cannot be said")
+    page = (run.path / "report.html").read_text()
+    assert 'no failure <span class="bounds">(at least 6.5)</span>' in page
+    assert run.verify() == []
+
+
 def test_time_between_failures(tmp_path: Path) -> None:
     seconds = np.arange(24) % 12
     model = CallableModel(lambda images: np.tile([0.9, 0.1], (len(images), 1)), num_classes=2, version="1", name="m")
@@ -459,11 +589,24 @@ def test_time_between_failures(tmp_path: Path) -> None:
         ({"transformers": [{"name": "fgsm", "epsilon": 0.5}]}, "epsilon must be a whole number"),
         ({"transformers": [{"name": "fgsm", "epsilon": 4, "level": 1}]}, "give one of level, epsilon and parameters"),
         ({"conditions": "nowhere.yaml"}, "cannot read conditions nowhere.yaml"),
+        (
+            {"frequencies": {"weather": {"dry": 0.5, "wett": 0.5}}},
+            "unknown value of weather 'wett': did you mean 'wet'",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_one_sentence(tmp_path: Path, settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         edge_run(tmp_path, {"k": 1, **settings}, weather=np.array(["dry", "wet"] * 12))
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_of_columns_and_too_many_slices_are_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a condition cannot be called 'proposal'"):
+        edge_run(tmp_path, {}, proposal=np.array(["a", "b"] * 12))
+    many = {f"c{i}": np.array([f"v{j % 20}" for j in range(24)]) for i in range(24)}
+    with pytest.raises(InputError, match="conditions of data: more than 100,000 slices"):
+        edge_run(tmp_path, {}, **many)
     assert not (tmp_path / "run").exists()
 
 
@@ -494,13 +637,13 @@ def test_conditions_and_severities_from_files_are_kept_in_the_run(tmp_path: Path
 
 
 def test_stored_predictions_get_reasons_or_a_clear_refusal(tmp_path: Path, onnx: Path) -> None:
-    study = content({"tiny": str(onnx)}, 28, {"transformers": ["rotation"]})
+    study = content({"tiny": str(onnx)}, 28, {})
     export_study(study, tmp_path / "export")
     manifest = pd.read_csv(tmp_path / "export" / "manifest.csv")
     names = (tmp_path / "export" / "classes.txt").read_text().splitlines()
     answers = manifest[["stimulus", "id"]].assign(**dict.fromkeys(names, 1 / len(names)))
     answers.to_csv(tmp_path / "answers.csv", index=False)
-    stored = content({"s": {"predictions": str(tmp_path / "answers.csv")}}, 28, {"transformers": ["rotation"]})
+    stored = content({"s": {"predictions": str(tmp_path / "answers.csv")}}, 28, {})
     run = run_study(stored, out=tmp_path / "run")
     assert "stored predictions" in row(run, "interpretation_precision", model="s")["reason"]
     assert row(run, "confidence_loss", model="s")["n"] == 28

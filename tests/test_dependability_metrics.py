@@ -20,7 +20,7 @@ from roadworthy.core.validation import read_yaml
 from roadworthy.metrics import Answers
 from roadworthy.metrics.confidence_loss import confidence_loss
 from roadworthy.metrics.coverage import Need, Schema, propose_scenarios, scenario_coverage
-from roadworthy.metrics.neurons import MOST_TUPLES, NeuronCoverage, activation_pattern, patterns_by_scenario
+from roadworthy.metrics.neurons import MOST_CELLS, NeuronCoverage, activation_pattern, patterns_by_scenario
 from roadworthy.metrics.occlusion import (
     PatchGrid,
     cells_of_boxes,
@@ -35,6 +35,7 @@ from roadworthy.models import CallableModel, StoredPredictions
 from roadworthy.models.occlusion import FILLS, occlusion_map
 from roadworthy.statistics import GroupBootstrap, bootstrap_interval, mean_interval
 from roadworthy.statistics.degradation import (
+    check_slices,
     discounted,
     domain_performance,
     independent_frequencies,
@@ -223,7 +224,7 @@ def test_a_sampled_estimate_holds_the_exact_value_in_its_interval(monkeypatch: p
     activations = np.random.default_rng(0).standard_normal((40, 40)) - 1.0
     exact = NeuronCoverage(40, 3)
     exact.add(activations)
-    monkeypatch.setattr("roadworthy.metrics.neurons.MOST_TUPLES", 100)
+    monkeypatch.setattr("roadworthy.metrics.neurons.MOST_CELLS", 100)
     sampled = NeuronCoverage(40, 3, sample=2000, seed=1)
     for part in np.array_split(activations, 4):
         sampled.add(part)
@@ -233,7 +234,7 @@ def test_a_sampled_estimate_holds_the_exact_value_in_its_interval(monkeypatch: p
     assert result.occupied is None
     assert interval.lo < exact.result().value < interval.hi
     assert interval.hi - interval.lo < 0.03
-    assert math.comb(1024, 3) > MOST_TUPLES
+    assert math.comb(1024, 3) << 3 > MOST_CELLS
 
 
 def test_k1_is_neuron_coverage_and_layers_that_never_or_always_fire_are_told() -> None:
@@ -651,3 +652,83 @@ def test_costs_that_do_not_exist() -> None:
         WeightedConfusion(np.ones((2, 2)))
     with pytest.raises(ValueError, match="do not fit"):
         free(answers([(0, 2)], 3))
+
+
+def seen_in_both(seed: int, opposite: bool, objects: int = 40) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Objects seen four times in each weather. Half are hard in both; or, where `opposite`, each is hard in one.
+
+    The weather itself changes nothing: over many objects both are as hard.
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.repeat(np.arange(objects), 8)
+    rain = np.tile([True, False], 4 * objects)
+    hard = (rng.random(objects) < 0.5)[rows] == rain if opposite else (rng.random(objects) < 0.5)[rows]
+    return np.where(hard, 0.0, 1.0), rows, {"weather": np.where(rain, "rain", "dry")}
+
+
+def test_objects_seen_inside_and_elsewhere_count_on_both_sides() -> None:
+    weather = np.array(["dry", "rain"] * 60)
+    objects = np.repeat(np.arange(60), 2)
+    found = worst_slices((weather == "dry").astype(float), objects, {"weather": weather}, 0, 1)
+    assert (found.looked_at, found.too_small) == (2, 0)
+    assert found.found[0].scenario == {"weather": "rain"}
+    assert found.found[0].p_holm < 1e-6
+    # All ten objects are seen in rain, only two of them elsewhere.
+    few = ["rain"] * 20 + ["dry"] * 2
+    alone = worst_slices([0] * 20 + [1] * 2, [*range(10), *range(10), 0, 1], {"weather": few}, 0, 1, support=3)
+    assert (alone.looked_at, alone.too_small) == (0, 2)
+
+
+def test_images_without_a_value_are_neither_inside_nor_elsewhere() -> None:
+    weather = ["rain"] * 20 + ["dry"] * 20 + [""] * 200
+    values = [0.5] * 20 + [1.0] * 20 + [0.0] * 200
+    found = worst_slices(values, range(240), {"weather": weather}, 0, 1).found
+    assert [(one.scenario["weather"], one.elsewhere) for one in found] == [("rain", 1.0)]
+    assert worst_slices(values, range(240), {"weather": ["rain"] * 20 + [None] * 220}, 0, 1).looked_at == 0
+
+
+def test_the_difference_of_a_slice_knows_the_objects_of_both_sides() -> None:
+    def width(opposite: bool) -> float:
+        values, objects, conditions = seen_in_both(0, opposite)
+        values[np.flatnonzero(conditions["weather"] == "rain")[:8]] = 0.0
+        one = next(iter(worst_slices(values, objects, conditions, 0, 1, depth=1).found))
+        return one.hi - one.difference
+
+    # Hard in one weather only, an object's difference is +1 or -1: the mean of 40 such has a deviation of 1 / sqrt(40).
+    assert width(opposite=True) == pytest.approx(1.96 / math.sqrt(40), rel=0.2)
+    assert width(opposite=False) < width(opposite=True) / 3
+
+
+def test_slices_with_objects_on_both_sides_are_hardly_ever_wrong() -> None:
+    wrong = 0
+    for seed in range(60):
+        values, objects, conditions = seen_in_both(seed, opposite=True, objects=60)
+        wrong += any(one.p < 0.025 for one in worst_slices(values, objects, conditions, 0, 1, depth=1).found)
+    # Two slices, each other's elsewhere: at most about 3 of 60 by chance, and 10 if the sides were independent.
+    assert wrong <= 5
+
+
+def test_too_many_slices_are_refused_by_number() -> None:
+    check_slices([100, 900], 2)
+    with pytest.raises(ValueError, match="more than 100,000 slices"):
+        check_slices([400, 400], 2)
+
+
+def test_a_need_of_more_conditions_than_a_cell_has_is_refused() -> None:
+    schema = Schema({"a": ["0", "1"], "b": ["0", "1"], "c": ["0", "1"]})
+    with pytest.raises(ValueError, match=r"names 3 conditions \(a, b, c\), but a cell has 2"):
+        scenario_coverage(schema, {name: ["0"] for name in "abc"}, needs=[Need({"a": "0", "b": "0", "c": "0"})])
+
+
+def test_whole_numbers_are_the_same_with_and_without_gaps() -> None:
+    schema = Schema({"lanes": ["1", "2"]})
+    assert schema.encode({"lanes": np.array([1.0, np.nan, 2.0])}).tolist() == [[0], [-1], [1]]
+    assert schema.encode({"lanes": np.array([1, 2])}).tolist() == [[0], [1]]
+    found = scenario_values([1, 0, 1], range(3), {"lanes": np.array([1.0, np.nan, 2.0])}, 0, 1)
+    assert [part.scenario for part in found] == [{"lanes": "1"}, {"lanes": "2"}]
+
+
+def test_cells_not_tuples_bound_what_is_counted_exactly() -> None:
+    # 4,292,145 tuples of 29 neurons, but over a thousand million cells; 311 neurons have 39.7 million cells of k = 3.
+    assert not NeuronCoverage(29, 8).exact
+    assert NeuronCoverage(311, 3).exact

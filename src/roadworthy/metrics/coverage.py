@@ -150,14 +150,13 @@ class Schema:
         known = {value: code for code, value in enumerate(self.conditions[name])}
         codes = []
         for row, value in enumerate(np.asarray(column, dtype=object)):
-            if is_missing(value):
+            text = condition_text(value)
+            if not text:
                 codes.append(MISSING)
-            elif value in known:
-                codes.append(known[value])
-            elif str(value) in known:
-                codes.append(known[str(value)])
+            elif text in known:
+                codes.append(known[text])
             else:
-                raise ValueError(f"row {row}: {name} = {value!r} is not in the schema; known are {', '.join(known)}")
+                raise ValueError(f"row {row}: {name} = {text!r} is not in the schema; known are {', '.join(known)}")
         return codes
 
 
@@ -168,6 +167,21 @@ def is_missing(value: object) -> bool:
     (True, True, False)
     """
     return value is None or value == "" or value != value
+
+
+def condition_text(value: object) -> str:
+    """The value of a condition as text: empty where it is missing, and a whole number without a fraction.
+
+    A column of whole numbers that lacks some becomes one of floats; its 2.0 is the 2 that a schema speaks of.
+
+    >>> condition_text("rain"), condition_text(2), condition_text(2.0), condition_text(0.5), condition_text(None)
+    ('rain', '2', '2', '0.5', '')
+    """
+    if is_missing(value):
+        return ""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
 
 
 @dataclass(frozen=True)
@@ -260,7 +274,8 @@ def scenario_coverage(
 
     over the possible cells c of the tables of every k conditions: n_c rows of the data (or, with `groups`, different
     objects) show the cell, m_c are needed and w_c is its weight. Where all m and w are 1 this is occupied by possible
-    cells. Of several `needs` that fit a cell the last counts; where none fits, m = w = 1.
+    cells. Of several `needs` that fit a cell the last counts; where none fits, m = w = 1. A need that names more than
+    k conditions fits no cell, and is an error.
 
     columns  by condition, (n,) values; a missing one (None, NaN, empty) leaves the row out of that condition's tables
 
@@ -278,6 +293,10 @@ def scenario_coverage(
     if objects.shape != (len(codes),):
         raise ValueError(f"{len(codes)} rows need a group each, not {objects.shape}")
     rules = [(schema._codes(need.where, "a need"), need) for need in needs]
+    for need in needs:
+        if len(need.where) > k:
+            named = ", ".join(need.where)
+            raise ValueError(f"a need names {len(need.where)} conditions ({named}), but a cell has {k}: raise k")
     projections = tuple(_project(schema, codes, objects, members, rules) for members in _members(schema, k))
     missing = {name: int((column == MISSING).sum()) for name, column in zip(schema.names, codes.T, strict=True)}
     return Coverage(schema, projections, missing)

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Words = NDArray[np.uint64]
 
-MOST_TUPLES = 5_000_000
-"""Tuples that are all looked at; of more, a sample is drawn."""
+MOST_CELLS = 40_000_000
+"""On-off combinations of all tuples that are looked at; where there are more, a sample of tuples is drawn."""
 SAMPLE = 20_000
 LARGEST_K = 10
 ROWS = 2**15
@@ -65,8 +65,8 @@ class NeuronCoverage:
         M_neu-k-act = occupied cells / (C(c, k) 2^k)
 
     A cell is k of the layer's c neurons with one on-off combination; it is occupied where some image shows it. A neuron
-    is on where its activation is above `threshold` (ReLU: above 0). Exact for any k with at most 5,000,000 tuples; of
-    more tuples a sample of 20,000 is drawn, evenly and with replacement, and the value is an estimate.
+    is on where its activation is above `threshold` (ReLU: above 0). Exact for at most 40,000,000 cells; where there are
+    more, a sample of 20,000 tuples is drawn, evenly and with replacement, and the value is an estimate.
 
     >>> layer = NeuronCoverage(neurons=2, k=2)
     >>> layer.add([[0.5, 0.0], [0.0, 0.0]])
@@ -85,7 +85,7 @@ class NeuronCoverage:
             raise ValueError(f"a sample needs at least one tuple, not {sample}")
         self.neurons, self.k, self.threshold = neurons, k, threshold
         self.images = 0
-        self.exact = math.comb(neurons, k) <= MOST_TUPLES
+        self.exact = math.comb(neurons, k) << k <= MOST_CELLS
         self._on = np.zeros(neurons, np.int64)
         self._sampled = None if self.exact else _draw_tuples(neurons, k, sample, seed)
         count = math.comb(neurons, k) if self.exact else sample

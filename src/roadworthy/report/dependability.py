@@ -219,7 +219,8 @@ def sentences(found: Dependability, model: str) -> Iterator[str]:
             f"(higher is better); a patch loses it in {number('occlusion_covering', covering.value)} of the places "
             "(lower is better)."
         )
-    missing = [line.metric for line in overview(found) for cell in line.cells[:1] if cell.missing and not line.of_data]
+    own = found.models.index(model)
+    missing = [line.metric for line in overview(found) if not line.of_data and line.cells[own].missing]
     if missing:
         yield f"Not measured: {listing(missing)}; see below why."
 

@@ -14,12 +14,16 @@ MISSING = "n/a"
 
 @dataclass(frozen=True)
 class MetricWords:
-    """How a metric is called, explained and rounded: in `percent` where people do so, else to `digits` decimals."""
+    """How a metric is called, explained and rounded: in `percent` where people do so, else to `digits` decimals.
+
+    `infinite` is what an infinite value says.
+    """
 
     label: str
     definition: str
     percent: bool = False
     digits: int = 3
+    infinite: str = "infinite"
 
 
 METRIC_WORDS = {
@@ -65,7 +69,7 @@ METRIC_WORDS = {
     ),
     "accuracy_discounted": MetricWords("Accuracy times coverage", "What was not shown counts as failed.", percent=True),
     "time_between_failures": MetricWords(
-        "Time between failures", "Mean time or distance from failure to failure.", digits=1
+        "Time between failures", "Mean time or distance from failure to failure.", digits=1, infinite="no failure"
     ),
     "domain_share": MetricWords(
         "Share of the field that meets the threshold", "By the field's frequencies.", percent=True
@@ -120,7 +124,11 @@ def number(metric: str, value: float) -> str:
     ['97.3 %', '100 %', '>99.9 %', '<0.1 %', 'n/a']
     >>> number("ece", 0.0342), number("accuracy_drop", -0.012).replace(NO_BREAK, " ")
     ('0.034', '−1.2 points')
+    >>> number("time_between_failures", math.inf)
+    'no failure'
     """
+    if value == math.inf:
+        return words_of(metric).infinite
     if not math.isfinite(value):
         return MISSING
     if metric.endswith("_drop") and words_of(metric).percent:
@@ -144,7 +152,11 @@ def bounds(metric: str, lo: float, hi: float) -> str:
 
     >>> bounds("accuracy", 0.968, 0.977).replace(NO_BREAK, " "), bounds("ece", math.nan, math.nan)
     ('96.8 to 97.7 %', 'no bounds')
+    >>> bounds("time_between_failures", 6.5, math.inf)
+    'at least 6.5'
     """
+    if math.isfinite(lo) and not math.isfinite(hi):
+        return f"at least {number(metric, lo)}"
     if math.isnan(lo) or math.isnan(hi):
         return "no bounds"
     return f"{short_number(metric, lo)} to {number(metric, hi)}"

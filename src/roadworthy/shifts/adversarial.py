@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.protocols import Model, Shift
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
@@ -118,7 +118,8 @@ class Fgsm(MaximumNorm):
 class Pgd(MaximumNorm):
     """Projected gradient: `steps` signed gradient steps within epsilon, from a random start (Madry et al. 2018).
 
-    x_t+1 = clip(x_t + a sign(dL/dx_t), x - epsilon, x + epsilon) with a = max(1, round(2.5 epsilon / steps)).
+    x_t+1 = clip(x_t + a sign(dL/dx_t), x - epsilon, x + epsilon) with a = max(1, round(2.5 epsilon / steps)). A value
+    whose gradient is exactly 0 stays where its random start put it.
     """
 
     name: ClassVar[str] = "pgd"
@@ -279,7 +280,15 @@ def linear_step(scores: Floats, labels: NDArray[np.int64], rivals: NDArray[np.in
 def _gradients(model: Model, batch: Batch) -> NDArray[np.float32]:
     """Gradients (N, H, W, C) of the loss of the label, asked for in batches of one size."""
     size = model.fixed_batch or QUERY_SIZE
-    return np.concatenate([model.input_gradient(part)[:rows] for part, rows in _padded_parts(batch, size)])
+    found = np.concatenate([model.input_gradient(part)[:rows] for part, rows in _padded_parts(batch, size)])
+    finite = np.isfinite(found).reshape(len(found), -1).all(axis=1)
+    if not finite.all():
+        image = batch.ids[int(np.argmin(finite))]
+        raise ModelError(
+            f"model {model.name} gives a gradient that is not finite for image {image}: mend the model, or use the "
+            "attack square, which needs probabilities alone"
+        )
+    return found
 
 
 def _scores(model: Model, batch: Batch) -> Floats:

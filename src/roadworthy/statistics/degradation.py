@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaincinv
 
-from roadworthy.metrics.coverage import is_missing
+from roadworthy.metrics.coverage import condition_text
 from roadworthy.statistics.intervals import Interval, mean_interval
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ class ScenarioValue:
 class Slice:
     """A scenario in which a metric is worse than elsewhere.
 
-    interval    the metric inside;  elsewhere  its mean over all other images
+    interval    the metric inside;  elsewhere  its mean over all other images that have a value of these conditions
     difference  inside minus elsewhere, with its interval lo to hi
     p           one-sided, of the hypothesis that it is no worse inside;  p_holm  corrected for all slices looked at
     """
@@ -214,14 +214,15 @@ def worst_slices(
     """The scenarios of up to `depth` conditions in which a metric is worse (lower) than elsewhere.
 
     values (n,): the metric per image, in [low, high], more being better. Every conjunction that at least `support`
-    objects show, inside and elsewhere, is looked at: nothing is missed by a greedy search. p is half the 1 - confidence
-    at which the upper bound of the difference d = inside - elsewhere just reaches 0,
+    objects show inside and `support` elsewhere is looked at: nothing is missed by a greedy search. An object seen on
+    both sides counts on both; an image without a value of one of the conditions is on neither. p is half the
+    1 - confidence at which the upper bound of the difference d = inside - elsewhere just reaches 0,
 
-        hi(d) = d + sqrt((hi(inside) - inside)^2 + (elsewhere - lo(elsewhere))^2)
+        hi(d) = d + sqrt(a^2 - 2 r a b + b^2),   a = hi(inside) - inside,   b = elsewhere - lo(elsewhere)
 
-    with the bounds of `mean_interval` (Newcombe's hybrid), and is corrected by Holm's method for all slices looked at,
-    also those not listed. A slice is not listed where one of fewer of its conditions is listed and as bad: that one
-    says it all.
+    with the bounds of `mean_interval` (Newcombe's hybrid) and r the correlation of the two means by objects that both
+    sides show, 0 without such (`_correlation`). It is corrected by Holm's method for all slices looked at, also those
+    not listed. A slice is not listed where one of fewer of its conditions is listed and as bad: that one says it all.
 
     >>> rain = ["rain"] * 30 + ["dry"] * 90
     >>> conditions = {"weather": rain, "car": ["a", "b"] * 60}
@@ -244,7 +245,8 @@ def worst_slices(
     slices = []
     for members, cell in listed:
         inside = _inside(codes, members, cell)
-        part, rest = (per_image[inside], objects[inside]), (per_image[~inside], objects[~inside])
+        outside = (codes[:, list(members)] != MISSING).all(axis=1) & ~inside
+        part, rest = (per_image[inside], objects[inside]), (per_image[outside], objects[outside])
         bounds = _difference_bounds(part, rest, low, high)
         lo, hi = bounds(confidence)
         slices.append(
@@ -342,6 +344,19 @@ def independent_frequencies(marginals: Mapping[str, Mapping[str, float]]) -> lis
     ]
 
 
+def check_slices(sizes: Sequence[int], depth: int) -> None:
+    """Refuse conditions of so many values that `worst_slices` would look at more than 100,000 conjunctions.
+
+    >>> check_slices([4, 3, 20], depth=2)
+    """
+    numbers = (math.prod(some) for count in range(1, depth + 1) for some in combinations(sizes, count))
+    total = 0
+    for number in numbers:
+        total += number
+        if total > MOST_SLICES:
+            raise ValueError(f"more than {MOST_SLICES:,} slices: use fewer conditions, or a smaller depth")
+
+
 class _Conjunctions:
     """All conjunctions of conditions over the same images, with counts and sums per cell."""
 
@@ -349,18 +364,15 @@ class _Conjunctions:
         self, values: Floats, objects: NDArray[np.intp], codes: NDArray[np.intp], sizes: Sequence[int]
     ) -> None:
         self.values, self.objects, self.codes, self.sizes = values, objects, codes, sizes
-        self.objects_count = len(np.unique(objects))
         self.looked_at = 0
 
     def worse(self, depth: int, support: int, span: float) -> tuple[list[tuple[Members, Members]], int]:
         """Those below the mean elsewhere, about the surest first, and how many had too few objects."""
-        scored, too_small, seen = list[tuple[float, Members, Members]](), 0, 0
+        check_slices(self.sizes, depth)
+        scored, too_small = list[tuple[float, Members, Members]](), 0
         for count in range(1, depth + 1):
             for members in combinations(range(len(self.sizes)), count):
                 shape = tuple(self.sizes[member] for member in members)
-                seen += math.prod(shape)
-                if seen > MOST_SLICES:
-                    raise ValueError(f"more than {MOST_SLICES:,} slices: use fewer conditions, or a smaller depth")
                 score, enough, shown = self._scores(members, shape, support, span)
                 self.looked_at += int(enough.sum())
                 too_small += int((shown & ~enough).sum())
@@ -386,12 +398,14 @@ class _Conjunctions:
         total = math.prod(shape)
         n, sums = np.bincount(cell, minlength=total), np.bincount(cell, self.values[known], total)
         squares = np.bincount(cell, self.values[known] ** 2, total)
-        pairs = np.unique(np.stack([cell, self.objects[known]]), axis=1)
+        pairs, images = np.unique(np.stack([cell, self.objects[known]]), axis=1, return_counts=True)
         objects = np.bincount(pairs[0], minlength=total)
-        others = self.objects_count - objects
-        enough = (objects >= support) & (others >= support) & (n < len(self.values))
-        rest = np.maximum(len(self.values) - n, 1)
-        mean, elsewhere = sums / np.maximum(n, 1), (self.values.sum() - sums) / rest
+        of_object = np.bincount(self.objects[known])
+        wholly_inside = np.bincount(pairs[0], images == of_object[pairs[1]], total)
+        others = np.count_nonzero(of_object) - wholly_inside
+        enough = (objects >= support) & (others >= support)
+        rest = np.maximum(len(cell) - n, 1)
+        mean, elsewhere = sums / np.maximum(n, 1), (self.values[known].sum() - sums) / rest
         variance = np.maximum(squares / np.maximum(n, 1) - mean**2, 0) + span**2 / np.maximum(objects, 1)
         return (mean - elsewhere) / np.sqrt(variance / np.maximum(objects, 1)), enough, n > 0
 
@@ -401,14 +415,43 @@ def _difference_bounds(
 ) -> Callable[[float], tuple[float, float]]:
     """The interval of mean(part) - mean(rest) as a function of the confidence."""
     difference = float(part[0].mean() - rest[0].mean())
+    downwards, upwards = _correlation(part, rest, low, high), _correlation(part, rest, high, low)
 
     def bounds(confidence: float) -> tuple[float, float]:
         inside, outside = (mean_interval(*one, low, high, confidence) for one in (part, rest))
-        below = math.hypot(inside.value - inside.lo, outside.hi - outside.value)
-        above = math.hypot(inside.hi - inside.value, outside.value - outside.lo)
+        below = _combined(inside.value - inside.lo, outside.hi - outside.value, downwards)
+        above = _combined(inside.hi - inside.value, outside.value - outside.lo, upwards)
         return max(difference - below, low - high), min(difference + above, high - low)
 
     return bounds
+
+
+def _combined(a: float, b: float, correlation: float) -> float:
+    return math.sqrt(max(a * a - 2 * correlation * a * b + b * b, 0.0))
+
+
+def _correlation(
+    part: tuple[Floats, NDArray[np.intp]], rest: tuple[Floats, NDArray[np.intp]], inside: float, outside: float
+) -> float:
+    """The correlation of mean(part) and mean(rest) that comes from objects on both sides; 0 without such.
+
+        r = sum_g u_g v_g / sqrt(sum_g u_g^2 sum_g v_g^2),   u_g = sum over images i of g inside of (x_i - mean(part))
+
+    and v_g the same elsewhere. As in `mean_interval` one more object is added, here with the values `inside` and
+    `outside` on the two sides: few objects that agree by chance do not make a narrow interval.
+    """
+    count = int(max(part[1].max(), rest[1].max())) + 1
+    sizes = [np.bincount(objects, minlength=count) for _, objects in (part, rest)]
+    if not (sizes[0] * sizes[1]).any():
+        return 0.0
+    sums = []
+    for (values, objects), size, phantom in zip((part, rest), sizes, (inside, outside), strict=True):
+        mean = float(values.mean())
+        own = np.bincount(objects, values - mean, count)
+        sums.append(np.append(own, (phantom - mean) * float((size**2).sum()) / float(size.sum())))
+    u, v = sums
+    scale = math.sqrt(float((u**2).sum()) * float((v**2).sum()))
+    return float((u * v).sum()) / scale if scale else 0.0
 
 
 def _one_sided_p(bounds: Callable[[float], tuple[float, float]]) -> float:
@@ -453,7 +496,7 @@ def _column(conditions: Columns, name: str, n: int) -> NDArray[np.object_]:
     column = np.asarray(conditions[name], dtype=object)
     if column.shape != (n,):
         raise ValueError(f"condition {name!r} needs a value for each of {n} images, not {column.shape}")
-    return np.array([None if is_missing(one) else str(one) for one in column], dtype=object)
+    return np.array([condition_text(one) or None for one in column], dtype=object)
 
 
 def _encoded(conditions: Columns, n: int) -> tuple[list[str], NDArray[np.intp], list[list[str]]]:

@@ -115,7 +115,7 @@ def _xml_text(text: str) -> str:
 
 def _row(row: Judged) -> dict[str, Any]:
     m = row.measurement
-    numbers = {name: None if math.isnan(x) else x for name, x in (("value", m.value), ("lo", m.lo), ("hi", m.hi))}
+    numbers = {name: x if math.isfinite(x) else None for name, x in (("value", m.value), ("lo", m.lo), ("hi", m.hi))}
     return {
         "where": dict(m.where),
         **numbers,
@@ -192,6 +192,9 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
     'pass'
     >>> judge_measurement(c, Measurement({}, 0.85, 0.80, 0.8999, 200, 200)).status
     'fail'
+    >>> never = Measurement({}, math.inf, 6.5, math.inf, 24, 2, reason="no failure")
+    >>> judge_measurement(Criterion(id="T", metric="time_between_failures", at_least=5), never).because
+    'time_between_failures has no limit (no failure), at least 6.5000: the lower bound reaches 5'
     """
     threshold, name = criterion.threshold, criterion.metric
     at = ", ".join(f"{key} {value}" for key, value in m.where.items())
@@ -201,6 +204,8 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
     safe, other = (m.lo, m.hi) if criterion.sign > 0 else (m.hi, m.lo)
     side = "lower" if criterion.sign > 0 else "upper"
     shown = f"{name} {m.value:.4f} [{m.lo:.4f}, {m.hi:.4f}]{place}"
+    if m.value == math.inf:
+        shown = f"{name}{place} has no limit ({m.reason or 'infinite'}), at least {m.lo:.4f}"
     if criterion.sign * (other - threshold) < 0:
         return Judged(m, "fail", f"{shown}: even the better bound misses {threshold:g}")
     short = criterion.min_groups - m.groups
@@ -209,6 +214,8 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
             m.value, threshold, m.groups, m.lo, m.hi, confidence=criterion.confidence, proportion=m.proportion
         )
         short_of = f"{shown}: the {side} bound does not reach {threshold:g}"
+        if further is None and math.isinf(m.value):
+            return Judged(m, "inconclusive", f"{short_of}; more data would raise it, how much cannot be said")
         if further is None:
             return Judged(m, "inconclusive", f"{short_of}, and the value lies on the threshold: no n would settle it")
         further = max(further, short)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -18,16 +19,22 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics import HIGHER_IS_BETTER, MEANS, METRICS, Answers, per_image, value_range
+from roadworthy.metrics import HIGHER_IS_BETTER, METRICS, Answers, per_image, value_range
 from roadworthy.metrics import reason as reason_of
 from roadworthy.metrics.confidence_loss import ConfidenceLoss, confidence_loss
-from roadworthy.metrics.coverage import Coverage, Projection, is_missing, propose_scenarios, scenario_coverage
+from roadworthy.metrics.coverage import (
+    Coverage,
+    Projection,
+    condition_text,
+    is_missing,
+    propose_scenarios,
+    scenario_coverage,
+)
 from roadworthy.metrics.neurons import NeuronCoverage, activation_pattern
 from roadworthy.metrics.occlusion import (
     NO_HOT,
     NO_OBJECT,
     OcclusionScores,
-    occlusion_curve,
     occlusion_scores,
     relative_rho,
     summarise,
@@ -40,6 +47,7 @@ from roadworthy.protocols.dependability.names import (
     ALL,
     DATA,
     NAME,
+    PROPOSAL,
     FigureKey,
     activation_metric,
     class_scope,
@@ -49,6 +57,7 @@ from roadworthy.protocols.dependability.names import (
     value_scope,
 )
 from roadworthy.protocols.dependability.probes import StoredInputs, read_activations, read_parts
+from roadworthy.protocols.dependability.settings import Occlusion
 from roadworthy.protocols.estimates import CONFIDENCE, RESAMPLES, Estimate, bootstrap_bounds, failed_estimate
 from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval
 from roadworthy.statistics.degradation import domain_performance, time_between_failures, worst_slices
@@ -60,7 +69,7 @@ MISREAD, BELOW = "misread without a patch", "below rho without a patch"
 COLUMNS: Mapping[str, Sequence[str]] = {
     "cells": ("count", "minimum", "weight", "status"),
     "uncovered": ("count", "minimum", "weight"),
-    "proposals": ("proposal", "new_cells", "coverage_after"),
+    "proposals": PROPOSAL,
     "neurons": (
         *("model", "layer", "k", "value", "occupied", "cells", "neurons", "tuples", "exact", "never_on", "always_on"),
         *("images", "reason"),
@@ -156,7 +165,7 @@ class Evidence(base.Evidence):
     def conditions(self) -> dict[str, NDArray[np.str_]]:
         """The conditions of the schema as text, empty where an image has no value."""
         return {
-            name: np.array(["" if is_missing(value) else str(value) for value in self.inputs.columns[name].tolist()])
+            name: np.array([condition_text(value) for value in self.inputs.columns[name].tolist()])
             for name in self.resolved.conditions or {}
         }
 
@@ -175,7 +184,7 @@ class Evidence(base.Evidence):
     def found(self) -> Found:
         """All figures and rows."""
         found = Found()
-        try:
+        with _explained():
             cover = self._coverage(found)
             for name in sorted(self.clean):
                 if self.clean[name].failure:
@@ -185,8 +194,6 @@ class Evidence(base.Evidence):
                 self._degradation(found, name, math.nan if cover is None else cover.value)
                 self._occlusion(found, name)
                 self._confusion(found, name)
-        except ValueError as error:
-            raise InputError(f"{NAME}: {error}") from None
         return found
 
     @cached_property
@@ -212,9 +219,10 @@ class Evidence(base.Evidence):
             rows.append(figure.estimate(CONFIDENCE).row(where, figure.key.metric, figure.n, figure.groups))
         tables = {NAME: pd.DataFrame(rows)}
         names = list(self.resolved.conditions or {})
-        places = [f"{part}_{place + 1}" for place in range(self.settings.k) for part in ("condition", "value")]
+        places = [f"{part}_{place + 1}" for place in range(self.resolved.k) for part in ("condition", "value")]
         before: Mapping[str, Sequence[str]] = {"cells": places, "uncovered": places, "proposals": names}
-        contents = self.found.rows | self._searched()
+        with _explained():
+            contents = self.found.rows | self._searched()
         for name, columns in COLUMNS.items():
             wanted = dict.fromkeys([*before.get(name, ()), *columns])
             tables[f"{NAME}_{name}"] = pd.DataFrame(contents[name], columns=list(wanted))
@@ -252,9 +260,10 @@ class Evidence(base.Evidence):
             found.missing[DATA, "scenario_coverage"] = self.resolved.no_schema
             return None
         groups = self.inputs.groups if self.settings.count == "objects" else None
-        k, needs = self.settings.k, self.resolved.needs()
+        k, needs = self.resolved.k, self.resolved.needs()
         cover = scenario_coverage(schema, self.inputs.columns, k=k, needs=needs, groups=groups)
         left_out = [f"{count} images without {name}" for name, count in cover.missing.items() if count]
+        left_out += [f"{name} is no condition: it has {why}" for name, why in self.resolved.left_out.items()]
         why = "nothing is needed" if math.isnan(cover.value) else "; ".join(left_out)
         exact = Estimate(cover.value, cover.value, cover.value, why, f"count of {cover.cells} cells of {k} conditions")
         found.add(DATA, ALL, "scenario_coverage", len(self.objects), self._groups(), lambda confidence: exact)
@@ -269,8 +278,8 @@ class Evidence(base.Evidence):
         sliced = [
             row
             for model in self.readouts
-            for metric in self.settings.metrics
-            if metric in MEANS and HIGHER_IS_BETTER[metric] is not None and self.conditions
+            for metric in self.settings.sliced
+            if self.conditions
             for row in self._slices(model, metric, self.readouts[model].answers)
         ]
         cover = self.found.cover
@@ -279,7 +288,7 @@ class Evidence(base.Evidence):
         proposed = propose_scenarios(
             cover.schema,
             self.inputs.columns,
-            k=self.settings.k,
+            k=self.resolved.k,
             needs=self.resolved.needs(),
             limit=self.settings.proposals,
             groups=self.inputs.groups if self.settings.count == "objects" else None,
@@ -488,7 +497,7 @@ class Evidence(base.Evidence):
         metric, threshold = self.settings.metrics[0], self.settings.threshold
         low, high = value_range(metric, answers.num_classes)
         names = self.resolved.situations[0][0]
-        columns = {name: np.array([str(v) for v in self.inputs.columns[name].tolist()]) for name in names}
+        columns = {name: np.array([condition_text(v) for v in self.inputs.columns[name].tolist()]) for name in names}
         over = partial(
             domain_performance,
             per_image(metric, answers),
@@ -535,10 +544,11 @@ class Evidence(base.Evidence):
             return
         positions = self.inputs.columns[axis.column].astype(np.float64)
         drives = self.inputs.groups if axis.sequence is None else self.inputs.columns[axis.sequence]
-        if np.isnan(positions).any():
-            count = int(np.isnan(positions).sum())
-            found.missing[model, "time_between_failures"] = f"{count} images have no {axis.column}"
-            return
+        no_drive = sum(is_missing(drive) for drive in drives.tolist())
+        for count, column in ((int(np.isnan(positions).sum()), axis.column), (no_drive, axis.sequence)):
+            if count:
+                found.missing[model, "time_between_failures"] = f"{count} images have no {column}"
+                return
         try:
             once = time_between_failures(positions, ~answers.correct, drives)
         except ValueError as error:
@@ -601,9 +611,8 @@ class Evidence(base.Evidence):
 
     def _heat(self, arrays: Mapping[str, NDArray[Any]]) -> Heat:
         choice = self.settings.occlusion
-        share, relative = (0.5, False) if choice is None else (choice.rho, choice.relative)
         undisturbed = arrays["undisturbed"].astype(np.float64)
-        rho = relative_rho(share, undisturbed) if relative else np.full(len(undisturbed), share)
+        rho = self._thresholds((choice or Occlusion()).rho, undisturbed)
         rows = arrays["row"].astype(np.int64)
         misread = arrays["prediction"] != self.inputs.labels[rows]
         return Heat(
@@ -615,6 +624,11 @@ class Evidence(base.Evidence):
             rho=rho,
             scores=occlusion_scores(arrays["maps"], arrays["cells"], rho),
         )
+
+    def _thresholds(self, rho: float, undisturbed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Below what probability a cell of each image is hot."""
+        relative = (self.settings.occlusion or Occlusion()).relative
+        return relative_rho(rho, undisturbed) if relative else np.full(len(undisturbed), rho)
 
     def _image_rows(self, model: str, heat: Heat) -> Iterator[Row]:
         scores = heat.scores
@@ -636,15 +650,17 @@ class Evidence(base.Evidence):
             }
 
     def _curve(self, found: Found, model: str, heat: Heat) -> None:
-        relative = self.settings.occlusion is not None and self.settings.occlusion.relative
-        kept = heat.left_out != MISREAD
-        undisturbed = heat.undisturbed[kept] if relative else None
-        for rho, precision, covering in occlusion_curve(heat.maps[kept], heat.cells[kept], RHOS, undisturbed):
+        """The figures over rho, each of the images that are read right and not below it without a patch."""
+        for rho in RHOS:
+            thresholds = self._thresholds(rho, heat.undisturbed)
+            kept = (heat.left_out != MISREAD) & (heat.undisturbed >= thresholds)
+            scores = occlusion_scores(heat.maps[kept], heat.cells[kept], thresholds[kept])
+            precision, covering = summarise(scores.precision, NO_HOT), summarise(scores.covering, NO_OBJECT)
             found.rows["rho"].append(
                 {
                     "model": model,
                     "rho": rho,
-                    "relative": relative,
+                    "relative": (self.settings.occlusion or Occlusion()).relative,
                     "precision": precision.mean,
                     "precision_lowest": precision.lowest,
                     "precision_highest": precision.highest,
@@ -702,6 +718,15 @@ class Evidence(base.Evidence):
             for values in sorted(set(zip(*(column[known].tolist() for column in columns), strict=True))):
                 rows = np.logical_and.reduce([c == value for c, value in zip(columns, values, strict=True)])
                 yield _named(dict(zip(names, values, strict=True))), np.flatnonzero(rows)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What the pure functions refuse, as an error of the study."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{NAME}: {error}") from None
 
 
 def worst_first(heat: Heat) -> list[int]:

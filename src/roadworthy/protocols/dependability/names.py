@@ -15,6 +15,8 @@ NAME = "dependability"
 ALL = "all"
 DATA = "data"
 """The model of figures that speak of the data alone."""
+PROPOSAL = ("proposal", "new_cells", "coverage_after")
+"""Columns that stand beside the conditions of a proposed scenario: no condition may be called so."""
 
 
 def value_scope(condition: str, value: str) -> str:

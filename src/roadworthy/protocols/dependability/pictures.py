@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.types import Batch, Images
 from roadworthy.engine.plan import PlannedCase
+from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.protocols.dependability.names import NAME
 from roadworthy.protocols.dependability.settings import Occlusion
 from roadworthy.protocols.pictures import thumbnail, write_picture
@@ -67,7 +68,8 @@ def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[d
         shown.add(group)
         batch = case.showing.data.batch([row])
         path = media / f"heat-{case.case.hash[:12]}-{row}.png"
-        write_picture(path, heat_picture(batch, heat.maps[place], float(heat.rho[place])))
+        picture = heat_picture(batch, heat.maps[place], float(heat.rho[place]), evidence.resolved.grid)
+        write_picture(path, picture)
         yield {
             "model": name,
             "place": len(shown),
@@ -80,29 +82,40 @@ def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[d
         }
 
 
-def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float) -> Images:
+def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float, grid: PatchGrid) -> Images:
     """Two squares side by side: one image with its object outlined, and its heat map with hot cells framed.
 
-    batch (1 image);  heat (rows, columns): the probability left
+    batch (1 image);  heat (rows, columns): the probability left. A cell lies where its patch lay on the image; where
+    patches overlap, it ends midway between the middles of its own and the next.
     """
     image = thumbnail(batch.images[0], SIDE)
     outline = _outline(batch)
     left = image.copy()
     left[outline] = OUTLINE
-    rows, columns = heat.shape
     place = np.clip(heat.astype(np.float64), 0, 1) * (len(COLOURS) - 1)
     lower = np.minimum(place.astype(int), len(COLOURS) - 2)
     share = (place - lower)[..., None]
     colours = ((1 - share) * COLOURS[lower] + share * COLOURS[lower + 1]).round().astype(np.uint8)
-    right = cv2.resize(colours, (SIDE, SIDE), interpolation=cv2.INTER_NEAREST)
+    down, across = _edges(grid.tops, grid.patch, grid.height), _edges(grid.lefts, grid.patch, grid.width)
+    scale = SIDE / max(grid.height, grid.width)
+    rows, columns = (np.rint(edges * scale).astype(int) for edges in (down, across))
+    top, start = (SIDE - rows[-1]) // 2, (SIDE - columns[-1]) // 2
+    right, inside = image.copy(), np.s_[top : top + rows[-1], start : start + columns[-1]]
     grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
-    right = cv2.addWeighted(right, 0.75, grey, 0.25, 0)
+    spread = np.repeat(np.repeat(colours, np.diff(rows), axis=0), np.diff(columns), axis=1)
+    right[inside] = cv2.addWeighted(spread, 0.75, grey[inside], 0.25, 0)
     for row, column in np.argwhere(heat < rho).tolist():
-        top, bottom = row * SIDE // rows, (row + 1) * SIDE // rows - 1
-        start, end = column * SIDE // columns, (column + 1) * SIDE // columns - 1
-        cv2.rectangle(right, (start, top), (end, bottom), HOT_EDGE, 1)
+        corner = int(start + columns[column]), int(top + rows[row])
+        opposite = int(start + columns[column + 1]) - 1, int(top + rows[row + 1]) - 1
+        cv2.rectangle(right, corner, opposite, HOT_EDGE, 1)
     right[outline] = OUTLINE
     return np.hstack([left, right])
+
+
+def _edges(starts: NDArray[np.intp], patch: int, side: int) -> NDArray[np.float64]:
+    """Where the cells of patches that start here begin and end on an image side."""
+    middles = (starts + np.minimum(starts + patch, side)) / 2
+    return np.concatenate([[0.0], (middles[1:] + middles[:-1]) / 2, [float(side)]])
 
 
 def _outline(batch: Batch) -> NDArray[np.bool_]:

@@ -22,6 +22,7 @@ from roadworthy.core.files import write_bytes
 from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.engine.artifacts import RECORD
+from roadworthy.metrics.coverage import condition_text
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_masks
 from roadworthy.models import ReferenceModel
 from roadworthy.models.head import penultimate
@@ -266,4 +267,6 @@ def _text(values: Sequence[str]) -> NDArray[np.str_]:
 
 def _plain(column: NDArray[Any]) -> NDArray[Any]:
     """Numbers as they are, all else as text, so that nothing is pickled."""
-    return column if column.dtype.kind in "iufU" else np.array([str(value) for value in column.tolist()], np.str_)
+    if column.dtype.kind in "iufU":
+        return column
+    return np.array([condition_text(value) for value in column.tolist()], np.str_)

@@ -14,13 +14,15 @@ from roadworthy.data.subset import spread
 from roadworthy.data.table import Table
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
 from roadworthy.metrics import HIGHER_IS_BETTER
-from roadworthy.models import ReferenceModel, TorchModel
+from roadworthy.models import ReferenceModel
+from roadworthy.models.classes import AlignedModel
 from roadworthy.models.torch import INPUT_OF
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase, StoredCase
 from roadworthy.protocols.dependability.evidence import Evidence
 from roadworthy.protocols.dependability.names import (
     ALL,
+    DATA,
     NAME,
     activation_metric,
     class_scope,
@@ -37,11 +39,13 @@ from roadworthy.protocols.dependability.probes import (
     rows_with_objects,
 )
 from roadworthy.protocols.dependability.settings import (
+    DEFAULT_SHIFTS,
     WHAT,
     Choice,
     Occlusion,
     Resolved,
     Settings,
+    Transformer,
     resolve,
     transformers_for,
 )
@@ -77,14 +81,19 @@ class Dependability(base.Protocol):
             one.shift()
 
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
-        """Undisturbed data and every transformer that is named; an export refuses attacks, which need a model."""
+        """Undisturbed data and every transformer that is named, else the usual shifts: attacks need a model.
+
+        An export refuses attacks that are named.
+        """
         found = [Showing(Stimulus(bench.data.fingerprint(), seed=bench.seed), bench.data)]
-        for one in settings.transformers or ():
+        for one in settings.transformers or [Transformer(name=name) for name in DEFAULT_SHIFTS]:
             found.append(_showing(Choice(one.label, one.shift()), _loss_data(settings, bench.data), bench.seed))
         return found
 
     def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
         """Every case of every model, with the artifacts that its figures need."""
+        if DATA in bench.models:
+            raise InputError(f"{WHAT}: no model can be called {DATA!r}: so the figures of the data are; rename it")
         resolved = resolve(settings, bench.data)
         settings = resolved.settings
         inputs = Inputs(resolved, bench.data)
@@ -169,7 +178,7 @@ def _model_plan(
     reasons: dict[str, str] = {}
     if "features" in model.capabilities:
         for layer in settings.layers or [PENULTIMATE]:
-            _check_layer(member, layer)
+            _check_layer(member, layer, bench.data)
             needs[f"layer {layer}"] = Activations(
                 member, bench.data, layer, settings.activation_threshold, member.fixed_batch or bench.batch
             )
@@ -207,11 +216,20 @@ def _model_plan(
     return _ModelPlan(name, model, choices, needs, reasons, scopes)
 
 
-def _check_layer(model: Model, layer: str) -> None:
-    """Refuse a layer that a torch network does not have; an ONNX graph is asked when its activations are built."""
-    shown = model.untrained() if isinstance(model, ReferenceModel) and not model.loaded else model
-    if isinstance(shown, TorchModel) and layer != PENULTIMATE and layer.removesuffix(INPUT_OF) not in shown.layers():
-        raise InputError(f"{WHAT}: layers: {UnknownName(f'layer of model {model.name}', layer, shown.layers())}")
+def _check_layer(model: Model, layer: str, data: Dataset) -> None:
+    """Refuse a layer that the network does not have; one that is not listed may go by another name, so it is asked.
+
+    A baseline network is known only once it is trained: its layers are looked for when its activations are built.
+    """
+    shown = model.model if isinstance(model, AlignedModel) else model
+    shown = shown.untrained() if isinstance(shown, ReferenceModel) and not shown.loaded else shown
+    layers = getattr(shown, "layers", None)
+    if layer == PENULTIMATE or layers is None or layer.removesuffix(INPUT_OF) in layers():
+        return
+    try:
+        shown.features(data.batch([0] * (shown.fixed_batch or 1)), layer)
+    except InputError:
+        raise InputError(f"{WHAT}: layers: {UnknownName(f'layer of model {model.name}', layer, layers())}") from None
 
 
 def _scopes(resolved: Resolved, class_names: Sequence[str], choices: Sequence[Choice]) -> dict[str, list[str]]:

@@ -16,14 +16,15 @@ from roadworthy.core.protocols import Dataset, Model, Shift
 from roadworthy.core.validation import explain, read_yaml
 from roadworthy.data import OpenedDataset
 from roadworthy.metrics import HIGHER_IS_BETTER, MEANS, METRICS
-from roadworthy.metrics.coverage import Need, Schema, scenario_coverage
+from roadworthy.metrics.coverage import Need, Schema, condition_text, scenario_coverage
 from roadworthy.metrics.neurons import LARGEST_K
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.metrics.weighted_confusion import severity_matrix
 from roadworthy.models.occlusion import FILLS
+from roadworthy.protocols.dependability.names import PROPOSAL
 from roadworthy.shifts import ATTACKS, Attack, make_shift
 from roadworthy.shifts.adversarial import MaximumNorm
-from roadworthy.statistics.degradation import independent_frequencies
+from roadworthy.statistics.degradation import check_slices, independent_frequencies
 
 WHAT = "dependability"
 SEVERITIES = Path(__file__).parent.parent / "severities"
@@ -32,7 +33,8 @@ DEFAULT_SHIFTS = ("rotation", "blur", "noise")
 DEFAULT_ATTACKS = ("fgsm", "pgd", "deepfool")
 BLACK_BOX = "square"
 MOST_VALUES = 20
-"""A column of whole numbers with more different values is no condition unless the study names it."""
+"""A column with more different values is no condition unless the study names it."""
+USUAL_K = 2
 PATCHES = 8
 """Patches side by side on an image, where the study does not say how large one is."""
 
@@ -151,7 +153,8 @@ class Settings(_Part):
     """What the study file may say under `protocols: dependability:`.
 
     conditions    values of each operating condition, or a YAML file of them (default: the data's columns)
-    impossible, needs   combinations that cannot occur; minimum and weight of cells;  k  conditions per cell
+    impossible, needs   combinations that cannot occur; minimum and weight of cells
+    k             conditions per cell (default: 2, or 1 where there is one)
     count         what fills a cell: different `objects` or `images`;  proposals  scenarios to propose at most
     layers        of neuron coverage (default: what goes into the last linear layer);  activation_k  tuples of neurons
     pattern_groups      groups of equation 3;  activation_threshold  above it a neuron is on
@@ -164,7 +167,7 @@ class Settings(_Part):
     conditions: str | dict[str, list[str]] | None = None
     impossible: list[dict[str, str | list[str]]] = []
     needs: list[NeedChoice] = []
-    k: Count = 2
+    k: Count | None = None
     count: Literal["objects", "images"] = "objects"
     proposals: Annotated[int, Field(ge=0)] = 20
     layers: Annotated[list[str], Field(min_length=1)] | None = None
@@ -204,6 +207,11 @@ class Settings(_Part):
             if name not in METRICS:
                 raise ValueError(str(UnknownName("metric", name, METRICS)))
         return value
+
+    @property
+    def sliced(self) -> list[str]:
+        """The metrics whose worst slices are looked for: means over images of which one way is better."""
+        return [name for name in self.metrics if name in MEANS and HIGHER_IS_BETTER[name] is not None]
 
     def inlined(self, base: Path) -> Settings:
         """The same with the content of the files it names, paths starting from `base`."""
@@ -252,7 +260,7 @@ class Settings(_Part):
 class Resolved:
     """Settings made plain for one data set: all that evidence needs, and that JSON can hold.
 
-    schema     None where the data has no conditions, and `no_schema` says why
+    conditions None where the data has none, and `no_schema` says why;  left_out  columns that are none, and why
     severity   (K, K) rows, or None;  situations  of the field, or none
     """
 
@@ -262,6 +270,12 @@ class Resolved:
     severity: list[list[float]] | None
     situations: list[tuple[dict[str, str], float]]
     grid: PatchGrid
+    left_out: Mapping[str, str]
+
+    @property
+    def k(self) -> int:
+        """Conditions per cell."""
+        return self.settings.k or min(USUAL_K, len(self.conditions or ()) or USUAL_K)
 
     def parameters(self) -> dict[str, Any]:
         """As plain values, for the recipe of an artifact."""
@@ -272,6 +286,7 @@ class Resolved:
             "severity": self.severity,
             "situations": [[where, share] for where, share in self.situations],
             "grid": [self.grid.height, self.grid.width, self.grid.patch, self.grid.stride],
+            "left_out": dict(self.left_out),
         }
 
     @classmethod
@@ -284,6 +299,7 @@ class Resolved:
             severity=parameters["severity"],
             situations=[(dict(where), float(share)) for where, share in parameters["situations"]],
             grid=PatchGrid(*parameters["grid"]),
+            left_out=parameters.get("left_out", {}),
         )
 
     def schema(self) -> Schema | None:
@@ -308,38 +324,55 @@ def resolve(settings: Settings, data: Dataset) -> Resolved:
     """The settings on a data set; what does not fit it is an `InputError`."""
     settings = settings.inlined(Path())
     columns = conditions_of(data)
-    values, why = _values(settings, columns, data.name)
+    values, left_out = _values(settings, columns, data.name)
+    resolved = Resolved(
+        settings,
+        values or None,
+        "" if values else f"the data set {data.name} has no columns of conditions{_listed(left_out)}",
+        _severity(settings, data),
+        _situations(settings, columns, values, data.name),
+        _grid(settings, data),
+        left_out,
+    )
     try:
-        if values is not None:
-            resolved = Schema(values, settings.impossible)
-            seen = {name: columns[name] for name in values if name in columns}
-            scenario_coverage(resolved, seen, k=min(settings.k, len(values)), needs=[Need(), *_needs(settings)])
-            if settings.k > len(values):
-                raise ValueError(f"k is {settings.k}, but there are {len(values)} conditions: {', '.join(values)}")
-        elif settings.impossible or settings.needs:
-            raise ValueError(f"impossible and needs speak of conditions, but {why}")
+        _check_conditions(resolved, columns)
     except ValueError as error:
         raise InputError(f"{WHAT}: conditions of {data.name}: {error}") from None
-    return Resolved(
-        settings,
-        values,
-        why,
-        _severity(settings, data),
-        _situations(settings, columns, data.name),
-        _grid(settings, data),
-    )
+    return resolved
 
 
-def _needs(settings: Settings) -> list[Need]:
-    return [Need(n.where, n.minimum, n.weight) for n in settings.needs]
+def _listed(left_out: Mapping[str, str]) -> str:
+    return f" ({'; '.join(f'{name} has {why}' for name, why in left_out.items())})" if left_out else ""
+
+
+def _check_conditions(resolved: Resolved, columns: Columns) -> None:
+    """A `ValueError` where conditions, needs or k do not fit the data or each other, or give too many slices."""
+    settings, values, schema = resolved.settings, resolved.conditions, resolved.schema()
+    if values is None or schema is None:
+        if settings.impossible or settings.needs:
+            raise ValueError(f"impossible and needs speak of conditions, but {resolved.no_schema}")
+        return
+    reserved = [name for name in values if name in PROPOSAL]
+    if reserved:
+        raise ValueError(f"a condition cannot be called {reserved[0]!r}, a column of the proposed scenarios: rename it")
+    if resolved.k > len(values):
+        raise ValueError(f"k is {resolved.k}, but there are {len(values)} conditions: {', '.join(values)}")
+    scenario_coverage(schema, columns, k=resolved.k, needs=resolved.needs())
+    if settings.sliced:
+        check_slices([len(_shown(columns[name])) for name in values], min(settings.slices.depth, len(values)))
+
+
+def _shown(column: NDArray[Any]) -> set[str]:
+    """The values that images show."""
+    return {condition_text(value) for value in column.tolist()} - {""}
 
 
 def _grid(settings: Settings, data: Dataset) -> PatchGrid:
     return (settings.occlusion or Occlusion()).grid(data.size)
 
 
-def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, list[str]] | None, str]:
-    """The conditions with their values, as the study says or as the data shows; else why there are none."""
+def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The conditions with their values, as the study says or as the data shows; and what makes other columns none."""
     axis = settings.axis
     if axis is not None:
         for column in (axis.column, axis.sequence):
@@ -350,15 +383,20 @@ def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, 
     if isinstance(settings.conditions, dict):
         if not settings.conditions:
             raise InputError(f"{WHAT}: conditions of {name}: name at least one condition with its values")
-        return settings.conditions, ""
+        return settings.conditions, {}
     skip = {axis.column, axis.sequence} if axis is not None else set()
-    found = {}
+    found, left_out = dict[str, list[str]](), dict[str, str]()
     for column, values in columns.items():
-        kinds = sorted({str(value) for value in values.tolist() if value == value and value != ""})
-        plain = values.dtype.kind == "U" or (values.dtype.kind in "iu" and len(kinds) <= MOST_VALUES)
-        if column not in skip and plain and kinds:
+        kinds = sorted(_shown(values))
+        if column in skip:
+            continue
+        if values.dtype.kind == "f" and not all(kind.lstrip("-").isdigit() for kind in kinds):
+            left_out[column] = "numbers that are not whole"
+        elif not 0 < len(kinds) <= MOST_VALUES:
+            left_out[column] = f"{len(kinds)} values, more than {MOST_VALUES}" if kinds else "no values"
+        else:
             found[column] = kinds
-    return (found, "") if found else (None, f"the data set {name} has no columns of conditions")
+    return found, left_out
 
 
 def _severity(settings: Settings, data: Dataset) -> list[list[float]] | None:
@@ -373,7 +411,9 @@ def _severity(settings: Settings, data: Dataset) -> list[list[float]] | None:
     return rows
 
 
-def _situations(settings: Settings, columns: Columns, name: str) -> list[tuple[dict[str, str], float]]:
+def _situations(
+    settings: Settings, columns: Columns, conditions: Mapping[str, Sequence[str]], name: str
+) -> list[tuple[dict[str, str], float]]:
     if settings.frequencies is None:
         return []
     try:
@@ -388,6 +428,13 @@ def _situations(settings: Settings, columns: Columns, name: str) -> list[tuple[d
         for condition in found[0][0]:
             if condition not in columns:
                 raise ValueError(str(UnknownName("condition", condition, columns)))
+            known = set(conditions.get(condition, ())) or _shown(columns[condition])
+            strange = [where[condition] for where, share in found if share > 0 and where[condition] not in known]
+            if strange:
+                raise ValueError(
+                    f"{UnknownName(f'value of {condition}', strange[0], known)} Name it under conditions if it is met "
+                    "in the field but not shown, or give it the frequency 0."
+                )
     except ValueError as error:
         raise InputError(f"{WHAT}: frequencies for {name}: {error}") from None
     first = settings.metrics[0]
