@@ -155,7 +155,8 @@ def bounds(metric: str, lo: float, hi: float) -> str:
     >>> bounds("time_between_failures", 6.5, math.inf)
     'at least 6.5'
     """
-    if math.isfinite(lo) and not math.isfinite(hi):
+    unbounded = math.isinf(hi) or words_of(metric).infinite != "infinite"  # stored as null where it is infinite
+    if math.isfinite(lo) and unbounded and not math.isfinite(hi):
         return f"at least {number(metric, lo)}"
     if math.isnan(lo) or math.isnan(hi):
         return "no bounds"
