@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from roadworthy.api import execute, export_study, open_run, prepare, run_study
+from roadworthy.api import Run, execute, export_study, prepare, run_study
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch
@@ -633,7 +633,7 @@ def test_conditions_and_severities_from_files_are_kept_in_the_run(tmp_path: Path
     stored = yaml.safe_load((tmp_path / "run" / "study.yaml").read_text())["protocols"]["dependability"]
     assert stored["conditions"]["weather"] == ["dry", "wet", "snow"]
     (tmp_path / "odd.yaml").unlink()
-    assert open_run(tmp_path / "run").verify() == []
+    assert Run(tmp_path / "run").verify() == []
 
 
 def test_stored_predictions_get_reasons_or_a_clear_refusal(tmp_path: Path, onnx: Path) -> None:

@@ -16,6 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import roadworthy as rw
 import tiny
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
@@ -29,7 +30,7 @@ from roadworthy.models.networks import resnet50, small_resnet, vgg16
 from roadworthy.models.quick import QuickForward
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
-from roadworthy.od_testing import OdStudy, od_test, run_od_study
+from roadworthy.od_testing import OdStudy, OdTestRun, od_test, run_od_study
 from roadworthy.protocols.od_test import (
     METRICS,
     Represented,
@@ -383,7 +384,9 @@ def test_a_study_of_two_sources_trains_its_network_and_matches_channels(onnx: Pa
     path.write_text(yaml.safe_dump(content))
     assert is_od_study(path)
     assert not is_od_study({"protocols": {"ood": None}})
-    found = run_od_study(path, out=tmp_path / "run", workers=1)
+    found = rw.run_study(path, out=tmp_path / "run", workers=1)
+    assert isinstance(found, OdTestRun)
+    assert isinstance(rw.open_run(found.path), OdTestRun)
     pairs = found.tables["od_test"].query("metric == 'accuracy'").groupby(["source", "monitor"]).size()
     odin = "odin temperatures=(1.0, 9.0) epsilons=(0.0, 0.002)"
     assert pairs["signs"].to_dict() == {"energy": 6, "msp": 6}

@@ -833,7 +833,7 @@ def test_a_real_run_has_the_schema_that_the_report_reads(real_run: Path) -> None
 @pytest.mark.usefixtures("plotly_itself")
 def test_the_report_that_a_run_wrote_is_written_again_the_same(real_run: Path) -> None:
     written = (real_run / "report.html").read_bytes()
-    assert api.open_run(real_run).report().read_bytes() == written
+    assert api.Run(real_run).report().read_bytes() == written
 
 
 def in_browser(page: Path, profile: Path, size: str = "1280,900") -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roadworthy.api import Run, compare_runs, evaluate, export_study, open_run, run_study
+    from roadworthy.api import Run, compare_runs, evaluate, export_study
     from roadworthy.core.protocols import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
     from roadworthy.core.types import Batch, Prediction
     from roadworthy.data import open_dataset
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roadworthy.monitors import MONITORS, Monitor, make_monitor
     from roadworthy.monitors.conformance import check_monitor
     from roadworthy.od_testing import od_test
+    from roadworthy.runs import open_run, run_study
 
 __version__ = version("roadworthy")
 
@@ -27,8 +28,8 @@ _HOME = {
     "Run": "api",
     "evaluate": "api",
     "export_study": "api",
-    "open_run": "api",
-    "run_study": "api",
+    "open_run": "runs",
+    "run_study": "runs",
     "compare_runs": "api",
     "MONITORS": "monitors",
     "od_test": "od_testing",

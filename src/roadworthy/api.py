@@ -294,11 +294,6 @@ def _measure(evidence: Mapping[str, Evidence]) -> Measure:
     return measure
 
 
-def open_run(path: str | Path) -> Run:
-    """Open a run folder."""
-    return Run(path)
-
-
 def prepare(
     study: Study,
     *,

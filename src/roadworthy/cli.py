@@ -338,19 +338,6 @@ def check(
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 
 
-def _open_run(path: Path) -> Run:
-    """A run of any kind, as what it is; what only an OD-test needs is loaded for one alone."""
-    from roadworthy.api import Run
-    from roadworthy.study import OD_TEST
-
-    run = Run(path)
-    if run.record.get("kind") != OD_TEST:
-        return run
-    from roadworthy.od_testing import OdTestRun
-
-    return OdTestRun(path)
-
-
 class FailOn(StrEnum):
     """What makes a comparison fail."""
 
@@ -403,7 +390,9 @@ def verdict(
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for a release pipeline.")] = None,
 ) -> None:
     """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; 0 without criteria."""
-    opened = _open_run(run_folder)
+    from roadworthy.runs import open_run
+
+    opened = open_run(run_folder)
     judged = opened.verdict(criteria)
     if junit:
         _write_text(junit, judged.to_junit())
@@ -425,13 +414,17 @@ def _write_text(path: Path, text: str) -> None:
 @app.command()
 def report(run_folder: RunArgument) -> None:
     """Write the report of a run anew, from its stored tables."""
-    typer.echo(f"report: {_open_run(run_folder).report()}")
+    from roadworthy.runs import open_run
+
+    typer.echo(f"report: {open_run(run_folder).report()}")
 
 
 @app.command()
 def verify(run_folder: RunArgument) -> None:
     """Compare every file of a run with its hash, and recompute its tables from the readouts."""
-    opened = _open_run(run_folder)
+    from roadworthy.runs import open_run
+
+    opened = open_run(run_folder)
     problems = opened.verify()
     for problem in problems:
         typer.echo(problem)

@@ -1,0 +1,37 @@
+"""Studies and runs of any kind; what only an OD-test needs is loaded for one alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from roadworthy import api
+from roadworthy.api import ProgressBar, Run, terminal_progress
+from roadworthy.study import OD_TEST, is_od_study
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run folder, as the kind of run it is."""
+    run = Run(path)
+    if run.record.get("kind") != OD_TEST:
+        return run
+    from roadworthy.od_testing import OdTestRun
+
+    return OdTestRun(path)
+
+
+def run_study(
+    source: str | Path | dict[str, Any],
+    *,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    trust: bool = False,
+    device: str = "auto",
+    progress: ProgressBar = terminal_progress,
+) -> Run:
+    """Run a study file (or its content) of any kind into `out` (default: runs/<its name>); resumes by itself."""
+    if not is_od_study(source):
+        return api.run_study(source, out=out, workers=workers, trust=trust, device=device, progress=progress)
+    from roadworthy.od_testing import run_od_study
+
+    return run_od_study(source, out=out, workers=workers, trust=trust, device=device, progress=progress)
