@@ -93,7 +93,7 @@ def train_classifier(
         "held_out": HELD_OUT,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    record = _finished(folder, recipe)
+    record = finished_record(folder, recipe)
     if record is None:
         course = _Course(network, recipe, threads or cores())
         course.resume(folder)
@@ -150,7 +150,7 @@ class _Course:
         tensors, notes = load_weights(path)
         stored = json.loads(notes.get("training", "{}"))
         if stored.get("recipe") != self.recipe:
-            raise _other_training(path)
+            raise other_training(path)
         self.threads, self.history = stored["threads"], stored["history"]
         self.best = under("best/", tensors)
         self.network.load_state_dict(under("network/", tensors))
@@ -246,7 +246,7 @@ def _autocast(torch: Any, course: _Course) -> Any:
     return torch.autocast("cpu", torch.bfloat16, enabled=course.recipe["precision"] == "bfloat16")
 
 
-def _finished(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
+def finished_record(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
     """The record of a training that has ended in this folder; another one's is an error."""
     path = folder / RECORD
     if not path.exists():
@@ -256,11 +256,12 @@ def _finished(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
     except ValueError:
         raise InputError(f"{path} cannot be read: delete {folder} to train again") from None
     if record.get("recipe") != recipe:
-        raise _other_training(path)
+        raise other_training(path)
     return record
 
 
-def _other_training(path: Path) -> InputError:
+def other_training(path: Path) -> InputError:
+    """What is said of a folder that holds the checkpoint or record of another training."""
     return InputError(f"{path} is of another training (network, data or settings differ): delete it or choose a folder")
 
 

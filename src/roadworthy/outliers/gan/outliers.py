@@ -20,10 +20,11 @@ from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, onnx_bytes
 from roadworthy.models.onnx import session_options
 from roadworthy.models.torch import import_torch
+from roadworthy.models.training import RECORD
 from roadworthy.outliers.base import OutlierSet, Rows, ids_of, opened, prefixed
 from roadworthy.outliers.gan.networks import make_generator
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
-from roadworthy.outliers.gan.training import RECORD, WEIGHTS, train_gan
+from roadworthy.outliers.gan.training import WEIGHTS, train_gan
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.errors import ModelError
 from roadworthy.core.files import write_bytes, write_json
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
@@ -25,10 +25,13 @@ from roadworthy.models.networks import load_weights, save_weights
 from roadworthy.models.torch import import_torch
 from roadworthy.models.training import (
     HELD_OUT,
+    RECORD,
     cores,
+    finished_record,
     image_reader,
     image_tensor,
     optimizer_tensors,
+    other_training,
     restore_optimizer,
     torch_threads,
     under,
@@ -38,7 +41,6 @@ from roadworthy.outliers.gan.networks import make_discriminator, make_generator,
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
 
 WEIGHTS = "generator.safetensors"
-RECORD = "training.json"
 CHECKPOINT = "checkpoint.safetensors"
 GENERATOR, DISCRIMINATOR, SURROGATE = "generator", "discriminator", "surrogate"
 EVALUATED = 512
@@ -83,7 +85,7 @@ def train_gan(
     }
     folder.mkdir(parents=True, exist_ok=True)
     told = progress or (lambda images: None)
-    record = _finished(folder, recipe)
+    record = finished_record(folder, recipe)
     done = 0 if record is None else record["history"][-1]["epoch"]
     if record is None:
         course = Course(configuration, settings, data, seed, recipe, threads or cores())
@@ -244,7 +246,7 @@ class Course:
         tensors, notes = load_weights(path)
         stored = json.loads(notes.get("training", "{}"))
         if stored.get("recipe") != self.recipe:
-            raise _other_training(path)
+            raise other_training(path)
         self.threads, self.history, self.best = stored["threads"], stored["history"], under("best/", tensors)
         for part, network in self.networks.items():
             network.load_state_dict(under(f"{part}/", tensors))
@@ -387,26 +389,6 @@ def _save_grid(course: Course, folder: Path) -> None:
 def grid_name(epoch: int) -> str:
     """The file of an epoch's picture."""
     return f"epoch-{epoch:03d}.png"
-
-
-def _finished(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
-    """The record of a training that has ended in this folder; another one's is an error."""
-    path = folder / RECORD
-    if not path.exists():
-        return None
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise InputError(f"{path} cannot be read: delete {folder} to train again") from None
-    if record.get("recipe") != recipe:
-        raise _other_training(path)
-    return record
-
-
-def _other_training(path: Path) -> InputError:
-    return InputError(
-        f"{path} is of another training (data, configuration or settings differ): delete it or choose a folder"
-    )
 
 
 def _diverged(course: Course, folder: Path, what: str) -> ModelError:
