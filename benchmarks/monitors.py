@@ -8,7 +8,7 @@ memory      peak memory that fitting Mahalanobis and deep nearest neighbours all
             Targets: twice the data takes at most twice the memory (and a fifth), and for Mahalanobis no more at all
 scores      energy, MSP, Mahalanobis, ViM and deep nearest neighbours against pytorch-ood on the same network, in
             processor time, fifteen turns each, one after the other. Target: a median ratio of neighbouring turns of
-            at most 1.02. That package imports torchvision, which does not import beside a CPU build of torch; none of
+            at most 1. That package imports torchvision, which does not import beside a CPU build of torch; none of
             these detectors uses it, so empty modules stand in for it here
 matrix      all ordered pairs of eight outlier sets calibrated and judged, against one representation per data set.
             Target: at most a fifth more
@@ -224,7 +224,7 @@ def main() -> int:
     for name, row in scores.items():
         shown = row if isinstance(row, str) else ", ".join(f"{who} {value:.3f}" for who, value in row.items())
         print(f"scores of {name}: {shown}")
-        if isinstance(row, dict) and row["ratio"] > 1.02:
+        if isinstance(row, dict) and row["ratio"] > 1.0:
             misses.append(f"scores of {name}: slower than pytorch-ood")
 
     matrix = measure_matrix(model, options.images // 20)

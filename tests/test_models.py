@@ -549,10 +549,48 @@ def test_torch_module_is_evaluated_and_left_as_it_was(pixels: np.ndarray) -> Non
     assert (module.training, module.drop.training, module.norm.training) == (True, True, False)
     with torch.inference_mode():
         expected = net().eval()(torch.from_numpy(Preprocess()(pixels))).numpy()
-    np.testing.assert_array_equal(first.logits, expected)
+    np.testing.assert_allclose(first.logits, expected, rtol=1e-5, atol=1e-6)
     assert module.norm.num_batches_tracked == 0
     assert model.capabilities == {"probabilities", "logits", "features", "input_gradient"}
     assert all(weight.grad is None for weight in module.parameters())
+
+
+class Watching(torch.nn.Module):
+    """A convolution that notes how its batches lie in memory; with `stiff` it takes them channel by channel alone."""
+
+    def __init__(self, stiff: bool, noise: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stiff, self.noise = stiff, noise
+        self.conv, self.last = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 5)
+        self.seen: list[tuple[int, bool]] = []
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        self.seen.append((len(image), image.is_contiguous()))
+        maps = self.conv(image)
+        flat = maps.view(len(image), -1) if self.stiff else maps.flatten(1)
+        return self.last(flat.view(len(image), 4, -1).mean(2)) + self.noise * torch.rand(1)
+
+
+def test_torch_batches_lie_pixel_by_pixel_where_the_module_answers_the_same() -> None:
+    pixels = images(6, 6, 6)
+    plain = Watching(stiff=False).eval()
+    with torch.inference_mode():
+        expected = plain(torch.from_numpy(Preprocess()(pixels))).numpy()
+    for module, contiguous in ((plain, False), (Watching(stiff=True), True), (Watching(False, noise=1.0), True)):
+        model = TorchModel(module, outputs="logits")
+        torch.manual_seed(7)
+        first = model.predict(batch_of(pixels)).logits
+        assert module.seen[-1] == (6, contiguous)
+        calls = len(module.seen)
+        model.predict(batch_of(pixels[:3]))
+        assert module.seen[-1] == (3, True), "a few images are not worth it"
+        assert len(module.seen) == calls + 1, "the question is asked once per shape"
+        draws = torch.get_rng_state()
+        torch.manual_seed(7), torch.rand(1), torch.rand(1)
+        assert torch.equal(torch.get_rng_state(), draws), "the question takes no random numbers from the answers"
+        if not module.noise:
+            np.testing.assert_allclose(first, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_torch_from_two_threads_is_the_same() -> None:
@@ -606,7 +644,7 @@ def test_torch_features_are_of_the_caller_alone() -> None:
 def test_torch_features_are_the_submodules_output(pixels: np.ndarray) -> None:
     model = TorchModel(net())
     expected = net().eval().conv(torch.from_numpy(Preprocess()(pixels))).detach().numpy()
-    np.testing.assert_array_equal(model.features(batch_of(pixels), "conv"), expected)
+    np.testing.assert_allclose(model.features(batch_of(pixels), "conv"), expected, rtol=1e-5, atol=1e-6)
     assert model.layers() == ("conv", "norm", "drop", "last", "tail")
     with pytest.raises(InputError, match="no layer 'cnv'"):
         model.features(batch_of(pixels), "cnv")

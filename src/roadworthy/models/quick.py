@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import session_options
+from roadworthy.models.outputs import same_scores
 from roadworthy.models.torch import class_scores, import_torch
-
-SAME = 1e-4
-"""The largest difference from torch's scores, as a share of the largest score (of 1 where that is smaller)."""
 
 Forward = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -90,5 +88,4 @@ def _agrees(forward: Forward, images: NDArray[Any], scores: NDArray[np.float32])
         found = forward(images)
     except Exception:
         return False
-    limit = SAME * max(1.0, float(np.abs(scores).max()))
-    return found.shape == scores.shape and bool(np.abs(found - scores).max() <= limit)
+    return same_scores(found, scores)

@@ -23,7 +23,7 @@ from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import load_object, require_trust
 from roadworthy.models.head import Head
-from roadworthy.models.outputs import as_rows, decide, prediction
+from roadworthy.models.outputs import as_rows, decide, prediction, same_scores
 from roadworthy.models.preprocess import Preprocess, parse_choice, parse_range, read_shape
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
 PREFIXES = ("module.", "_orig_mod.")
 PICKLE_START = b"\x80"
 ANY_SHAPE = (None, None, None, None)
+FEW = 4
+"""From how many images on a batch lies in memory pixel by pixel."""
 INPUT_OF = ":input"
 """Behind the name of a layer: what goes into it instead of what comes out."""
 _SOURCES: dict[type, str] = {}
@@ -98,6 +100,8 @@ class TorchModel(Adapter):
         self._lock, self._hooks = threading.Lock(), threading.Lock()
         self._users = 0
         self._were_training: list[Any] = []
+        self._convolves = self._device == "cpu" and any(isinstance(p, torch.nn.Conv2d) for p in module.modules())
+        self._known_shapes: dict[tuple[int, ...], bool] = {}
         layout, read_channels, wanted, batch = read_shape(
             dims, "nchw" if layout == "auto" else layout, parse_size(size), f"model {self.name}"
         )
@@ -153,7 +157,7 @@ class TorchModel(Adapter):
                 handle.remove()
         if not found:
             raise InputError(f"layer {layer!r} of model {self.name} is not run when the model answers")
-        return np.asarray(found[-1], np.float32)
+        return np.ascontiguousarray(found[-1], np.float32)
 
     def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
         """Gradient (N, H, W, C) of each image's cross-entropy -log p(label), by its pixel values in 0 to 255."""
@@ -260,10 +264,36 @@ class TorchModel(Adapter):
 
     def _forward(self, tensor: NDArray[Any]) -> NDArray[Any]:
         torch = import_torch()
+        pixels_first = self._takes_pixels_first(torch, tensor.shape)
         with self._evaluating(), torch.inference_mode():
-            values = torch.from_numpy(tensor).to(self._device, _dtype(torch, self.module))
-            scores: NDArray[Any] = class_scores(self.module(values)).float().cpu().numpy()
+            return self._scores(torch, tensor, pixels_first)
+
+    def _scores(self, torch: Any, tensor: NDArray[Any], pixels_first: bool) -> NDArray[Any]:
+        values = torch.from_numpy(tensor).to(self._device, _dtype(torch, self.module))
+        if pixels_first:
+            values = values.contiguous(memory_format=torch.channels_last)
+        scores: NDArray[Any] = class_scores(self.module(values)).float().cpu().numpy()
         return scores
+
+    def _takes_pixels_first(self, torch: Any, shape: tuple[int, ...]) -> bool:
+        """Whether a batch lies in memory pixel by pixel, with which convolutions on a CPU are up to twice as fast.
+
+        It does for a few images or more, where the module answers random images of this shape the same: code that
+        looks at the memory itself (`Tensor.view`) can refuse them. Asked once per shape.
+        """
+        if shape[0] < FEW or len(shape) != 4 or self.preprocess.layout != "nchw" or not self._convolves:
+            return False
+        if shape[1:] not in self._known_shapes:
+            images = np.random.default_rng(0).random((self.fixed_batch or 2, *shape[1:]), dtype=np.float32)
+            with self._evaluating(), torch.inference_mode(), torch.random.fork_rng(devices=[]):
+                expected = self._scores(torch, images, False)
+                try:
+                    found = self._scores(torch, images, True)
+                except Exception:
+                    self._known_shapes[shape[1:]] = False
+                else:
+                    self._known_shapes[shape[1:]] = same_scores(found, expected)
+        return self._known_shapes[shape[1:]]
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
