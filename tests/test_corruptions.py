@@ -497,7 +497,7 @@ def test_elastic_field_has_the_published_spread_at_every_size() -> None:
         places = digital.ElasticTransform(strength=20)._places(size, size)
         x, y = places(np.random.Generator(np.random.Philox(0)))
         pushes = np.stack([x - np.arange(size), y - np.arange(size)[:, None]])
-        share = 20 * 0.005 / math.sqrt(3) * base.surviving(blur._gaussian(2.24))
+        share = 20 * 0.005 / math.sqrt(3) * base.surviving(blur.gaussian(2.24))
         assert pushes.std() / size == pytest.approx(share, rel=0.12)
 
 

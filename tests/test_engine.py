@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -126,6 +127,47 @@ def test_an_edited_study_reruns_only_what_changed(tmp_path: Path) -> None:
         contents(second.path)["tables/classification.csv"]
         == contents(run(tmp_path, "fresh", models=[Counting()], protocols=edited).path)["tables/classification.csv"]
     )
+
+
+DIM = """
+from dataclasses import dataclass
+import numpy as np
+import roadworthy as rw
+
+@dataclass(frozen=True, kw_only=True)
+class Dim(rw.Shift):
+    factor: float
+    name = "dim"
+    LEVELS = ({"factor": 0.5},)
+
+    def __call__(self, batch, streams):
+        return batch.with_images((batch.images * rest(self.factor)).astype(np.uint8))
+
+def rest(factor):
+    return 1 - factor
+"""
+
+
+def test_a_shift_of_ones_own_that_was_edited_is_shown_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undisturbed data is shown in every run: one batch to see that the model answers."""
+    protocols, confidence = {"classification": {"shifts": ["noise", "dim"], "levels": [1]}}, []
+    for source, expected in (
+        (DIM, {"none", "noise", "dim"}),
+        (DIM, {"none"}),
+        (DIM.replace("1 -", "1.2 -"), {"dim", "none"}),
+    ):
+        module = ModuleType("dimming")
+        monkeypatch.setitem(sys.modules, "dimming", module)
+        exec(compile(source, "dimming.py", "exec"), vars(module))
+        monkeypatch.setitem(rw.SHIFTS._members, "dim", module.Dim)
+        model = Counting()
+        found = run(tmp_path, "run", models=[model], protocols=protocols)
+        assert {key.partition("-")[0] for key, _ in model.shown} == expected
+        rows = found.tables["classification"].query("shift == 'dim' and metric == 'mean_confidence'")
+        confidence.append(float(rows["value"].iloc[0]))
+        assert found.verify() == []
+    first, again, edited = confidence
+    assert first == again != edited
 
 
 def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -261,6 +262,45 @@ def test_one_more_monitor_computes_only_that_one(onnx: Path, tmp_path: Path) -> 
     matrix = found.tables["od_test"].query("metric == 'accuracy'")
     both = matrix.pivot(index=["valid_set", "test_set"], columns="monitor", values="value")
     assert (both["brightness"] == both["brightness scale=2.0"]).all()
+
+
+MINE = """
+from dataclasses import dataclass
+import numpy as np
+from roadworthy.monitors import Monitor
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Monitor):
+    name = "mine"
+    needs = frozenset({"input"})
+    seen = []
+
+    def fit(self, model, data):
+        return {"middle": np.array([usual(data)])}
+
+    def read(self, model, batch):
+        self.seen.append(len(batch))
+        return -np.abs(batch.images.mean(axis=(1, 2, 3)) - self.state["middle"])
+
+def usual(data):
+    return 100.0
+"""
+
+
+def test_a_monitor_of_ones_own_that_was_edited_is_scored_anew(
+    onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Brightness.seen.clear()
+    values = []
+    for source, asked in ((MINE, 5), (MINE, 0), (MINE.replace("100.0", "30.0"), 5)):
+        module = ModuleType("mine")
+        monkeypatch.setitem(sys.modules, "mine", module)
+        exec(compile(source, "mine.py", "exec"), vars(module))
+        found = run(onnx, tmp_path / "run", Brightness(), module.Mine())
+        assert len(module.Mine.seen) == asked
+        values.append(found.tables["od_test"].query("monitor == 'mine' and metric == 'accuracy'")["value"].tolist())
+    assert values[0] == values[1] != values[2]
+    assert len(Brightness.seen) == 5, "the other one is kept"
 
 
 KILLED = """

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
-from roadworthy.core.types import Artifact, Batch, Prediction
+from roadworthy.core.types import Artifact, Batch, Prediction, Stimulus
 
 
 class Dataset(ABC):
@@ -64,6 +65,8 @@ class Shift(ABC):
 
     name: ClassVar[str]
     LEVELS: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+    code_version: ClassVar[int | str] = 1
+    """Raised when the same parameters give other pixels, so that no stored answer is taken for a new one."""
 
     @classmethod
     def at(cls, level: int, table: Mapping[int, Mapping[str, Any]] | None = None) -> Self:
@@ -85,6 +88,10 @@ class Shift(ABC):
         """The parameters at this level: the shift's configuration."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "level"}
 
+    def stimulus(self, data: str, *, seed: int, repeat: int = 0, name: str | None = None) -> Stimulus:
+        """This shift of the data with that fingerprint, under its own name unless another is given."""
+        return Stimulus(data, name or self.name, self.level, self.parameters(), repeat, seed, code_of(type(self)))
+
     def bound(self, model: Model) -> Self:
         """The shift as this model meets it: the same for all, unless it is made against a model."""
         return self
@@ -102,6 +109,8 @@ class Outliers(ABC):
     """
 
     name: ClassVar[str]
+    code_version: ClassVar[int | str] = 1
+    """As of a shift."""
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:

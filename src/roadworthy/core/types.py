@@ -153,7 +153,8 @@ class Prediction:
 class Stimulus:
     """What is shown: data, disturbed in one way, once. Its hash keys the random streams, exports and stored answers.
 
-    `level` 0 and name `none` is undisturbed data. `parameters` are those of the shift or outliers at that level.
+    `level` 0 and name `none` is undisturbed data. `parameters` are those of the shift or outliers at that level, `code`
+    stands for the code that makes it where that is not Roadworthy's first.
 
     >>> a = Stimulus(data="f00", name="fog", level=2, parameters={"strength": 0.4}, seed=0)
     >>> b = Stimulus(data="f00", name="fog", level=2, parameters={"strength": 0.5}, seed=0)
@@ -167,6 +168,7 @@ class Stimulus:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     repeat: int = 0
     seed: int = 0
+    code: str = ""
 
     @cached_property
     def hash(self) -> str:
@@ -174,8 +176,9 @@ class Stimulus:
         return digest(self.config())
 
     def config(self) -> dict[str, Any]:
-        """The fields as a plain dictionary: `Stimulus(**config)` is the same stimulus."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"parameters": dict(self.parameters)}
+        """The fields as a plain dictionary: `Stimulus(**config)` is the same stimulus. An empty `code` is left out."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)} | {"parameters": dict(self.parameters)}
+        return values if self.code else {key: value for key, value in values.items() if key != "code"}
 
     @property
     def key(self) -> str:

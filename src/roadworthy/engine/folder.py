@@ -50,6 +50,7 @@ class _Stimulus(_Part, extra="forbid"):
     parameters: dict[str, Any]
     repeat: int
     seed: int
+    code: str = ""
 
 
 class _Case(_Part):

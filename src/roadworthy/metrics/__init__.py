@@ -24,6 +24,7 @@ from roadworthy.metrics.classification import (
     underconfidence,
     value_range,
 )
+from roadworthy.metrics.direction import higher_is_better
 from roadworthy.metrics.mce import CorruptionError, mean_corruption_error, relative_corruption_error
 from roadworthy.metrics.ranking import Separation, binary_auroc, separation
 
@@ -43,6 +44,7 @@ __all__ = [
     "brier_mean",
     "confusion_matrix",
     "ece",
+    "higher_is_better",
     "mean_confidence",
     "mean_corruption_error",
     "nll",

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.protocols import Dataset, Model
@@ -119,6 +120,7 @@ class Monitor(ABC):
     classes      how many classes the training data must hold at least
     batch_size   images that `read` is given at once, always so many (the last ones repeated), so that results depend on
                  neither the number of images nor their neighbours; None where `read` keeps that promise by itself
+    code_version raised when the same settings give other scores, so that no stored one is taken for a new one
     """
 
     fitted: Fitted = field(default_factory=Fitted, init=False, repr=False, compare=False)
@@ -127,6 +129,7 @@ class Monitor(ABC):
     needs: ClassVar[frozenset[str]] = frozenset({"probabilities"})
     classes: ClassVar[int] = 1
     batch_size: ClassVar[int | None] = BATCH_SIZE
+    code_version: ClassVar[int | str] = 1
 
     @abstractmethod
     def read(self, model: Model, batch: Batch) -> NDArray[Any]:
@@ -185,12 +188,16 @@ class Monitor(ABC):
         return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
     def fingerprint(self) -> str:
-        """A hash of all that decides a representation: name, settings, and the model and data it was built from."""
-        return digest({"monitor": self.name, "parameters": self.parameters(), "built_from": self.fitted.built_from})
+        """A hash of all that decides a representation: name, settings, code, the model and data it was built from."""
+        told = {"monitor": self.name, "parameters": self.parameters(), "built_from": self.fitted.built_from}
+        code = code_of(type(self))
+        return digest(told | ({"code": code} if code else {}))
 
     def recipe(self, model: Model, id_train: Dataset) -> Artifact:
         """The built monitor as an artifact, known before it is built."""
-        return Artifact(f"monitor:{self.name}", self.parameters(), (model.fingerprint(), id_train.fingerprint()))
+        code = code_of(type(self))
+        inputs = (model.fingerprint(), id_train.fingerprint(), *([code] if code else []))
+        return Artifact(f"monitor:{self.name}", self.parameters(), inputs)
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot give what the monitor needs."""

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Dataset, Outliers
@@ -62,13 +63,15 @@ class OutlierSet(OpenedDataset):
 
     @cached_property
     def recipe(self) -> str:
-        """SHA-256 of all that decides a pixel: the source's content, the maker's name and parameters, the seed."""
+        """SHA-256 of all that decides a pixel: the source's content, the maker's name, parameters and code, seed."""
+        code = code_of(type(self.maker))
         return digest(
             {
                 "source": self.source.fingerprint(),
                 "maker": self.maker.name,
                 "parameters": self.maker.parameters(),
                 "seed": self.seed,
+                **({"code": code} if code else {}),
             }
         )
 

@@ -15,7 +15,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.types import Images
 from roadworthy.data.base import OpenedDataset
 from roadworthy.outliers.base import Painted, Rows, check_number, pixels
-from roadworthy.shifts.thesis import REFERENCE_SIZE
+from roadworthy.shifts.base import REFERENCE_SIZE
 
 
 @OUTLIERS.register("swirl")

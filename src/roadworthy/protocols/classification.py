@@ -144,7 +144,7 @@ def showings(settings: Settings, data: Dataset, seed: int, clean_repeats: int = 
     for choice in settings.shifts:
         for shift in shift_levels(choice, settings.levels):
             for repeat in range(settings.repeats):
-                stimulus = Stimulus(fingerprint, choice.name, shift.level, shift.parameters(), repeat, seed)
+                stimulus = shift.stimulus(fingerprint, seed=seed, repeat=repeat, name=choice.name)
                 planned.append(Showing(stimulus, data, shift))
     return planned
 
@@ -153,7 +153,7 @@ class Classification(base.Protocol):
     """Every stimulus shown to every model."""
 
     name = NAME
-    summary = (__doc__ or "").partition("\n")[0]
+    summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
 
     def check_settings(self, settings: Settings) -> None:
         """Every shift is known and has the levels asked for."""

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.metrics import HIGHER_IS_BETTER
+from roadworthy.metrics import HIGHER_IS_BETTER, higher_is_better
 from roadworthy.protocols import classification, ood
 from roadworthy.protocols.base import Evidence, StoredCase
 from roadworthy.protocols.estimates import LEAST_BOOTSTRAP_GROUPS, mean_defined
@@ -80,9 +80,7 @@ def compare(
 
 
 def _better(row: Mapping[str, Any]) -> float:
-    if row["protocol"] == ood.NAME:
-        return -1.0 if row["metric"] == "fpr95" else 1.0
-    return 1.0 if HIGHER_IS_BETTER[row["metric"]] else -1.0
+    return 1.0 if higher_is_better(row["metric"]) else -1.0
 
 
 def _result(row: Mapping[str, Any], alpha: float, margin: float) -> str:

@@ -21,8 +21,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import OUTLIERS, Dataset
+from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
 from roadworthy.engine.readouts import Readouts
@@ -116,7 +117,7 @@ class OutOfDistribution(base.Protocol):
     """Every set, and the in-distribution side it is mixed with, shown to every model."""
 
     name = NAME
-    summary = (__doc__ or "").partition("\n")[0]
+    summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     wants_foreign = True
 
     def wants(self, settings: Settings) -> frozenset[str]:
@@ -177,11 +178,11 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
     for repeat in range(settings.repeats):
         sides.append(_Side(Showing(Stimulus(test, repeat=repeat, seed=seed), bench.data), {}))
         for shift in shifts:
-            stimulus = Stimulus(test, shift.name, shift.level, shift.parameters(), repeat, seed)
-            sides.append(_Side(Showing(stimulus, bench.data, shift), {}))
+            sides.append(_Side(Showing(shift.stimulus(test, seed=seed, repeat=repeat), bench.data, shift), {}))
         for choice in chosen:
-            made, parameters = _made(choice, bench, repeat)
-            stimulus = Stimulus(made.fingerprint(), choice.name, 0, parameters, repeat, seed)
+            made, maker = _made(choice, bench, repeat)
+            code = code_of(type(maker))
+            stimulus = Stimulus(made.fingerprint(), choice.name, 0, maker.parameters(), repeat, seed, code)
             kind = "literature" if choice.name in (*NOISE, *bench.foreign) else "derived"
             fresh = choice.name not in bench.foreign
             tags = {"ood_set": choice.name, "kind": kind} | ({} if fresh else {"foreign": choice.name})
@@ -190,9 +191,8 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
             name = settings.foreign or next(iter(bench.foreign))
             made, _ = _made(SetChoice(name=name), bench, repeat)
             for shift in shifts:
-                stimulus = Stimulus(
-                    made.fingerprint(), f"{name}_{shift.name}", shift.level, shift.parameters(), repeat, seed
-                )
+                shown_as = f"{name}_{shift.name}"
+                stimulus = shift.stimulus(made.fingerprint(), seed=seed, repeat=repeat, name=shown_as)
                 tags = {
                     "ood_set": f"{shift.name}-{shift.level}",
                     "kind": "transformed",
@@ -201,20 +201,20 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
                 }
                 sides.append(_Side(Showing(stimulus, made, shift), tags))
         for gan in generators:
-            name, maker = gan.configuration.name, GanOutliers(gan=gan)
-            drawn = maker.make(bench.data, seed=seed + repeat)
-            stimulus = Stimulus(drawn.fingerprint(), name, 0, maker.parameters(), repeat, seed)
+            name, drawer = gan.configuration.name, GanOutliers(gan=gan)
+            drawn = drawer.make(bench.data, seed=seed + repeat)
+            stimulus = Stimulus(drawn.fingerprint(), name, 0, drawer.parameters(), repeat, seed)
             tags = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash}
             sides.append(_Side(Showing(stimulus, drawn, fresh=True, maker=gan), tags))
     return sides
 
 
-def _made(choice: SetChoice, bench: Bench, repeat: int) -> tuple[Dataset, dict[str, Any]]:
-    """The outliers of a choice for a repeat, and the parameters that decide them."""
+def _made(choice: SetChoice, bench: Bench, repeat: int) -> tuple[Dataset, Outliers]:
+    """The outliers of a choice for a repeat, and what makes them."""
     foreign = bench.foreign.get(choice.name)
     maker = make_outliers(FOREIGN if foreign is not None else choice.name, **choice.parameters)
     seed = bench.seed if foreign is not None else bench.seed + repeat
-    return maker.make(bench.data, seed=seed, foreign=foreign), maker.parameters()
+    return maker.make(bench.data, seed=seed, foreign=foreign), maker
 
 
 @dataclass(frozen=True)

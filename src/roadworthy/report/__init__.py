@@ -107,7 +107,7 @@ def _render_od_test(path: str | Path, facts: Facts) -> str:
         trained={network.system for network in facts.networks},
         metric_words=od_test.metric_words,
         metric_labels=[od_test.metric_words(metric).label for metric in found.metrics],
-        better=od_test.BETTER,
+        better=od_test.better,
         monitor_labels=[method.label for method in found.methods],
         breakdown_charts=[*_named(charts, "source-"), *_named(charts, "architecture-")],
         heat_sources=od_test_figures.heat_sources(found),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from roadworthy.metrics import higher_is_better
 from roadworthy.report.drawing import (
     ABSENT,
     INK,
@@ -23,7 +24,7 @@ from roadworthy.report.drawing import (
     view,
 )
 from roadworthy.report.facts import Condition
-from roadworthy.report.words import higher_is_better, p_value, signed, words_of
+from roadworthy.report.words import p_value, signed, words_of
 
 OOD = "ood"
 PROTOCOLS = {"classification": "under shifts", OOD: "on outliers"}

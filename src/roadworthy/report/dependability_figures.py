@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from roadworthy.metrics import higher_is_better
 from roadworthy.report.dependability import Dependability
 from roadworthy.report.drawing import (
     COLOURS,
@@ -27,7 +28,7 @@ from roadworthy.report.drawing import (
 )
 from roadworthy.report.facts import Cell, Facts
 from roadworthy.report.reading import Row, number_of
-from roadworthy.report.words import higher_is_better, number, words_of
+from roadworthy.report.words import number, words_of
 
 ENOUGH = ((0.0, "#c8402f"), (0.999, "#f6d9a8"), (1.0, "#dcebe1"))
 """From no data at all to as much as is needed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from roadworthy.metrics import higher_is_better
 from roadworthy.report.differences import Comparison, Differences, Mean, Question
 from roadworthy.report.drawing import (
     COLOURS,
@@ -23,7 +24,7 @@ from roadworthy.report.drawing import (
     whiskers,
 )
 from roadworthy.report.facts import CLEAN, Cell, Condition, Facts
-from roadworthy.report.words import bounds, higher_is_better, number, words_of
+from roadworthy.report.words import bounds, number, words_of
 
 NEUTRAL = "#0b4a82"
 LABEL = 34

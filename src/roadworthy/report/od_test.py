@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError
+from roadworthy.metrics import higher_is_better
 from roadworthy.report.facts import NOT_RUN, REPORT, Cell, Facts
 from roadworthy.report.reading import Row, number_of, read_rows
 from roadworthy.report.words import MetricWords, bounds, listing, number, plural, whole, words_of
@@ -42,7 +43,6 @@ OWN_WORDS = {
         "half. 1 is perfect, 0.5 is guessing. No threshold is involved. Higher is better.",
     ),
 }
-BETTER = {ROLE: "higher", COST: "lower", "auroc": "higher", "aupr_in": "higher", "aupr_out": "higher", "fpr95": "lower"}
 
 
 def metric_words(metric: str) -> MetricWords:
@@ -52,6 +52,15 @@ def metric_words(metric: str) -> MetricWords:
     ('Expected cost', 'FPR at 95 % TPR')
     """
     return OWN_WORDS.get(metric, words_of(metric))
+
+
+def better(metric: str) -> str:
+    """`higher` or `lower`, whichever is better.
+
+    >>> better("expected_cost"), better("auroc")
+    ('lower', 'higher')
+    """
+    return "lower" if higher_is_better(metric) is False else "higher"
 
 
 @dataclass(frozen=True)

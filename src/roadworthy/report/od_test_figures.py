@@ -27,7 +27,7 @@ from roadworthy.report.drawing import (
     whiskers,
 )
 from roadworthy.report.facts import Cell
-from roadworthy.report.od_test import ALL, BETTER, FAR, NEAR, ROLE, OdTest, metric_words
+from roadworthy.report.od_test import ALL, FAR, NEAR, ROLE, OdTest, better, metric_words
 from roadworthy.report.words import bounds, number, plural, short_number
 
 LOW_TO_HIGH = ((0.0, "#ea7320"), (0.5, "#fffdf3"), (1.0, "#5f9fd0"))
@@ -143,7 +143,7 @@ def _view(found: OdTest, metric: str, traces: list[dict[str, Any]], cells: Seque
         "gridcolor": GRID,
         "zeroline": False,
         "fixedrange": True,
-        "title": axis_title(f"{metric_words(metric).label} ({BETTER.get(metric, 'higher')} is better)"),
+        "title": axis_title(f"{metric_words(metric).label} ({better(metric)} is better)"),
     }
     layout["yaxis"] = {
         "tickmode": "array",

@@ -89,17 +89,6 @@ METRIC_WORDS = {
 }
 
 
-def higher_is_better(metric: str) -> bool | None:
-    """Which way is better, for the metrics of every protocol; None where neither is.
-
-    >>> higher_is_better("accuracy"), higher_is_better("fpr95"), higher_is_better("mean_confidence")
-    (True, False, None)
-    """
-    lower = ("fpr95", "neuron_pattern", "occlusion_covering", "weighted_confusion")
-    higher = ("aupr_in", "aupr_out", "scenario_coverage", "interpretation_precision", "domain_share", "domain_expected")
-    return {**HIGHER_IS_BETTER, **dict.fromkeys(higher, True), **dict.fromkeys(lower, False)}.get(metric)
-
-
 def words_of(metric: str) -> MetricWords:
     """The words of a metric or of its drop; one that is not known here keeps its name.
 

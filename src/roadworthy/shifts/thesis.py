@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Real
 from typing import Any, ClassVar
 
 import cv2
@@ -19,18 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import SHIFTS, Shift
-from roadworthy.core.random import Streams, random_bytes
+from roadworthy.core.protocols import SHIFTS
+from roadworthy.core.random import random_bytes
 from roadworthy.core.types import Batch, Images
 from roadworthy.shifts import geometry, textures
+from roadworthy.shifts.base import (
+    CUT_OFF,
+    LUMA,
+    REFERENCE_SIZE,
+    Geometric,
+    Levels,
+    Paint,
+    Photometric,
+    check_number,
+    coloured,
+    gaussian,
+    unit,
+)
 
-Levels = tuple[Mapping[str, Any], ...]
-Paint = Callable[[Images, Images, np.random.Generator], object]
-
-REFERENCE_SIZE = 64
-
-LUMA = (0.299, 0.587, 0.114)
-"""Shares of red, green and blue in grey (ITU-R BT.601)."""
 ZOOM_RANGE = (0.8, 1.6)
 """Scale at which a snow or rain texture is seen, uniform."""
 SNOW_TILT, RAIN_TILT = 180.0, 20.0
@@ -43,44 +47,8 @@ FOG_RANGE = (144, 255)
 """Darkest and brightest grey of the fog."""
 GLARE_SOFTNESS = 0.25
 """Blur of the reflected square as a share of its side."""
-CUT_OFF = 3.0
-"""Where a Gaussian ends, in sigma."""
 STRONGEST_PERSPECTIVE = 0.66
 """From 2/3 on the four corners need not form a convex shape, and no perspective gives that."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Photometric(Shift):
-    """A shift of the pixel values: boxes and masks stay as they are."""
-
-    def __call__(self, batch: Batch, streams: Streams) -> Batch:
-        """The batch with every image painted anew from its own random stream."""
-        images = np.ascontiguousarray(batch.images)
-        painted = np.empty_like(images)
-        paint = self._painter(*images.shape[1:])
-        for image, target, rng in zip(images, painted, streams.each(batch.ids), strict=True):
-            paint(image, target, rng)
-        return batch.with_images(painted)
-
-    @abstractmethod
-    def _painter(self, height: int, width: int, channels: int) -> Paint:
-        """The function `paint(image, target, rng)` for images of that shape."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Geometric(Shift):
-    """A shift of places: image, box and mask move together."""
-
-    DRAWS: ClassVar[int]
-
-    def __call__(self, batch: Batch, streams: Streams) -> Batch:
-        """The batch with every image moved by `DRAWS` uniform numbers of its own random stream."""
-        draws = [rng.random(self.DRAWS) for rng in streams.each(batch.ids)]
-        return self._move(batch, np.array(draws).reshape(len(batch), self.DRAWS))
-
-    @abstractmethod
-    def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
-        """The moved batch for draws (N, DRAWS) on [0, 1)."""
 
 
 def _levels(name: str, *values: Any) -> Levels:
@@ -98,7 +66,7 @@ class Noise(Photometric):
     factor: float
 
     def __post_init__(self) -> None:
-        _check(self, "factor", self.factor, 0, 1)
+        check_number(self, "factor", self.factor, 0, 1)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
@@ -122,7 +90,7 @@ class Grey(Photometric):
     factor: float
 
     def __post_init__(self) -> None:
-        _check(self, "factor", self.factor, 0, 1)
+        check_number(self, "factor", self.factor, 0, 1)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         weights = LUMA if channels == 3 else (1.0,)
@@ -147,16 +115,16 @@ class Precipitation(Photometric):
             raise InputError(f"shift {self.name}: intensities must be a list of numbers, not {self.intensities!r}")
         object.__setattr__(self, "intensities", tuple(self.intensities))
         for intensity in self.intensities:
-            _check(self, "each of the intensities", intensity, 0, 10)
+            check_number(self, "each of the intensities", intensity, 0, 10)
 
     @staticmethod
     @abstractmethod
     def _texture(texels_per_unit: float) -> textures.Texture: ...
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
-        texels_per_unit = textures.resolution_for(_unit(height, width))
+        texels_per_unit = textures.resolution_for(unit(height, width))
         texture = self._texture(texels_per_unit)
-        texels_per_pixel = texels_per_unit / _unit(height, width)
+        texels_per_pixel = texels_per_unit / unit(height, width)
         side, tilt, (smallest, largest) = texture.shape[0], math.radians(self.TILT), ZOOM_RANGE
         across, down = (width - 1) / 2, (height - 1) / 2
         diagonal = math.hypot(across, down)
@@ -175,7 +143,7 @@ class Precipitation(Photometric):
                 crop = np.array(((a, -b, x - a * across + b * down), (b, a, y - b * across - a * down)))
                 cv2.warpAffine(texture, crop, (width, height), dst=view, flags=sample, borderMode=cv2.BORDER_WRAP)
                 cv2.addWeighted(veil, 1, view, intensity, 0, dst=veil)
-            cv2.add(image, _coloured(veil, channels), dst=target)
+            cv2.add(image, coloured(veil, channels), dst=target)
 
         return paint
 
@@ -217,12 +185,12 @@ class Fog(Photometric):
     factor: float
 
     def __post_init__(self) -> None:
-        _check(self, "factor", self.factor, 0, 1)
+        check_number(self, "factor", self.factor, 0, 1)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         cell = min(height, width) / FOG_GRID
         rows, columns = round(height / cell), round(width / cell)
-        kernel = _gaussian(FOG_SIGMA)
+        kernel = gaussian(FOG_SIGMA)
         clouds, fog = np.empty((rows, columns), np.uint8), np.empty((height, width), np.uint8)
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
@@ -230,7 +198,7 @@ class Fog(Photometric):
             blurred = cv2.sepFilter2D(noise, cv2.CV_32F, kernel, kernel)
             cv2.normalize(blurred, clouds, FOG_RANGE[0], FOG_RANGE[1], cv2.NORM_MINMAX, cv2.CV_8U)
             cv2.resize(clouds, (width, height), dst=fog, interpolation=cv2.INTER_LINEAR)
-            cv2.addWeighted(image, 1 - self.factor, _coloured(fog, channels), self.factor, 0, dst=target)
+            cv2.addWeighted(image, 1 - self.factor, coloured(fog, channels), self.factor, 0, dst=target)
 
         return paint
 
@@ -258,8 +226,8 @@ class Perspective(Geometric):
     scale: float
 
     def __post_init__(self) -> None:
-        _check(self, "strength", self.strength, 0, STRONGEST_PERSPECTIVE)
-        _check(self, "scale", self.scale, 0.1, 10)
+        check_number(self, "strength", self.strength, 0, STRONGEST_PERSPECTIVE)
+        check_number(self, "scale", self.scale, 0.1, 10)
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         height, width = batch.images.shape[1:3]
@@ -280,10 +248,10 @@ class Blur(Photometric):
     sigma: float
 
     def __post_init__(self) -> None:
-        _check(self, "sigma", self.sigma, 0, REFERENCE_SIZE)
+        check_number(self, "sigma", self.sigma, 0, REFERENCE_SIZE)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
-        kernel = _gaussian(self.sigma * _unit(height, width))
+        kernel = gaussian(self.sigma * unit(height, width))
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
             # Not GaussianBlur: with wide kernels it is six times slower and off by up to two grey levels.
@@ -304,7 +272,7 @@ class Rotation(Geometric):
     degrees: float
 
     def __post_init__(self) -> None:
-        _check(self, "degrees", self.degrees, 0, 180)
+        check_number(self, "degrees", self.degrees, 0, 180)
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         angles = math.radians(self.degrees) * (2 * draws[:, 0] - 1)
@@ -323,7 +291,7 @@ class Crop(Geometric):
     size: float
 
     def __post_init__(self) -> None:
-        _check(self, "size", self.size, 1, REFERENCE_SIZE)
+        check_number(self, "size", self.size, 1, REFERENCE_SIZE)
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         height, width = batch.images.shape[1:3]
@@ -346,11 +314,11 @@ class Reflection(Photometric):
     size: float
 
     def __post_init__(self) -> None:
-        _check(self, "size", self.size, 0.1, REFERENCE_SIZE)
+        check_number(self, "size", self.size, 0.1, REFERENCE_SIZE)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
-        side = self.size * _unit(height, width)
-        blob = _coloured(_soft_square(side), channels)
+        side = self.size * unit(height, width)
+        blob = coloured(_soft_square(side), channels)
         reach = blob.shape[0] // 2
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
@@ -365,24 +333,6 @@ class Reflection(Photometric):
         return paint
 
 
-def _unit(height: int, width: int) -> float:
-    """Pixels of this image for one pixel of a 64x64 image."""
-    return min(height, width) / REFERENCE_SIZE
-
-
-def _coloured(grey: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
-    """(H, W) as (H, W, channels)."""
-    return grey[:, :, None] if channels == 1 else np.asarray(cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB), np.uint8)
-
-
-@lru_cache(maxsize=64)
-def _gaussian(sigma: float) -> NDArray[np.float64]:
-    """Weights (K, 1) of a Gaussian, cut off at 3 sigma, that sum to 1; a single 1 where sigma is 0."""
-    reach = math.ceil(CUT_OFF * sigma)
-    weights = np.array([math.exp(-0.5 * (x / sigma) ** 2) if x else 1.0 for x in range(-reach, reach + 1)])
-    return np.asarray(weights / weights.sum()).reshape(-1, 1)
-
-
 @lru_cache(maxsize=64)
 def _soft_square(side: float) -> NDArray[np.uint8]:
     """A white square of side s, Gaussian-blurred, in closed form (K, K), K odd, its centre in the middle.
@@ -394,8 +344,3 @@ def _soft_square(side: float) -> NDArray[np.uint8]:
     places = range(-reach, reach + 1)
     profile = [(math.erf((side / 2 + x) / width) + math.erf((side / 2 - x) / width)) / 2 for x in places]
     return np.asarray(np.rint(255 * np.outer(profile, profile)), np.uint8)
-
-
-def _check(shift: Shift, parameter: str, value: Any, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
-        raise InputError(f"shift {shift.name}: {parameter} must be a number from {low:g} to {high:g}, not {value!r}")

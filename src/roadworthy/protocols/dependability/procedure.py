@@ -150,7 +150,7 @@ class _ModelPlan:
 
 def _showing(choice: Choice, data: Dataset, seed: int) -> Showing:
     shift = choice.shift
-    return Showing(Stimulus(data.fingerprint(), shift.name, shift.level, shift.parameters(), 0, seed), data, shift)
+    return Showing(shift.stimulus(data.fingerprint(), seed=seed), data, shift)
 
 
 def _loss_data(settings: Settings, data: Dataset) -> Dataset:

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Shift
 from roadworthy.core.random import random_bytes
-from roadworthy.shifts.thesis import Levels, Photometric, _check
+from roadworthy.shifts.base import Levels, Photometric, check_number
 
 Pair = tuple[float, float]
 """A parameter at 32x32 and at 224x224."""
@@ -47,7 +47,7 @@ class TwoSizes(Shift):
                     f"not {value!r}"
                 )
             for number in pair:
-                _check(self, name, number, low, high)
+                check_number(self, name, number, low, high)
             object.__setattr__(self, name, pair)
 
     def sized(self, height: int, width: int) -> list[float]:

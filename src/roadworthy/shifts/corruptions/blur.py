@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
 from roadworthy.core.types import Images
+from roadworthy.shifts.base import Levels, Paint, gaussian
 from roadworthy.shifts.corruptions.base import Corruption, Pair, Ranges, severities
-from roadworthy.shifts.thesis import Levels, Paint, _gaussian
 
 STEEPEST_MOTION = 45.0
 """Largest angle of motion blur with the horizontal, in degrees, either way, uniform."""
@@ -68,7 +68,7 @@ class GlassBlur(Corruption):
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         sigma, reach, rounds = self.sized(height, width)
-        kernel, span = _gaussian(sigma), 2 * max(1, round(reach))
+        kernel, span = gaussian(sigma), 2 * max(1, round(reach))
         places, turns = _turns(height, width, span)
 
         def swapped(rng: np.random.Generator) -> NDArray[np.intp]:
@@ -167,7 +167,7 @@ class GaussianBlur(Corruption):
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (sigma,) = self.sized(height, width)
-        kernel = _gaussian(sigma)
+        kernel = gaussian(sigma)
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
             cv2.sepFilter2D(image, cv2.CV_8U, kernel, kernel, dst=target, borderType=cv2.BORDER_REPLICATE)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import Streams, random_bytes
 from roadworthy.core.types import Batch, Images
+from roadworthy.shifts.base import Levels, Paint, gaussian
 from roadworthy.shifts.corruptions.base import (
     LARGE,
     Corruption,
@@ -25,7 +26,6 @@ from roadworthy.shifts.corruptions.base import (
     severities,
     surviving,
 )
-from roadworthy.shifts.thesis import Levels, Paint, _gaussian
 
 WAVES = 0.01
 """Blur of the elastic field as a share of the image's sides."""
@@ -91,8 +91,8 @@ class ElasticTransform(TwoSizes):
         """The function that draws x and y of the place each pixel shows, (2, H, W), pixel centres at whole numbers."""
         (strength,) = self.sized(height, width)
         side = min(height, width)
-        kernel = np.asarray(_gaussian(WAVES * side), np.float32)
-        evenly = surviving(_gaussian(WAVES * LARGE)) / surviving(kernel)
+        kernel = np.asarray(gaussian(WAVES * side), np.float32)
+        evenly = surviving(gaussian(WAVES * LARGE)) / surviving(kernel)
         largest = strength * PUSH * side * evenly
         rest = np.stack(np.meshgrid(np.arange(width), np.arange(height))).astype(np.float32)
 

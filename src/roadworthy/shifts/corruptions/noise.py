@@ -18,8 +18,8 @@ from scipy.special import ndtr, pdtr
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
 from roadworthy.core.types import Images
+from roadworthy.shifts.base import Levels, Paint
 from roadworthy.shifts.corruptions.base import Corruption, Pair, Ranges, severities
-from roadworthy.shifts.thesis import Levels, Paint
 
 BITS = 14
 CLEAN, UP_TO = np.arange(256.0)[:, None], np.arange(255.0)

@@ -14,6 +14,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
 from roadworthy.core.types import Images
+from roadworthy.shifts.base import LUMA, Levels, Paint, coloured, gaussian
 from roadworthy.shifts.corruptions.base import (
     LARGE,
     Corruption,
@@ -27,7 +28,6 @@ from roadworthy.shifts.corruptions.base import (
 )
 from roadworthy.shifts.corruptions.blur import blur_along
 from roadworthy.shifts.corruptions.frost import SIDE, frost
-from roadworthy.shifts.thesis import LUMA, Levels, Paint, _coloured, _gaussian
 
 FAINTEST_CLOUD = 1 / 512
 """Finer clouds than those of this share of the coarsest are left out: less than half a grey level."""
@@ -86,10 +86,10 @@ class Snow(Corruption):
             _, thick = cv2.threshold(noise, threshold, 0, cv2.THRESH_TOZERO)
             blur_along(as_bytes(cv2.convertScaleAbs(thick, alpha=255)), flakes, radius, sigma, degrees)
             grey = _grey(image)
-            above = cv2.subtract(image, _coloured(pale_values[grey], channels)).reshape(image.shape)
+            above = cv2.subtract(image, coloured(pale_values[grey], channels)).reshape(image.shape)
             cv2.addWeighted(image, keep, above, 1 - keep, 0, dst=target)
             falling = cv2.add(flakes, np.ascontiguousarray(flakes[::-1, ::-1]))
-            cv2.add(target, _coloured(as_bytes(cv2.add(falling, haze_values[grey])), channels), dst=target)
+            cv2.add(target, coloured(as_bytes(cv2.add(falling, haze_values[grey])), channels), dst=target)
 
         return paint
 
@@ -161,7 +161,7 @@ class Fog(Corruption):
             cv2.normalize(clouds, fog, 0, 255, cv2.NORM_MINMAX, cv2.CV_8U)
             white = float(image.max()) / 255
             share = white / (white + density) if white else 0.0
-            cv2.addWeighted(image, share, _coloured(fog, channels), share * density, 0, dst=target)
+            cv2.addWeighted(image, share, coloured(fog, channels), share * density, 0, dst=target)
 
         return paint
 
@@ -240,8 +240,8 @@ class Spatter(Corruption):
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         mean, _, sigma, threshold, strength = self.sized(height, width)
-        kernel = np.asarray(_gaussian(sigma), np.float32)
-        smooth = [spread * surviving(_gaussian(width)) for spread, width in zip(self.spread, self.sigma, strict=True)]
+        kernel = np.asarray(gaussian(sigma), np.float32)
+        smooth = [spread * surviving(gaussian(width)) for spread, width in zip(self.spread, self.sigma, strict=True)]
         spread = between((smooth[0], smooth[1]), min(height, width)) / surviving(kernel)
         colour = np.array(MUD if self.liquid == "mud" else WATER, np.float32)[:channels]
         if channels == 1:
@@ -271,7 +271,7 @@ def _scaled(points: cv2.typing.MatLike, factor: int, rows: int, columns: int) ->
 
 def _mud(wet: NDArray[np.bool_], blur: float) -> NDArray[np.float32]:
     """How much of each pixel is covered (H, W, 1): the blurred drops, nothing where they are thin."""
-    kernel = _gaussian(blur)
+    kernel = gaussian(blur)
     thickness = cv2.sepFilter2D(wet.astype(np.float32), cv2.CV_32F, kernel, kernel, borderType=cv2.BORDER_REPLICATE)
     return np.asarray(cv2.threshold(thickness, THINNEST_MUD, 0, cv2.THRESH_TOZERO)[1], np.float32)[:, :, None]
 

@@ -1,0 +1,89 @@
+"""What the families of shifts share: painting and moving, checks of parameters, a Gaussian, sizes."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Real
+from typing import Any, ClassVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Shift
+from roadworthy.core.random import Streams
+from roadworthy.core.types import Batch, Images
+
+Levels = tuple[Mapping[str, Any], ...]
+Paint = Callable[[Images, Images, np.random.Generator], object]
+
+REFERENCE_SIZE = 64
+
+"""Side of the images that parameters in pixels are for."""
+LUMA = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in grey (ITU-R BT.601)."""
+CUT_OFF = 3.0
+"""Where a Gaussian ends, in sigma."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photometric(Shift):
+    """A shift of the pixel values: boxes and masks stay as they are."""
+
+    def __call__(self, batch: Batch, streams: Streams) -> Batch:
+        """The batch with every image painted anew from its own random stream."""
+        images = np.ascontiguousarray(batch.images)
+        painted = np.empty_like(images)
+        paint = self._painter(*images.shape[1:])
+        for image, target, rng in zip(images, painted, streams.each(batch.ids), strict=True):
+            paint(image, target, rng)
+        return batch.with_images(painted)
+
+    @abstractmethod
+    def _painter(self, height: int, width: int, channels: int) -> Paint:
+        """The function `paint(image, target, rng)` for images of that shape."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometric(Shift):
+    """A shift of places: image, box and mask move together."""
+
+    DRAWS: ClassVar[int]
+
+    def __call__(self, batch: Batch, streams: Streams) -> Batch:
+        """The batch with every image moved by `DRAWS` uniform numbers of its own random stream."""
+        draws = [rng.random(self.DRAWS) for rng in streams.each(batch.ids)]
+        return self._move(batch, np.array(draws).reshape(len(batch), self.DRAWS))
+
+    @abstractmethod
+    def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
+        """The moved batch for draws (N, DRAWS) on [0, 1)."""
+
+
+def unit(height: int, width: int) -> float:
+    """Pixels of this image for one pixel of a 64x64 image."""
+    return min(height, width) / REFERENCE_SIZE
+
+
+def coloured(grey: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
+    """(H, W) as (H, W, channels)."""
+    return grey[:, :, None] if channels == 1 else np.asarray(cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB), np.uint8)
+
+
+@lru_cache(maxsize=64)
+def gaussian(sigma: float) -> NDArray[np.float64]:
+    """Weights (K, 1) of a Gaussian, cut off at 3 sigma, that sum to 1; a single 1 where sigma is 0."""
+    reach = math.ceil(CUT_OFF * sigma)
+    weights = np.array([math.exp(-0.5 * (x / sigma) ** 2) if x else 1.0 for x in range(-reach, reach + 1)])
+    return np.asarray(weights / weights.sum()).reshape(-1, 1)
+
+
+def check_number(shift: Shift, parameter: str, value: Any, low: float, high: float) -> None:
+    """Refuse what is no number within the bounds."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
+        raise InputError(f"shift {shift.name}: {parameter} must be a number from {low:g} to {high:g}, not {value!r}")
