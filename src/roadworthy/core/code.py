@@ -55,7 +55,7 @@ class _Walk:
     def is_written(self, module: str | None) -> bool:
         """Whether a module is the author's: in the package of the class itself, or no installed library."""
         top = (module or "").partition(".")[0]
-        if top in ("", OWN) or top in sys.stdlib_module_names - {"__main__"}:
+        if top in ("", OWN) or top in sys.stdlib_module_names:
             return False
         file = getattr(sys.modules.get(module or ""), "__file__", None)
         return top == self.home or file is None or not any(Path(file).is_relative_to(place) for place in LIBRARIES)
