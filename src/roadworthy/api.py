@@ -454,7 +454,7 @@ def execute(
         failed = {
             planned.case.hash: broken[part.recipe.hash]
             for planned in (plan.cases if broken else ())
-            for part in planned.parts()
+            for _, part in planned.parts()
             if part.recipe.hash in broken
         }
         plan = Plan(tuple(each for each in plan.cases if each.case.hash not in failed), plan.chunk, plan.batch)

@@ -76,9 +76,10 @@ class PlannedCase:
     tags: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Buildable, ...] = ()
 
-    def parts(self) -> tuple[Buildable, ...]:
-        """What must be built before it can be shown: what its model is made of, and what makes its stimulus."""
-        return self.model.parts() + (() if self.showing.maker is None else (self.showing.maker,))
+    def parts(self) -> list[tuple[str, Buildable]]:
+        """What must be built before it can be shown, with the name of the model or stimulus it is a part of."""
+        maker = [] if self.showing.maker is None else [(self.showing.stimulus.name, self.showing.maker)]
+        return [*((self.case.system, part) for part in self.model.parts()), *maker]
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,8 @@ class Plan:
         return [planned for planned in self.cases if planned.case.protocol == protocol]
 
     def parts(self) -> list[tuple[str, Buildable]]:
-        """What must be built before cases are shown, once each, with the name of the model or stimulus it is for."""
-        found = {id(part): (planned.case.system, part) for planned in self.cases for part in planned.model.parts()}
-        shown = [(showing.stimulus.name, showing.maker) for showing in self.stimuli.values()]
-        return list((found | {id(maker): (name, maker) for name, maker in shown if maker is not None}).values())
+        """What must be built before cases are shown, once each, as of a case."""
+        return list({id(part): (name, part) for planned in self.cases for name, part in planned.parts()}.values())
 
     def image_cases(self) -> int:
         """How many answers the plan asks for in all."""
