@@ -43,11 +43,9 @@ lint: $(VENV)/.dev
 
 bench: $(BENCH)/.ready
 	mkdir -p runs
-	$(BENCH)/bin/python benchmarks/shifts.py --out runs/bench-shifts.json
-	$(BENCH)/bin/python benchmarks/chain.py --out runs/bench-chain.json
-	$(BENCH)/bin/python benchmarks/mc_dropout.py --out runs/bench-mc-dropout.json
-	$(BENCH)/bin/python benchmarks/monitors.py --out runs/bench-monitors.json
-	$(BENCH)/bin/python benchmarks/dependability.py --out runs/bench-dependability.json
+	missed=0; for part in shifts chain mc_dropout monitors dependability; do \
+		$(BENCH)/bin/python benchmarks/$$part.py --out runs/bench-$$part.json || missed=1; \
+	done; exit $$missed
 
 clean:
 	rm -rf $(VENV) $(BENCH) runs
