@@ -29,7 +29,13 @@ from tiny import save_onnx, study
 SHIFTS = tuple(f"shift{place}" for place in range(10))
 
 
-def system(label: str, right: dict[str, np.ndarray], groups: Sequence[str] | None = None, sure: float = 0.8) -> System:
+def system(
+    label: str,
+    right: dict[str, np.ndarray],
+    groups: Sequence[str] | None = None,
+    sure: float = 0.8,
+    code: str = "",
+) -> System:
     """A model that is right where it says so, always equally sure."""
 
     def readouts(hits: np.ndarray) -> Readouts:
@@ -39,7 +45,7 @@ def system(label: str, right: dict[str, np.ndarray], groups: Sequence[str] | Non
         return Readouts(ids, tuple(groups or ids), answers)
 
     cases = [
-        StoredCase(label, Stimulus("data", shift, 1), load=partial(readouts, np.asarray(hits)))
+        StoredCase(label, Stimulus("data", shift, 1, code=code), load=partial(readouts, np.asarray(hits)))
         for shift, hits in right.items()
     ]
     evidence = Classification().evidence(cases, ["a", "b"], seed=0)
@@ -99,6 +105,14 @@ def test_what_only_one_was_shown_is_said() -> None:
         "t": "a was not shown it",
     }
     assert set(table["result"]) == {"not compared"}
+
+
+def test_a_shift_that_was_edited_in_between_is_not_compared() -> None:
+    hits = np.random.default_rng(1).random(60) < 0.5
+    table = compare([(system("a", {"s": hits}), system("b", {"s": ~hits}, code="edited"))], ["accuracy"])
+    assert table[["result", "reason"]].to_numpy().tolist() == [
+        ["not compared", "shown with other parameters or other code"]
+    ]
 
 
 def test_too_small_to_matter() -> None:

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from roadworthy.engine.artifacts import ensure_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.readouts import read_case
 from roadworthy.study import parse_study
-from tiny import CLASSES, contents, study, write_npz, write_study
+from tiny import CLASSES, contents, import_text, study, write_npz, write_study
 
 
 class Counting(Model):
@@ -156,10 +155,7 @@ def test_a_shift_of_ones_own_that_was_edited_is_shown_anew(tmp_path: Path, monke
         (DIM, {"none"}),
         (DIM.replace("1 -", "1.2 -"), {"dim", "none"}),
     ):
-        module = ModuleType("dimming")
-        monkeypatch.setitem(sys.modules, "dimming", module)
-        exec(compile(source, "dimming.py", "exec"), vars(module))
-        monkeypatch.setitem(rw.SHIFTS._members, "dim", module.Dim)
+        monkeypatch.setitem(rw.SHIFTS._members, "dim", import_text(source, tmp_path / "dimming.py").Dim)
         model = Counting()
         found = run(tmp_path, "run", models=[model], protocols=protocols)
         assert {key.partition("-")[0] for key, _ in model.shown} == expected

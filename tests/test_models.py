@@ -593,6 +593,27 @@ def test_torch_batches_lie_pixel_by_pixel_where_the_module_answers_the_same() ->
             np.testing.assert_allclose(first, expected, rtol=1e-5, atol=1e-6)
 
 
+class Choosy(Watching):
+    """Takes eight images at once and nothing else; runs its last layer for bright images alone."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        if len(image) != 8:
+            raise ValueError(f"a batch of {len(image)}")
+        if image.mean() > 0.3:
+            return super().forward(image)
+        return self.conv(image).mean((2, 3)) @ self.last.weight.T
+
+
+def test_torch_modules_of_a_fixed_batch_and_features_are_not_disturbed_by_the_question() -> None:
+    model = TorchModel(Choosy(stiff=False), outputs="logits", dims=(8, 3, None, None))
+    assert model.fixed_batch == 8
+    bright, dark = np.full((8, 9, 9, 3), 200, np.uint8), np.zeros((8, 9, 9, 3), np.uint8)
+    with pytest.raises(InputError, match="is not run"):
+        model.features(batch_of(dark), "last")
+    assert model.features(batch_of(bright), "last").shape == (8, 5)
+    assert model.module.seen[-1] == (8, False)
+
+
 def test_torch_from_two_threads_is_the_same() -> None:
     module = net()
     model = TorchModel(module)
@@ -1098,7 +1119,7 @@ def test_stored_missing_rows_are_counted_and_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="lacks 7 of 13 answers"):
         model.check_complete(expected)
     frame(rows, "abc", OTHER_FOG).to_csv(file, index=False)
-    with pytest.raises(InputError, match=f"{OTHER_FOG}, which belongs to other data, another seed or other parameters"):
+    with pytest.raises(InputError, match=f"{OTHER_FOG}, which belongs to other data, seed, parameters or code"):
         StoredPredictions(file).predict(asked(stimulus=FOG))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -91,3 +93,14 @@ def contents(run: Path) -> dict[str, bytes]:
         for path in sorted(wanted)
         if path.is_file() and not path.name.startswith("timing_")
     }
+
+
+def import_text(text: str, path: Path) -> Any:
+    """Write a Python file and import it under its own name, in place of what was imported from there before."""
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    exec(compile(text, str(path), "exec"), vars(module))
+    return module

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.code import code_of
+from roadworthy.core.code import Written, code_of
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
@@ -54,7 +54,7 @@ class Dataset(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shift(ABC):
+class Shift(Written, ABC):
     """A disturbance that keeps the label: a Batch to a Batch, boxes and masks moved with the image.
 
     A subclass is a frozen keyword-only dataclass whose fields are its parameters; `LEVELS` gives their values at levels
@@ -65,8 +65,6 @@ class Shift(ABC):
 
     name: ClassVar[str]
     LEVELS: ClassVar[tuple[Mapping[str, Any], ...]] = ()
-    code_version: ClassVar[int | str] = 1
-    """Raised when the same parameters give other pixels, so that no stored answer is taken for a new one."""
 
     @classmethod
     def at(cls, level: int, table: Mapping[int, Mapping[str, Any]] | None = None) -> Self:
@@ -102,15 +100,13 @@ class Shift(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outliers(ABC):
+class Outliers(Written, ABC):
     """A maker of images outside the domain of a data set, which a model should not be sure of: a Dataset to a Dataset.
 
     A subclass is a frozen keyword-only dataclass whose fields are its parameters.
     """
 
     name: ClassVar[str]
-    code_version: ClassVar[int | str] = 1
-    """As of a shift."""
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:

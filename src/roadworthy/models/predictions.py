@@ -206,7 +206,7 @@ class StoredPredictions(Model):
         for stimulus in missing:
             same = [key for key in stored - {stimulus} if key.rsplit("-", 1)[0] == stimulus.rsplit("-", 1)[0]]
             if stimulus not in stored and same:
-                return f"{text}; it holds {min(same)}, which belongs to other data, another seed or other parameters"
+                return f"{text}; it holds {min(same)}, which belongs to other data, seed, parameters or code"
         return text
 
     def _some(self, rows: NDArray[np.intp]) -> str:

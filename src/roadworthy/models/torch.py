@@ -142,6 +142,8 @@ class TorchModel(Adapter):
         layer = layer.removesuffix(INPUT_OF)
         if layer not in modules:
             raise InputError(f"model {self.name} has no layer {layer!r}: it has {', '.join(self.layers()[-5:])}, ...")
+        tensor = self.guarded(lambda: self.preprocess(batch.images), batch)
+        self._takes_pixels_first(import_torch(), tensor.shape)  # asked before anyone listens
         found: list[Any] = []
         caller = threading.get_ident()
 
@@ -152,7 +154,7 @@ class TorchModel(Adapter):
         with self._hooks:
             handle = modules[layer].register_forward_hook(keep)
             try:
-                self.guarded(lambda: self._forward(self.preprocess(batch.images)), batch)
+                self.guarded(lambda: self._forward(tensor), batch)
             finally:
                 handle.remove()
         if not found:
@@ -278,21 +280,20 @@ class TorchModel(Adapter):
     def _takes_pixels_first(self, torch: Any, shape: tuple[int, ...]) -> bool:
         """Whether a batch lies in memory pixel by pixel, with which convolutions on a CPU are up to twice as fast.
 
-        It does for a few images or more, where the module answers random images of this shape the same: code that
-        looks at the memory itself (`Tensor.view`) can refuse them. Asked once per shape.
+        It does for a few images or more, where the module answers as many random images the same: code that looks at
+        the memory itself (`Tensor.view`) can refuse them. Asked once per shape of an image.
         """
         if shape[0] < FEW or len(shape) != 4 or self.preprocess.layout != "nchw" or not self._convolves:
             return False
         if shape[1:] not in self._known_shapes:
-            images = np.random.default_rng(0).random((self.fixed_batch or 2, *shape[1:]), dtype=np.float32)
+            count, channels, *size = shape
+            images = np.random.default_rng(0).integers(0, 256, (count, *size, channels), dtype=np.uint8)
             with self._evaluating(), torch.inference_mode(), torch.random.fork_rng(devices=[]):
-                expected = self._scores(torch, images, False)
                 try:
-                    found = self._scores(torch, images, True)
-                except Exception:
-                    self._known_shapes[shape[1:]] = False
-                else:
+                    found, expected = (self._scores(torch, self.preprocess(images), way) for way in (True, False))
                     self._known_shapes[shape[1:]] = same_scores(found, expected)
+                except Exception:  # whatever it is, the images themselves will tell
+                    self._known_shapes[shape[1:]] = False
         return self._known_shapes[shape[1:]]
 
     @contextmanager

@@ -25,6 +25,7 @@ from roadworthy.statistics import holm, mcnemar, mean_interval, paired_interval,
 ALPHA = 0.05
 MARGIN = 0.001
 METRICS = ("accuracy", "auroc", "brier", "ece")
+OTHER = "shown with other parameters or other code"
 OOD_METRICS = ("auroc", "fpr95")
 RESULTS = ("regression", "improvement", "no clear difference", "not compared")
 SIGN_FLIP_STEPS = 50
@@ -214,6 +215,10 @@ def _ood_rows(before: System, after: System, metrics: Sequence[str]) -> Iterator
         {key.ood_set: key for key in found.keys if key.model == system.model}
         for found, system in ((one, before), (other, after))
     ]
+    codes = [
+        {case.tags.get("ood_set"): case.stimulus.code for case in system.cases[ood.NAME] if case.system == system.model}
+        for system in (before, after)
+    ]
     for name in dict.fromkeys([*sets[0], *sets[1]]):
         for metric in OOD_METRICS:
             key = sets[0].get(name) or sets[1][name]
@@ -221,6 +226,9 @@ def _ood_rows(before: System, after: System, metrics: Sequence[str]) -> Iterator
             missing = [system.label for system, known in ((before, sets[0]), (after, sets[1])) if name not in known]
             if missing:
                 yield {**row, "reason": f"{missing[0]} was not shown it"}
+                continue
+            if codes[0].get(name) != codes[1].get(name):
+                yield {**row, "reason": OTHER}
                 continue
             a, b = one.results.get(sets[0][name]), other.results.get(sets[1][name])
             if a is None or b is None:
@@ -242,13 +250,13 @@ COMPARED: Mapping[str, Callable[[System, System, Sequence[str]], Iterator[dict[s
 
 
 def _parameters(system: System, protocol: str) -> dict[tuple[str, int], str]:
-    """What the model was shown, by condition and level: the data and the parameters of the shift.
+    """What the model was shown, by condition and level: the data, the parameters of the shift and its code.
 
     The model that an attack was made against does not count: each is attacked itself, in the same way.
     """
     shown = [case.stimulus for case in system.cases[protocol] if case.system == system.model]
     own = [{name: value for name, value in s.parameters.items() if name != "attacked"} for s in shown]
-    return {(s.name, s.level): f"{s.data} {sorted(p.items())}" for s, p in zip(shown, own, strict=True)}
+    return {(s.name, s.level): f"{s.data} {sorted(p.items())} {s.code}" for s, p in zip(shown, own, strict=True)}
 
 
 def _not_comparable(
@@ -257,7 +265,7 @@ def _not_comparable(
     for system, known in zip((before, after), shown, strict=True):
         if key not in known:
             return f"{system.label} was not shown it"
-    return "" if shown[0][key] == shown[1][key] else "shown with other parameters"
+    return "" if shown[0][key] == shown[1][key] else OTHER
 
 
 def comparison_lines(table: pd.DataFrame, alpha: float = ALPHA) -> list[str]:

@@ -9,8 +9,6 @@ import cv2
 
 from roadworthy.core.errors import UnknownName
 from roadworthy.core.protocols import SHIFTS, Shift
-from roadworthy.shifts import corruptions
-from roadworthy.shifts.adversarial import ATTACKS, Attack
 from roadworthy.shifts.thesis import (
     Blur,
     Crop,
@@ -23,6 +21,11 @@ from roadworthy.shifts.thesis import (
     Rotation,
     Snow,
 )
+
+# isort: split
+# Behind the thesis's: shifts are listed in the order in which they are registered.
+from roadworthy.shifts import corruptions
+from roadworthy.shifts.adversarial import ATTACKS, Attack
 
 cv2.setNumThreads(1)  # The workers are the parallelism; threads inside OpenCV would only compete with them.
 
