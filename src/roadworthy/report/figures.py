@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from roadworthy.metrics import HIGHER_IS_BETTER
+from roadworthy.metrics import higher_is_better
 from roadworthy.report.drawing import (
     ABSENT,
     COLOURS,
@@ -369,7 +369,7 @@ def _all_values(facts: Facts, metric: str) -> list[Cell]:
 def _colour_range(facts: Facts, metric: str) -> tuple[float, float, Iterable[tuple[float, str]]]:
     """The same colours for every model. Where less is worse the scale is turned, so that darker is always worse."""
     values = [cell.value for cell in _all_values(facts, metric)] or [0.0]
-    better = HIGHER_IS_BETTER.get(metric)
+    better = higher_is_better(metric)
     if better:
         turned = [(1 - place, colour) for place, colour in reversed(WORSE_IS_DARKER)]
         return round(min([*values, 0.8]), 6), max([*values, 1.0]), turned
@@ -382,7 +382,7 @@ def _value_range(facts: Facts, metric: str) -> list[float]:
     cells = _all_values(facts, metric)
     ends = [end for cell in cells for end in (cell.value, cell.lo, cell.hi) if not math.isnan(end)] or [0.0, 1.0]
     low, high = min(ends), max(ends)
-    if HIGHER_IS_BETTER.get(metric) is False:
+    if higher_is_better(metric) is False:
         low = min(low, 0.0)
     pad = 0.05 * (high - low) or 0.05
     return [round(low - pad, 6), round(high + pad, 6)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roadworthy.metrics import HIGHER_IS_BETTER
+from roadworthy.metrics import higher_is_better
 
 NO_BREAK = "\u00a0"
 MISSING = "n/a"
@@ -99,7 +99,7 @@ def words_of(metric: str) -> MetricWords:
     words = METRIC_WORDS.get(base, MetricWords(base, ""))
     if base == metric:
         return words
-    change = "Drop" if HIGHER_IS_BETTER.get(base) else "Rise"
+    change = "Drop" if higher_is_better(base) else "Rise"
     label = words.label if words.label[:2].isupper() else words.label[0].lower() + words.label[1:]
     return MetricWords(
         f"{change} of {label}", "How much worse than on undisturbed data: positive is worse.", words.percent

@@ -23,7 +23,6 @@ Levels = tuple[Mapping[str, Any], ...]
 Paint = Callable[[Images, Images, np.random.Generator], object]
 
 REFERENCE_SIZE = 64
-
 """Side of the images that parameters in pixels are for."""
 LUMA = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in grey (ITU-R BT.601)."""
