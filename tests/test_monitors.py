@@ -7,7 +7,7 @@ import re
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.optimize import lsq_linear
 from scipy.special import logsumexp
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.neighbors import NearestNeighbors
@@ -25,6 +26,7 @@ from threadpoolctl import threadpool_info
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Model
+from roadworthy.core.registry import Registry
 from roadworthy.data import Subset
 from roadworthy.models import CallableModel, OnnxModel, TorchModel, align
 from roadworthy.models.head import find_head, penultimate
@@ -55,11 +57,14 @@ from roadworthy.monitors import (
     share_threshold,
 )
 from roadworthy.monitors import neighbours as neighbours_module
+from roadworthy.monitors import svm as svm_module
+from roadworthy.monitors import threshold as threshold_module
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.openmax import distance, fit_weibull
 from roadworthy.monitors.threads import one_thread
 from roadworthy.uncertainty import McDropout
+from tiny import import_text
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
 
@@ -137,6 +142,109 @@ def test_the_conformance_test_finds_what_is_wrong() -> None:
         check_monitor(Forgetful, informed=False)
 
 
+ANY = {"name": "own", "code_version": "1", "read": lambda self, model, batch: batch.images.mean(axis=(1, 2, 3))}
+
+
+def own(**members: Any) -> type[Monitor]:
+    """A monitor of one's own: the mean grey, unless the members say otherwise; None leaves one out."""
+    given = {key: value for key, value in (ANY | members).items() if value is not None}
+    return dataclass(frozen=True, kw_only=True)(type("Own", (Monitor,), given | {"__module__": __name__}))
+
+
+def own_with(setting: Any) -> Callable[[], Monitor]:
+    kind = own(__annotations__={"floor": Any}, floor=0.0)
+    return lambda: kind(floor=setting)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (own(name=None), "must state its name"),
+        (own(name=3), "must state its name, a text, not 3"),
+        (own(needs=frozenset({"logit"})), "needs must be some of .*, not 'logit'"),
+        (own(needs=["logits"]), "needs must be a frozenset"),
+        (own(classes="two"), "classes must be a whole number of at least 1, not 'two'"),
+        (own(batch_size=0), "batch_size must be a whole number of at least 1, or None, not 0"),
+        (own(read=None), "made without arguments: TypeError"),
+        (own_with(np.zeros(2)), "plain values: .*floor"),
+        (own_with(np.float32(1)), "plain values: .*floor"),
+        (own_with(float("nan")), "plain values: .*floor"),
+        (own(read=lambda self, model, batch: np.zeros((3, 2))), r"one row of numbers per image: .*\(3, 2\)"),
+        (own(fit=lambda self, model, data: 1 / 0), "learn from training images: ZeroDivisionError"),
+        (own(rate=lambda self, rows: rows), "threshold on images inside alone: .*one score per image"),
+        (own(save=lambda self, folder: 1 / 0), "save and load must keep the monitor: ZeroDivisionError"),
+    ],
+)
+def test_every_broken_promise_is_an_assertion_that_names_it(make: Callable[[], Monitor], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_monitor(make, informed=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (lambda n: np.zeros(n - 1), r"monitor own: read must return one row per image, .* N = 32, not \(31,\)"),
+        (lambda n: np.zeros((n, 2, 2)), r"not \(32, 2, 2\)"),
+        (lambda n: np.zeros((n, 0)), r"not \(32, 0\)"),
+        (lambda n: 0.5, r"not \(\)"),
+        (lambda n: None, "must be an array of numbers, not NoneType"),
+        (lambda n: ["sharp"] * n, "must be an array of numbers, not list"),
+        (lambda n: np.array(["sharp"] * n), "must be an array of numbers, not an array of <U5"),
+        (lambda n: [[0.0], [0.0, 1.0]], "must be an array of numbers: "),
+    ],
+)
+def test_rows_that_are_none_are_refused(rows: Callable[[int], Any], sentence: str) -> None:
+    monitor = own(read=lambda self, model, batch: rows(len(batch)))()
+    with pytest.raises(InputError, match=sentence):
+        monitor.represent(ToyModel(), TEST.batch(slice(0, 5)))
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (None, "monitor own: fit must return arrays by name, not NoneType"),
+        (np.zeros(3), "fit must return arrays by name, not ndarray"),
+        ({1: np.zeros(3)}, "fit must return arrays by name"),
+        ({"mean": "high"}, "monitor own: mean of fit must be an array of numbers, not str"),
+        ({"mean": np.nan}, "mean is NaN or infinite"),
+    ],
+)
+def test_a_fit_that_gives_no_arrays_is_refused(found: Any, sentence: str) -> None:
+    monitor = own(fit=lambda self, model, data: found)()
+    with pytest.raises(InputError, match=sentence):
+        monitor.build(ToyModel(), TRAIN)
+    with pytest.raises(InputError, match="not built yet"):
+        monitor.represent(ToyModel(), TEST.batch(slice(0, 5)))
+
+
+@pytest.mark.parametrize(
+    ("scores", "sentence"),
+    [
+        (lambda rows: rows, r"monitor own: rate must return one score per image, \(4,\), not \(4, 2\)"),
+        (lambda rows: 0.5, r"one score per image, \(4,\), not \(\)"),
+        (lambda rows: ["a"] * len(rows), "what rate returns must be an array of numbers, not list"),
+        (lambda rows: np.where(rows[:, 0] > 1, np.nan, 1.0), "rate returned NaN for 2 of 4 images"),
+    ],
+)
+def test_scores_that_are_none_are_refused(scores: Callable[[Any], Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        own(rate=lambda self, rows: scores(rows))().calibrate(np.arange(8.0).reshape(4, 2) / 2)
+
+
+def test_an_unknown_need_is_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'logits'"):
+        own(needs=frozenset({"logit"}))().check(ToyModel())
+
+
+def test_a_class_defined_again_replaces_itself() -> None:
+    kinds = Registry[type]("kind")
+    first, second = (kinds.register("own")(own()) for _ in range(2))
+    assert first is not second
+    assert kinds.get("own") is second
+    with pytest.raises(ValueError, match="registered twice"):
+        kinds.register("own")(Msp)
+
+
 # Thresholds
 
 scores = st.lists(st.integers(-4, 4).map(float) | st.floats(-5, 5, width=32), min_size=1, max_size=25)
@@ -207,6 +315,42 @@ def test_the_linear_svm_minimises_its_objective(columns: int) -> None:
     )
     assert own <= best * 1.001
     assert svm.converged
+
+
+def test_the_linear_svm_is_exact_where_columns_are_nearly_the_same() -> None:
+    rng = np.random.default_rng(0)
+    columns = rng.normal(0, 1, (160, 1)) + rng.normal(0, 1e-3, (160, 12))
+    columns[:80] += rng.normal(0.3, 0.5, (80, 1))
+    svm = fit_svm(columns[:80], columns[80:])
+    assert svm.converged
+    rows = np.column_stack([(columns - svm.mean) / svm.scale, np.ones(160)])
+    signed = rows * np.repeat([1.0, -1.0], 80)[:, None]
+    vector = np.append(svm.weights, svm.bias)
+    least = dual_bound(signed, vector)
+    assert 0.5 * vector @ vector + np.maximum(0, 1 - signed @ vector).sum() == pytest.approx(least, rel=1e-6)
+
+
+def dual_bound(signed: np.ndarray, vector: np.ndarray) -> float:
+    """A lower bound of |w|^2 / 2 + sum max(0, 1 - z w): the dual, sum a - |Z^T a|^2 / 2, at an a that makes w."""
+    margins = signed @ vector
+    fixed = np.where(margins < 1 - 1e-5, 1.0, 0.0)
+    free = np.abs(margins - 1) <= 1e-5
+    found = lsq_linear(signed[free].T, vector - fixed @ signed, bounds=(0, 1), tol=1e-14)
+    fixed[free] = found.x
+    return float(fixed.sum() - 0.5 * np.square(fixed @ signed).sum())
+
+
+def test_an_svm_that_does_not_converge_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, outside = np.random.default_rng(0).normal([[[1.0]], [[-1.0]]], 1.0, (2, 30, 3))
+    monitor = ScoreSvm()
+    with monkeypatch.context() as patch:
+        patch.setattr(threshold_module, "SVM_STEPS", 2)
+        monitor.calibrate(inside, outside)
+        monitor.calibrate(inside, outside)
+    assert monitor.fitted.notes == (svm_module.NOT_CONVERGED,)
+    assert not monitor.rule["converged"]
+    monitor.calibrate(inside, outside)
+    assert monitor.fitted.notes == ()
 
 
 # Neighbours
@@ -693,6 +837,25 @@ def test_settings_by_name() -> None:
     assert make_monitor("odin", temperatures=[1.0, 2.0]).parameters()["temperatures"] == (1.0, 2.0)
 
 
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (partial(KnnSvm, k=0), "monitor knn_svm: k is a whole number of at least 1, not 0"),
+        (partial(DeepKnn, k=-5), "monitor deep_knn: k is a whole number of at least 1, not -5"),
+        (partial(DeepKnn, k=2.5), "k is a whole number of at least 1, not 2.5"),
+        (partial(DeepKnn, layer=3), "monitor deep_knn: layer is the name of a layer of the model, or None, not 3"),
+        (partial(Mahalanobis, layer=""), "monitor mahalanobis: layer is the name"),
+        (partial(Vim, dimensions=-1), "monitor vim: dimensions is a whole number of at least 0, not -1"),
+        (partial(McDropoutEntropy, passes=0), "passes is a whole number of at least 1, not 0"),
+        (partial(OpenMax, tail=2), "tail is a whole number of at least 3, not 2"),
+        (partial(OpenMax, alpha="all"), "alpha is a whole number of at least 1, not 'all'"),
+    ],
+)
+def test_settings_are_checked_when_they_are_given(make: Callable[[], Monitor], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        make()
+
+
 def test_prior_and_cost_move_the_decision() -> None:
     rng = np.random.default_rng(0)
     inside, outside = rng.normal(1, 1, (500, 1)), rng.normal(-1, 1, (300, 1))
@@ -733,6 +896,57 @@ def test_saved_monitors_are_checked_when_loaded(tmp_path: Path, torch_model: Tor
         load_monitor(tmp_path / "nowhere")
 
 
+def test_a_record_that_was_edited_is_refused(tmp_path: Path) -> None:
+    monitor = Energy()
+    monitor.calibrate(np.arange(40.0)[:, None])
+    monitor.save(tmp_path)
+    path = tmp_path / "monitor.json"
+    record = json.loads(path.read_text())
+    aim = {**record["aim"], "prior": 0.9}
+    for change in ({"parameters": {"temperature": 9.0}}, {"built_from": ["x"]}, {"notes": ["x"]}, {"aim": aim}):
+        path.write_text(json.dumps(record | change))
+        with pytest.raises(InputError, match="was edited since the monitor was saved"):
+            load_monitor(tmp_path)
+    before = {key: value for key, value in record.items() if key not in ("digest", "code", "columns")}
+    path.write_text(json.dumps(before))
+    assert load_monitor(tmp_path).threshold == monitor.threshold
+    damages = {"built_from": 3, "notes": [1], "aim": {"prior": "half"}, "parameters": [], "monitor": []}
+    for key, damage in damages.items():
+        path.write_text(json.dumps(before | {key: damage}))
+        with pytest.raises(InputError, match=f"is damaged, its {key} cannot be read"):
+            load_monitor(tmp_path)
+
+
+OWN = """
+from dataclasses import dataclass
+from roadworthy.monitors import Monitor
+
+@dataclass(frozen=True, kw_only=True)
+class Grey(Monitor):
+    name = "grey"
+
+    def read(self, model, batch):
+        return batch.images.mean(axis=(1, 2, 3))
+"""
+
+
+def test_a_monitor_whose_code_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "own_grey", None)
+    grey, file = import_text(OWN, tmp_path / "own_grey.py").Grey(), tmp_path / "own_grey.py"
+    grey.save(tmp_path / "saved")
+    import_text(OWN + "\n# a remark\n", file).Grey.load(tmp_path / "saved")
+    with pytest.raises(
+        InputError, match="holds a monitor grey; its code has changed since it was saved: build it anew"
+    ):
+        import_text(OWN.replace(".mean", ".max"), file).Grey.load(tmp_path / "saved")
+
+
+def test_settings_that_cannot_be_saved_leave_the_folder_alone(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="monitor own: its setting floor must be a plain value to be saved"):
+        own_with(np.float32(1))().save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
 def test_thresholds_of_infinity_are_saved(tmp_path: Path) -> None:
     monitor = Msp()
     monitor.calibrate(np.ones((3, 1)), np.ones((3, 1)))
@@ -747,6 +961,7 @@ def test_a_pickle_in_disguise_is_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "monitor.npz", threshold=np.array([{"a": 1}], dtype=object))
     record = json.loads((tmp_path / "monitor.json").read_text())
     record["arrays"] = digest_file(tmp_path / "monitor.npz")
+    del record["digest"]  # as records were before
     (tmp_path / "monitor.json").write_text(json.dumps(record))
     with pytest.raises(InputError, match="plain arrays"):
         load_monitor(tmp_path)
@@ -763,6 +978,20 @@ def test_calibration_refuses_what_does_not_fit() -> None:
     ):
         with pytest.raises(InputError, match=sentence):
             Msp().calibrate(inside, outside)
+    for aim, sentence in (({"rejected": -0.1}, "to reject"), ({"prior": np.nan}, "prior"), ({"cost": 0.0}, "cost")):
+        for outside in (None, rows):
+            with pytest.raises(InputError, match=sentence):
+                Msp().calibrate(rows, outside, **aim)
+
+
+def test_scores_are_of_the_columns_calibrated_with(tmp_path: Path) -> None:
+    monitor = Msp()
+    monitor.calibrate(np.zeros((3, 1)))
+    monitor.save(tmp_path)
+    for each in (monitor, load_monitor(tmp_path)):
+        with pytest.raises(InputError, match="monitor msp was calibrated on representations of 1 columns, not 2"):
+            each.score(np.zeros((3, 2)))
+        assert each.decide(ToyModel(), TEST.batch(slice(0, 0))).shape == (0,)
 
 
 def test_threads_are_put_back_by_the_last_one_out() -> None:

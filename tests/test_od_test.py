@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,8 @@ from hypothesis import strategies as st
 
 import roadworthy as rw
 import tiny
-from roadworthy.core.errors import InputError
+from roadworthy.api import compare_runs
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.types import Batch
 from roadworthy.data import open_dataset
 from roadworthy.data.mirror import Mirrored
@@ -31,7 +31,7 @@ from roadworthy.models.networks import resnet50, small_resnet, vgg16
 from roadworthy.models.quick import QuickForward
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
-from roadworthy.od_testing import OdStudy, OdTestRun, od_test, run_od_study
+from roadworthy.od_testing import OdStudy, OdTestRun, od_test, prepare_od_study, run_od_study
 from roadworthy.protocols.od_test import (
     METRICS,
     Represented,
@@ -287,15 +287,11 @@ def usual(data):
 """
 
 
-def test_a_monitor_of_ones_own_that_was_edited_is_scored_anew(
-    onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_monitor_of_ones_own_that_was_edited_is_scored_anew(onnx: Path, tmp_path: Path) -> None:
     Brightness.seen.clear()
     values = []
     for source, asked in ((MINE, 5), (MINE, 0), (MINE.replace("100.0", "30.0"), 5)):
-        module = ModuleType("mine")
-        monkeypatch.setitem(sys.modules, "mine", module)
-        exec(compile(source, "mine.py", "exec"), vars(module))
+        module = tiny.import_text(source, tmp_path / "mine.py")
         found = run(onnx, tmp_path / "run", Brightness(), module.Mine())
         assert len(module.Mine.seen) == asked
         values.append(found.tables["od_test"].query("monitor == 'mine' and metric == 'accuracy'")["value"].tolist())
@@ -339,6 +335,22 @@ def test_a_killed_run_goes_on_where_it_was(onnx: Path, tmp_path: Path) -> None:
 
 ONE_CLASS = (np.random.default_rng(0).integers(0, 255, (20, 32, 32, 3), dtype=np.uint8), np.zeros(20, np.int64))
 SHARED = {"scenery": {"outliers": ["scenery"]}}
+EVERY_SIGN = [*open_dataset(SIGNS).class_names]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Darkness(Brightness):
+    """Another class under a name that is taken."""
+
+    scale: float = -1.0
+
+
+class Impostor(Darkness):
+    """A class under a name that is registered."""
+
+    name: ClassVar[str] = "msp"
+
+
 REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
 
 
@@ -360,6 +372,18 @@ REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
         ({"near": ["moon"]}, "unknown set of outliers 'moon'"),
         ({"monitors": ["msp", "msp"]}, "named twice"),
         ({"monitors": []}, "needs a monitor"),
+        (
+            {"monitors": [Brightness(), Darkness(scale=-2.0)]},
+            r"\.Darkness bears the name brightness .* name of its own",
+        ),
+        ({"monitors": [Impostor()]}, r"\.Impostor bears the name msp of another monitor, .*\.Msp: give it a name"),
+        ({"overlap": {"scenery": {"source": EVERY_SIGN}}}, "no validation image left .* outliers scenery"),
+        ({"name": "all"}, "a source cannot be called all"),
+        ({"name": ""}, "the name '' of a source is empty"),
+        ({"outliers": OUTLIERS | {"all": "uniform_noise"}}, "a set of outliers cannot be called all"),
+        ({"outliers": OUTLIERS | {" ": "uniform_noise"}}, "the name ' ' of a set of outliers is empty"),
+        ({"cost": np.inf}, "cost: Input should be a finite number"),
+        ({"cost": 1e300}, "cost: Input should be less than or equal to 1000000000"),
         ({"prior": 1.0}, "prior"),
         ({"threshold": "best"}, "threshold"),
         ({"criteria": [REQUIRED | {"where": {"monitor": "mspp"}}]}, "R: unknown monitor 'mspp': did you mean 'msp'"),
@@ -692,6 +716,147 @@ def test_only_monitors_that_have_every_triple_are_ranked() -> None:
     assert ranked(*x, *y) == {"y": 1, "x": 2}
     assert ranked(*x, *y[1:], missing=y[0]) == {"x": 1, "y": None}
     assert ranked(*x[:-1], *y[1:]) == {"x": None, "y": None}, "as many, but others"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raising(Monitor):
+    """Raises where it is told to: what its author did not foresee."""
+
+    stage: str = "read"
+    error: ClassVar[type[BaseException]] = OSError
+    name: ClassVar[str] = "raising"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+
+    def at(self, stage: str) -> None:
+        if stage == self.stage:
+            raise self.error("no luck\nat all")
+
+    def recipe(self, model: Any, id_train: Any) -> Any:
+        if self.stage == "recipe":
+            raise ValueError("no luck")
+        return super().recipe(model, id_train)
+
+    def fit(self, model: Any, data: Any) -> Any:
+        self.at("fit")
+        return {"one": np.ones(1)}
+
+    def read(self, model: Any, batch: Batch) -> Any:
+        self.at("read")
+        return batch.images.mean(axis=(1, 2, 3))
+
+    def tune(self, inside: Any, outside: Any, aim: Any) -> Any:
+        self.at("tune" if outside is None else "tune with outliers")
+        return {}
+
+    def rate(self, rows: Any) -> Any:
+        self.at("calibrated" if self.fitted.threshold is not None else "rate")
+        return rows[:, 0]
+
+
+STAGES = ("recipe", "fit", "read", "tune with outliers", "rate", "calibrated")
+
+
+@pytest.fixture(scope="module")
+def partly(onnx: Path, tmp_path_factory: pytest.TempPathFactory) -> OdTestRun:
+    out = tmp_path_factory.mktemp("partly") / "run"
+    found = run(onnx, out, "msp", Brightness(), *(Raising(stage=stage) for stage in STAGES))
+    assert isinstance(found, OdTestRun)
+    return found
+
+
+def test_a_monitor_that_raises_anything_fails_alone_and_says_why(partly: OdTestRun) -> None:
+    matrix = partly.tables["od_test"].query("metric == 'accuracy'").set_index("monitor")
+    assert not matrix.loc[["msp", "brightness"], "value"].isna().any()
+    lost = partly.tables["od_test_missing"]
+    reasons = {label.removeprefix("raising stage="): set(rows["reason"]) for label, rows in lost.groupby("monitor")}
+    assert reasons == {
+        "recipe": {"failed: ValueError: no luck"},
+        "fit": {"failed: OSError: no luck"},
+        "raising": {"failed: OSError: no luck"},
+        "tune with outliers": {"not calibrated: OSError: no luck"},
+        "rate": {"not calibrated: OSError: no luck"},
+        "calibrated": {"not scored: OSError: no luck"},
+    }
+    assert lost.groupby("monitor")["triples"].sum().eq(6).all()
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_what_is_out_of_a_monitor_s_hands_stops_the_run(
+    onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    monkeypatch.setattr(Raising, "error", error)
+    for stage in ("rate", "calibrated"):
+        with pytest.raises(error):
+            evaluate(by_hand(monitor=Raising(stage=stage)), Aim())
+    with pytest.raises(error):
+        run(onnx, tmp_path / "run", Raising())
+
+
+def test_an_attempt_that_fails_leaves_a_finished_run_as_it_was(onnx: Path, partly: OdTestRun) -> None:
+    def content() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in partly.path.rglob("*") if path.is_file()}
+
+    before = content()
+    for stage in ("read", "rate"):
+        with pytest.raises(ModelError, match=r"every monitor failed; the first: .*OSError: no luck"):
+            run(onnx, partly.path, Raising(stage=stage), limit=20)
+        assert content() == before
+
+
+def test_a_run_knows_the_monitors_it_was_given_and_another_process_says_what_it_lacks(partly: OdTestRun) -> None:
+    assert partly.verify() == []
+    found = rw.open_run(partly.path)
+    for ask in (found.verify, lambda: found.verdict([REQUIRED])):
+        with pytest.raises(
+            InputError, match=r"monitor brightness of .* not known here: import .* roadworthy\.monitors"
+        ):
+            ask()
+
+
+def test_an_od_test_has_no_cases_to_compare(partly: OdTestRun) -> None:
+    for runs in ([partly.path], [partly.path, partly.path]):
+        with pytest.raises(InputError, match="is an OD-test, which holds no cases to compare"):
+            compare_runs(runs)
+
+
+def test_a_source_that_shared_classes_leave_empty_gives_no_value_and_a_reason() -> None:
+    rows = evaluate(by_hand(test=sample([5, 6], labels=[1, 1]), overlap={"b": frozenset({1})}), Aim())
+    lost = {(row["valid_set"], row["test_set"], row["reason"]) for row in rows if np.isnan(row["value"])}
+    assert lost == {("a", "b", "no image is left on one side"), ("c", "b", "no image is left on one side")}
+
+
+def test_held_out_images_that_are_trained_on_are_counted(onnx: Path, tmp_path: Path) -> None:
+    held, train = (open_dataset({**spec, "size": 32}) for spec in (SIGNS, TRAIN))
+    signs, others = (data.batch(range(len(data))) for data in (held, train))
+    given = open_dataset((signs.images, signs.labels, EVERY_SIGN), name="signs")
+
+    def trained_on(rows: slice) -> Any:
+        images, labels = np.concatenate([others.images, signs.images[rows]]), [*others.labels, *signs.labels[rows]]
+        return run(onnx, tmp_path / "run", Brightness(), source=given, train=(images, np.array(labels), EVERY_SIGN))
+
+    with pytest.raises(InputError, match=f"2 of 140 held-out images .* too, such as {given.ids[5]}: take them out"):
+        trained_on(slice(5, 7))
+    assert not (tmp_path / "run").exists()
+    with pytest.warns(UserWarning, match=f"1 of 140 held-out images .* too, such as {given.ids[5]}: take them out"):
+        found = trained_on(slice(5, 6))
+    assert found.record["od_test"]["sources"]["source"]["seen"] == {"images": 1, "first": given.ids[5]}
+
+
+def test_a_set_that_bears_the_name_of_a_source_is_that_source(onnx: Path, tmp_path: Path) -> None:
+    content = study(tmp_path, onnx, monitors=["msp"])
+    chosen = content["protocols"]["od_test"]
+    signs = chosen["sources"]["signs"] | {"leave_out": []}
+
+    def met(spec: Any, **changes: Any) -> set[str]:
+        chosen["sources"], chosen["outliers"] = {"signs": signs | changes}, OUTLIERS | {"signs": spec}
+        return set(prepare_od_study(content).sources[0].outliers)
+
+    assert met(SIGNS) == met(SIGNS | {"n": 70}) == met(TRAIN) == set(OUTLIERS)
+    grey = {"npz": str(tmp_path / "grey.npz")}
+    assert met(grey, exclude=["signs"]) == set(OUTLIERS)
+    for other in (grey, "uniform_noise"):
+        with pytest.raises(InputError, match="outliers signs bear the name of source signs but are other data"):
+            met(other)
 
 
 def test_a_report_without_ranks_says_so(onnx: Path, tmp_path: Path) -> None:

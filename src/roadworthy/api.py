@@ -33,7 +33,7 @@ from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, System, compare
 from roadworthy.protocols.export import export
-from roadworthy.study import Study, load_study, parse_study, whole_paths
+from roadworthy.study import OD_TEST, Study, load_study, parse_study, whole_paths
 from roadworthy.verdict import Criterion, Measure, Measurement, Verdict, judge, load_criteria
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -280,6 +280,10 @@ def compare_runs(
 
 
 def _systems(folder: RunFolder, workers: int) -> list[System]:
+    if folder.record().get("kind") == OD_TEST:
+        raise InputError(
+            f"{folder.path} is an OD-test, which holds no cases to compare: its tables compare its monitors"
+        )
     cases, evidence = stored_cases(folder), load_evidence(folder, workers, seed=0)
     models = dict.fromkeys(case.system for stored in cases.values() for case in stored)
     return [System(f"{folder.path.name}/{model}", model, evidence, cases) for model in models]

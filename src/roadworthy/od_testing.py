@@ -7,10 +7,13 @@ whatever is there already, of a stopped run or of one with fewer monitors, is no
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from itertools import combinations
@@ -28,7 +31,6 @@ from roadworthy.api import (
     Run,
     build_part,
     load_sized,
-    opened_folder,
     same_table,
     terminal_progress,
     utc_now,
@@ -58,6 +60,7 @@ from roadworthy.protocols.od_test import (
     ACCURACY,
     ALL,
     NAME,
+    NO_VALUE,
     PLACES,
     Overlap,
     Represented,
@@ -69,6 +72,7 @@ from roadworthy.protocols.od_test import (
     evaluate_unsupervised,
     matches_monitor,
     measure,
+    monitor_errors,
     places,
     tables,
     without_value,
@@ -83,6 +87,9 @@ TIMING = f"timing_{NAME}"
 COMPETENCE = f"{NAME}_competence"
 WITHOUT_VALUE = f"{NAME}_missing"
 LEAST_SETS = 2
+STUDY = "study.yaml"
+FEW = 0.01
+"""Share of held-out images that may be training images too, with a warning: published sets have a few such."""
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
@@ -111,6 +118,7 @@ class SourceTest:
     overlap    labels of the source to leave out where it meets a set;  left_out: labels of monitors that its model
                cannot serve
     excluded   sets that it never meets;  architecture: what its model is
+    seen       the held-out images that are training images too, by id
     """
 
     name: str
@@ -124,6 +132,7 @@ class SourceTest:
     overlap: Mapping[str, frozenset[int]] | None = None
     left_out: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
 
     @property
     def architecture(self) -> str:
@@ -164,18 +173,25 @@ class PreparedOdTest:
 
 
 class OdTestRun(Run):
-    """A finished OD-test: `run.tables["od_test_methods"]` says how well each monitor did; `verify` recomputes."""
+    """A finished OD-test: `run.tables["od_test_methods"]` says how well each monitor did; `verify` recomputes.
+
+    kinds   classes of monitors by name, where they are not registered
+    """
+
+    def __init__(self, path: str | Path, kinds: Mapping[str, type[Monitor]] | None = None) -> None:
+        super().__init__(path)
+        self._kinds = dict(kinds or {})
 
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
         """Judge the triples against criteria (default: those of its study). Writes nothing."""
-        return _judge(self._criteria(criteria), self.folder, self.record, {})
+        return _judge(self._criteria(criteria), self.folder, self.record, self._kinds)
 
     def verify(self) -> list[str]:
         """What is wrong with the run: files missing, changed or added, tables that do not follow from those stored."""
         problems = self.file_problems()
         if problems:
             return problems
-        for name, table in _tables(self.folder, self.record, {}).items():
+        for name, table in _tables(self.folder, self.record, self._kinds).items():
             if not same_table(table, self.tables[name]):
                 problems.append(f"table {name} does not follow from the representations")
         if json.loads((self.path / "verdict.json").read_text())["status"] != self.verdict().status:
@@ -323,18 +339,37 @@ def _described(spec: Any) -> str:
 
 
 def _labelled(monitors: Sequence[Monitor]) -> dict[str, Monitor]:
-    """Monitors by name and the settings that are not the default; two equal ones are an error."""
+    """Monitors by name and the settings that are not the default; two equal ones, or two classes of one name, are an
+    error.
+    """
     if not monitors:
         raise InputError(f"od_test needs a monitor: name at least one of {', '.join(sorted(MONITORS))}")
     labelled: dict[str, Monitor] = {}
+    kinds: dict[str, type[Monitor]] = {}
     for monitor in monitors:
         if not isinstance(monitor, Monitor):
             raise InputError(f"a monitor is a name or a Monitor, not {type(monitor).__name__}")
+        kind, name = type(monitor), monitor.name
+        _check_name("monitor", name)
+        known = MONITORS.get(name) if name in MONITORS else kinds.setdefault(name, kind)
+        if known is not kind:
+            raise InputError(
+                f"{kind.__module__}.{kind.__qualname__} bears the name {name} of another monitor, "
+                f"{known.__module__}.{known.__qualname__}: give it a name of its own"
+            )
         label = _label(monitor)
         if label in labelled:
             raise InputError(f"monitor {label} is named twice: leave one out")
         labelled[label] = monitor
     return labelled
+
+
+def _check_name(what: str, name: Any) -> None:
+    """Refuse what cannot name a row of the tables."""
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"the name {name!r} of a {what} is empty or no text: give it a name")
+    if name == ALL:
+        raise InputError(f"a {what} cannot be called {ALL}, which stands for all of them in the tables: rename it")
 
 
 def _label(monitor: Monitor) -> str:
@@ -363,19 +398,23 @@ def _prepare_source(
 ) -> SourceTest:
     """Open and check a source, its model and the sets it meets."""
     given = settings.sources[name]
+    _check_name("source", name)
+    for met_name in (*outliers, *given.exclude):
+        _check_name("set of outliers", met_name)
     data = open_dataset(
         held_out, size=parse_size(size), fallback_size=model.input_size, base=base, seed=seed, name=f"{name}_data"
     )
     learned: OpenedDataset
     valid: OpenedDataset
     test: OpenedDataset
+    seen: tuple[str, ...]
     if train is None:
         learned, valid, test = split_by_group(data, PARTS, seed)
-        contents = set(data.content(range(len(data))))
+        contents, seen = set(_contents(data)), ()
     else:
         learned = open_dataset(train, size=data.size, base=base, seed=seed, name=f"{name}_train")
         valid, test = split_by_group(data, (0.5, 0.5), seed)
-        contents = _apart(data, learned)
+        contents, seen = _apart(data, learned)
     if learned.class_names != data.class_names or learned.channels != data.channels:
         raise InputError(f"training data and held-out data of source {name} differ in classes or channels")
     if len(np.unique(learned.labels)) < 2 or len(np.unique(data.labels)) < 2:
@@ -385,6 +424,8 @@ def _prepare_source(
             f"source {name} meets {len(outliers)} sets of outliers: od_test needs at least {LEAST_SETS}, one to "
             "calibrate with and another to test with"
         )
+    if name in settings.outliers and name not in given.exclude:
+        _check_namesake(name, contents, settings, seed, base)
     mirror = settings.mirror if given.mirror is None else given.mirror
     limited = [_first(_shuffled(part, seed), settings.limit) for part in (valid, test)]
     met = _open_outliers(name, max(limited, key=len), contents, outliers, settings, seed, base)
@@ -393,6 +434,8 @@ def _prepare_source(
     ]
     if model.wants - {"train"}:
         raise InputError(f"the model of source {name} wants data to be fitted on: give its temperature as a value")
+    overlap = {key: _labels_of(data, given.overlap[key].source) for key in _known_sets(given.overlap, outliers)}
+    _check_left(name, {"validation": valid, "test": test}, overlap)
     bound = model.given({"train": learned_on})
     left_out = _left_out(name, monitors, given.leave_out)
     chosen = _served(name, bound, data, learned_on, {k: v for k, v in monitors.items() if k not in left_out})
@@ -405,14 +448,39 @@ def _prepare_source(
         dict(zip(met, others, strict=True)),
         chosen,
         frozenset(_known_sets(given.near, outliers)),
-        {
-            key: _labels_of(data, shared.source)
-            for key, shared in given.overlap.items()
-            if key in _known_sets(given.overlap, outliers)
-        },
+        overlap,
         left_out,
         tuple(given.exclude),
+        seen,
     )
+
+
+def _check_left(source: str, parts: Mapping[str, Dataset], overlap: Mapping[str, Collection[int]]) -> None:
+    """Refuse shared classes that leave nothing of a source where it meets a set."""
+    for key, shared in overlap.items():
+        for part, data in parts.items():
+            if np.isin(data.labels, list(shared)).all():
+                raise InputError(
+                    f"source {source} has no {part} image left without the classes that it shares with outliers {key}: "
+                    "name fewer of them (overlap), or leave the set out (exclude)"
+                )
+
+
+def _check_namesake(source: str, contents: set[str], settings: Settings, seed: int, base: Path) -> None:
+    """A set of outliers that bears a source's name is that source, which never meets it; other data are an error."""
+    spec, given = settings.outliers[source], settings.sources[source]
+    if spec in (given.data, given.train):
+        return
+    noise = isinstance(spec, str) and spec in OUTLIERS
+    if noise or contents.isdisjoint(_contents(open_dataset(spec, base=base, seed=seed, name=source))):
+        raise InputError(
+            f"outliers {source} bear the name of source {source} but are other data: give them a name of their own, or "
+            f"leave them out there (exclude: [{source}])"
+        )
+
+
+def _contents(data: OpenedDataset) -> list[str]:
+    return data.content(range(len(data)))
 
 
 def _known_sets(names: Sequence[str] | Mapping[str, Any], outliers: Mapping[str, Any]) -> list[str]:
@@ -429,12 +497,24 @@ def _labels_of(data: Dataset, classes: Sequence[str]) -> frozenset[int]:
     return frozenset(data.class_names.index(name) for name in classes)
 
 
-def _apart(data: OpenedDataset, train: OpenedDataset) -> set[str]:
-    """The hashes of all images of a source; held-out images that were trained on are an error."""
-    held, learned = set(data.content(range(len(data)))), set(train.content(range(len(train))))
-    if held <= learned:
+def _apart(data: OpenedDataset, train: OpenedDataset) -> tuple[set[str], tuple[str, ...]]:
+    """The hashes of all images of a source, and the ids of held-out images that are trained on.
+
+    A few give a warning, more are an error.
+    """
+    held, learned = _contents(data), set(_contents(train))
+    seen = tuple(name for name, content in zip(data.ids, held, strict=True) if content in learned)
+    if len(seen) == len(held):
         raise InputError(f"held-out data {data.name} and training data {train.name} are the same images")
-    return held | learned
+    if seen:
+        found = (
+            f"{len(seen)} of {len(held)} held-out images of {data.name} are training images too, such as {seen[0]}: "
+            "take them out of one side"
+        )
+        if len(seen) > FEW * len(held):
+            raise InputError(found)
+        warnings.warn(found, stacklevel=2)
+    return learned.union(held), seen
 
 
 def _shuffled(data: OpenedDataset, seed: int) -> OpenedDataset:
@@ -468,7 +548,7 @@ def _open_outliers(
             made[name] = maker.make(like, seed=seed)
             continue
         data = _without(open_dataset(spec, size=like.size, base=base, seed=seed, name=name), overlap.get(name))
-        found = data.content(range(len(data)))
+        found = _contents(data)
         for other, known in [(f"source {source}", contents), *((f"outliers {key}", seen[key]) for key in seen)]:
             shared = sum(content in known for content in found)
             if shared:
@@ -538,29 +618,61 @@ def execute_od_test(
     workers: int | None = None,
     progress: ProgressBar = terminal_progress,
 ) -> OdTestRun:
-    """Run a prepared OD-test into a folder; what is there already is not computed again."""
+    """Run a prepared OD-test into a folder; what is there already is not computed again.
+
+    Results that are there stay until all new ones are known: an attempt that fails leaves a finished run as it was.
+    """
     workers = workers or os.cpu_count() or 1
-    content = yaml.safe_dump(dict(prepared.study), sort_keys=False, allow_unicode=True)
-    with opened_folder(out, content) as folder:
+    study = yaml.safe_dump(dict(prepared.study), sort_keys=False, allow_unicode=True).encode()
+    kinds = {monitor.name: type(monitor) for source in prepared.sources for monitor in source.monitors.values()}
+    with _held(out, study) as folder:
         Representations(folder.path).drop_damaged()
+        before = set(folder.files())
         sources, artifacts = {}, []
         for source in prepared.sources:
             stored, built = _represent_source(source, folder, workers, progress)
             sources[source.name] = stored
             artifacts += built
         record = _record(prepared, folder, sources, artifacts)
-        folder.clear_results()
-        folder.write_record(record)
-        kinds = {monitor.name: type(monitor) for source in prepared.sources for monitor in source.monitors.values()}
         started = time.perf_counter()
-        found = _tables(folder, record, kinds)
+        try:
+            found = _tables(folder, record, kinds)
+        except ModelError:
+            if (folder.path / RECORD).is_file():
+                _take_back(folder, before, artifacts)
+            raise
         found[TIMING] = _timing(folder, sources, time.perf_counter() - started, prepared.triples)
+        printed = {name: to_latex(table).encode() for name, table in found.items()}
+        verdict = _judge(prepared.criteria, folder, record, kinds)
+        folder.clear_results()
+        write_bytes(folder.path / STUDY, study)
+        folder.write_record(record)
         for name, table in found.items():
             folder.write_table(name, table)
-            write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
-        run = OdTestRun(folder.path)
-        run.conclude(record, _judge(prepared.criteria, folder, record, kinds))
+            write_bytes(folder.path / "tables" / f"{name}.tex", printed[name])
+        run = OdTestRun(folder.path, kinds)
+        run.conclude(record, verdict)
     return run
+
+
+@contextmanager
+def _held(out: str | Path, study: bytes) -> Iterator[RunFolder]:
+    """The folder of a run, held for writing; with the study in it, unless the results there are of another."""
+    folder = RunFolder(out)
+    folder.check_usable()
+    with folder.locked():
+        folder.sweep()
+        if not (folder.path / RECORD).is_file():
+            write_bytes(folder.path / STUDY, study)
+        yield folder
+
+
+def _take_back(folder: RunFolder, before: Collection[Path], artifacts: Sequence[Mapping[str, Any]]) -> None:
+    """Remove what an attempt without any result has left in a finished run, but the networks that it trained."""
+    networks = {folder.path / "artifacts" / built["hash"] for built in artifacts}
+    for path in folder.files():
+        if path not in before and path.parent not in networks:
+            path.unlink()
 
 
 def _represent_source(
@@ -582,6 +694,7 @@ def _represent_source(
         "left_out": [*source.left_out],
         "excluded": [*source.excluded],
         "failed": {},
+        "seen": {"images": len(source.seen), "first": source.seen[0]} if source.seen else {},
         "images": {key: len(data) for key, data in source.sets.items()} | {"train": len(source.train)},
         "fingerprints": {key: data.fingerprint() for key, data in source.sets.items()},
         "answers": _answers(store, model, source),
@@ -590,10 +703,11 @@ def _represent_source(
     total = len(source.monitors) * sum(map(len, source.sets.values()))
     with progress(f"{NAME} {source.name}", total) as advance:
         for label, given in source.monitors.items():
-            recipe = given.recipe(model, source.train)
             try:
-                home = ensure_artifact(folder, recipe, partial(_build, replace(given), model, source.train))
-                keys = _represent_sets(store, type(given).load(home, model), model, source.sets, workers, advance)
+                with monitor_errors(OSError):
+                    recipe = given.recipe(model, source.train)
+                    home = ensure_artifact(folder, recipe, partial(_build, replace(given), model, source.train))
+                    keys = _represent_sets(store, type(given).load(home, model), model, source.sets, workers, advance)
             except (InputError, ModelError) as error:
                 stored["failed"][label] = str(error)
                 continue
@@ -604,7 +718,8 @@ def _represent_source(
 def _build(monitor: Monitor, model: RememberingModel, train: Dataset, workshop: Path) -> dict[str, Any]:
     model.seconds_spared()
     started = time.perf_counter()
-    monitor.build(model, train)
+    with monitor_errors():
+        monitor.build(model, train)
     seconds = time.perf_counter() - started + model.seconds_spared()
     monitor.save(workshop)
     kept = sum(array.nbytes for array in monitor.fitted.arrays.values())
@@ -621,10 +736,14 @@ def _represent_sets(
 ) -> dict[str, str]:
     """The key of each set's representation; sets side by side where the model can answer several threads at once."""
 
+    def represent(data: Dataset) -> NDArray[np.float32]:
+        with monitor_errors():
+            return represent_data(monitor, model, data)
+
     def ensure(item: tuple[str, OpenedDataset]) -> tuple[str, str]:
         name, data = item
         recipe = {"monitor": monitor.fingerprint(), "model": model.fingerprint(), "data": data.fingerprint()}
-        key = store.ensure(recipe, data, partial(represent_data, monitor, model), model.seconds_spared)
+        key = store.ensure(recipe, data, represent, model.seconds_spared)
         advance(len(data))
         return name, key
 
@@ -661,7 +780,7 @@ def _represented(
                 continue
             home = folder.path / "artifacts" / stored["artifact"]
             check_artifact(home)
-            kind = kinds[stored["monitor"]] if stored["monitor"] in kinds else MONITORS.get(stored["monitor"])
+            kind = kinds.get(stored["monitor"]) or _registered(stored["monitor"], folder)
             samples = {key: store.load(place) for key, place in stored["keys"].items()}
             yield Represented(
                 name,
@@ -675,6 +794,15 @@ def _represented(
                 source["architecture"],
                 name in weak,
             )
+
+
+def _registered(name: str, folder: RunFolder) -> type[Monitor]:
+    if name not in MONITORS:
+        raise InputError(
+            f"monitor {name} of {folder.path} is not known here: import what defines and registers it, or install the "
+            "package that declares it (entry point group roadworthy.monitors)"
+        )
+    return MONITORS.get(name)
 
 
 def _undertrained(record: Mapping[str, Any]) -> set[str]:
@@ -694,9 +822,10 @@ def _tables(
     for represented in _represented(folder, record, kinds):
         triples += evaluate(represented, aim, **options)
         alone += evaluate_unsupervised(represented, aim, **options)
-    if not triples:
-        (reason, *_) = (why for source in what["sources"].values() for why in source["failed"].values())
-        raise ModelError(f"every monitor failed; the first: {reason}")
+    if all(math.isnan(row["value"]) for row in triples):
+        reasons = [why for source in what["sources"].values() for why in source["failed"].values()]
+        reasons += [row["reason"] or NO_VALUE for row in triples]
+        raise ModelError(f"every monitor failed; the first: {reasons[0]}")
     found = tables(triples, alone)
     return found | {
         COMPETENCE: _competence(folder, record),
@@ -719,7 +848,10 @@ def _missing(matrix: pd.DataFrame, sources: Mapping[str, Any]) -> pd.DataFrame:
             why = f"the source never meets {key} by the study (exclude)"
             rows.append({**every, "test_set": key, "monitor": ALL, "triples": 0, "reason": why})
     lost = matrix[(matrix["metric"] == ACCURACY) & matrix["value"].isna()]
-    rows += [{**{key: row[key] for key in PLACES}, "triples": 1, "reason": row["reason"]} for _, row in lost.iterrows()]
+    rows += [
+        {**{key: row[key] for key in PLACES}, "triples": 1, "reason": row["reason"] or NO_VALUE}
+        for _, row in lost.iterrows()
+    ]
     return pd.DataFrame(rows, columns=["source", "valid_set", "test_set", "monitor", "triples", "reason"])
 
 

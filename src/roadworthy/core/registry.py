@@ -27,10 +27,10 @@ class Registry(Generic[T]):
         self._plugins_loaded = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator that registers a component; a name can be taken only once."""
+        """Decorator that registers a component; a name is taken once, save by the same class, defined anew."""
 
         def add(member: T) -> T:
-            if name in self._members and self._members[name] is not member:
+            if name in self._members and not _is_same(self._members[name], member):
                 raise ValueError(f"{self.kind} {name!r} is registered twice")
             self._members[name] = member
             return member
@@ -61,3 +61,9 @@ class Registry(Generic[T]):
             self._plugins_loaded = True
             for point in entry_points(group=f"roadworthy.{self.kind}s"):
                 self.register(point.name)(point.load())
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two components are one, or two definitions of one: of the same module and qualified name."""
+    places = [(getattr(each, "__module__", None), getattr(each, "__qualname__", None)) for each in (one, other)]
+    return one is other or (places[0] == places[1] and None not in places[0])

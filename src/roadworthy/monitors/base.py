@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.code import code_of
+from roadworthy.core.code import Written, code_of
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.protocols import Dataset, Model
@@ -30,7 +30,13 @@ from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings, require_file
 from roadworthy.models.head import penultimate
 from roadworthy.monitors.threads import one_thread
-from roadworthy.monitors.threshold import best_threshold, hinge_thresholds, share_threshold
+from roadworthy.monitors.threshold import (
+    best_threshold,
+    check_rejected,
+    hinge_thresholds,
+    share_threshold,
+    side_weights,
+)
 
 Rep = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -72,6 +78,8 @@ class Aim:
     def __post_init__(self) -> None:
         if self.threshold not in THRESHOLDS:
             raise UnknownName("threshold", self.threshold, THRESHOLDS)
+        check_rejected(self.rejected)
+        side_weights(self.prior, self.cost)
 
     def cut(self, inside: Floats, outside: Floats | None) -> float:
         """The threshold on scores (n,) and, where outliers are given, (m,)."""
@@ -97,20 +105,22 @@ class Fitted:
     """What a monitor has learned, apart from its settings.
 
     built_from  fingerprints of the model and the training data;  arrays: what `fit` found;  notes: what is odd about it
-    aim, rule, threshold  what `calibrate` found;  cache: what can be made again from the arrays
+    aim, columns, rule, threshold  what `calibrate` found, columns: of the representations it was given
+    cache       what can be made again from the arrays
     """
 
     built_from: tuple[str, ...] = ()
     arrays: Arrays = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     aim: Aim | None = None
+    columns: int | None = None
     rule: Arrays = field(default_factory=dict)
     threshold: float | None = None
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Monitor(ABC):
+class Monitor(Written, ABC):
     """A detector of images outside the distribution: a frozen keyword-only dataclass whose fields are its settings.
 
     All it must say is `read`, what it keeps of each image. `fit` adds what it learns from training data, `rate` how a
@@ -120,7 +130,6 @@ class Monitor(ABC):
     classes      how many classes the training data must hold at least
     batch_size   images that `read` is given at once, always so many (the last ones repeated), so that results depend on
                  neither the number of images nor their neighbours; None where `read` keeps that promise by itself
-    code_version raised when the same settings give other scores, so that no stored one is taken for a new one
     """
 
     fitted: Fitted = field(default_factory=Fitted, init=False, repr=False, compare=False)
@@ -129,7 +138,6 @@ class Monitor(ABC):
     needs: ClassVar[frozenset[str]] = frozenset({"probabilities"})
     classes: ClassVar[int] = 1
     batch_size: ClassVar[int | None] = BATCH_SIZE
-    code_version: ClassVar[int | str] = 1
 
     @abstractmethod
     def read(self, model: Model, batch: Batch) -> NDArray[Any]:
@@ -201,7 +209,9 @@ class Monitor(ABC):
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot give what the monitor needs."""
-        for need in sorted(self.needs - {"input", "probabilities"}):
+        for need in sorted(set(self.needs) - NEEDS):
+            raise UnknownName(f"need of monitor {self.name}", need, NEEDS)
+        for need in sorted(set(self.needs) - {"input", "probabilities"}):
             if CAPABILITY.get(need, need) not in model.capabilities:
                 raise InputError(
                     f"monitor {self.name} needs {need}, which model {model.name} does not give: supply {SUPPLY[need]}"
@@ -218,10 +228,16 @@ class Monitor(ABC):
                 f"monitor {self.name} needs images of at least {self.classes} classes: {id_train.name} has {held}"
             )
         self._keep(Fitted((model.fingerprint(), id_train.fingerprint())))
-        arrays = self.fit(model, id_train)
-        for name, array in arrays.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise InputError(f"monitor {self.name} cannot be built on {id_train.name}: {name} is NaN or infinite")
+        try:
+            arrays = self._named(self.fit(model, id_train), "fit")
+            for name, array in arrays.items():
+                if not np.isfinite(array).all():
+                    raise InputError(
+                        f"monitor {self.name} cannot be built on {id_train.name}: {name} is NaN or infinite"
+                    )
+        except BaseException:
+            self._keep(Fitted())
+            raise
         self.fitted.arrays = arrays
 
     def represent(self, model: Model, batch: Batch) -> Rep:
@@ -229,7 +245,7 @@ class Monitor(ABC):
         self.check(model)
         self._require_built()
         with one_thread() if self.batch_size is not None else nullcontext():
-            rows = in_batches(model, batch, self.batch_size, lambda part: self.read(model, part))
+            rows = in_batches(model, batch, self.batch_size, lambda part: self._rows(model, part))
         rows = np.ascontiguousarray(rows.reshape(len(batch), -1) if len(batch) else rows.reshape(0, 1), np.float32)
         return self._checked(rows, f"of {len(batch)} images")
 
@@ -257,13 +273,20 @@ class Monitor(ABC):
             raise InputError(
                 f"monitor {self.name}: {inside.shape[1]} columns inside but {outside.shape[1]} of the outliers"
             )
-        self.fitted.aim, self.fitted.rule, self.fitted.threshold = aim, {}, None
-        self.fitted.rule = self.tune(inside, outside, aim)
+        self.fitted.aim, self.fitted.columns = aim, inside.shape[1]
+        self.fitted.rule, self.fitted.threshold = {}, None
+        self.fitted.rule = self._named(self.tune(inside, outside, aim), "tune")
         self.fitted.threshold = self.cut(inside, outside, aim)
 
     def score(self, rep: Rep) -> Floats:
         """Scores (N,) of representations (N, D), higher = more in-distribution."""
-        return self._scored(self._checked(rep, "to score"))
+        rows, columns = self._checked(rep, "to score"), self.fitted.columns
+        if len(rows) and columns is not None and rows.shape[1] != columns:
+            raise InputError(
+                f"monitor {self.name} was calibrated on representations of {columns} columns, not {rows.shape[1]}: "
+                "represent the images with this monitor"
+            )
+        return self._scored(rows)
 
     def reject(self, rep: Rep) -> NDArray[np.bool_]:
         """(N,): True where the score lies below the threshold."""
@@ -276,6 +299,8 @@ class Monitor(ABC):
     def save(self, folder: str | Path) -> Path:
         """Write settings, state and threshold to a folder: JSON and plain arrays."""
         self._require_built()
+        self.check_plain()
+        code = code_of(type(self))
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         arrays = {f"state.{key}": array for key, array in self.fitted.arrays.items()}
@@ -290,8 +315,11 @@ class Monitor(ABC):
             "built_from": self.fitted.built_from,
             "notes": self.fitted.notes,
             "aim": None if self.fitted.aim is None else asdict(self.fitted.aim),
+            "columns": self.fitted.columns,
+            "code": code,
             "arrays": digest_file(home / ARRAYS),
         }
+        record["digest"] = digest(record)
         (home / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         return home
 
@@ -302,23 +330,39 @@ class Monitor(ABC):
         record = read_record(home)
         if record["monitor"] != cls.name:
             raise InputError(f"{home} holds a monitor {record['monitor']}, not {cls.name}")
+        if "code" in record and record["code"] != code_of(cls):
+            raise InputError(
+                f"{home} holds a monitor {cls.name}; its code has changed since it was saved: build it anew"
+            )
         monitor = cls.of(record["parameters"])
         arrays = _read_arrays(home / ARRAYS, record["arrays"])
         threshold = arrays.pop("threshold", None)
-        built_from = tuple(map(str, record["built_from"]))
+        built_from = tuple(record["built_from"])
         if model is not None and built_from and model.fingerprint() != built_from[0]:
             raise InputError(f"{home} was built on another model than {model.name}: build the monitor anew")
         monitor._keep(
             Fitted(
                 built_from=built_from,
                 arrays={key[6:]: array for key, array in arrays.items() if key.startswith("state.")},
-                notes=tuple(map(str, record["notes"])),
-                aim=None if record["aim"] is None else Aim(**record["aim"]),
+                notes=tuple(record["notes"]),
+                aim=record["aim"],
+                columns=record.get("columns"),
                 rule={key[5:]: array for key, array in arrays.items() if key.startswith("rule.")},
                 threshold=None if threshold is None else float(threshold),
             )
         )
         return monitor
+
+    def check_plain(self) -> None:
+        """Refuse settings that JSON cannot hold."""
+        for key, value in self.parameters().items():
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"monitor {self.name}: its setting {key} must be a plain value to be saved (number, text, list or "
+                    f"None), not {value!r}"
+                ) from None
 
     def _keep(self, fitted: Fitted) -> None:
         object.__setattr__(self, "fitted", fitted)
@@ -328,10 +372,32 @@ class Monitor(ABC):
             raise InputError(f"monitor {self.name} is not built yet: call build with the model and its training data")
 
     def _scored(self, rows: Rep) -> Floats:
-        return np.asarray(self.rate(rows), np.float64)
+        scores = _numbers(self.rate(rows), f"monitor {self.name}: what rate returns").astype(np.float64, copy=False)
+        if scores.shape != (len(rows),):
+            raise InputError(
+                f"monitor {self.name}: rate must return one score per image, ({len(rows)},), not {scores.shape}"
+            )
+        undefined = int(np.isnan(scores).sum())
+        if undefined:
+            raise InputError(f"monitor {self.name}: rate returned NaN for {undefined} of {len(rows)} images")
+        return scores
+
+    def _rows(self, model: Model, batch: Batch) -> NDArray[Any]:
+        rows = _numbers(self.read(model, batch), f"monitor {self.name}: what read returns")
+        if rows.ndim not in (1, 2) or len(rows) != len(batch) or not rows.size:
+            raise InputError(
+                f"monitor {self.name}: read must return one row per image, (N,) or (N, D) with N = {len(batch)}, "
+                f"not {rows.shape}"
+            )
+        return rows
+
+    def _named(self, found: Any, method: str) -> Arrays:
+        if not isinstance(found, Mapping) or not all(isinstance(key, str) for key in found):
+            raise InputError(f"monitor {self.name}: {method} must return arrays by name, not {type(found).__name__}")
+        return {key: _numbers(value, f"monitor {self.name}: {key} of {method}") for key, value in found.items()}
 
     def _checked(self, rep: Rep, which: str) -> Rep:
-        rows = np.asarray(rep, np.float32)
+        rows = _numbers(rep, f"monitor {self.name}: representations {which}").astype(np.float32, copy=False)
         if rows.ndim != 2:
             raise InputError(f"monitor {self.name}: representations {which} must be (N, D), not {rows.shape}")
         bad = int((~np.isfinite(rows)).any(axis=1).sum())
@@ -340,6 +406,34 @@ class Monitor(ABC):
                 f"monitor {self.name}: representations {which} hold NaN or infinity in {bad} of {len(rows)}"
             )
         return rows
+
+
+def _numbers(value: Any, what: str) -> NDArray[Any]:
+    """An array of numbers; what is none is an `InputError`."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{what} must be an array of numbers: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{what} must be an array of numbers, not {_told(value, array)}")
+    return array
+
+
+def _told(value: Any, array: NDArray[Any]) -> str:
+    return f"an array of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def require_count(monitor: Monitor, setting: str, least: int = 1) -> None:
+    """Refuse a setting that is no whole number of at least `least`."""
+    value = getattr(monitor, setting)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"monitor {monitor.name}: {setting} is a whole number of at least {least}, not {value!r}")
+
+
+def require_layer(monitor: Monitor, layer: Any) -> None:
+    """Refuse what is no name of a layer; None stands for the default one."""
+    if layer is not None and not (isinstance(layer, str) and layer):
+        raise InputError(f"monitor {monitor.name}: layer is the name of a layer of the model, or None, not {layer!r}")
 
 
 def in_batches(model: Model, batch: Batch, size: int | None, function: Callable[[Batch], NDArray[Any]]) -> NDArray[Any]:
@@ -389,18 +483,35 @@ def load_monitor(folder: str | Path, model: Model | None = None) -> Monitor:
 
 
 def read_record(home: Path) -> dict[str, Any]:
-    """The JSON record of a saved monitor; what is none is an `InputError`."""
+    """The JSON record of a saved monitor, its aim as an `Aim`; what is none, or was edited, is an `InputError`."""
     path = home / RECORD
     require_file(path, "monitor")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         version = record["format"]
         complete = {"monitor", "parameters", "built_from", "notes", "aim", "arrays"} <= set(record)
+        found = digest({key: value for key, value in record.items() if key != "digest"})
     except (OSError, ValueError, TypeError, KeyError):
         raise InputError(f"{path} is no record of a monitor: save the monitor again") from None
     if version != FORMAT or not complete:
         raise InputError(f"{path} is of format {version!r}, which this version does not read: save the monitor again")
-    return dict(record)
+    if record.get("digest", found) != found:
+        raise InputError(f"{path} was edited since the monitor was saved: build and save it anew")
+    try:
+        aim = None if record["aim"] is None else Aim(**record["aim"])
+    except (TypeError, InputError):
+        raise _damaged(path, "aim") from None
+    for key, kind in (("monitor", str), ("parameters", dict), ("arrays", str)):
+        if not isinstance(record[key], kind):
+            raise _damaged(path, key)
+    for key in ("built_from", "notes"):
+        if not isinstance(record[key], list) or not all(isinstance(value, str) for value in record[key]):
+            raise _damaged(path, key)
+    return {**record, "aim": aim}
+
+
+def _damaged(path: Path, key: str) -> InputError:
+    return InputError(f"{path} is damaged, its {key} cannot be read: save the monitor again")
 
 
 def _read_arrays(path: Path, expected: str) -> Arrays:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from roadworthy.data.table import Table
 from roadworthy.metrics import binary_auroc
 from roadworthy.models import softmax
 from roadworthy.models.head import Head
-from roadworthy.monitors.base import CAPABILITY, Monitor, represent_data
+from roadworthy.monitors.base import CAPABILITY, NEEDS, Monitor, represent_data
 
 SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8
 CLOSE = 1e-5
@@ -39,18 +40,76 @@ def check_monitor(
     """
     train, held_out, test, outliers = toy_data()
     model = model or ToyModel()
-    monitor = make()
-    _check_refusals(make, model, train)
-    monitor.build(model, train)
-    inside, outside = represent_data(monitor, model, held_out), represent_data(monitor, model, outliers)
-    _check_rows(monitor, model, test)
+    with _promised("it must be made without arguments"):
+        monitor = make()
+    with _promised("the class must state what it is"):
+        _check_class(monitor)
+    with _promised("settings must be plain values"):
+        monitor.check_plain()
+    with _promised("what does not fit must be refused with an InputError"):
+        _check_refusals(make, model, train)
+    with _promised("build must learn from training images"):
+        monitor.build(model, train)
+    with _promised("represent must give one row of numbers per image"):
+        inside, outside = represent_data(monitor, model, held_out), represent_data(monitor, model, outliers)
+        shown = represent_data(monitor, model, test)
+        _check_rows(monitor, model, test)
+    with _promised("calibrate must find a threshold on images inside alone"):
+        _check_alone(monitor, inside, shown)
+    with _promised("calibrate must find a threshold against outliers"):
+        _check_against(monitor, inside, outside, shown, informed)
+    with _promised("build must start anew"):
+        _check_refit(make, monitor, model, train)
+    if saves:
+        with _promised("save and load must keep the monitor"):
+            _check_saved(monitor, model, test)
+
+
+@contextmanager
+def _promised(promise: str) -> Iterator[None]:
+    """Whatever goes wrong inside breaks this promise, unless it says itself which one it breaks."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{promise}: {type(error).__name__}: {error}") from error
+
+
+def _check_class(monitor: Monitor) -> None:
+    assert isinstance(monitor, Monitor), f"it must be a Monitor, not {type(monitor).__name__}"
+    name, needs = getattr(monitor, "name", None), monitor.needs
+    assert isinstance(name, str), f"the class must state its name, a text, not {name!r}"
+    assert name, "the class must state its name, a text that is not empty"
+    assert isinstance(needs, frozenset), f"needs must be a frozenset of words, not {needs!r}"
+    assert needs <= NEEDS, (
+        f"needs must be some of {', '.join(sorted(NEEDS))}, not {', '.join(map(repr, needs - NEEDS))}"
+    )
+    assert _is_count(monitor.classes), f"classes must be a whole number of at least 1, not {monitor.classes!r}"
+    size = monitor.batch_size
+    assert size is None or _is_count(size), f"batch_size must be a whole number of at least 1, or None, not {size!r}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _check_alone(monitor: Monitor, inside: NDArray[np.float32], shown: NDArray[np.float32]) -> None:
     monitor.calibrate(inside)
-    shown = represent_data(monitor, model, test)
     rejected = float(monitor.reject(inside).mean())
     assert rejected <= 0.05 + 1e-9, f"calibrated inside alone, it rejects {rejected:.0%} of those images, not 5 %"
     assert monitor.reject(shown).mean() <= 0.25, "calibrated inside alone, it rejects far more than 5 % of new images"
     _check_threshold(monitor, shown)
-    for threshold in ("exact", "hinge"):
+
+
+def _check_against(
+    monitor: Monitor,
+    inside: NDArray[np.float32],
+    outside: NDArray[np.float32],
+    shown: NDArray[np.float32],
+    informed: bool,
+) -> None:
+    for threshold in ("hinge", "exact"):
         monitor.calibrate(inside, outside, threshold=threshold)
         _check_threshold(monitor, shown)
         if informed:
@@ -58,14 +117,10 @@ def check_monitor(
             assert right > 0.6, (
                 f"calibrated ({threshold}) on plain outliers, only {right:.0%} of the decisions are right"
             )
-    monitor.calibrate(inside, outside)
     if informed:
         scores = np.concatenate([monitor.score(shown), monitor.score(outside)])
         area = binary_auroc(scores, np.arange(len(scores)) < len(shown))
         assert area > 0.6, f"higher scores must mean in-distribution: the AUROC on plain outliers is {area:.2f}"
-    _check_refit(make, monitor, model, train)
-    if saves:
-        _check_saved(monitor, model, test)
 
 
 def _check_refusals(make: Callable[[], Monitor], model: Model, train: Dataset) -> None:

@@ -15,7 +15,19 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch
 from roadworthy.models.head import Head, find_head
-from roadworthy.monitors.base import CHUNK, MONITORS, Arrays, Floats, Monitor, features_of, in_batches, logits_of, over
+from roadworthy.monitors.base import (
+    CHUNK,
+    MONITORS,
+    Arrays,
+    Floats,
+    Monitor,
+    features_of,
+    in_batches,
+    logits_of,
+    over,
+    require_count,
+    require_layer,
+)
 from roadworthy.monitors.confidence import energy
 
 SMALLEST_VARIANCE = 1e-10
@@ -55,6 +67,9 @@ class Mahalanobis(FeatureMonitor):
 
     name: ClassVar[str] = "mahalanobis"
     classes: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        require_layer(self, self.layer)
 
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """Whitened class means (K, R) and the whitening (D, R): distances are Euclidean behind it."""
@@ -134,13 +149,17 @@ class Vim(FeatureMonitor):
     name: ClassVar[str] = "vim"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
 
+    def __post_init__(self) -> None:
+        if self.dimensions is not None:
+            require_count(self, "dimensions", least=0)
+
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """The origin (D,), the principal space (D, P), a, and the last layer."""
         head = checked_head(self, model, data)
         weights, bias = head.weights.astype(np.float64), head.bias.astype(np.float64)
         size = weights.shape[1]
         principal = min(size, len(data)) // 2 if self.dimensions is None else self.dimensions
-        if not 0 <= principal < size:
+        if principal >= size:
             raise InputError(
                 f"monitor {self.name}: dimensions must be from 0 to {size - 1} for this model, not {principal}"
             )

@@ -10,7 +10,7 @@ from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch
 from roadworthy.models import TorchModel
 from roadworthy.models.memory import network_of
-from roadworthy.monitors.base import MONITORS, Floats, Monitor
+from roadworthy.monitors.base import MONITORS, Floats, Monitor, require_count
 from roadworthy.uncertainty import McDropout, predictive_entropy
 
 
@@ -30,8 +30,7 @@ class McDropoutEntropy(Monitor):
     needs: ClassVar[frozenset[str]] = frozenset({"samples"})
 
     def __post_init__(self) -> None:
-        if self.passes < 1:
-            raise InputError(f"monitor {self.name} needs at least one pass, not {self.passes}")
+        require_count(self, "passes")
 
     def check(self, model: Model) -> None:
         """Refuse a model without samples that holds no dropout either."""

@@ -13,7 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Monitor, Rep, features_of, in_batches, over
+from roadworthy.monitors.base import (
+    MONITORS,
+    Arrays,
+    Floats,
+    Monitor,
+    Rep,
+    features_of,
+    in_batches,
+    over,
+    require_count,
+    require_layer,
+)
 from roadworthy.monitors.svm import SvmMonitor
 
 PANEL_BYTES = 2**26
@@ -165,10 +176,8 @@ def search_of(monitor: Monitor, references: NDArray[Any]) -> Neighbours:
 
 def check_count(monitor: Monitor, count: int, images: int) -> None:
     """Refuse a number of neighbours that the training data cannot give."""
-    if not 1 <= count <= images:
-        raise InputError(
-            f"monitor {monitor.name} with k={count} needs at least {max(count, 1)} training images, not {images}"
-        )
+    if count > images:
+        raise InputError(f"monitor {monitor.name} with k={count} needs at least {count} training images, not {images}")
 
 
 @MONITORS.register("knn_svm")
@@ -184,6 +193,9 @@ class KnnSvm(SvmMonitor):
     name: ClassVar[str] = "knn_svm"
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
     batch_size: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        require_count(self, "k")
 
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """The training images (n, H, W, C) as they are."""
@@ -219,6 +231,10 @@ class DeepKnn(Monitor):
 
     name: ClassVar[str] = "deep_knn"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
+
+    def __post_init__(self) -> None:
+        require_count(self, "k")
+        require_layer(self, self.layer)
 
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """Normalised features (n, D)."""

@@ -12,7 +12,7 @@ from scipy import stats
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Rep, in_batches, logits_of, over
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Rep, in_batches, logits_of, over, require_count
 from roadworthy.monitors.svm import SvmMonitor
 
 EUCLIDEAN_SCALE = 200.0
@@ -75,8 +75,8 @@ class OpenMax(SvmMonitor):
     classes: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        if self.tail < FEWEST or self.alpha < 1:
-            raise InputError(f"monitor {self.name} needs a tail of at least {FEWEST} and an alpha of at least 1")
+        require_count(self, "tail", least=FEWEST)
+        require_count(self, "alpha")
 
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """Mean logits (K, K), and shape, location and scale of each class's Weibull (K, 3), zeros where it has none."""

@@ -14,6 +14,8 @@ from roadworthy.core.types import Batch
 from roadworthy.monitors.base import MONITORS, Aim, Arrays, Monitor, Rep, logits_of
 from roadworthy.monitors.threshold import LinearSvm, fit_svm
 
+NOT_CONVERGED = "the linear SVM did not converge: its scores are not those of the best one"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SvmMonitor(Monitor):
@@ -27,10 +29,13 @@ class SvmMonitor(Monitor):
         """Scores (N,) where there are no outliers to learn from."""
 
     def tune(self, inside: Rep, outside: Rep | None, aim: Aim) -> Arrays:
-        """The SVM, where there are outliers."""
+        """The SVM, where there are outliers; a note says so where its solver did not come to its end."""
+        self.fitted.notes = tuple(note for note in self.fitted.notes if note != NOT_CONVERGED)
         if outside is None:
             return {}
         svm = fit_svm(inside, outside, prior=aim.prior, cost=aim.cost)
+        if not svm.converged:
+            self.fitted.notes += (NOT_CONVERGED,)
         return {field.name: np.asarray(getattr(svm, field.name)) for field in fields(svm)}
 
     def rate(self, rows: Rep) -> NDArray[Any]:

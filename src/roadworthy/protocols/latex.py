@@ -42,4 +42,4 @@ def _line(cells: Any) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return "--" if math.isnan(value) else f"{value:.4f}"
-    return "".join(_ESCAPED.get(character, character) for character in str(value))
+    return "".join(_ESCAPED.get(character, character) for character in " ".join(str(value).split()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import permutations
 from typing import Annotated, Any, Literal, NamedTuple
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from scipy.special import stdtrit
 
-from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
 from roadworthy.engine.representations import Sample
 from roadworthy.metrics.ranking import separation
 from roadworthy.monitors import Aim, Monitor
@@ -36,6 +37,8 @@ ALL, NEAR, FAR = "all", "near", "far"
 PLACES = ("source", "valid_set", "test_set", "monitor")
 """What names a triple, and what a criterion may ask for; `ood` (near or far) too."""
 NO_BOUNDS = "no bounds asked for: set resamples"
+NO_VALUE = "no value could be computed"
+HIGHEST_COST = 1e9
 
 Spec = str | dict[str, Any]
 
@@ -100,7 +103,7 @@ class Settings(_Section):
     limit: Annotated[int, Field(ge=2)] | None = None
     mirror: bool = False
     prior: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    cost: Annotated[float, Field(gt=0)] = 1.0
+    cost: Annotated[float, Field(gt=0, le=HIGHEST_COST, allow_inf_nan=False)] = 1.0
     threshold: Literal["exact", "hinge"] = "exact"
     rejected: Annotated[float, Field(ge=0, lt=1)] = 0.05
     resamples: Annotated[int, Field(ge=0)] = 0
@@ -150,7 +153,7 @@ def evaluate(
 
     The monitor is calibrated on the validation part of the source against D_v, once for all D_t; accuracy is
     (1 - prior) P(accepted | test part) + prior P(rejected | D_t). Both sides are cut to the shorter one's length,
-    their first n images. Where the monitor cannot be calibrated, its rows have no value and say why.
+    their first n images. Where the monitor cannot be calibrated or cannot score, its rows have no value and say why.
     """
     rows = []
     for valid_set, outside in represented.outliers.items():
@@ -198,6 +201,30 @@ def _where(represented: Represented, test_set: str) -> dict[str, Any]:
 Tested = tuple[str, dict[str, Estimate], int, int]
 
 
+@contextmanager
+def monitor_errors(*through: type[BaseException]) -> Iterator[None]:
+    """Turn whatever a monitor raises into a `ModelError` of one line, but what is out of its hands, and `through`.
+
+    >>> with monitor_errors():
+    ...     [][1]
+    Traceback (most recent call last):
+    roadworthy.core.errors.ModelError: IndexError: list index out of range
+    """
+    unchanged: tuple[type[BaseException], ...] = (RoadworthyError, MemoryError, *through)
+    try:
+        yield
+    except unchanged:
+        raise
+    except Exception as error:
+        (first, *_) = (*str(error).strip().splitlines(), "")
+        raise ModelError(f"{type(error).__name__}: {first}" if first else type(error).__name__) from error
+
+
+def _without_estimates(test_set: str, reason: str) -> Tested:
+    missing = Estimate(math.nan, math.nan, math.nan, reason, "")
+    return test_set, dict.fromkeys(METRICS, missing), 0, 0
+
+
 def _judged(
     represented: Represented,
     inside: Sample,
@@ -210,10 +237,10 @@ def _judged(
 ) -> Iterator[Tested]:
     """The estimates on each test set after a calibration; without values where it is refused."""
     try:
-        represented.monitor.calibrate(inside.rows, None if outside is None else outside.rows, **asdict(aim))
-    except InputError as error:
-        missing = dict.fromkeys(METRICS, Estimate(math.nan, math.nan, math.nan, f"not calibrated: {error}", ""))
-        yield from ((name, missing, 0, 0) for name in test_sets)
+        with monitor_errors():
+            represented.monitor.calibrate(inside.rows, None if outside is None else outside.rows, **asdict(aim))
+    except (InputError, ModelError) as error:
+        yield from (_without_estimates(name, f"not calibrated: {error}") for name in test_sets)
         return
     yield from _tested(represented, test_sets, aim, resamples, seed, confidence)
 
@@ -224,7 +251,15 @@ def _tested(
     """The estimates of a calibrated monitor on each test set, with the numbers of images and of objects."""
     for test_set in test_sets:
         inside, outside = balanced(represented.inside(represented.test, test_set), represented.outliers[test_set])
-        scores = [represented.monitor.score(side.rows) for side in (inside, outside)]
+        if not len(inside):
+            yield _without_estimates(test_set, "no image is left on one side")
+            continue
+        try:
+            with monitor_errors():
+                scores = [represented.monitor.score(side.rows) for side in (inside, outside)]
+        except (InputError, ModelError) as error:
+            yield _without_estimates(test_set, f"not scored: {error}")
+            continue
         groups = np.concatenate([_prefixed("in", inside.groups), _prefixed("out", outside.groups)])
         accepted, rejected = (scores[0] >= represented.monitor.threshold), (scores[1] < represented.monitor.threshold)
         sides = ((accepted, inside.groups), (rejected, outside.groups))
@@ -476,7 +511,19 @@ def measure(
     lo, hi, reason = clustered_interval(values, clusters, highest, confidence)
     images, count = sum(row["n"] for row in chosen), int(clusters.max()) + 1
     where, method = {"triples": len(chosen), **noted}, "Student's t over pairs of source and test set"
-    return [Measurement(where, float(values.mean()), lo, hi, images, count, method, reason=reason)]
+    return [
+        Measurement(
+            where,
+            float(values.mean()),
+            lo,
+            hi,
+            images,
+            count,
+            method,
+            reason=reason,
+            unit="pairs of source and test set",
+        )
+    ]
 
 
 def check_criterion(criterion: Criterion) -> None:

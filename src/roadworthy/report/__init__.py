@@ -104,7 +104,7 @@ def _render_od_test(path: str | Path, facts: Facts) -> str:
         provenance=od_test.provenance(found, facts),
         pills=PILLS,
         source_names=[facts.named(source.name) for source in found.sources],
-        trained={network.system for network in facts.networks},
+        trained={network.system: network for network in sorted(facts.networks, key=lambda n: -n.clean_accuracy)},
         metric_words=od_test.metric_words,
         metric_labels=[od_test.metric_words(metric).label for metric in found.metrics],
         better=od_test.better,
@@ -145,7 +145,7 @@ def headline(path: str | Path) -> list[str]:
     """
     facts = load_facts(path)
     if od_test.is_od_test(facts.record):
-        lines = [summary.verdict_line(facts), *od_test.headline(od_test.load_od_test(path, facts))]
+        lines = [summary.verdict_line(facts), *od_test.headline(od_test.load_od_test(path, facts), facts)]
         return [summary.one_line(line) for line in lines]
     strange = outliers.load_outliers(path, facts)
     depended = dependability.load_dependability(path, facts)

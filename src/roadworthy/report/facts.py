@@ -478,7 +478,7 @@ def _criterion(entry: Row, facts: Facts) -> CriterionFacts:
 
 
 def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
-    where = {n: facts.named(value) if n == "model" else value for n, value in row["where"].items()}
+    where = {n: facts.named(value) if n in ("model", "source") else value for n, value in row["where"].items()}
     return JudgedRow(
         where=", ".join(f"{name} {value}" for name, value in where.items()),
         status=row["status"],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from pathlib import Path
@@ -14,6 +14,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.metrics import higher_is_better
 from roadworthy.report.facts import NOT_RUN, REPORT, Cell, Facts
 from roadworthy.report.reading import Row, number_of, read_rows
+from roadworthy.report.summary import undertrained_words
 from roadworthy.report.words import MetricWords, bounds, listing, number, plural, whole, words_of
 
 NAME = "od_test"
@@ -65,7 +66,7 @@ def better(metric: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A source with its network: clean accuracy on each part of its data."""
+    """A source with its network: clean accuracy on each part of its data, and why monitors failed there."""
 
     name: str
     architecture: str
@@ -75,6 +76,12 @@ class Source:
     near: tuple[str, ...]
     images: Mapping[str, int]
     accuracy: Mapping[str, Cell]
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def named(self) -> str:
+        """Its name, with a mark where its network is undertrained."""
+        return f"{self.name} (undertrained)" if self.undertrained else self.name
 
     @property
     def pairs(self) -> set[tuple[str, str, str]]:
@@ -120,6 +127,19 @@ class CostRow:
     state_bytes: float
     bytes_per_image: float
 
+    @property
+    def label(self) -> str:
+        """The monitor, with its source where it is that of one."""
+        return self.monitor if self.source == ALL else f"{self.monitor}, {self.source}"
+
+
+def _mean_cost(monitor: str, rows: Sequence[CostRow]) -> CostRow:
+    numbers = (
+        [getattr(row, name) for row in rows]
+        for name in ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
+    )
+    return CostRow(ALL, monitor, *(math.fsum(values) / len(values) for values in numbers))
+
 
 @dataclass(frozen=True)
 class OdTest:
@@ -144,19 +164,44 @@ class OdTest:
 
     def mean(self, monitor: str, metric: str = ROLE, source: str = ALL, ood: str = ALL) -> Cell:
         """A monitor's mean."""
-        return self.means.get((source, ood, monitor, metric), NOT_RUN)
+        return self.means.get((source, ood, monitor, metric), self._absent(monitor, source))
+
+    def mean_alone(self, monitor: str) -> Cell:
+        """A monitor's mean accuracy without D_v."""
+        return self.alone.get((ALL, ALL, monitor, ROLE), self._absent(monitor))
 
     def of_architecture(self, architecture: str, monitor: str, metric: str = ROLE) -> Cell:
         """A monitor's mean over the sources of an architecture."""
-        return self.architectures.get((architecture, monitor, metric), NOT_RUN)
+        return self.architectures.get((architecture, monitor, metric), self._absent(monitor))
 
     def triple(self, source: str, monitor: str, valid_set: str, test_set: str) -> Cell:
         """The accuracy of a triple, or its mean over the sources that meet both sets and are not undertrained."""
         if source != ALL:
-            return self.triples.get((source, monitor, valid_set, test_set), NOT_RUN)
+            return self.triples.get((source, monitor, valid_set, test_set), self._absent(monitor, source))
         found = [self.triples.get((each.name, monitor, valid_set, test_set), NOT_RUN) for each in self.counted]
         known = [cell.value for cell in found if not cell.missing]
-        return Cell(math.fsum(known) / len(known), n=len(known)) if known else NOT_RUN
+        return Cell(math.fsum(known) / len(known), n=len(known)) if known else self._absent(monitor)
+
+    def _absent(self, monitor: str, source: str = ALL) -> Cell:
+        """A value that is not there, with the reason where a monitor was left out of the source or failed there."""
+        if source == ALL:
+            return Cell(math.nan, reason=self.failures[monitor]) if monitor in self.failures else NOT_RUN
+        reasons = (
+            lost.reason for lost in self.lost if (lost.source, lost.monitor, lost.test_set) == (source, monitor, ALL)
+        )
+        return Cell(math.nan, reason=next(reasons, NOT_RUN.reason))
+
+    @cached_property
+    def failures(self) -> dict[str, str]:
+        """The monitors that failed, each with where and why."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for source in self.sources:
+            for label, reason in source.failed.items():
+                found.setdefault(label, {}).setdefault(reason, []).append(source.named)
+        return {
+            label: "; ".join(f"failed at {listing(names)}: {reason}" for reason, names in reasons.items())
+            for label, reasons in found.items()
+        }
 
     @cached_property
     def counted(self) -> tuple[Source, ...]:
@@ -168,6 +213,13 @@ class OdTest:
         """The architectures, where there are several."""
         names = tuple(dict.fromkeys(source.architecture for source in self.sources))
         return names if len(names) > 1 else ()
+
+    @cached_property
+    def undertrained_architectures(self) -> frozenset[str]:
+        """The architectures that have undertrained sources alone, so that their means are made of these."""
+        return frozenset(s.architecture for s in self.sources) - {
+            s.architecture for s in self.sources if not s.undertrained
+        }
 
     @cached_property
     def ranked(self) -> tuple[Method, ...]:
@@ -192,17 +244,27 @@ class OdTest:
 
     @cached_property
     def monitor_costs(self) -> tuple[CostRow, ...]:
-        """What each monitor cost, the mean over the sources, in the order of the ranking."""
-        found = []
-        for method in self.methods:
-            rows = [row for row in self.costs if row.monitor == method.label]
-            if rows:
-                numbers = (
-                    [getattr(row, name) for row in rows]
-                    for name in ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
-                )
-                found.append(CostRow(ALL, method.label, *(math.fsum(values) / len(values) for values in numbers)))
-        return tuple(found)
+        """What each monitor cost, in the order of the ranking: the mean over `cost_sources`, or a row per source."""
+        order = [method.label for method in self.methods]
+        rows = sorted(self.costs, key=lambda row: order.index(row.monitor))
+        if not self.cost_sources:
+            return tuple(rows)
+        shared = {source.name for source in self.cost_sources}
+        chosen = {
+            label: [row for row in rows if row.monitor == label and row.source in shared]
+            for label in dict.fromkeys(row.monitor for row in rows)
+        }
+        return tuple(_mean_cost(label, found) for label, found in chosen.items())
+
+    @cached_property
+    def cost_sources(self) -> tuple[Source, ...]:
+        """The sources that all monitors with a cost have in common: costs over different ones do not compare.
+
+        Undertrained ones are left out, unless there is no other.
+        """
+        known = {(row.source, row.monitor) for row in self.costs}
+        labels = {row.monitor for row in self.costs}
+        return _counted(tuple(s for s in self.sources if all((s.name, label) in known for label in labels)))
 
 
 def is_od_test(record: Mapping[str, Any]) -> bool:
@@ -220,6 +282,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     sources = tuple(_source(name, found, facts) for name, found in what["sources"].items())
     sources = _with_accuracy(sources, read_rows(run, f"{NAME}_competence"))
     cells = {(row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in means}
+    absent = {(ALL, ALL, label, ROLE): NOT_RUN for source in sources for label in source.failed}
     triples = {
         (row["source"], row["monitor"], row["valid_set"], row["test_set"]): _cell(row)
         for row in rows
@@ -228,7 +291,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     return OdTest(
         sources=sources,
         sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
-        methods=_ranking(cells, triples, _counted(sources)),
+        methods=_ranking(absent | cells, triples, _counted(sources)),
         metrics=tuple(dict.fromkeys(row["metric"] for row in rows)),
         means=cells,
         alone={
@@ -267,6 +330,7 @@ def _source(name: str, stored: Mapping[str, Any], facts: Facts) -> Source:
         near=tuple(stored["near"]),
         images=stored["images"],
         accuracy={},
+        failed=stored["failed"],
     )
 
 
@@ -342,6 +406,7 @@ def sentences(found: OdTest) -> Iterator[str]:
                 f"Of {label}: {number(ROLE, near.value)} on outliers near to their source, "
                 f"{number(ROLE, far.value)} on far ones."
             )
+    yield from _troubles(found)
 
 
 def _two_best(found: OdTest) -> Iterator[str]:
@@ -360,8 +425,22 @@ def _cells(found: OdTest) -> list[tuple[tuple[str, str, str, str], Cell]]:
     return [(k, c) for k, c in found.triples.items() if k[1] == best and k[0] in counted and not c.missing]
 
 
-def headline(found: OdTest) -> list[str]:
-    """Two lines for a terminal: the best monitors, and what has no value."""
+def _troubles(found: OdTest) -> Iterator[str]:
+    """Every monitor that failed, or has no value for single triples, and why."""
+    yield from (f"{label} {why}" for label, why in found.failures.items())
+    single: dict[str, list[Lost]] = {}
+    for lost in found.lost:
+        if ALL not in (lost.monitor, lost.valid_set, lost.test_set):
+            single.setdefault(lost.monitor, []).append(lost)
+    for label, (first, *others) in single.items():
+        yield (
+            f"{label} has no value for {plural(1 + len(others), 'triple')}{', the first' if others else ''} at "
+            f"{first.source}, {first.valid_set} to {first.test_set}: {first.reason}"
+        )
+
+
+def headline(found: OdTest, facts: Facts) -> list[str]:
+    """Lines for a terminal: the best monitors, what has no value, each monitor that failed, undertrained networks."""
     best = [f"{m.label} {bounded(found.mean(m.label))}" for m in found.ranked[:BEST]]
     missing = sum(lost.triples for lost in found.lost)
     left = f"; {plural(missing, 'triple')} without a value" if missing else ""
@@ -369,7 +448,16 @@ def headline(found: OdTest) -> list[str]:
         f"Mean accuracy over {plural(found.expected, 'triple')} (guessing {number(ROLE, found.chance)}): "
         f"{', '.join(best) or 'no monitor has a value for every triple, so none is ranked'}",
         f"Monitors: {len(found.methods)}, {len(found.ranked)} of them ranked{left}",
+        *_troubles(found),
+        *_undertrained(found, facts),
     ]
+
+
+def _undertrained(found: OdTest, facts: Facts) -> Iterator[str]:
+    if facts.undertrained:
+        counts = len(found.counted) == len(found.sources)
+        what = "ranked all the same, as there is no other" if counts else "left out of the ranking and of means"
+        yield f"Undertrained, {what}: {undertrained_words(facts)}"
 
 
 def tables_of(path: str | Path) -> list[str]:
@@ -395,10 +483,10 @@ def provenance(found: OdTest, facts: Facts) -> dict[str, list[tuple[str, str]]]:
             ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
         ],
         "Sources": [
-            (source.name, f"{listing([f'{key} {whole(count)}' for key, count in source.images.items()])} images")
+            (source.named, f"{listing([f'{key} {whole(count)}' for key, count in source.images.items()])} images")
             for source in found.sources
         ],
-        "Models": [(name, f"fingerprint {model['fingerprint']}") for name, model in record["models"].items()],
+        "Models": [(facts.named(name), f"fingerprint {m['fingerprint']}") for name, m in record["models"].items()],
         "Environment": [
             *((name, str(value)) for name, value in environment.items() if name != "packages"),
             *((name, str(version)) for name, version in packages.items()),

@@ -239,9 +239,7 @@ def costs(found: OdTest) -> View:
         "text": [f"{value:.3g}" for value in values],
         "textposition": "outside",
         "cliponaxis": False,
-        "hovertext": [
-            f"<b>{text(row.monitor)}</b><br>{v:.3g} ms per image" for row, v in zip(rows, values, strict=True)
-        ],
+        "hovertext": [f"<b>{text(row.label)}</b><br>{v:.3g} ms per image" for row, v in zip(rows, values, strict=True)],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
     layout = layout_of(height=62 + 22 * len(rows), margin={"l": 8, "r": 46, "t": 8, "b": 46})
@@ -256,7 +254,7 @@ def costs(found: OdTest) -> View:
     layout["yaxis"] = {
         "tickmode": "array",
         "tickvals": list(range(len(rows))),
-        "ticktext": [short_text(row.monitor, NAME_LENGTH) for row in rows],
+        "ticktext": [short_text(row.label, NAME_LENGTH) for row in rows],
         "range": [len(rows) - 0.5, -0.5],
         "showgrid": False,
         "fixedrange": True,

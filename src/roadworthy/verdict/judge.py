@@ -22,7 +22,7 @@ EXIT_CODES: Mapping[str, int] = {"pass": 0, "none": 0, "fail": 1, "inconclusive"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured value with its bounds, for one combination of conditions."""
+    """A measured value with its bounds, for one combination of conditions. `groups` counts what `unit` names."""
 
     where: Mapping[str, Any]
     value: float
@@ -33,6 +33,7 @@ class Measurement:
     method: str = ""
     proportion: bool = False
     reason: str = ""
+    unit: str = "independent objects"
 
 
 Measure = Callable[[Criterion, float], Sequence[Measurement]]
@@ -176,6 +177,7 @@ def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measu
         min(m.groups for m in measured),
         worst.method,
         worst.proportion,
+        unit=worst.unit,
     )
     return missing[0] if missing and judge_measurement(criterion, found).status != "fail" else found
 
@@ -220,11 +222,9 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
             return Judged(m, "inconclusive", f"{short_of}, and the value lies on the threshold: no n would settle it")
         further = max(further, short)
         towards = "pass" if criterion.sign * (m.value - threshold) > 0 else "fail"
-        needed = f"about {further} further independent objects would settle it ({towards}) if the value stayed"
+        needed = f"about {further} further {m.unit} would settle it ({towards}) if the value stayed"
         return Judged(m, "inconclusive", f"{short_of}; {needed}", further)
     if short > 0:
-        because = (
-            f"{shown} rests on {m.groups} independent objects, {short} short of the {criterion.min_groups} required"
-        )
+        because = f"{shown} rests on {m.groups} {m.unit}, {short} short of the {criterion.min_groups} required"
         return Judged(m, "inconclusive", because, short)
     return Judged(m, "pass", f"{shown}: the {side} bound reaches {threshold:g}")

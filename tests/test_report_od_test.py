@@ -1,0 +1,165 @@
+"""The report of an OD-test: monitors that failed, undertrained sources and costs, where a reader looks first."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import tiny
+from roadworthy.od_testing import run_od_study
+from roadworthy.report import headline, render
+from roadworthy.report.facts import load_facts
+from roadworthy.report.od_test import OdTest, load_od_test
+from roadworthy.verdict import Criterion
+from roadworthy.verdict.judge import Measurement, judge, judge_measurement
+
+SIGNS = {"builtin": "signs", "n": 140}
+OUTLIERS = {"scenery": {"builtin": "scenery", "n": 8}, "uniform": "uniform_noise", "normal": "normal_noise"}
+PAIRS = "pairs of source and test set"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sources with one model; `random` is left out at the second."""
+    folder = tmp_path_factory.mktemp("od_test")
+    source = {
+        "model": {"onnx": str(tiny.save_onnx(folder / "tiny.onnx"))},
+        "data": SIGNS,
+        "train": {"builtin": "signs", "split": "train", "n": 70},
+        "size": 32,
+        "near": ["scenery"],
+    }
+    other = source | {"data": SIGNS | {"seed": 3}, "leave_out": ["random"]}
+    asked = {"outliers": OUTLIERS, "monitors": ["msp", "random"], "sources": {"first": source, "second": other}}
+    study = {"name": "tiny", "protocols": {"od_test": asked | {"limit": 8}}}
+    return Path(run_od_study(study, out=folder / "run", workers=1).path)
+
+
+def changed(stored: Path, out: Path, failed: Mapping[str, Mapping[str, str]], *weak: str) -> Path:
+    """The run as if monitors had failed at some sources and the networks of others were below their floor."""
+    run = shutil.copytree(stored, out / "run")
+    record = json.loads((run / "run.json").read_text())
+    for name, source in record["od_test"]["sources"].items():
+        source |= {"failed": failed.get(name, {}), "architecture": f"of {name}"}
+    network = {"builder": "reference", "seed": 0, "parameters": {}, "hash": "0"}
+    competence = {"clean_accuracy": 0.5, "floor": 0.9}
+    record["artifacts"] += [{**network, "system": name, "competence": competence} for name in weak]
+    (run / "run.json").write_text(json.dumps(record))
+    return run
+
+
+def page_of(run: Path) -> str:
+    return render(run).partition('<script type="application/json"')[0].replace("\xa0", " ")
+
+
+def section(page: str, name: str) -> str:
+    return page.partition(f'<section id="{name}"')[2].partition("</section>")[0]
+
+
+def opened(run: Path) -> OdTest:
+    return load_od_test(run, load_facts(run))
+
+
+def test_a_monitor_that_failed_is_named_with_its_reason_where_a_reader_looks_first(
+    stored: Path, tmp_path: Path
+) -> None:
+    run = changed(stored, tmp_path, {"first": {"mine": "no\nluck"}, "second": {"mine": "no\nluck", "random": "<b>"}})
+    lines = headline(run)
+    assert lines[2].startswith("Monitors: 3, 1 of them ranked")
+    assert lines[3:] == ["mine failed at first and second: no luck", "random failed at second: <b>"]
+    page = page_of(run)
+    assert "<b>Monitors</b> 3, 2 of them failed" in page
+    assert "<li>mine failed at first and second: no\nluck</li>" in section(page, "summary")
+    assert "<li>random failed at second: &lt;b&gt;</li>" in section(page, "summary")
+    assert "failed at first and second" in section(page, "ranking").partition('<th scope="row">mine</th>')[2]
+    found = opened(run)
+    assert found.methods[-1].label == "mine"
+    assert found.mean("mine").reason == found.mean_alone("mine").reason == "failed at first and second: no\nluck"
+    assert found.mean("random", source="second").reason == "left out by the study (leave_out)"
+
+
+def test_single_triples_without_a_value_are_said_with_their_reason(stored: Path, tmp_path: Path) -> None:
+    run = changed(stored, tmp_path, {})
+    table = run / "tables" / "od_test_missing.parquet"
+    row = {"source": "first", "valid_set": "normal", "test_set": "uniform", "monitor": "msp", "triples": 1}
+    more = pd.DataFrame([row | {"reason": "too few"}, row | {"test_set": "scenery", "reason": "other"}])
+    pd.concat([pd.read_parquet(table), more]).to_parquet(table, index=False)
+    assert headline(run)[3:] == ["msp has no value for 2 triples, the first at first, normal to uniform: too few"]
+
+
+def test_nothing_is_said_of_failures_where_there_are_none(stored: Path) -> None:
+    assert len(headline(stored)) == 3
+    assert "of them failed" not in page_of(stored)
+
+
+def test_an_undertrained_source_is_said_on_the_terminal_and_marked_wherever_it_appears(
+    stored: Path, tmp_path: Path
+) -> None:
+    run = changed(stored, tmp_path, {}, "second")
+    assert headline(run)[3:] == [
+        "Undertrained, left out of the ranking and of means: second: 50.0 % on undisturbed images, "
+        "below its floor of 90.0 %."
+    ]
+    page = page_of(run)
+    mark = ' <span class="mark">undertrained</span>'
+    assert f"<h3>second{mark}</h3>" in section(page, "pairs")
+    assert f"to second{mark}" in section(page, "near")
+    assert f'<th scope="row">second{mark}</th>' in section(page, "missing")
+    assert f"first{mark}" not in page
+    assert "second (undertrained)" in section(page, "provenance")
+    assert "Accuracy by D_v and D_t, second (undertrained)" in page
+    assert "held out to choose the epoch" in section(page, "summary")
+    assert "50.0 %, floor 90.0 %" in section(page, "networks")
+    assert section(page, "sources").count(f"architecture of second{mark}") == 2
+    assert f"architecture of first{mark}" not in page
+
+
+def test_undertrained_sources_alone_are_ranked_and_the_terminal_says_so(stored: Path, tmp_path: Path) -> None:
+    run = changed(stored, tmp_path, {}, "first", "second")
+    assert headline(run)[3].startswith("Undertrained, ranked all the same, as there is no other: first: 50.0 %")
+
+
+def test_costs_are_means_over_the_sources_that_all_monitors_share(stored: Path, tmp_path: Path) -> None:
+    found = opened(stored)
+    own = {(row.source, row.monitor): row for row in found.costs}
+    assert set(own) == {("first", "msp"), ("first", "random"), ("second", "msp")}
+    assert {row.monitor: row.seconds_per_image for row in found.monitor_costs} == {
+        label: own["first", label].seconds_per_image for label in ("msp", "random")
+    }
+    assert "Mean over first (other sources" in section(page_of(stored), "cost")
+    run = changed(stored, tmp_path, {})
+    timing = run / "tables" / "timing_od_test.parquet"
+    rows = pd.read_parquet(timing)
+    rows[rows["source"] + rows["monitor"] != "firstmsp"].to_parquet(timing, index=False)
+    assert {row.label for row in opened(run).monitor_costs} == {"msp, second", "random, first"}
+    assert "Each source by itself, since none has all monitors," in section(page_of(run), "cost")
+
+
+def test_a_mean_cost_leaves_undertrained_sources_out(stored: Path, tmp_path: Path) -> None:
+    found = opened(changed(stored, tmp_path, {}, "first"))
+    assert [source.named for source in found.cost_sources] == ["first (undertrained)"], "no other has both"
+    msp = replace(found, costs=tuple(row for row in found.costs if row.monitor == "msp"))
+    assert [source.named for source in msp.cost_sources] == ["second"]
+
+
+@pytest.mark.parametrize("over", ["pooled", "worst"])
+def test_a_verdict_names_the_unit_that_it_counts(over: Any) -> None:
+    criterion = Criterion(id="R", metric="accuracy", at_least=0.8, over=over, min_groups=50)
+
+    def because(value: float, lo: float, **unit: str) -> str:
+        measured = Measurement({}, value, lo, 0.95, 90, 9, **unit)
+        return judge([criterion], lambda c, confidence: [measured]).findings[0].sentence()
+
+    assert re.search(rf"about \d+ further {PAIRS} would settle it", because(0.85, 0.75, unit=PAIRS))
+    assert f"rests on 9 {PAIRS}, 41 short of the 50 required" in because(0.9, 0.85, unit=PAIRS)
+    assert re.search(r"about \d+ further independent objects would", because(0.85, 0.75))
+    plain = Measurement({}, 0.9, 0.85, 0.95, 90, 9)
+    assert "rests on 9 independent objects, 41 short" in judge_measurement(criterion, plain).because
