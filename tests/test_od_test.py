@@ -868,6 +868,8 @@ def test_a_report_without_ranks_says_so(onnx: Path, tmp_path: Path) -> None:
     found = run_od_study(content, out=tmp_path / "run", workers=1)
     assert "No monitor is ranked: none has a value for all of 12 triples" in (found.path / "report.html").read_text()
     assert "no monitor has a value for every triple" in headline(found.path)[1]
+    kinds = set(found.tables["od_test_architectures"]["architecture"])
+    assert kinds == {"all", onnx.stem}, "one file is one architecture, whatever the sources"
 
 
 def test_a_model_may_fill_its_own_arrays_again() -> None:

@@ -136,7 +136,7 @@ class SourceTest:
 
     @property
     def architecture(self) -> str:
-        """What its model is: the kind of a reference network, else its name."""
+        """What its model is: the kind of a reference network, else the name of its file."""
         return self.model.architecture if isinstance(self.model, ReferenceModel) else self.model.name
 
     @property
@@ -295,7 +295,7 @@ def prepare_od_study(
                 raise UnknownName("set of outliers", excluded, settings.outliers)
         met = {key: spec for key, spec in settings.outliers.items() if key != name and key not in given.exclude}
         size = parse_size(tuple(given.size) if isinstance(given.size, list) else given.size)
-        model = load_sized(given.model, size, name=name, trust=trust, device=device, base=base)
+        model = load_sized(given.model, size, trust=trust, device=device, base=base)
         sources.append(
             _prepare_source(
                 name,
