@@ -701,19 +701,22 @@ def test_a_pooled_criterion_leaves_undertrained_sources_out_unless_it_speaks_of_
     assert "undertrained" in pooled({"monitor": "alone"}, both).reason
 
 
-def ranked(*known: tuple[str, str, str], missing: tuple[str, str, str] | None = None) -> dict[str, int | None]:
+def ranked(
+    *known: tuple[str, str, str], missing: tuple[str, str, str] | None = None, judged: str = "accuracy"
+) -> dict[str, int | None]:
     """Ranks of monitors that have these triples of (monitor, D_v, D_t), of a source that meets a, b and c."""
     sets = {f"outliers/{name}": 1 for name in "abc"}
     source = Source("s", "vgg", False, 2, "8 x 8", (), sets | {"test": 1}, {})
     triples = {("s", *each): Cell(0.5) for each in known} | ({("s", *missing): Cell(np.nan)} if missing else {})
-    means = {("all", "all", label, "accuracy"): Cell(0.5 + 0.1 * (label == "y")) for label in "xy"}
-    return {method.label: method.rank for method in _ranking(means, triples, (source,))}
+    means = {("all", "all", label, judged): Cell(0.5 + 0.1 * (label == "y")) for label in "xy"}
+    return {method.label: method.rank for method in _ranking(means, triples, (source,), judged)}
 
 
 def test_only_monitors_that_have_every_triple_are_ranked() -> None:
     pairs = [(one, other) for one in "abc" for other in "abc" if one != other]
     x, y = ([(label, *pair) for pair in pairs] for label in "xy")
     assert ranked(*x, *y) == {"y": 1, "x": 2}
+    assert ranked(*x, *y, judged="expected_cost") == {"x": 1, "y": 2}
     assert ranked(*x, *y[1:], missing=y[0]) == {"x": 1, "y": None}
     assert ranked(*x[:-1], *y[1:]) == {"x": None, "y": None}, "as many, but others"
 

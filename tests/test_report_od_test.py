@@ -163,3 +163,28 @@ def test_a_verdict_names_the_unit_that_it_counts(over: Any) -> None:
     assert re.search(r"about \d+ further independent objects would", because(0.85, 0.75))
     plain = Measurement({}, 0.9, 0.85, 0.95, 90, 9)
     assert "rests on 9 independent objects, 41 short" in judge_measurement(criterion, plain).because
+
+
+def test_where_outliers_cost_more_monitors_are_judged_by_expected_cost(stored: Path, tmp_path: Path) -> None:
+    """The run as if outliers were rare and dear, with a monitor that is often right and worse than guessing."""
+    run = changed(stored, tmp_path, {})
+    record = json.loads((run / "run.json").read_text())
+    record["od_test"]["aim"] |= {"prior": 0.05, "cost": 19.0}
+    (run / "run.json").write_text(json.dumps(record))
+    table = pd.read_parquet(run / "tables/od_test_methods.parquet")
+    for metric, value in (("accuracy", 0.99), ("expected_cost", 0.96)):
+        rows = (table["monitor"] == "msp") & (table["metric"] == metric)
+        table.loc[rows, ["value", "lo", "hi"]] = [value, value - 0.02, value + 0.01]
+    table.to_parquet(run / "tables/od_test_methods.parquet")
+    table.to_csv(run / "tables/od_test_methods.csv", index=False)
+    found = opened(run)
+    assert found.judged == "expected_cost"
+    assert found.guesses == {"accuracy": 0.95, "expected_cost": pytest.approx(0.95), "auroc": 0.5}
+    lines = "\n".join(headline(run))
+    assert "Mean expected cost over" in lines
+    assert "guessing 0.95" in lines
+    page = page_of(run)
+    assert "The lowest mean expected cost" in page
+    assert "Not clearly better than guessing (the interval reaches 0.95" in page
+    assert "Sorted by expected cost, which the thresholds were chosen for" in page
+    assert opened(stored).judged == "accuracy"

@@ -231,11 +231,21 @@ class OdTest:
         """How many triples a monitor must have to be ranked."""
         return sum(len(source.pairs) for source in self.counted)
 
+    @property
+    def judged(self) -> str:
+        """The metric that monitors are ranked by: what their thresholds were chosen for."""
+        return _judged(self.aim)
+
     @cached_property
+    def guesses(self) -> dict[str, float]:
+        """What one gets who always accepts, or always rejects, whichever is better, by metric."""
+        prior, cost = float(self.aim["prior"]), float(self.aim["cost"])
+        return {ROLE: max(prior, 1 - prior), COST: min(1 - prior, prior * cost), "auroc": 0.5}
+
+    @property
     def chance(self) -> float:
-        """The accuracy of one who always accepts, or always rejects, whichever is better."""
-        prior = float(self.aim["prior"])
-        return max(prior, 1 - prior)
+        """The guess by which monitors are judged."""
+        return self.guesses[self.judged]
 
     @property
     def has_near(self) -> bool:
@@ -282,7 +292,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     sources = tuple(_source(name, found, facts) for name, found in what["sources"].items())
     sources = _with_accuracy(sources, read_rows(run, f"{NAME}_competence"))
     cells = {(row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in means}
-    absent = {(ALL, ALL, label, ROLE): NOT_RUN for source in sources for label in source.failed}
+    absent = {(ALL, ALL, label, _judged(what["aim"])): NOT_RUN for source in sources for label in source.failed}
     triples = {
         (row["source"], row["monitor"], row["valid_set"], row["test_set"]): _cell(row)
         for row in rows
@@ -291,7 +301,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     return OdTest(
         sources=sources,
         sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
-        methods=_ranking(absent | cells, triples, _counted(sources)),
+        methods=_ranking(absent | cells, triples, _counted(sources), _judged(what["aim"])),
         metrics=tuple(dict.fromkeys(row["metric"] for row in rows)),
         means=cells,
         alone={
@@ -349,10 +359,14 @@ def _ranking(
     means: Mapping[tuple[str, str, str, str], Cell],
     triples: Mapping[tuple[str, str, str, str], Cell],
     counted: tuple[Source, ...],
+    judged: str = ROLE,
 ) -> tuple[Method, ...]:
-    """Monitors by mean accuracy. Those without a value for every triple that counts have no rank, and come last."""
+    """Monitors by the mean they are judged by, the best first.
+
+    Those without a value for every triple that counts have no rank, and come last.
+    """
     expected = {triple for source in counted for triple in source.pairs}
-    overall = {key[2]: cell for key, cell in means.items() if key[:2] == (ALL, ALL) and key[3] == ROLE}
+    overall = {key[2]: cell for key, cell in means.items() if key[:2] == (ALL, ALL) and key[3] == judged}
     known: dict[str, set[tuple[str, str, str]]] = {label: set() for label in overall}
     for (source, label, valid_set, test_set), cell in triples.items():
         if not cell.missing:
@@ -362,7 +376,8 @@ def _ranking(
         label: "" if count == len(expected) else f"{whole(count)} of {plural(len(expected), 'triple')} only"
         for label, count in found.items()
     }
-    order = sorted(overall, key=lambda label: 0 if overall[label].missing else -overall[label].value)
+    sign = -1.0 if better(judged) == "higher" else 1.0
+    order = sorted(overall, key=lambda label: math.inf if overall[label].missing else sign * overall[label].value)
     ranked = [label for label in order if not why[label]]
     return (
         *(Method(label, place) for place, label in enumerate(ranked, start=1)),
@@ -379,17 +394,20 @@ def bounded(cell: Cell, metric: str = ROLE) -> str:
 
 def sentences(found: OdTest) -> Iterator[str]:
     """What came out, in sentences."""
-    best = [f"{m.label} {bounded(found.mean(m.label))}" for m in found.ranked[:BEST]]
+    judged = found.judged
+    best = [f"{m.label} {bounded(found.mean(m.label, judged), judged)}" for m in found.ranked[:BEST]]
     if best:
-        yield f"The highest mean accuracy: {listing(best)}. Guessing gives {number(ROLE, found.chance)}."
+        first = f"{better(judged).removesuffix('er')}est mean {metric_words(judged).label.lower()}"
+        yield f"The {first}: {listing(best)}. Guessing gives {number(judged, found.chance)}."
     else:
         yield (
             f"No monitor is ranked: none has a value for all of {plural(found.expected, 'triple')}, and means over "
             "different triples do not compare."
         )
-    poor = [m.label for m in found.ranked if m.label != FLOOR and found.mean(m.label).lo <= found.chance]
+    poor = [m.label for m in found.ranked if m.label != FLOOR and not _beats(found.mean(m.label, judged), found)]
     if poor:
-        yield f"Not clearly better than guessing (the interval reaches {number(ROLE, found.chance)}): {listing(poor)}."
+        reached = number(judged, found.chance)
+        yield f"Not clearly better than guessing (the interval reaches {reached}): {listing(poor)}."
     yield from _two_best(found)
     worst = min(_cells(found), key=lambda entry: entry[1].value, default=None)
     if worst is not None:
@@ -409,10 +427,19 @@ def sentences(found: OdTest) -> Iterator[str]:
     yield from _troubles(found)
 
 
+def _judged(aim: Mapping[str, Any]) -> str:
+    return ROLE if float(aim["cost"]) == 1 else COST
+
+
+def _beats(cell: Cell, found: OdTest) -> bool:
+    """Whether a mean is better than guessing by its interval."""
+    return cell.lo > found.chance if better(found.judged) == "higher" else cell.hi < found.chance
+
+
 def _two_best(found: OdTest) -> Iterator[str]:
     if len(found.ranked) > 1:
-        first, second = (found.mean(method.label) for method in found.ranked[:2])
-        if not math.isnan(first.lo) and second.value >= first.lo:
+        first, second = (found.mean(method.label, found.judged) for method in found.ranked[:2])
+        if not math.isnan(first.lo) and first.lo <= second.value <= first.hi:
             yield (
                 "The second lies within the interval of the first: another choice of data sets could order them "
                 "otherwise."
@@ -441,11 +468,13 @@ def _troubles(found: OdTest) -> Iterator[str]:
 
 def headline(found: OdTest, facts: Facts) -> list[str]:
     """Lines for a terminal: the best monitors, what has no value, each monitor that failed, undertrained networks."""
-    best = [f"{m.label} {bounded(found.mean(m.label))}" for m in found.ranked[:BEST]]
+    judged = found.judged
+    best = [f"{m.label} {bounded(found.mean(m.label, judged), judged)}" for m in found.ranked[:BEST]]
     missing = sum(lost.triples for lost in found.lost)
     left = f"; {plural(missing, 'triple')} without a value" if missing else ""
     return [
-        f"Mean accuracy over {plural(found.expected, 'triple')} (guessing {number(ROLE, found.chance)}): "
+        f"Mean {metric_words(judged).label.lower()} over {plural(found.expected, 'triple')} "
+        f"(guessing {number(judged, found.chance)}): "
         f"{', '.join(best) or 'no monitor has a value for every triple, so none is ranked'}",
         f"Monitors: {len(found.methods)}, {len(found.ranked)} of them ranked{left}",
         *_troubles(found),

@@ -131,7 +131,7 @@ def _hover(label: str, metric: str, cell: Cell, what: str) -> str:
 def _view(found: OdTest, metric: str, traces: list[dict[str, Any]], cells: Sequence[Cell], height: int) -> View:
     """Marks over rows of monitors; the dashed line is guessing."""
     labels = [method.label for method in found.methods]
-    guess = {ROLE: found.chance, "auroc": 0.5}.get(metric)
+    guess = found.guesses.get(metric)
     ends = [end for cell in cells for end in (cell.value, cell.lo, cell.hi) if not math.isnan(end)] or [0.0, 1.0]
     ends += [guess] if guess is not None else []
     pad = 0.04 * (max(ends) - min(ends)) or 0.04
@@ -174,13 +174,14 @@ def heat_map(found: OdTest, label: str, source: str) -> View:
     shared = {"type": "heatmap", "xgap": 2, "ygap": 2, "texttemplate": "%{text}", "showscale": False}
     shared |= {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>", "hoverongaps": False}
     shared |= {"textfont": {"color": INK, "size": 11}}
-    reach = max(found.chance, 1 - found.chance)
+    chance = found.guesses[ROLE]
+    reach = max(chance, 1 - chance)
     values = {
         **shared,
         "z": [[plain(cell.value) for cell in row] for row in cells],
         "text": [["" if cell.missing else short_number(ROLE, cell.value) for cell in row] for row in cells],
-        "zmin": found.chance - reach,
-        "zmax": found.chance + reach,
+        "zmin": chance - reach,
+        "zmax": chance + reach,
         "colorscale": LOW_TO_HIGH,
     }
     absent = {
