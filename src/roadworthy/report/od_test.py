@@ -302,7 +302,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         sources=sources,
         sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
         methods=_ranking(absent | cells, triples, _counted(sources), _judged(what["aim"])),
-        metrics=tuple(dict.fromkeys(row["metric"] for row in rows)),
+        metrics=tuple(dict.fromkeys([_judged(what["aim"]), *(row["metric"] for row in rows)])),
         means=cells,
         alone={
             (row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row)
