@@ -166,6 +166,24 @@ def test_a_shift_of_ones_own_that_was_edited_is_shown_anew(tmp_path: Path, monke
     assert first == again != edited
 
 
+def test_an_attempt_in_which_every_case_fails_leaves_a_finished_run_as_it_was(tmp_path: Path) -> None:
+    class Tired(Counting):
+        def predict(self, batch: Batch) -> Prediction:
+            if self.shown:
+                raise RuntimeError("tired")
+            return super().predict(batch)
+
+    finished = run(tmp_path, "run", models=[Counting()])
+    before = {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()}
+    with pytest.raises(ModelError, match=r"every case failed; the first: .*tired"):
+        run(tmp_path, "run", models=[Tired("tired")])
+    assert {path: path.read_bytes() for path in before if path.is_file()} == before
+    assert finished.verify() == []
+    with pytest.raises(ModelError, match="every case failed"):
+        run(tmp_path, "other", models=[Tired("tired")])
+    assert json.loads((tmp_path / "other/run.json").read_text())["cases"][0]["status"] == "failed"
+
+
 def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     original = local.Showing.show

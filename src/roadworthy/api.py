@@ -23,7 +23,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
-from roadworthy.engine.folder import RECORD, RunFolder, write_bytes, write_json, writing
+from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.plan import Bench, Plan, chunk_size, is_stored
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case
@@ -452,7 +452,8 @@ def execute(
 ) -> Run:
     """Run a prepared study into a folder; one that holds part of it already is resumed."""
     workers = workers or os.cpu_count() or 1
-    with opened_folder(out, _stored_study(prepared).to_yaml()) as folder:
+    stored = _stored_study(prepared).to_yaml()
+    with opened_folder(out, stored) as folder:
         study, plan = prepared.study, prepared.plan
         artifacts, broken = build_artifacts(plan, folder, progress)
         failed = {
@@ -469,10 +470,11 @@ def execute(
         record = _record(prepared, outcome, folder) | ({"artifacts": artifacts} if artifacts else {})
         record |= {"artifact_failures": lost} if lost else {}
         timing = _timing(folder, prepared, outcome)
-        folder.clear_results()
-        folder.write_record(record)
         if len(outcome.failures) == len(prepared.plan.cases):
+            if not folder.is_finished:
+                folder.write_record(record)
             raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
+        replace_results(folder, stored, record)
         evidence, media = load_evidence(folder, workers), folder.path / "media"
         with ThreadPoolExecutor(1) as painter:
             pictures = {name: painter.submit(found.pictures, plan.of(name), media) for name, found in evidence.items()}
@@ -489,13 +491,24 @@ def execute(
 
 @contextmanager
 def opened_folder(out: str | Path, study: str) -> Iterator[RunFolder]:
-    """The folder of a run, held for writing, with the study in it and nothing that a killed writer left."""
+    """The folder of a run, held for writing, without what a killed writer left.
+
+    The study is in it, unless the results there are of another: these stay until new ones are known.
+    """
     folder = RunFolder(out)
     folder.check_usable()
     with folder.locked():
         folder.sweep()
-        write_bytes(folder.path / "study.yaml", study.encode())
+        if not folder.is_finished:
+            write_bytes(folder.path / STUDY, study.encode())
         yield folder
+
+
+def replace_results(folder: RunFolder, study: str, record: dict[str, Any]) -> None:
+    """Put a study and its record in place of those that are there; tables, verdict and report are to follow."""
+    folder.clear_results()
+    write_bytes(folder.path / STUDY, study.encode())
+    folder.write_record(record)
 
 
 def build_artifacts(
@@ -559,7 +572,7 @@ def utc_now() -> str:
 
 def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> dict[str, Any]:
     data, study = prepared.data, prepared.study
-    before = folder.record() if (folder.path / RECORD).is_file() else {}
+    before = folder.record() if folder.is_finished else {}
     earlier = [e for e in [*before.get("earlier_environments", []), before.get("environment")] if e]
     now = environment()
     return {

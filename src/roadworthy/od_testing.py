@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from itertools import combinations
@@ -31,6 +30,8 @@ from roadworthy.api import (
     Run,
     build_part,
     load_sized,
+    opened_folder,
+    replace_results,
     same_table,
     terminal_progress,
     utc_now,
@@ -43,7 +44,7 @@ from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import Size
 from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.artifacts import check_artifact, ensure_artifact, read_artifact
-from roadworthy.engine.folder import RECORD, RunFolder, write_bytes
+from roadworthy.engine.folder import RunFolder, write_bytes
 from roadworthy.engine.plan import BATCH
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.representations import Representations
@@ -87,7 +88,6 @@ TIMING = f"timing_{NAME}"
 COMPETENCE = f"{NAME}_competence"
 WITHOUT_VALUE = f"{NAME}_missing"
 LEAST_SETS = 2
-STUDY = "study.yaml"
 FEW = 0.01
 """Share of held-out images that may be training images too, with a warning: published sets have a few such."""
 
@@ -623,9 +623,9 @@ def execute_od_test(
     Results that are there stay until all new ones are known: an attempt that fails leaves a finished run as it was.
     """
     workers = workers or os.cpu_count() or 1
-    study = yaml.safe_dump(dict(prepared.study), sort_keys=False, allow_unicode=True).encode()
+    study = yaml.safe_dump(dict(prepared.study), sort_keys=False, allow_unicode=True)
     kinds = {monitor.name: type(monitor) for source in prepared.sources for monitor in source.monitors.values()}
-    with _held(out, study) as folder:
+    with opened_folder(out, study) as folder:
         Representations(folder.path).drop_damaged()
         before = set(folder.files())
         sources, artifacts = {}, []
@@ -638,33 +638,19 @@ def execute_od_test(
         try:
             found = _tables(folder, record, kinds)
         except ModelError:
-            if (folder.path / RECORD).is_file():
+            if folder.is_finished:
                 _take_back(folder, before, artifacts)
             raise
         found[TIMING] = _timing(folder, sources, time.perf_counter() - started, prepared.triples)
         printed = {name: to_latex(table).encode() for name, table in found.items()}
         verdict = _judge(prepared.criteria, folder, record, kinds)
-        folder.clear_results()
-        write_bytes(folder.path / STUDY, study)
-        folder.write_record(record)
+        replace_results(folder, study, record)
         for name, table in found.items():
             folder.write_table(name, table)
             write_bytes(folder.path / "tables" / f"{name}.tex", printed[name])
         run = OdTestRun(folder.path, kinds)
         run.conclude(record, verdict)
     return run
-
-
-@contextmanager
-def _held(out: str | Path, study: bytes) -> Iterator[RunFolder]:
-    """The folder of a run, held for writing; with the study in it, unless the results there are of another."""
-    folder = RunFolder(out)
-    folder.check_usable()
-    with folder.locked():
-        folder.sweep()
-        if not (folder.path / RECORD).is_file():
-            write_bytes(folder.path / STUDY, study)
-        yield folder
 
 
 def _take_back(folder: RunFolder, before: Collection[Path], artifacts: Sequence[Mapping[str, Any]]) -> None:
@@ -946,7 +932,7 @@ def _timing(folder: RunFolder, sources: Mapping[str, Any], seconds: float, tripl
 def _record(
     prepared: PreparedOdTest, folder: RunFolder, sources: Mapping[str, Any], artifacts: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    before = folder.record() if (folder.path / RECORD).is_file() else {}
+    before = folder.record() if folder.is_finished else {}
     first = prepared.sources[0]
     return {
         "kind": NAME,

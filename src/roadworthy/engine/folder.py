@@ -33,6 +33,7 @@ from roadworthy.core.validation import explain
 SCHEMA = 1
 LOCK = ".lock"
 RECORD = "run.json"
+STUDY = "study.yaml"
 
 
 class _Part(BaseModel):
@@ -131,6 +132,11 @@ class RunFolder:
         for path in left:
             if path.is_file():
                 path.unlink()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a run has come to its end here: it has a record."""
+        return (self.path / RECORD).is_file()
 
     def clear_results(self) -> None:
         """Remove what was computed from readouts, so that nothing old stands beside what is new."""
