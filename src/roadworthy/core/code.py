@@ -20,6 +20,8 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
 
 OWN = __name__.partition(".")[0]
+NOT_WRITTEN = sys.stdlib_module_names | {OWN}
+"""Packages that no user wrote: Python's and our own."""
 INSTALLED = ("site-packages", "dist-packages")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 LIBRARIES = [
@@ -60,7 +62,7 @@ def code_of(cls: type[Written]) -> str:
 
 def _read_code(cls: type) -> str:
     version = getattr(cls, "code_version", 1)
-    others = [base for base in cls.__mro__ if _top(base.__module__) not in (OWN, *sys.stdlib_module_names)]
+    others = [base for base in cls.__mro__ if _top(base.__module__) not in NOT_WRITTEN]
     if not others:
         return "" if version == 1 else f"version {version}"
     if "code_version" in vars(cls):
@@ -202,7 +204,7 @@ def _imports(tree: ast.AST, package: str) -> Iterator[str]:
 def _files(name: str) -> Iterator[Path]:
     """The Python files that importing a module runs: its packages' and its own, as far as they exist."""
     top, *parts = name.split(".")
-    if not top or top in (OWN, *sys.stdlib_module_names):
+    if not top or top in NOT_WRITTEN:
         return
     module = sys.modules.get(top)
     try:

@@ -11,6 +11,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,12 @@ def read_classes(path: str | Path) -> tuple[str, ...]:
     if repeated:
         raise InputError(f"class file {str(path)!r} names a class twice: {repeated[0]!r}")
     return names
+
+
+def check_number(what: str, value: Any, low: float, high: float) -> None:
+    """Refuse what is no number within the bounds."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
+        raise InputError(f"{what} must be a number from {low:g} to {high:g}, not {value!r}")
 
 
 def parse_size(value: str | int | Sequence[int] | None) -> tuple[int, int] | None:

@@ -6,14 +6,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core import validation
 from roadworthy.core.code import code_of
-from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Dataset, Outliers
 from roadworthy.core.random import Streams
@@ -136,5 +135,4 @@ def prefixed(name: str, texts: Iterable[str]) -> tuple[str, ...]:
 
 def check_number(maker: Outliers, parameter: str, value: Any, low: float, high: float) -> None:
     """Refuse what is no number within the bounds."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
-        raise InputError(f"outliers {maker.name}: {parameter} must be a number from {low:g} to {high:g}, not {value!r}")
+    validation.check_number(f"outliers {maker.name}: {parameter}", value, low, high)

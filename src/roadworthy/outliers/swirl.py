@@ -15,7 +15,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.types import Images
 from roadworthy.data.base import OpenedDataset
 from roadworthy.outliers.base import Painted, Rows, check_number, pixels
-from roadworthy.shifts.base import REFERENCE_SIZE
+from roadworthy.shifts.base import unit
 
 
 @OUTLIERS.register("swirl")
@@ -49,9 +49,8 @@ class Swirl(Painted):
 @lru_cache(maxsize=8)
 def _places(strength: float, radius: float, height: int, width: int) -> tuple[NDArray[np.int16], NDArray[np.uint16]]:
     """Where every pixel comes from, as OpenCV wants it: whole pixels (H, W, 2) and the rest in 1/32 (H, W)."""
-    scale = min(height, width) / REFERENCE_SIZE
     y, x = np.mgrid[:height, :width] - np.array([(height - 1) / 2, (width - 1) / 2]).reshape(2, 1, 1)
-    turn = strength * 10 ** (-3 * np.hypot(x, y) / (radius * scale))
+    turn = strength * 10 ** (-3 * np.hypot(x, y) / (radius * unit(height, width)))
     from_x = x * np.cos(turn) - y * np.sin(turn) + (width - 1) / 2
     from_y = x * np.sin(turn) + y * np.cos(turn) + (height - 1) / 2
     whole, fraction = cv2.convertMaps(from_x.astype(np.float32), from_y.astype(np.float32), cv2.CV_16SC2)

@@ -24,6 +24,7 @@ from scipy.special import stdtrit
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
 from roadworthy.engine.representations import Sample
 from roadworthy.metrics.ranking import separation
+from roadworthy.models.base import first_line
 from roadworthy.monitors import Aim, Monitor
 from roadworthy.protocols.estimates import CONFIDENCE, Estimate, bootstrap_bounds
 from roadworthy.statistics import GroupBootstrap, Interval, proportion_interval
@@ -216,8 +217,8 @@ def monitor_errors(*through: type[BaseException]) -> Iterator[None]:
     except unchanged:
         raise
     except Exception as error:
-        (first, *_) = (*str(error).strip().splitlines(), "")
-        raise ModelError(f"{type(error).__name__}: {first}" if first else type(error).__name__) from error
+        kind, line = type(error).__name__, first_line(error)
+        raise ModelError(kind if line == kind else f"{kind}: {line}") from error
 
 
 def _without_estimates(test_set: str, reason: str) -> Tested:

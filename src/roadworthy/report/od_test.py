@@ -285,6 +285,7 @@ def is_od_test(record: Mapping[str, Any]) -> bool:
 def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     """Read the tables of an OD-test."""
     run, what = Path(path), facts.record[NAME]
+    judged = _judged(what["aim"])
     rows, means = read_rows(run, NAME), read_rows(run, f"{NAME}_methods")
     for name, table in ((NAME, rows), (f"{NAME}_methods", means)):
         if not table or not COLUMNS[name] <= set(table[0]):
@@ -292,7 +293,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     sources = tuple(_source(name, found, facts) for name, found in what["sources"].items())
     sources = _with_accuracy(sources, read_rows(run, f"{NAME}_competence"))
     cells = {(row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in means}
-    absent = {(ALL, ALL, label, _judged(what["aim"])): NOT_RUN for source in sources for label in source.failed}
+    absent = {(ALL, ALL, label, judged): NOT_RUN for source in sources for label in source.failed}
     triples = {
         (row["source"], row["monitor"], row["valid_set"], row["test_set"]): _cell(row)
         for row in rows
@@ -301,8 +302,8 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     return OdTest(
         sources=sources,
         sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
-        methods=_ranking(absent | cells, triples, _counted(sources), _judged(what["aim"])),
-        metrics=tuple(dict.fromkeys([_judged(what["aim"]), *(row["metric"] for row in rows)])),
+        methods=_ranking(absent | cells, triples, _counted(sources), judged),
+        metrics=tuple(dict.fromkeys([judged, *(row["metric"] for row in rows)])),
         means=cells,
         alone={
             (row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row)

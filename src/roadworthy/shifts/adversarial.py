@@ -11,7 +11,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +21,7 @@ from roadworthy.core.protocols import Model, Shift
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Batch, Images, Prediction
+from roadworthy.shifts.base import check_number
 
 Floats = NDArray[np.float64]
 Levels = tuple[Mapping[str, Any], ...]
@@ -162,8 +162,7 @@ class DeepFool(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.epsilon, bool) or not isinstance(self.epsilon, Real) or not 0 <= self.epsilon <= 255:
-            raise InputError(f"shift {self.name}: epsilon must be a number from 0 to 255, not {self.epsilon!r}")
+        check_number(self, "epsilon", self.epsilon, 0, 255)
         _whole(self, "steps", self.steps, 1, 1000)
         _whole(self, "classes", self.classes, 2, 100_000)
 

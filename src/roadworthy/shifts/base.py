@@ -7,14 +7,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Real
 from typing import Any, ClassVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError
+from roadworthy.core import validation
 from roadworthy.core.protocols import Shift
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Images
@@ -84,5 +83,4 @@ def gaussian(sigma: float) -> NDArray[np.float64]:
 
 def check_number(shift: Shift, parameter: str, value: Any, low: float, high: float) -> None:
     """Refuse what is no number within the bounds."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
-        raise InputError(f"shift {shift.name}: {parameter} must be a number from {low:g} to {high:g}, not {value!r}")
+    validation.check_number(f"shift {shift.name}: {parameter}", value, low, high)
