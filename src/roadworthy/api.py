@@ -31,7 +31,7 @@ from roadworthy.models import StoredPredictions, align, kind_of, load_model
 from roadworthy.protocols import classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
-from roadworthy.protocols.comparison import ALPHA, MARGIN, System, compare
+from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
 from roadworthy.study import OD_TEST, Study, load_study, parse_study, whole_paths
 from roadworthy.verdict import Criterion, Measure, Measurement, Verdict, judge, load_criteria
@@ -251,6 +251,7 @@ def load_evidence(folder: RunFolder, workers: int = 1, seed: int | None = None) 
 def compare_runs(
     runs: Sequence[str | Path],
     *,
+    models: Sequence[str] | None = None,
     metrics: Sequence[str] | None = None,
     alpha: float = ALPHA,
     margin: float = MARGIN,
@@ -258,35 +259,33 @@ def compare_runs(
 ) -> pd.DataFrame:
     """Compare models on the same images, condition by condition (see `protocols.comparison.compare`).
 
-    The first run is the baseline: models of the others are compared with its model of the same name, or with its only
-    one. A single run compares its later models with its first.
+    The first run is the baseline: models of the others are compared with its model of the same name, or its only model
+    with their only one. A single run compares its later models with its first. `models=("a", "b")` compares any two:
+    b with a of a single run, or b of every later run with a of the first.
     """
-    systems = [_systems(RunFolder.existing(path), workers or os.cpu_count() or 1) for path in runs]
-    if not systems:
-        raise InputError("name at least one run to compare")
-    first = systems[0]
-    pairs = [(first[0], other) for other in first[1:]] if len(systems) == 1 else []
-    for others in systems[1:]:
-        known = {system.model: system for system in first}
-        alone = first[0] if len(first) == 1 and len(others) == 1 else None
-        for system in others:
-            baseline = known.get(system.model) or alone
-            if baseline is None:
-                raise InputError(f"{system.label} has no counterpart in {runs[0]}: its models are {sorted(known)}")
-            pairs.append((baseline, system))
-    if not pairs:
-        raise InputError(f"{runs[0]} holds one model only: name a second run to compare it with")
+    check_question(metrics, alpha, margin)
+    folders = [_comparable(path) for path in runs]
+    cases = [stored_cases(folder) for folder in folders]
+    names = [list(dict.fromkeys(case.system for stored in own.values() for case in stored)) for own in cases]
+    pairs = load_systems(
+        choose_pairs([str(path) for path in runs], names, models),
+        [folder.path.name for folder in folders],
+        cases,
+        [folder.record()["data"]["class_names"] for folder in folders],
+        metrics,
+        alpha,
+        workers or os.cpu_count() or 1,
+    )
     return compare(pairs, metrics, alpha, margin)
 
 
-def _systems(folder: RunFolder, workers: int) -> list[System]:
+def _comparable(path: str | Path) -> RunFolder:
+    folder = RunFolder.existing(path)
     if folder.record().get("kind") == OD_TEST:
         raise InputError(
             f"{folder.path} is an OD-test, which holds no cases to compare: its tables compare its monitors"
         )
-    cases, evidence = stored_cases(folder), load_evidence(folder, workers, seed=0)
-    models = dict.fromkeys(case.system for stored in cases.values() for case in stored)
-    return [System(f"{folder.path.name}/{model}", model, evidence, cases) for model in models]
+    return folder
 
 
 def _measure(evidence: Mapping[str, Evidence]) -> Measure:

@@ -350,23 +350,34 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Runs on the same images; the first is the baseline.")
     ],
+    models: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="BASELINE MODEL",
+            help="Any two models: both of a single run, or BASELINE of the first run and MODEL of each later one.",
+        ),
+    ] = None,
     metric: Annotated[
         list[str] | None, typer.Option(help="A metric to compare by; may be given several times.")
     ] = None,
     alpha: Annotated[
         float, typer.Option(help="Chance of a single false alarm among all conditions of a metric.")
     ] = 0.05,
-    margin: Annotated[float, typer.Option(help="The least change that matters.")] = 0.001,
+    margin: Annotated[
+        float,
+        typer.Option(help="The least change that matters, in the metric's own unit; a smaller one is no regression."),
+    ] = 0.001,
     fail_on: Annotated[FailOn, typer.Option(help="Exit code 1 where there is one.")] = FailOn.nothing,
+    all_lines: Annotated[bool, typer.Option("--all", help="List every change, not only the first ten.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write every row as CSV.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page that shows every change.")] = None,
 ) -> None:
     """Compare models on the same images, condition by condition: regressions first."""
     from roadworthy.api import compare_runs
-    from roadworthy.protocols.comparison import comparison_lines
+    from roadworthy.protocols.comparison import MOST_LINES, comparison_lines
 
-    table = compare_runs(runs, metrics=metric, alpha=alpha, margin=margin)
-    for line in comparison_lines(table, alpha):
+    table = compare_runs(runs, models=models, metrics=metric, alpha=alpha, margin=margin)
+    for line in comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES):
         typer.echo(line)
     if out:
         from roadworthy.engine.folder import write_bytes

@@ -132,6 +132,7 @@ def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: flo
         found=found,
         page_words=comparison.sentences(found, alpha, margin),
         results=comparison.RESULTS,
+        below_margin=comparison.BELOW_MARGIN,
         pair_names=list(dict.fromkeys((pair.baseline, pair.model) for pair in found.pairs)),
         pair_metrics=[_labels(pair.metrics) for pair in found.pairs],
         pair_protocols=comparison.PROTOCOLS,
