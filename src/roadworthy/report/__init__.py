@@ -67,6 +67,8 @@ def render(path: str | Path) -> str:
         hardest=summary.hardest(facts),
         verdict_words=summary.verdict_words(facts),
         undertrained_words=summary.undertrained_words(facts),
+        chance_words=summary.chance_words(facts),
+        unsteady_words=summary.unsteady_words(facts),
         notes=summary.notes(facts),
         missing=summary.missing_values(facts),
         severity_rows=summary.severity_rows(facts),
