@@ -247,9 +247,9 @@ class TorchModel(Adapter):
         return self.preprocess.adjoint(gradient.cpu().numpy(), batch.images.shape)
 
     def fingerprint(self) -> str:
-        """Hash of the weights, the structure with its plain attributes, the source of the classes, and the settings.
+        """Hash of the weights, the structure with its plain attributes, the code of its classes, and the settings.
 
-        Made anew at each call, since a live module can be trained on. What a module reads from elsewhere is not seen.
+        Made anew at each call, since a live module can be trained on. Files that a module reads are not seen.
         """
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
         return digest({"kind": "torch", **module_state(self.module), "settings": settings})
