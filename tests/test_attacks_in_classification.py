@@ -81,7 +81,9 @@ SQUARE = {1: {"epsilon": 2, "queries": 8}, 5: {"epsilon": 16, "queries": 8}}
 
 
 def run(out: Path, models: dict[str, Model], workers: int = 1, **changes: Any) -> Any:
-    prepared = prepare(attack_study(models={name: f"<{name}>" for name in models}, **changes), models=models)
+    prepared = prepare(
+        attack_study(models={name: f"<{name}>" for name in models}, **changes), models=models, accept_chance=True
+    )
     return execute(prepared, out, workers=workers)
 
 

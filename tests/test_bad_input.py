@@ -874,7 +874,7 @@ def test_a_corrupt_image_can_be_skipped_and_is_recorded(
     kitchen: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spoil_png(kitchen)
-    code, _, said = call(f"{FOLDER} --on-bad-image skip --out out", monkeypatch, capfd)
+    code, _, said = call(f"{FOLDER} --on-bad-image skip --accept-chance --out out", monkeypatch, capfd)
     assert (code, said) == (0, "")
     (bad,) = json.loads(Path("out/run.json").read_text())["data"]["bad_images"]
     assert bad[0] == "red/0.png"
@@ -912,7 +912,7 @@ def test_a_failure_in_one_case_is_recorded_and_the_others_go_on(
     grey = {"id": "GREY", "metric": "accuracy", "where": {"shift": "grey", "level": 5}, "at_least": 0.01}
     settings = {"classification": {"shifts": [{"name": "grey", "levels": {1: {"factor": 0.1}, 5: {"factor": 1.0}}}]}}
     put_study(models={"good": "model.onnx", **models}, criteria=[grey], protocols=settings)(kitchen)
-    code, printed, said = call("run study.yaml --out out --trust", monkeypatch, capfd)
+    code, printed, said = call("run study.yaml --out out --trust --accept-chance", monkeypatch, capfd)
     assert code == 3, said
     assert "Verdict: inconclusive" in printed
     assert {line.split(":")[1].strip() for line in said.splitlines()} == {f"{name} at grey 5" for name in FAILING}
@@ -958,7 +958,7 @@ def test_hostile_names_are_shown_as_text(
     name = "</script><script>alert(3)</script>"
     criteria = [{"id": f"<b>{name}", "hazard": "<iframe src=y>", "metric": "accuracy", "at_least": 0.9}]
     put_study(data={"test": "signs"}, models={name: "model.onnx"}, criteria=criteria)(kitchen)
-    code, _, said = call("run study.yaml --out out", monkeypatch, capfd)
+    code, _, said = call("run study.yaml --out out --accept-chance", monkeypatch, capfd)
     assert code in (1, 3), said
     report = Path("out/report.html").read_text()
     page = Elements()

@@ -162,7 +162,7 @@ def test_improvements_start_with_the_largest_gain() -> None:
 def runs(folder: Path, **second: Any) -> list[Path]:
     paths = []
     for name, changes in (("old", {}), ("new", second)):
-        prepared = prepare(parse_study(study(folder, **changes), "study"))
+        prepared = prepare(parse_study(study(folder, **changes), "study"), accept_chance=True)
         paths.append(execute(prepared, folder / name, workers=2, progress=no_progress).path)
     return paths
 
@@ -203,7 +203,7 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "later": {"models": {"candidate": models["broken"]}},
     }
     for name, study_changes in studies.items():
-        prepared = prepare(parse_study(study(folder, n=260, **study_changes), "study"))
+        prepared = prepare(parse_study(study(folder, n=260, **study_changes), "study"), accept_chance=True)
         execute(prepared, folder / name, workers=2, progress=no_progress)
     return folder
 

@@ -81,7 +81,7 @@ def hidden_net() -> TorchModel:
 
 def run(out: Path, models: dict[str, Any], workers: int = 1, **changes: Any) -> Any:
     study, _ = load_study(content({name: f"<{name}>" for name in models}, **changes))
-    return execute(prepare(study, models=models), out, workers=workers)
+    return execute(prepare(study, models=models, accept_chance=True), out, workers=workers)
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +361,7 @@ def edge_run(tmp_path: Path, settings: dict[str, Any], model: Any = None, criter
         "protocols": {"dependability": {"transformers": ["rotation"], **settings}},
     }
     model = model or CallableModel(flat, num_classes=2, version="1", name="m")
-    return execute(prepare(load_study(study)[0], models={"m": model}), tmp_path / "run", workers=1)
+    return execute(prepare(load_study(study)[0], models={"m": model}, accept_chance=True), tmp_path / "run", workers=1)
 
 
 def row(run: Any, metric: str, scope: str = "all", model: str = "m") -> Any:
@@ -491,7 +491,7 @@ def test_a_model_called_data_is_refused(tmp_path: Path) -> None:
     study = content({"data": "<data>"}, 28, {})
     model = CallableModel(flat, num_classes=CLASSES, version="1", name="data")
     with pytest.raises(InputError, match="no model can be called 'data'"):
-        execute(prepare(load_study(study)[0], models={"data": model}), tmp_path / "run", workers=1)
+        execute(prepare(load_study(study)[0], models={"data": model}, accept_chance=True), tmp_path / "run", workers=1)
     assert not (tmp_path / "run").exists()
 
 
@@ -627,7 +627,7 @@ def test_conditions_and_severities_from_files_are_kept_in_the_run(tmp_path: Path
         },
     }
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    run = run_study(tmp_path / "study.yaml", out=tmp_path / "run", trust=True)
+    run = run_study(tmp_path / "study.yaml", out=tmp_path / "run", trust=True, accept_chance=True)
     assert row(run, "scenario_coverage", model="data")["value"] == 1.0
     assert row(run, "weighted_confusion")["value"] == pytest.approx(12 / 36)
     stored = yaml.safe_load((tmp_path / "run" / "study.yaml").read_text())["protocols"]["dependability"]
@@ -644,7 +644,7 @@ def test_stored_predictions_get_reasons_or_a_clear_refusal(tmp_path: Path, onnx:
     answers = manifest[["stimulus", "id"]].assign(**dict.fromkeys(names, 1 / len(names)))
     answers.to_csv(tmp_path / "answers.csv", index=False)
     stored = content({"s": {"predictions": str(tmp_path / "answers.csv")}}, 28, {})
-    run = run_study(stored, out=tmp_path / "run")
+    run = run_study(stored, out=tmp_path / "run", accept_chance=True)
     assert "stored predictions" in row(run, "interpretation_precision", model="s")["reason"]
     assert row(run, "confidence_loss", model="s")["n"] == 28
     with pytest.raises(InputError, match="occlusion: model s is stored predictions"):
@@ -716,7 +716,9 @@ def test_real_masks(shared_data: Path, tmp_path: Path, name: str, objects: set[s
         },
     }
     model = CallableModel(edges, num_classes=classes, version="1", name="edges")
-    run = execute(prepare(load_study(study)[0], models={"edges": model}), tmp_path / "run", workers=1)
+    run = execute(
+        prepare(load_study(study)[0], models={"edges": model}, accept_chance=True), tmp_path / "run", workers=1
+    )
     maps = run.tables["dependability_occlusion"]
     assert len(maps) == min(12, sum(crop.label != "background" for crop in cut))
     assert (maps["occluding"] > 0).all()

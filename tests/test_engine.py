@@ -56,7 +56,7 @@ def run(folder: Path, out: str, workers: int = 1, models: list[Model] | None = N
     named = {model.name: model for model in models or []}
     if named:
         changes["models"] = dict.fromkeys(named, "<in memory>")
-    prepared = prepare(parse_study(study(folder, **changes), "study"), models=named)
+    prepared = prepare(parse_study(study(folder, **changes), "study"), models=named, accept_chance=True)
     return execute(prepared, folder / out, workers=workers, progress=no_progress)
 
 
@@ -196,6 +196,7 @@ def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pyt
     prepared = prepare(
         parse_study(study(tmp_path, models={"a": "<>", "b": "<>", "c": "<>"}), "study"),
         models={name: Counting(name) for name in "abc"},
+        accept_chance=True,
     )
     with RunFolder(tmp_path / "run").locked():
         local.execute(prepared.plan, RunFolder(tmp_path / "run"), workers=2)

@@ -35,7 +35,7 @@ def run(folder: Path, out: str, *, workers: int = 1, model: Counting | None = No
     data = {"test": study(folder)["data"]["test"], "ood": {"park": FOREIGN}}
     changes = {"data": data, "protocols": {"ood": SMALL}, **changes}
     return execute(
-        prepare(parse_study(study(folder, **changes), "study"), models=models),
+        prepare(parse_study(study(folder, **changes), "study"), models=models, accept_chance=True),
         folder / out,
         workers=workers,
         progress=no_progress,

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import pandas as pd
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
-from roadworthy.core.types import UNDISTURBED, Stimulus
+from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
@@ -346,18 +346,13 @@ def prepare(
                 f"{len(data.class_names)}: fix the order and number of classes with --classes (or data.classes)"
             )
         opened[name] = align(model, data.class_names)
-    rehearsals = {
-        name: rehearsed(model, data, study.seed, study.batch, builders.get(name), accept_chance)
-        for name, model in opened.items()
-        if not is_stored(model) and all(part.loaded for part in model.parts())
-    }
     chunk = chunk_size(data, study.batch)
     foreign = open_foreign(study, base, data)
     bench = Bench(data, opened, study.seed, study.batch, chunk, foreign, given.get("train"))
     cases = [case for protocol, settings in chosen for case in protocol.plan(settings, bench)]
-    prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base, rehearsals)
-    _preflight(prepared, accept_chance)
-    return prepared
+    prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base)
+    _check_criteria(prepared)
+    return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance))
 
 
 def rehearsed(
@@ -460,8 +455,8 @@ def open_foreign(study: Study, base: Path, data: OpenedDataset) -> dict[str, Ope
     }
 
 
-def _preflight(prepared: Prepared, accept_chance: bool) -> None:
-    """Find what would fail every case before anything is written: criteria without cases, missing stored answers."""
+def _check_criteria(prepared: Prepared) -> None:
+    """Refuse criteria that match no case of the plan."""
     known: dict[str, list[KnownCase]] = {}
     for planned in prepared.plan.cases:
         case = KnownCase(planned.case.system, planned.case.stimulus, planned.tags)
@@ -469,14 +464,28 @@ def _preflight(prepared: Prepared, accept_chance: bool) -> None:
     for criterion in prepared.criteria:
         protocol = protocol_of(criterion, known)
         protocol.check(known[protocol.name], criterion)
+
+
+def _rehearse_all(
+    prepared: Prepared, builders: Mapping[str, Callable[..., Model]], accept_chance: bool
+) -> dict[str, Rehearsal]:
+    """Find what would spoil every figure before anything is written: a rehearsal of each model that is ready.
+
+    Stored answers must be complete, and are looked at where they hold those to undisturbed test data.
+    """
+    data, seed, rehearsals = prepared.data, prepared.study.seed, {}
     for name, model in prepared.models.items():
-        if is_stored(model) and all(part.loaded for part in model.parts()):
+        if not all(part.loaded for part in model.parts()):
+            continue
+        if is_stored(model):
             shown = [planned.showing for planned in prepared.plan.cases if planned.case.system == name]
             for own in leaves(model):
                 if isinstance(own, StoredPredictions):
                     own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
-            if any(showing.stimulus.name == UNDISTURBED and showing.data is prepared.data for showing in shown):
-                rehearsed(model, prepared.data, prepared.study.seed, prepared.study.batch, None, accept_chance)
+            if Stimulus(data.fingerprint(), seed=seed).key not in {showing.stimulus.key for showing in shown}:
+                continue
+        rehearsals[name] = rehearsed(model, data, seed, prepared.study.batch, builders.get(name), accept_chance)
+    return rehearsals
 
 
 def execute(

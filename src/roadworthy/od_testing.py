@@ -447,11 +447,9 @@ def _prepare_source(
     bound = model.given({"train": learned_on})
     left_out = _left_out(name, monitors, given.leave_out)
     planned = _planned(name, bound, data)
-    ready = all(part.loaded for part in planned.parts())
-    if ready:
+    if all(part.loaded for part in bound.parts()):
         rehearsed(planned, data, seed, BATCH, build, accept_chance)
-    kept = {label: monitor for label, monitor in monitors.items() if label not in left_out}
-    chosen = _served(name, planned, ready, learned_on, kept)
+    chosen = _served(name, planned, learned_on, {k: v for k, v in monitors.items() if k not in left_out})
     return SourceTest(
         name,
         bound,
@@ -601,11 +599,9 @@ def _planned(source: str, model: Model, data: OpenedDataset) -> Model:
     return model.untrained() if isinstance(model, ReferenceModel) else align(model, data.class_names)
 
 
-def _served(
-    source: str, planned: Model, ready: bool, train: OpenedDataset, monitors: Mapping[str, Monitor]
-) -> dict[str, Monitor]:
+def _served(source: str, planned: Model, train: OpenedDataset, monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
     """The monitors of a source, each checked against what its model can give."""
-    chosen = {}
+    ready, chosen = all(part.loaded for part in planned.parts()), {}
     classes = len(np.unique(train.labels))
     for label, monitor in monitors.items():
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from roadworthy.models.base import Adapter, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import LoadedObject, load_object
 from roadworthy.models.identity import Unseen, identity_of, watched_files
-from roadworthy.models.outputs import as_rows, decide, prediction
+from roadworthy.models.outputs import PROBE_SIZES, as_rows, decide, prediction, probe_images
 from roadworthy.models.preprocess import Preprocess, parse_choice
 
 KINDS = ("probabilities", "logits")
@@ -67,42 +68,45 @@ class CallableModel(Adapter):
         self.version = version
         self._code = loaded.code if loaded else ()
         self._files = set(loaded.files if loaded else ())
-        self._watched = False
+        self.class_names = read_class_names(classes, base)
+        known = num_classes or len(self.class_names or ())
+        self.num_classes = known or self._count_classes()
         if version is None:
             self._identity()
-        self.class_names = read_class_names(classes, base)
-        self.num_classes = num_classes or len(self.class_names or ()) or self._count_classes()
+            if known:
+                self._watch()
         check_class_names(self.class_names, self.num_classes, f"model {self.name}")
 
     def _count_classes(self) -> int:
         what = f"model {self.name}"
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
-            return as_rows(np.asarray(self._call(self.preprocess(images))), len(images))
+            return as_rows(np.asarray(self.function(self.preprocess(images))), len(images))
 
         channels = (self.preprocess.channels,) if self.preprocess.channels else (3, 1)
         size, batch = self.preprocess.size, self.fixed_batch
-        rows, _, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=what)
+        with watched_files() as files:
+            rows, _, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=what)
+        self._files |= files
         decide(self.outputs, rows, what)
         return int(rows.shape[1])
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The function's answer."""
-        answer = np.asarray(self._call(tensor))
+        answer = np.asarray(self.function(tensor))
         rows = as_rows(answer, len(tensor))
         if rows is None:
             raise ModelError(f"model {self.name} answered {answer.shape} to {len(tensor)} images")
         return prediction(rows, self.outputs)
 
-    def _call(self, tensor: NDArray[Any]) -> Any:
-        """The function's answer; the files that it opens the first time belong to its fingerprint."""
-        if self._watched:
-            return self.function(tensor)
-        with watched_files() as files:
-            answer = self.function(tensor)
+    def _watch(self) -> None:
+        """Call the function once, to see the files that it opens and to let it load what it loads when first called."""
+        images = probe_images(
+            self.preprocess.size or PROBE_SIZES[0], self.preprocess.channels or 3, self.fixed_batch or 1
+        )
+        with watched_files() as files, suppress(Exception, SystemExit):  # the images themselves will tell
+            self.function(self.preprocess(images))
         self._files |= files
-        self._watched = True
-        return answer
 
     def fingerprint(self) -> str:
         """Hash of the version (or of all that decides the answers) and the settings.
