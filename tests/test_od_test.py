@@ -659,7 +659,7 @@ def test_criteria_that_speak_of_something_else_are_refused(changes: dict[str, An
     criterion = Criterion.model_validate(CRITERIA[0] | changes)
 
     def measured() -> None:
-        check_criterion(criterion)
+        check_criterion(criterion, Aim())
         check_places(criterion, places("source", ["msp"], "abc"))
 
     with pytest.raises(InputError, match=sentence):

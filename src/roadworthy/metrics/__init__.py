@@ -22,10 +22,10 @@ from roadworthy.metrics.classification import (
     recall_per_class,
     reliability,
     underconfidence,
-    value_range,
 )
 from roadworthy.metrics.direction import higher_is_better
 from roadworthy.metrics.mce import CorruptionError, mean_corruption_error, relative_corruption_error
+from roadworthy.metrics.ranges import bound_stays_inside, value_range
 from roadworthy.metrics.ranking import Separation, binary_auroc, separation
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "accuracy",
     "auroc",
     "binary_auroc",
+    "bound_stays_inside",
     "brier",
     "brier_mean",
     "confusion_matrix",

@@ -19,6 +19,7 @@ TOLERATED_LOSS = 0.05
 CALIBRATED = 0.02
 """An expected calibration error that is called well calibrated."""
 EVERYWHERE = "at every level"
+OTHER_CRITERIA = "These criteria are not those that the study was run with."
 FEW_MODELS = 2
 """Up to this many models the first screen has room for whole sentences; beyond it they are brief."""
 
@@ -264,10 +265,23 @@ def hardest(facts: Facts) -> list[HardCase]:
 
 
 def verdict_line(facts: Facts) -> str:
-    """The verdict, and how many cases failed, in one line."""
+    """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
+    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), criteria_words(facts)]
+    return " ".join(filter(None, words))
+
+
+def failure_words(facts: Facts) -> str:
+    """How many cases, or monitors of an OD-test, failed, and what follows; nothing where none did."""
+    if not facts.failed:
+        return ""
     cases = len(facts.record["cases"])
-    failed = f" {plural(len(facts.failures), 'case')} of {whole(cases)} failed." if facts.failures else ""
-    return f"Verdict: {facts.status}. {verdict_words(facts)}{failed}"
+    what = f"{plural(len(facts.failed), 'case')} of {whole(cases)}" if cases else plural(len(facts.failed), "monitor")
+    return f"{what} failed{'' if facts.status == 'fail' else ', which is never a pass'}."
+
+
+def criteria_words(facts: Facts) -> str:
+    """That the verdict is by other criteria than those that the study was run with; nothing where it is by them."""
+    return OTHER_CRITERIA if facts.has_other_criteria else ""
 
 
 def headline(facts: Facts) -> list[str]:
@@ -326,7 +340,7 @@ def verdict_words(facts: Facts) -> str:
         if count:
             parts.append(f"{count} {one if count == 1 else many}")
     if len(facts.criteria) == 1:
-        return f"The one criterion {verbs[facts.status][0]}."
+        return f"The one criterion {verbs[facts.criteria[0].status][0]}."
     return f"Of {len(facts.criteria)} criteria {listing(parts)}."
 
 
