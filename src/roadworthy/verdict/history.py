@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.validation import explain, read_yaml
 from roadworthy.verdict.criteria import Criterion, load_criteria
+from roadworthy.verdict.judge import VerdictStatus
 
 HISTORY = "verdicts.json"
 
@@ -32,11 +33,18 @@ class Entry(BaseModel):
 
     date: str
     made: Made
-    status: str
+    status: VerdictStatus
     criteria: list[dict[str, Any]]
     criteria_sha256: str
     verdict_sha256: str
     sha256: str = ""
+
+    @field_validator("criteria")
+    @classmethod
+    def _are_criteria(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for criterion in value:
+            Criterion.model_validate(criterion)
+        return value
 
     @property
     def own(self) -> bool:
@@ -63,18 +71,15 @@ def read_history(run: Path) -> list[Entry]:
     try:
         return _ENTRIES.validate_json(path.read_bytes())
     except ValidationError as error:
-        raise InputError(
-            f"{path} cannot be read: {explain(error, Entry)}; check the run with roadworthy verify"
-        ) from None
+        reason = explain(error, Entry)
+        raise InputError(f"{path} cannot be read: {reason}; check the run with roadworthy verify") from None
 
 
 def _without_history(run: Path) -> list[Entry]:
     if not (run / "verdict.json").is_file():
         return []
     try:
-        verdict, record = (
-            json.loads((run / name).read_text(encoding="utf-8")) for name in ("verdict.json", "run.json")
-        )
+        verdict, record = (json.loads((run / name).read_bytes()) for name in ("verdict.json", "run.json"))
         date = record.get("finished", record["created"])
         first = make_entry(verdict, record["criteria"], "study", date)
         same = study_criteria(run) in (None, first.asked())
@@ -132,7 +137,7 @@ def other_criteria(history: Sequence[Entry]) -> bool:
 
 def history_problems(run: Path, criteria: Sequence[Mapping[str, Any]]) -> list[str]:
     """What does not fit: an entry that was changed, a verdict.json or criteria (of run.json) without an entry."""
-    stored = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
+    stored = json.loads((run / "verdict.json").read_bytes())
     if not (run / HISTORY).is_file():
         return [f"{HISTORY} is missing"] if "failed" in stored else []
     history = read_history(run)

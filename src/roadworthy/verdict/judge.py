@@ -3,7 +3,7 @@
 For `at_least t` with the interval [lo, hi]: pass where lo >= t, fail where hi < t, otherwise inconclusive, with the
 number of further independent objects it would take if what was observed stayed. `at_most` mirrors this.
 
-A run of which something failed never passes: what was to be shown was not shown, whether or not a criterion asks for it.
+A run in which a case failed never passes, whether or not a criterion speaks of that case.
 """
 
 from __future__ import annotations
