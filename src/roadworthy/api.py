@@ -179,8 +179,13 @@ class Run:
             self.folder.update_record(["verdict.json", HISTORY, "report.html"], criteria=verdict.criteria)
 
     def note_verdict(self, verdict: Verdict) -> None:
-        """Add a verdict to the history, and to the history that the report lists; the run's own verdict stays."""
+        """Add a verdict to the history, which the report lists; the run's own verdict stays.
+
+        One that is in the history already, since the run's own verdict was made, changes nothing.
+        """
         self.folder.check_finished()
+        if self._with_entry(verdict, "judged") == read_history(self.path):
+            return
         with self.folder.locked():
             self._note(verdict, "judged")
             self._render()
@@ -188,8 +193,11 @@ class Run:
 
     def _note(self, verdict: Verdict, made: Made) -> None:
         """One more entry of the history; only for who holds the lock, and before verdict.json is written."""
+        _write_history(self.path, self._with_entry(verdict, made))
+
+    def _with_entry(self, verdict: Verdict, made: Made) -> list[Entry]:
         entry = make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
-        _write_history(self.path, with_entry(read_history(self.path), entry))
+        return with_entry(read_history(self.path), entry)
 
     def conclude(self, record: dict[str, Any], verdict: Verdict) -> None:
         """End a run whose tables are written: verdict, report and the finished record; only for who holds the lock."""

@@ -230,12 +230,14 @@ def _say_remarks(remarks: dict[str, str]) -> None:
         _say(_one_line(f"criterion {name}: {remark}"))
 
 
-def _print_verdict(verdict: dict[str, Any]) -> None:
-    _print_criteria(verdict)
-    reasons = [] if verdict["criteria"] else ["no criteria given"]
-    if verdict["failed"]:
-        reasons.append(f"{len(verdict['failed'])} failed, which is never a pass")
-    typer.echo(f"verdict: {verdict['status']}" + (f" ({'; '.join(reasons)})" if reasons else ""))
+def _print_verdict(verdict: Verdict) -> None:
+    from roadworthy.verdict.failures import count_failed
+
+    _print_criteria(verdict.to_json())
+    reasons = [] if verdict.findings else ["no criteria given"]
+    if verdict.failed:
+        reasons.append(f"{count_failed(verdict.failed)} failed, which is never a pass")
+    typer.echo(f"verdict: {verdict.status}" + (f" ({'; '.join(reasons)})" if reasons else ""))
 
 
 @app.command()
@@ -418,7 +420,7 @@ def verdict(
         _write_text(junit, judged.to_junit())
     if replace:
         opened.save_verdict(judged)
-    _print_verdict(judged.to_json())
+    _print_verdict(judged)
     if criteria is not None and not replace:
         _note_verdict(opened, judged)
     elif opened.has_other_criteria:

@@ -11,6 +11,7 @@ from typing import Any
 from roadworthy.report.facts import CLEAN, NOT_RUN, REPORT, ROLE, Cell, ClassRecall, Condition, Facts, Strip
 from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, plural, whole
 from roadworthy.verdict import Criterion
+from roadworthy.verdict.failures import count_failed
 
 GOOD_ACCURACY, WELL_ABOVE = 0.95, 0.97
 """The threshold for models that are well above it on undisturbed images."""
@@ -274,9 +275,8 @@ def failure_words(facts: Facts) -> str:
     """How many cases, or monitors of an OD-test, failed, and what follows; nothing where none did."""
     if not facts.failed:
         return ""
-    cases = len(facts.record["cases"])
-    what = f"{plural(len(facts.failed), 'case')} of {whole(cases)}" if cases else plural(len(facts.failed), "monitor")
-    return f"{what} failed{'' if facts.status == 'fail' else ', which is never a pass'}."
+    of = f" of {whole(len(facts.record['cases']))}" if facts.failures else ""
+    return f"{count_failed(facts.failed)}{of} failed{'' if facts.status == 'fail' else ', which is never a pass'}."
 
 
 def criteria_words(facts: Facts) -> str:
@@ -519,11 +519,16 @@ def gallery(facts: Facts) -> list[tuple[str, list[Strip]]]:
 
 
 def created(facts: Facts) -> str:
-    """When the run was made, to the minute.
+    """When the run was made, to the minute."""
+    return to_the_minute(str(facts.record["created"]))
 
-    Times are stored in UTC; one that is no ISO time is shown as it is.
+
+def to_the_minute(stored: str) -> str:
+    """A stored time. Times are stored in UTC; one that is no ISO time is shown as it is.
+
+    >>> to_the_minute("2026-03-01T12:30:59+00:00"), to_the_minute("not known")
+    ('2026-03-01 12:30 UTC', 'not known')
     """
-    stored = str(facts.record["created"])
     try:
         return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except ValueError:

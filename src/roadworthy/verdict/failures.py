@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A case or a monitor that failed, and why."""
+    """A case or a monitor (its `kind`) that failed, and why."""
 
     name: str
     reason: str
+    kind: Literal["case", "monitor"] = "case"
 
 
 def failed_parts(record: Mapping[str, Any]) -> tuple[Failed, ...]:
@@ -20,11 +21,20 @@ def failed_parts(record: Mapping[str, Any]) -> tuple[Failed, ...]:
     cases = (Failed(_case_name(case), case["reason"]) for case in record["cases"] if case["status"] == "failed")
     sources = record.get("od_test", {}).get("sources", {})
     monitors = (
-        Failed(f"monitor {label} of source {name}", reason)
+        Failed(f"monitor {label} of source {name}", reason, "monitor")
         for name, source in sources.items()
         for label, reason in source["failed"].items()
     )
     return *cases, *monitors
+
+
+def count_failed(failed: Sequence[Failed]) -> str:
+    """How many there are of them, in words.
+
+    >>> count_failed([Failed("m at fog 3", "no answer"), Failed("m at fog 5", "no answer")])
+    '2 cases'
+    """
+    return f"{len(failed):,} {failed[0].kind}{'s' if len(failed) > 1 else ''}" if failed else "nothing"
 
 
 def _case_name(case: Mapping[str, Any]) -> str:

@@ -85,7 +85,7 @@ def _without_history(run: Path) -> list[Entry]:
         same = study_criteria(run) in (None, first.asked())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"the verdict of {run} cannot be read: {error}; check it with roadworthy verify") from None
-    return [(first if same else first.model_copy(update={"made": "replaced"})).sealed("")]
+    return [(first if same else first.model_copy(update={"made": "replaced", "date": "date not known"})).sealed("")]
 
 
 def study_criteria(run: Path) -> list[Criterion] | None:

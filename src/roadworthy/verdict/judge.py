@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
@@ -91,7 +91,7 @@ class Verdict:
         """A plain dictionary for verdict.json."""
         return {
             "status": self.status,
-            "failed": [{"name": failed.name, "reason": failed.reason} for failed in self.failed],
+            "failed": [asdict(failed) for failed in self.failed],
             "criteria": [
                 {
                     **finding.criterion.model_dump(),
