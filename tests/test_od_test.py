@@ -606,7 +606,8 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     verdict = found.verdict()
     assert [finding.status for finding in verdict.findings] == ["pass", "fail", "inconclusive"]
     served = CRITERIA[2] | {"where": {"ood": "far", "monitor": ["msp", "random"]}}
-    assert found.verdict([served]).status == "pass"
+    assert found.verdict([served]).findings[0].status == "pass"
+    assert found.verdict([served]).status == "inconclusive", "a monitor failed, whether or not it is asked for"
     assert found.verdict([served]).findings[0].rows[0].measurement.where == {"triples": 8}
     wide, narrow = (
         found.verdict([CRITERIA[0] | {"confidence": c}]).findings[0].rows[0].measurement for c in (0.99, 0.5)
@@ -642,7 +643,7 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     assert found.report().read_text() == before
     assert headline(found.path)[0].startswith("Verdict: fail")
     found.save_verdict(found.verdict([CRITERIA[0]]))
-    assert "Verdict: pass" in headline(found.path)[0]
+    assert "Verdict: inconclusive. The one criterion passes. 1 monitor failed" in headline(found.path)[0]
     assert found.verify() == []
 
 
@@ -659,7 +660,7 @@ def test_criteria_that_speak_of_something_else_are_refused(changes: dict[str, An
     criterion = Criterion.model_validate(CRITERIA[0] | changes)
 
     def measured() -> None:
-        check_criterion(criterion)
+        check_criterion(criterion, Aim())
         check_places(criterion, places("source", ["msp"], "abc"))
 
     with pytest.raises(InputError, match=sentence):

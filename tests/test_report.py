@@ -166,7 +166,8 @@ def make_run(
         return [Measurement(where(k), v, v - 0.02, min(v + 0.015, 1), images, images // 2) for k, v in values.items()]
 
     write_json(path / "verdict.json", judge(criteria, measure).to_json())
-    (path / "study.yaml").write_text(f"name: {json.dumps(name)}\nseed: 0\n")
+    asked = f"criteria: {json.dumps([criterion.model_dump() for criterion in criteria])}\n" if criteria else ""
+    (path / "study.yaml").write_text(f"name: {json.dumps(name)}\nseed: 0\n{asked}")
     folder.write_record(
         {
             "study": name,

@@ -28,6 +28,7 @@ from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, 
 from roadworthy.engine.plan import Bench, Plan, chunk_size, is_stored
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case
+from roadworthy.metrics import value_range
 from roadworthy.models import StoredPredictions, align, kind_of, load_model
 from roadworthy.models.check import Rehearsal, chance_error, rehearse
 from roadworthy.protocols import classification, find_protocol, protocol_of
@@ -36,7 +37,28 @@ from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
 from roadworthy.study import OD_TEST, Study, load_study, parse_study, whole_paths
-from roadworthy.verdict import Criterion, Measure, Measurement, Verdict, judge, load_criteria
+from roadworthy.verdict import (
+    Criterion,
+    Measure,
+    Measurement,
+    Verdict,
+    check_threshold,
+    failed_parts,
+    judge,
+    load_criteria,
+    threshold_remark,
+)
+from roadworthy.verdict.history import (
+    HISTORY,
+    Entry,
+    Made,
+    history_problems,
+    make_entry,
+    other_criteria,
+    read_history,
+    with_entry,
+)
+from roadworthy.verdict.judge import never_pass
 
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 """Makes a progress bar from a title and a total; what it yields is told about each advance."""
@@ -87,6 +109,11 @@ class Prepared:
     base: Path = Path()
     rehearsals: Mapping[str, Rehearsal] = field(default_factory=dict)
 
+    @property
+    def remarks(self) -> dict[str, str]:
+        """What must be said of the thresholds of criteria, by their id."""
+        return _remarks(self.criteria, len(self.data.class_names))
+
 
 class Run:
     """A finished run.
@@ -119,22 +146,64 @@ class Run:
         return [case for case in self.record["cases"] if case["status"] == "failed"]
 
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
-        """Judge the run against criteria (default: those of its study). Writes nothing."""
-        return judge(self._criteria(criteria), _measure(load_evidence(self.folder)))
+        """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
+        self.folder.check_finished()
+        chosen = self._criteria(criteria)
+        self.check_criteria(chosen)
+        return self.judge(chosen)
 
     def _criteria(self, criteria: str | Path | list[Any] | None) -> list[Criterion]:
         return load_criteria(self.record["criteria"] or None if criteria is None else criteria)
 
+    def check_criteria(self, criteria: Sequence[Criterion]) -> None:
+        """Refuse criteria that speak of what the run does not hold, or whose threshold cannot be met or missed."""
+        _check_criteria(criteria, stored_cases(self.folder), len(self.record["data"]["class_names"]))
+
+    def judge(self, criteria: Sequence[Criterion]) -> Verdict:
+        """Judge the run by criteria that were checked."""
+        return _judge(criteria, load_evidence(self.folder), self.record)
+
+    @property
+    def has_other_criteria(self) -> bool:
+        """Whether its own verdict is by other criteria than those that the study was run with."""
+        return other_criteria(read_history(self.path))
+
     def save_verdict(self, verdict: Verdict) -> None:
-        """Make a verdict and its criteria the run's own: verdict.json, run.json and the report show them."""
-        criteria = [finding.criterion.model_dump() for finding in verdict.findings]
+        """Make a verdict and its criteria the run's own: verdict.json, run.json and the report show them.
+
+        The verdict that was its own before stays in the history.
+        """
+        self.folder.check_finished()
         with self.folder.locked():
+            self._note(verdict, "replaced")
             write_json(self.path / "verdict.json", verdict.to_json())
             self._render()
-            self.folder.update_record(["verdict.json", "report.html"], criteria=criteria)
+            self.folder.update_record(["verdict.json", HISTORY, "report.html"], criteria=verdict.criteria)
+
+    def note_verdict(self, verdict: Verdict) -> None:
+        """Add a verdict to the history, which the report lists; the run's own verdict stays.
+
+        One that is in the history already, since the run's own verdict was made, changes nothing.
+        """
+        self.folder.check_finished()
+        if self._with_entry(verdict, "judged") == read_history(self.path):
+            return
+        with self.folder.locked():
+            self._note(verdict, "judged")
+            self._render()
+            self.folder.update_record([HISTORY, "report.html"])
+
+    def _note(self, verdict: Verdict, made: Made) -> None:
+        """One more entry of the history; only for who holds the lock, and before verdict.json is written."""
+        _write_history(self.path, self._with_entry(verdict, made))
+
+    def _with_entry(self, verdict: Verdict, made: Made) -> list[Entry]:
+        entry = make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
+        return with_entry(read_history(self.path), entry)
 
     def conclude(self, record: dict[str, Any], verdict: Verdict) -> None:
         """End a run whose tables are written: verdict, report and the finished record; only for who holds the lock."""
+        self._note(verdict, "study")
         write_json(self.path / "verdict.json", verdict.to_json())
         self.folder.write_record(record)
         self._render()
@@ -142,6 +211,7 @@ class Run:
 
     def report(self) -> Path:
         """Write report.html anew from the stored tables and pictures."""
+        self.folder.check_finished()
         with self.folder.locked():
             path = self._render()
             self.folder.update_record(["report.html"])
@@ -178,9 +248,17 @@ class Run:
         for name, table in _tables(load_evidence(self.folder)).items():
             if name in stored_names and not same_table(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
+        return problems + self.verdict_problems("readouts")
+
+    def verdict_problems(self, source: str) -> list[str]:
+        """What is wrong with the verdict: it does not follow from what is stored, or its history does not fit it."""
+        problems, record = history_problems(self.path, self.record["criteria"]), self.record
         stored = json.loads((self.path / "verdict.json").read_text())
-        if stored["status"] != self.verdict().status:
-            problems.append("verdict.json does not follow from the readouts and the criteria")
+        status = stored["status"] if "failed" in stored else never_pass(stored["status"], failed_parts(record))
+        before = [status, *((criterion["id"], criterion["status"]) for criterion in stored["criteria"])]
+        judged = self.judge(self._criteria(None))
+        if before != [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]:
+            problems.append(f"verdict.json does not follow from the {source} and the criteria")
         return problems
 
 
@@ -291,6 +369,25 @@ def _comparable(path: str | Path) -> RunFolder:
     return folder
 
 
+def _check_criteria(criteria: Sequence[Criterion], cases: Mapping[str, Sequence[KnownCase]], num_classes: int) -> None:
+    """Refuse criteria that match none of the cases (by protocol) or whose threshold is outside the metric's range."""
+    for criterion in criteria:
+        protocol = protocol_of(criterion, cases)
+        protocol.check(cases[protocol.name], criterion)
+        check_threshold(criterion, value_range(criterion.metric, num_classes))
+
+
+def _judge(criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], record: Mapping[str, Any]) -> Verdict:
+    """The verdict from the evidence of a run and from what failed in it by its record."""
+    remarks = _remarks(criteria, len(record["data"]["class_names"]))
+    return judge(criteria, _measure(evidence), remarks=remarks, failed=failed_parts(record))
+
+
+def _remarks(criteria: Sequence[Criterion], num_classes: int) -> dict[str, str]:
+    found = {c.id: threshold_remark(c, value_range(c.metric, num_classes)) for c in criteria}
+    return {name: remark for name, remark in found.items() if remark}
+
+
 def _measure(evidence: Mapping[str, Evidence]) -> Measure:
     """What matches a criterion, by the evidence of the protocol it speaks of."""
 
@@ -351,7 +448,7 @@ def prepare(
     bench = Bench(data, opened, study.seed, study.batch, chunk, foreign, given.get("train"))
     cases = [case for protocol, settings in chosen for case in protocol.plan(settings, bench)]
     prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base)
-    _check_criteria(prepared)
+    _check_asked(prepared)
     return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance))
 
 
@@ -455,15 +552,13 @@ def open_foreign(study: Study, base: Path, data: OpenedDataset) -> dict[str, Ope
     }
 
 
-def _check_criteria(prepared: Prepared) -> None:
-    """Refuse criteria that match no case of the plan."""
+def _check_asked(prepared: Prepared) -> None:
+    """Refuse criteria that match no case of the plan, or whose threshold the metric cannot have."""
     known: dict[str, list[KnownCase]] = {}
     for planned in prepared.plan.cases:
         case = KnownCase(planned.case.system, planned.case.stimulus, planned.tags)
         known.setdefault(planned.case.protocol, []).append(case)
-    for criterion in prepared.criteria:
-        protocol = protocol_of(criterion, known)
-        protocol.check(known[protocol.name], criterion)
+    _check_criteria(prepared.criteria, known, len(prepared.data.class_names))
 
 
 def _rehearse_all(
@@ -531,7 +626,7 @@ def execute(
             for name, table in painted.result().items():
                 folder.write_table(name, table)
         run = Run(folder.path)
-        run.conclude(record, judge(prepared.criteria, _measure(evidence)))
+        run.conclude(record, _judge(prepared.criteria, evidence, record))
     return run
 
 
@@ -553,10 +648,23 @@ def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[
 
 
 def replace_results(folder: RunFolder, study: str, record: dict[str, Any]) -> None:
-    """Put a study and its record in place of those that are there; tables, verdict and report are to follow."""
+    """Put a study and its record in place of those that are there; tables, verdict and report are to follow.
+
+    The verdict that was there stays in the history.
+    """
+    try:
+        _write_history(folder.path, read_history(folder.path))
+    except InputError as error:
+        warnings.warn(f"the history of verdicts starts anew: {error}", stacklevel=2)
+        (folder.path / HISTORY).unlink(missing_ok=True)
     folder.clear_results()
     write_bytes(folder.path / STUDY, study.encode())
     folder.write_record(record)
+
+
+def _write_history(run: Path, history: Sequence[Entry]) -> None:
+    if history:
+        write_json(run / HISTORY, [entry.model_dump() for entry in history])
 
 
 def build_artifacts(

@@ -17,6 +17,7 @@ from roadworthy.core.errors import RoadworthyError
 
 if TYPE_CHECKING:
     from roadworthy.api import Prepared, Run
+    from roadworthy.verdict import Verdict
 
 app = typer.Typer(
     name="roadworthy",
@@ -232,21 +233,33 @@ def _print_summary(run: Run) -> str:
         typer.echo(line)
     verdict = json.loads((run.path / "verdict.json").read_text())
     _print_criteria(verdict)
-    for failure in run.failures:
-        stimulus = failure["stimulus"]
-        _say(f"failed: {failure['system']} at {stimulus['name']} {stimulus['level']}: {failure['reason']}")
     typer.echo(f"report: {run.path / 'report.html'}")
     return str(verdict["status"])
 
 
 def _print_criteria(verdict: dict[str, Any]) -> None:
+    """What follows for each criterion; on standard error what is to be said of thresholds, and what failed."""
     for criterion in verdict["criteria"]:
         typer.echo(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
+    _say_remarks({criterion["id"]: criterion["remark"] for criterion in verdict["criteria"] if criterion["remark"]})
+    for failed in verdict["failed"]:
+        _say(_one_line(f"failed: {failed['name']}: {failed['reason']}"))
 
 
-def _print_verdict(verdict: dict[str, Any]) -> None:
-    _print_criteria(verdict)
-    typer.echo(f"verdict: {verdict['status']}" if verdict["criteria"] else "verdict: none (no criteria given)")
+def _say_remarks(remarks: dict[str, str]) -> None:
+    """What is to be said of the thresholds of criteria, by the criterion's id."""
+    for name, remark in remarks.items():
+        _say(_one_line(f"criterion {name}: {remark}"))
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    from roadworthy.verdict.failures import count_failed
+
+    _print_criteria(verdict.to_json())
+    reasons = [] if verdict.findings else ["no criteria given"]
+    if verdict.failed:
+        reasons.append(f"{count_failed(verdict.failed)} failed, which is never a pass")
+    typer.echo(f"verdict: {verdict.status}" + (f" ({'; '.join(reasons)})" if reasons else ""))
 
 
 @app.command()
@@ -296,6 +309,7 @@ def _run_od_test(
     target = out or Path("runs") / test.name
     if dry_run:
         typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
+        _say_remarks(test.remarks)
         return
     with _resumable():
         _conclude(execute_od_test(test, target, workers=workers, fresh=fresh))
@@ -322,6 +336,7 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     )
     typer.echo(f"time      about {_duration(seconds)}{untimed}")
     typer.echo(f"run       {out}")
+    _say_remarks(prepared.remarks)
 
 
 def _duration(seconds: float) -> str:
@@ -432,18 +447,41 @@ def verdict(
     run_folder: RunArgument,
     criteria: Annotated[Path | None, typer.Option(help="YAML file of criteria; default: those of the run.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for a release pipeline.")] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Make this verdict and its criteria the run's own, in place of its last."),
+    ] = False,
 ) -> None:
-    """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; 0 without criteria."""
+    """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; without criteria 0, or 3 where a case failed."""
+    from roadworthy.core.errors import InputError
     from roadworthy.runs import open_run
 
+    if replace and criteria is None:
+        raise InputError("--replace puts other criteria in place of the run's own: name them with --criteria")
     opened = open_run(run_folder)
     judged = opened.verdict(criteria)
     if junit:
         _write_text(junit, judged.to_junit())
-    if criteria is not None:
+    if replace:
         opened.save_verdict(judged)
-    _print_verdict(judged.to_json())
+    _print_verdict(judged)
+    if criteria is not None and not replace:
+        _note_verdict(opened, judged)
+    elif opened.has_other_criteria:
+        _say("these are not the criteria that the study was run with: the report shows the history of verdicts")
     raise typer.Exit(judged.exit_code)
+
+
+def _note_verdict(opened: Run, judged: Verdict) -> None:
+    """Keep a verdict in the run's history, and say that it is not the run's own."""
+    from roadworthy.core.errors import InputError
+
+    try:
+        opened.note_verdict(judged)
+    except InputError as error:
+        _say(f"this verdict is not recorded in the history of the run: {_one_line(str(error))}")
+    if judged.criteria != opened.record["criteria"]:
+        _say("the run's own verdict and criteria stay as they were; --replace puts these in their place")
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -6,7 +6,6 @@ whatever is there already, of a stopped run or of one with fewer monitors, is no
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -69,6 +68,7 @@ from roadworthy.protocols.od_test import (
     Settings,
     check_criterion,
     check_places,
+    criterion_remark,
     dropped_sources,
     evaluate,
     evaluate_unsupervised,
@@ -81,7 +81,7 @@ from roadworthy.protocols.od_test import (
 )
 from roadworthy.statistics import proportion_interval
 from roadworthy.study import whole_paths
-from roadworthy.verdict import Criterion, Measurement, Verdict, judge, load_criteria
+from roadworthy.verdict import Criterion, Measurement, Verdict, failed_parts, judge, load_criteria
 
 PARTS = (0.6, 0.2, 0.2)
 """Train, validation and test, where a source comes without training data; the last two are equal otherwise too."""
@@ -159,8 +159,12 @@ class PreparedOdTest:
     criteria: Sequence[Criterion] = ()
 
     def __post_init__(self) -> None:
-        for criterion in self.criteria:
-            check_places(criterion, self.places)
+        _check_criteria(self.criteria, self.aim, self.places)
+
+    @property
+    def remarks(self) -> dict[str, str]:
+        """What must be said of the thresholds of criteria, by their id."""
+        return _remarks(self.criteria, self.aim)
 
     @property
     def places(self) -> list[dict[str, str]]:
@@ -183,9 +187,14 @@ class OdTestRun(Run):
         super().__init__(path)
         self._kinds = dict(kinds or {})
 
-    def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
-        """Judge the triples against criteria (default: those of its study). Writes nothing."""
-        return _judge(self._criteria(criteria), self.folder, self.record, self._kinds)
+    def check_criteria(self, criteria: Sequence[Criterion]) -> None:
+        """Refuse criteria that speak of what the run does not hold, or whose threshold cannot be met or missed."""
+        what = self.record[NAME]
+        _check_criteria(criteria, Aim(**what["aim"]), _all_places(what))
+
+    def judge(self, criteria: Sequence[Criterion]) -> Verdict:
+        """Judge the triples by criteria that were checked."""
+        return _judge(criteria, self.folder, self.record, self._kinds)
 
     def verify(self) -> list[str]:
         """What is wrong with the run: files missing, changed or added, tables that do not follow from those stored."""
@@ -195,9 +204,7 @@ class OdTestRun(Run):
         for name, table in _tables(self.folder, self.record, self._kinds).items():
             if not same_table(table, self.tables[name]):
                 problems.append(f"table {name} does not follow from the representations")
-        if json.loads((self.path / "verdict.json").read_text())["status"] != self.verdict().status:
-            problems.append("verdict.json does not follow from the representations and the criteria")
-        return problems
+        return problems + self.verdict_problems("representations")
 
 
 def od_test(
@@ -260,7 +267,7 @@ def od_test(
         accept_chance=accept_chance,
     )
     plain = content | {"monitors": [*chosen], "outliers": {key: _described(value) for key, value in outliers.items()}}
-    wanted = _checked_criteria(criteria, Path())
+    wanted = _checked_criteria(criteria, Path(), settings.aim)
     study = {"name": "od-test", "seed": seed, "protocols": {NAME: plain}, "criteria": _stored_criteria(wanted)}
     whole = PreparedOdTest("od-test", seed, settings.aim, resamples, (prepared,), study, wanted)
     return execute_od_test(whole, out or Path("runs") / "od-test", workers=workers, fresh=fresh, progress=progress)
@@ -293,7 +300,7 @@ def prepare_od_study(
         content, base, what = read_yaml(Path(source), "study"), Path(source).parent, f"study {source}"
     study = _parsed(OdStudy, content, what)
     settings = study.protocols.od_test
-    criteria = _checked_criteria(study.criteria, base)
+    criteria = _checked_criteria(study.criteria, base, settings.aim)
     monitors = _labelled([make_monitor(choice.name, **choice.parameters) for choice in settings.monitors])
     sources = []
     for name, given in settings.sources.items():
@@ -323,11 +330,17 @@ def prepare_od_study(
     return PreparedOdTest(study.name, study.seed, settings.aim, settings.resamples, tuple(sources), stored, criteria)
 
 
-def _checked_criteria(source: str | Path | list[Any] | None, base: Path) -> list[Criterion]:
+def _checked_criteria(source: str | Path | list[Any] | None, base: Path, aim: Aim) -> list[Criterion]:
     criteria = load_criteria(source, base)
     for criterion in criteria:
-        check_criterion(criterion)
+        check_criterion(criterion, aim)
     return criteria
+
+
+def _check_criteria(criteria: Sequence[Criterion], aim: Aim, triples: Sequence[Mapping[str, str]]) -> None:
+    for criterion in criteria:
+        check_criterion(criterion, aim)
+        check_places(criterion, triples)
 
 
 def _stored_criteria(criteria: Sequence[Criterion]) -> list[dict[str, Any]] | None:
@@ -858,9 +871,6 @@ def _judge(
     """The verdict from what is stored, evaluated anew with the confidence that a criterion asks for."""
     what = record[NAME]
     aim, options = Aim(**what["aim"]), {"resamples": what["resamples"], "seed": record["seed"]}
-    triples = [
-        place for name, source in what["sources"].items() for place in _places(name, source, _monitors_of(source))
-    ]
     failed = [
         row
         for name, source in what["sources"].items()
@@ -870,8 +880,6 @@ def _judge(
     weak = _undertrained(record)
 
     def measured(criterion: Criterion, confidence: float) -> list[Measurement]:
-        check_criterion(criterion)
-        check_places(criterion, triples)
         wanted = partial(matches_monitor, criterion=criterion)
         rows = [
             row
@@ -881,7 +889,17 @@ def _judge(
         dropped = dropped_sources({name: name in weak for name in what["sources"]}, criterion)
         return measure([*rows, *failed], criterion, confidence, dropped)
 
-    return judge(criteria, measured)
+    return judge(criteria, measured, remarks=_remarks(criteria, aim), failed=failed_parts(record))
+
+
+def _remarks(criteria: Sequence[Criterion], aim: Aim) -> dict[str, str]:
+    found = {criterion.id: criterion_remark(criterion, aim) for criterion in criteria}
+    return {name: remark for name, remark in found.items() if remark}
+
+
+def _all_places(what: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The triples of every stored source, those of monitors that failed too."""
+    return [place for name, source in what["sources"].items() for place in _places(name, source, _monitors_of(source))]
 
 
 def _monitors_of(stored: Mapping[str, Any]) -> list[str]:

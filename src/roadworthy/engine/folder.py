@@ -6,7 +6,7 @@ RUN/
   artifacts/<hash>/                           built things, with their competence
   tables/<name>.parquet + .csv                measures and statistics
   media/                                      pictures the report shows
-  verdict.json  report.html
+  verdict.json  verdicts.json  report.html    the run's own verdict; every verdict there was
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class RunFolder:
         """Open a folder that must hold a run of a schema we can read."""
         folder = cls(path)
         if not (folder.path / RECORD).is_file():
+            if (folder.path / LOCK).is_file():
+                raise InputError(folder._unfinished())
             raise InputError(f"{path} is no run: it holds no {RECORD}")
         schema = folder.record().get("schema")
         if schema != SCHEMA:
@@ -96,6 +98,27 @@ class RunFolder:
             reason = explain(error, _Record)
             raise InputError(f"{folder.path / RECORD} was changed or is incomplete: {reason}") from None
         return folder
+
+    def check_finished(self) -> None:
+        """Refuse a run that did not come to its end."""
+        if "finished" not in self.record():
+            raise InputError(self._unfinished())
+
+    def _unfinished(self) -> str:
+        """Why a run has no results yet: it is being written, or it was stopped."""
+        if self._is_held():
+            return f"{self.path} is still being written by another process: wait until it has finished"
+        return f"the run in {self.path} was stopped before it finished; run the same command again to go on"
+
+    def _is_held(self) -> bool:
+        if not (self.path / LOCK).is_file():
+            return False
+        with (self.path / LOCK).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def check_usable(self) -> None:
         """Refuse a path that holds something else than a run; changes nothing."""

@@ -23,10 +23,10 @@ from roadworthy.metrics.classification import (
     recall_per_class,
     reliability,
     underconfidence,
-    value_range,
 )
 from roadworthy.metrics.direction import higher_is_better
 from roadworthy.metrics.mce import CorruptionError, mean_corruption_error, relative_corruption_error
+from roadworthy.metrics.ranges import bound_stays_inside, value_range
 from roadworthy.metrics.ranking import Separation, binary_auroc, separation
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "accuracy",
     "auroc",
     "binary_auroc",
+    "bound_stays_inside",
     "brier",
     "brier_mean",
     "compare_with_chance",

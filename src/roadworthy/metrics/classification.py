@@ -8,7 +8,6 @@ exist is NaN, and `reason` says why.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,14 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.metrics.answers import Answers as Answers
+from roadworthy.metrics.ranges import SMALLEST_PROBABILITY, value_range
 from roadworthy.metrics.ranking import binary_auroc
 from roadworthy.metrics.weighting import Floats, Weights, ratio, weight_rows, weighted_sum
 
 ECE_BINS = 10
 """Bins of the expected calibration error and of over- and underconfidence."""
-
-SMALLEST_PROBABILITY = 1e-12
-"""NLL takes a smaller probability of the true class as this: one image costs at most 27.6 nats, never infinity."""
 
 
 class Metric(Protocol):
@@ -228,18 +225,6 @@ def per_image(name: str, answers: Answers) -> Floats:
     else:
         raise ValueError(f"metric {name!r} is no mean over images: those are {', '.join(MEANS)}")
     return np.clip(values, *value_range(name, answers.num_classes))
-
-
-def value_range(name: str, num_classes: int) -> tuple[float, float]:
-    """The smallest and largest value a metric can have.
-
-    >>> value_range("brier", num_classes=10)
-    (0.0, 2.0)
-    """
-    if name not in METRICS:
-        raise ValueError(f"unknown metric {name!r}: known are {', '.join(METRICS)}")
-    largest = {"brier": 2.0, "brier_mean": 2.0 / num_classes, "nll": -math.log(SMALLEST_PROBABILITY)}
-    return 0.0, largest.get(name, 1.0)
 
 
 def reason(name: str, answers: Answers) -> str | None:

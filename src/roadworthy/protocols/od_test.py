@@ -23,12 +23,13 @@ from scipy.special import stdtrit
 
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
 from roadworthy.engine.representations import Sample
+from roadworthy.metrics import value_range
 from roadworthy.metrics.ranking import separation
 from roadworthy.models.base import first_line
 from roadworthy.monitors import Aim, Monitor
 from roadworthy.protocols.estimates import CONFIDENCE, Estimate, bootstrap_bounds
 from roadworthy.statistics import GroupBootstrap, Interval, proportion_interval
-from roadworthy.verdict import Criterion, Measurement
+from roadworthy.verdict import Criterion, Measurement, check_threshold, threshold_remark
 
 NAME = "od_test"
 ACCURACY, COST = "accuracy", "expected_cost"
@@ -527,8 +528,18 @@ def measure(
     ]
 
 
-def check_criterion(criterion: Criterion) -> None:
-    """Refuse a criterion that speaks of what an OD-test does not measure."""
+def _metric_range(metric: str, aim: Aim) -> tuple[float, float]:
+    """The range of a metric; the expected cost is highest where every decision is wrong."""
+    return value_range(metric, num_classes=2, highest_cost=(1 - aim.prior) + aim.prior * aim.cost)
+
+
+def criterion_remark(criterion: Criterion, aim: Aim) -> str:
+    """What must be said of a threshold that cannot decide; the mean over triples is not bounded by objects."""
+    return threshold_remark(criterion, _metric_range(criterion.metric, aim), over_objects=criterion.over != "pooled")
+
+
+def check_criterion(criterion: Criterion, aim: Aim) -> None:
+    """Refuse a criterion that speaks of what an OD-test does not measure, or asks for a value that there cannot be."""
     if criterion.metric not in METRICS:
         raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, METRICS)}")
     for key in criterion.where:
@@ -536,6 +547,7 @@ def check_criterion(criterion: Criterion) -> None:
             raise InputError(f"criterion {criterion.id}: {UnknownName('condition', str(key), (*PLACES, 'ood'))}")
     for key, known in (("protocol", (NAME,)), ("ood", (NEAR, FAR))):
         _check_names(criterion, key, known)
+    check_threshold(criterion, _metric_range(criterion.metric, aim))
 
 
 def check_places(criterion: Criterion, triples: Sequence[Mapping[str, str]]) -> None:

@@ -23,7 +23,9 @@ from roadworthy.report.reading import (
     read_text,
 )
 from roadworthy.report.words import bounds, number
-from roadworthy.verdict import Criterion
+from roadworthy.verdict import Criterion, Failed, failed_parts
+from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
+from roadworthy.verdict.judge import never_pass
 
 REPORT = "report.html"
 WORST = 3
@@ -164,6 +166,7 @@ class CriterionFacts:
     because: str
     decisive: JudgedRow
     rows: tuple[JudgedRow, ...]
+    remark: str = ""
 
     @property
     def id(self) -> str:
@@ -224,7 +227,8 @@ class Fitted:
 class Facts:
     """What a run says of itself and of its models under shifts. `shifts` are ordered from the hardest to the easiest.
 
-    Where the run has no classification, all that belongs to it is empty.
+    Where the run has no classification, all that belongs to it is empty. `failed` names the cases or monitors that
+    failed, `history` holds every verdict of the run.
     """
 
     record: Mapping[str, Any]
@@ -234,6 +238,8 @@ class Facts:
     networks: tuple[Network, ...]
     fitted: tuple[Fitted, ...]
     failures: tuple[Failure, ...]
+    failed: tuple[Failed, ...] = ()
+    history: tuple[Entry, ...] = ()
     criteria: tuple[CriterionFacts, ...] = ()
     shifts: tuple[str, ...] = ()
     levels: tuple[int, ...] = ()
@@ -259,6 +265,21 @@ class Facts:
     def protocols(self) -> tuple[str, ...]:
         """The test procedures of the run."""
         return tuple(dict.fromkeys(case["protocol"] for case in self.record["cases"]))
+
+    @property
+    def judged(self) -> bool:
+        """There is something to be said of verdicts: criteria, or judgements besides the run's own."""
+        return bool(self.criteria) or len(self.history) > 1
+
+    @cached_property
+    def has_other_criteria(self) -> bool:
+        """The verdict is by other criteria than those that the study was run with."""
+        return other_criteria(self.history)
+
+    @cached_property
+    def own(self) -> Entry | None:
+        """The entry of the history that is the run's own verdict."""
+        return own_entry(self.history)
 
     @property
     def classified(self) -> bool:
@@ -326,11 +347,13 @@ def load_facts(path: str | Path) -> Facts:
     """Read a run folder: run.json, study.yaml, verdict.json, and the tables and media of classification."""
     run = Path(path)
     record, verdict = read_json(run / "run.json"), read_json(run / "verdict.json")
-    built = record.get("artifacts", [])
+    built, failed = record.get("artifacts", []), failed_parts(record)
     facts = Facts(
         record=record,
         study_file=read_text(run / "study.yaml"),
-        status=verdict["status"],
+        status=never_pass(verdict["status"], failed),
+        failed=failed,
+        history=tuple(read_history(run)),
         models=tuple(record["models"]),
         networks=tuple(_network(entry) for entry in built if _is_classifier(entry)),
         fitted=tuple(_fitted(entry) for entry in built if not _is_classifier(entry)),
@@ -474,6 +497,7 @@ def _criterion(entry: Row, facts: Facts) -> CriterionFacts:
         because=entry["because"],
         decisive=next(row for row in rows if row.status == entry["status"]),
         rows=rows,
+        remark=entry.get("remark", ""),
     )
 
 

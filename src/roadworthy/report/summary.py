@@ -14,6 +14,7 @@ from roadworthy.metrics import compare_with_chance
 from roadworthy.report.facts import CLEAN, NOT_RUN, REPORT, ROLE, Cell, ClassRecall, Condition, Facts, Strip
 from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, plural, whole
 from roadworthy.verdict import Criterion
+from roadworthy.verdict.failures import count_failed
 
 GOOD_ACCURACY, WELL_ABOVE = 0.95, 0.97
 """The threshold for models that are well above it on undisturbed images."""
@@ -22,6 +23,7 @@ TOLERATED_LOSS = 0.05
 CALIBRATED = 0.02
 """An expected calibration error that is called well calibrated."""
 EVERYWHERE = "at every level"
+OTHER_CRITERIA = "These criteria are not those that the study was run with."
 FEW_MODELS = 2
 """Up to this many models the first screen has room for whole sentences; beyond it they are brief."""
 
@@ -269,10 +271,22 @@ def hardest(facts: Facts) -> list[HardCase]:
 
 
 def verdict_line(facts: Facts) -> str:
-    """The verdict, and how many cases failed, in one line."""
-    cases = len(facts.record["cases"])
-    failed = f" {plural(len(facts.failures), 'case')} of {whole(cases)} failed." if facts.failures else ""
-    return f"Verdict: {facts.status}. {verdict_words(facts)}{failed}"
+    """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
+    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), criteria_words(facts)]
+    return " ".join(filter(None, words))
+
+
+def failure_words(facts: Facts) -> str:
+    """How many cases, or monitors of an OD-test, failed, and what follows; nothing where none did."""
+    if not facts.failed:
+        return ""
+    of = f" of {whole(len(facts.record['cases']))}" if facts.failures else ""
+    return f"{count_failed(facts.failed)}{of} failed{'' if facts.status == 'fail' else ', which is never a pass'}."
+
+
+def criteria_words(facts: Facts) -> str:
+    """That the verdict is by other criteria than those that the study was run with; nothing where it is by them."""
+    return OTHER_CRITERIA if facts.has_other_criteria else ""
 
 
 def headline(facts: Facts) -> list[str]:
@@ -331,7 +345,7 @@ def verdict_words(facts: Facts) -> str:
         if count:
             parts.append(f"{count} {one if count == 1 else many}")
     if len(facts.criteria) == 1:
-        return f"The one criterion {verbs[facts.status][0]}."
+        return f"The one criterion {verbs[facts.criteria[0].status][0]}."
     return f"Of {len(facts.criteria)} criteria {listing(parts)}."
 
 
@@ -533,11 +547,16 @@ def gallery(facts: Facts) -> list[tuple[str, list[Strip]]]:
 
 
 def created(facts: Facts) -> str:
-    """When the run was made, to the minute.
+    """When the run was made, to the minute."""
+    return to_the_minute(str(facts.record["created"]))
 
-    Times are stored in UTC; one that is no ISO time is shown as it is.
+
+def to_the_minute(stored: str) -> str:
+    """A stored time. Times are stored in UTC; one that is no ISO time is shown as it is.
+
+    >>> to_the_minute("2026-03-01T12:30:59+00:00"), to_the_minute("not known")
+    ('2026-03-01 12:30 UTC', 'not known')
     """
-    stored = str(facts.record["created"])
     try:
         return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except ValueError:

@@ -1,6 +1,19 @@
 """Verdict: acceptance criteria against measured bounds gives pass, fail or inconclusive."""
 
 from roadworthy.verdict.criteria import Criterion, load_criteria
+from roadworthy.verdict.failures import Failed, failed_parts
 from roadworthy.verdict.judge import Measure, Measurement, Verdict, judge
+from roadworthy.verdict.thresholds import check_threshold, threshold_remark
 
-__all__ = ["Criterion", "Measure", "Measurement", "Verdict", "judge", "load_criteria"]
+__all__ = [
+    "Criterion",
+    "Failed",
+    "Measure",
+    "Measurement",
+    "Verdict",
+    "check_threshold",
+    "failed_parts",
+    "judge",
+    "load_criteria",
+    "threshold_remark",
+]

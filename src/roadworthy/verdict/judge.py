@@ -2,6 +2,8 @@
 
 For `at_least t` with the interval [lo, hi]: pass where lo >= t, fail where hi < t, otherwise inconclusive, with the
 number of further independent objects it would take if what was observed stayed. `at_most` mirrors this.
+
+A run in which a case failed never passes, whether or not a criterion speaks of that case.
 """
 
 from __future__ import annotations
@@ -9,14 +11,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from roadworthy.statistics.intervals import further_groups
 from roadworthy.verdict.criteria import Criterion
+from roadworthy.verdict.failures import Failed
 
 Status = Literal["pass", "fail", "inconclusive"]
+VerdictStatus = Literal["pass", "fail", "inconclusive", "none"]
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "none": 0, "fail": 1, "inconclusive": 3}
 
 
@@ -52,11 +56,12 @@ class Judged:
 
 @dataclass(frozen=True)
 class Finding:
-    """One criterion and what follows for it."""
+    """One criterion and what follows for it. `remark` is what must be said of its threshold, if anything."""
 
     criterion: Criterion
     status: Status
     rows: tuple[Judged, ...]
+    remark: str = ""
 
     def sentence(self) -> str:
         """The finding in words: the row that decided it."""
@@ -66,25 +71,33 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All findings. `none` where there was no criterion."""
+    """All findings, and the cases (or monitors) that failed. `none` where there was no criterion and no failure."""
 
-    status: Literal["pass", "fail", "inconclusive", "none"]
+    status: VerdictStatus
     findings: tuple[Finding, ...] = field(default=())
+    failed: tuple[Failed, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0 pass (or no criteria), 1 fail, 3 inconclusive."""
+        """0 pass (or no criteria and nothing failed), 1 fail, 3 inconclusive."""
         return EXIT_CODES[self.status]
+
+    @property
+    def criteria(self) -> list[dict[str, Any]]:
+        """The criteria that it rests on, as plain dictionaries."""
+        return [finding.criterion.model_dump() for finding in self.findings]
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary for verdict.json."""
         return {
             "status": self.status,
+            "failed": [asdict(failed) for failed in self.failed],
             "criteria": [
                 {
                     **finding.criterion.model_dump(),
                     "status": finding.status,
                     "because": finding.sentence(),
+                    "remark": finding.remark,
                     "rows": [_row(row) for row in finding.rows],
                 }
                 for finding in self.findings
@@ -92,21 +105,31 @@ class Verdict:
         }
 
     def to_junit(self) -> str:
-        """JUnit XML: a test case per criterion and condition; inconclusive is an error, fail a failure."""
-        cases = []
-        counts = {"pass": 0, "fail": 0, "inconclusive": 0}
-        for finding in self.findings:
-            for row in finding.rows:
-                counts[row.status] += 1
-                where = " ".join(f"{key}={value}" for key, value in row.measurement.where.items())
-                name = quoteattr(_xml_text(f"{finding.criterion.id} {where}".strip()))
-                kind = {"pass": "", "fail": "failure", "inconclusive": "error"}[row.status]
-                because = _xml_text(row.because)
-                body = f"<{kind} message={quoteattr(because)}>{escape(because)}</{kind}>" if kind else ""
-                cases.append(f'  <testcase classname="roadworthy" name={name}>{body}</testcase>')
-        head = f'tests="{len(cases)}" failures="{counts["fail"]}" errors="{counts["inconclusive"]}"'
-        lines = ['<?xml version="1.0" encoding="utf-8"?>', f'<testsuite name="roadworthy" {head}>', *cases]
-        return "\n".join([*lines, "</testsuite>", ""])
+        """JUnit XML: a test case per criterion and condition, and one per failed case of the run.
+
+        Fail is a failure; inconclusive, and a case that failed, are errors.
+        """
+        rows = [
+            (f"{finding.criterion.id} {_place(row.measurement)}".strip(), row.status, row.because)
+            for finding in self.findings
+            for row in finding.rows
+        ]
+        rows += [(f"failed: {failed.name}", "inconclusive", failed.reason) for failed in self.failed]
+        statuses = [status for _, status, _ in rows]
+        head = f'tests="{len(rows)}" failures="{statuses.count("fail")}" errors="{statuses.count("inconclusive")}"'
+        lines = ['<?xml version="1.0" encoding="utf-8"?>', f'<testsuite name="roadworthy" {head}>']
+        return "\n".join([*lines, *(_test_case(*row) for row in rows), "</testsuite>", ""])
+
+
+def _place(measurement: Measurement) -> str:
+    return " ".join(f"{key}={value}" for key, value in measurement.where.items())
+
+
+def _test_case(name: str, status: Status, because: str) -> str:
+    kind = {"pass": "", "fail": "failure", "inconclusive": "error"}[status]
+    because = _xml_text(because)
+    body = f"<{kind} message={quoteattr(because)}>{escape(because)}</{kind}>" if kind else ""
+    return f'  <testcase classname="roadworthy" name={quoteattr(_xml_text(name))}>{body}</testcase>'
 
 
 def _xml_text(text: str) -> str:
@@ -129,10 +152,32 @@ def _row(row: Judged) -> dict[str, Any]:
     }
 
 
-def judge(criteria: Sequence[Criterion], measure: Measure) -> Verdict:
-    """Judge every criterion; the verdict fails where one fails, and passes only where all pass."""
-    findings = tuple(_judge_one(criterion, measure) for criterion in criteria)
-    return Verdict(_combine([finding.status for finding in findings]) if findings else "none", findings)
+def judge(
+    criteria: Sequence[Criterion],
+    measure: Measure,
+    *,
+    remarks: Mapping[str, str] | None = None,
+    failed: Sequence[Failed] = (),
+) -> Verdict:
+    """Judge every criterion; the verdict fails where one fails, and passes only where all pass and nothing failed.
+
+    remarks   what must be said of the thresholds of criteria, by their id;  failed   what of the run failed
+    """
+    said = remarks or {}
+    findings = tuple(
+        replace(_judge_one(criterion, measure), remark=said.get(criterion.id, "")) for criterion in criteria
+    )
+    status = _combine([finding.status for finding in findings]) if findings else "none"
+    return Verdict(never_pass(status, failed), findings, tuple(failed))
+
+
+def never_pass(status: VerdictStatus, failed: Sequence[Failed]) -> VerdictStatus:
+    """The status of a run of which something failed: fail stays, all else is inconclusive.
+
+    >>> never_pass("pass", [Failed("tiny at fog 3", "out of memory")]), never_pass("pass", [])
+    ('inconclusive', 'pass')
+    """
+    return "inconclusive" if failed and status != "fail" else status
 
 
 def _combine(statuses: Sequence[Status]) -> Status:

@@ -1,0 +1,156 @@
+"""The history of a run's verdicts: by which criteria it was judged, when, how, and which verdict is its own.
+
+Every entry holds the SHA-256 of its criteria and of its verdict, and one of itself with the entry before it, so that no
+entry can be changed or taken out alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest
+from roadworthy.core.validation import explain, read_yaml
+from roadworthy.verdict.criteria import Criterion, load_criteria
+from roadworthy.verdict.judge import VerdictStatus
+
+HISTORY = "verdicts.json"
+
+Made = Literal["study", "judged", "replaced"]
+"""How a verdict came about: by the study's own criteria when it was run, by others for once (it is not the run's own),
+or by others that were put in place of the run's own."""
+
+
+class Entry(BaseModel):
+    """One verdict of a run. `sha256` is that of all else in the entry and of the `sha256` before it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    date: str
+    made: Made
+    status: VerdictStatus
+    criteria: list[dict[str, Any]]
+    criteria_sha256: str
+    verdict_sha256: str
+    sha256: str = ""
+
+    @field_validator("criteria")
+    @classmethod
+    def _are_criteria(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for criterion in value:
+            Criterion.model_validate(criterion)
+        return value
+
+    @property
+    def own(self) -> bool:
+        """Whether it was made the run's own verdict."""
+        return self.made != "judged"
+
+    def asked(self) -> list[Criterion]:
+        """Its criteria."""
+        return [Criterion.model_validate(criterion) for criterion in self.criteria]
+
+    def sealed(self, before: str) -> Entry:
+        """The same with its hash, after an entry with the hash `before` (empty for the first)."""
+        return self.model_copy(update={"sha256": digest([self.model_dump(exclude={"sha256"}), before])})
+
+
+_ENTRIES = TypeAdapter(list[Entry])
+
+
+def read_history(run: Path) -> list[Entry]:
+    """The verdicts of a run, oldest first; of a run from before there was a history, the one that it has."""
+    path = run / HISTORY
+    if not path.is_file():
+        return _without_history(run)
+    try:
+        return _ENTRIES.validate_json(path.read_bytes())
+    except ValidationError as error:
+        reason = explain(error, Entry)
+        raise InputError(f"{path} cannot be read: {reason}; check the run with roadworthy verify") from None
+
+
+def _without_history(run: Path) -> list[Entry]:
+    if not (run / "verdict.json").is_file():
+        return []
+    try:
+        verdict, record = (json.loads((run / name).read_bytes()) for name in ("verdict.json", "run.json"))
+        date = record.get("finished", record["created"])
+        first = make_entry(verdict, record["criteria"], "study", date)
+        same = study_criteria(run) in (None, first.asked())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the verdict of {run} cannot be read: {error}; check it with roadworthy verify") from None
+    return [(first if same else first.model_copy(update={"made": "replaced", "date": "date not known"})).sealed("")]
+
+
+def study_criteria(run: Path) -> list[Criterion] | None:
+    """The criteria of the study that the run holds the results of; None where it cannot be read."""
+    try:
+        study = read_yaml(run / "study.yaml", "study")
+        return load_criteria(study.get("criteria")) if isinstance(study, dict) else None
+    except InputError:
+        return None
+
+
+def make_entry(verdict: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]], made: Made, date: str) -> Entry:
+    """An entry for a verdict (the content of verdict.json) by some criteria; to be sealed when it is added."""
+    plain = [dict(criterion) for criterion in criteria]
+    return Entry(
+        date=date,
+        made=made,
+        status=verdict["status"],
+        criteria=plain,
+        criteria_sha256=digest(plain),
+        verdict_sha256=digest(verdict),
+    )
+
+
+def with_entry(history: Sequence[Entry], entry: Entry) -> list[Entry]:
+    """The history with one more entry; the same judgement again, since the run's own verdict was made, adds nothing."""
+    own = [place for place, earlier in enumerate(history) if earlier.own]
+    same = [old for old in history[own[-1] if own else 0 :] if old.verdict_sha256 == entry.verdict_sha256]
+    if any(not entry.own or old.made == "study" or (old.own and entry.made == "replaced") for old in same):
+        return [*history]
+    return [*history, entry.sealed(history[-1].sha256 if history else "")]
+
+
+def own_entry(history: Sequence[Entry]) -> Entry | None:
+    """The entry of the run's own verdict."""
+    return next((entry for entry in reversed(history) if entry.own), None)
+
+
+def study_entry(history: Sequence[Entry]) -> Entry | None:
+    """The entry of the verdict by the criteria that the study was last run with."""
+    return next((entry for entry in reversed(history) if entry.made == "study"), None)
+
+
+def other_criteria(history: Sequence[Entry]) -> bool:
+    """Whether the run's own verdict is by other criteria than those that the study was run with."""
+    own, study = own_entry(history), study_entry(history)
+    return own is not None and (study is None or own.criteria_sha256 != study.criteria_sha256)
+
+
+def history_problems(run: Path, criteria: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What does not fit: an entry that was changed, a verdict.json or criteria (of run.json) without an entry."""
+    stored = json.loads((run / "verdict.json").read_bytes())
+    if not (run / HISTORY).is_file():
+        return [f"{HISTORY} is missing"] if "failed" in stored else []
+    history = read_history(run)
+    problems, before = [], ""
+    for place, entry in enumerate(history, start=1):
+        if entry.sealed(before).sha256 != entry.sha256 or digest(entry.criteria) != entry.criteria_sha256:
+            problems.append(f"{HISTORY}: entry {place} was changed")
+        before = entry.sha256
+    own, study, asked = own_entry(history), study_entry(history), study_criteria(run)
+    if own is None or own.verdict_sha256 != digest(stored) or own.status != stored["status"]:
+        problems.append(f"verdict.json is not the run's own verdict by {HISTORY}")
+    if own is None or own.criteria_sha256 != digest([*criteria]):
+        problems.append(f"the criteria of run.json are not those of the run's own verdict by {HISTORY}")
+    if study is not None and asked is not None and study.asked() != asked:
+        problems.append(f"the criteria of study.yaml are not those that the study was run with by {HISTORY}")
+    return problems

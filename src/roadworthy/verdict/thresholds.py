@@ -1,0 +1,54 @@
+"""Whether a criterion's threshold can decide anything: it must lie in the range of its metric."""
+
+from __future__ import annotations
+
+from roadworthy.core.errors import InputError
+from roadworthy.metrics import bound_stays_inside, higher_is_better
+from roadworthy.metrics.ranges import DROP
+from roadworthy.verdict.criteria import Criterion
+
+
+def check_threshold(criterion: Criterion, values: tuple[float, float]) -> None:
+    """Refuse a threshold outside the range of the metric: no measurement could fail it, or none could pass.
+
+    >>> check_threshold(Criterion(id="A", metric="accuracy_drop", at_most=5), (-1, 1))
+    Traceback (most recent call last):
+    roadworthy.core.errors.InputError: criterion A: at_most 5 lies outside the range of accuracy_drop, which is -1 to 1: did you mean 0.05?
+    """  # noqa: E501
+    low, high = values
+    threshold = criterion.threshold
+    if low <= threshold <= high:
+        return
+    hint = f"did you mean {threshold / 100:g}?" if low <= threshold / 100 <= high else "give a value inside it"
+    raise InputError(
+        f"criterion {criterion.id}: {_limit(criterion)} lies outside the range of {criterion.metric}, which is "
+        f"{low:g} to {high:g}: {hint}"
+    )
+
+
+def threshold_remark(criterion: Criterion, values: tuple[float, float], *, over_objects: bool = True) -> str:
+    """What must be said of a threshold inside the range that cannot decide, or decides the wrong way; else nothing.
+
+    over_objects   False where the bounds are not those of the metric over objects (a mean over conditions)
+
+    >>> threshold_remark(Criterion(id="A", metric="accuracy", at_least=0), (0, 1))
+    'at_least 0 cannot fail: no accuracy is below 0'
+    >>> threshold_remark(Criterion(id="A", metric="accuracy", at_least=1), (0, 1))
+    'at_least 1 cannot pass: with finitely many objects the lower bound of accuracy stays below 1'
+    """
+    worst, best = values if criterion.sign > 0 else values[::-1]
+    limit, metric = _limit(criterion), criterion.metric
+    beyond, side = ("below", "lower") if criterion.sign > 0 else ("above", "upper")
+    if criterion.sign * (criterion.threshold - worst) <= 0:
+        return f"{limit} cannot fail: no {metric} is {beyond} {worst:g}"
+    if criterion.sign * (criterion.threshold - best) >= 0 and over_objects and bound_stays_inside(metric):
+        return f"{limit} cannot pass: with finitely many objects the {side} bound of {metric} stays {beyond} {best:g}"
+    higher = False if metric.endswith(DROP) else higher_is_better(metric)
+    if higher is not None and higher != (criterion.sign > 0):
+        better, other = ("higher", "at_least") if higher else ("lower", "at_most")
+        return f"{limit} accepts the worse models, since a {better} {metric} is better: did you mean {other}?"
+    return ""
+
+
+def _limit(criterion: Criterion) -> str:
+    return f"{'at_least' if criterion.sign > 0 else 'at_most'} {criterion.threshold:g}"
