@@ -303,6 +303,7 @@ def prepare(
     *,
     base: Path = Path(),
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     on_bad_image: str = "error",
     models: Mapping[str, Model] | None = None,
@@ -317,7 +318,9 @@ def prepare(
     opened = dict(models or {})
     for name, spec in study.models.items():
         if name not in opened:
-            opened[name] = load_sized(spec, study.size, name=name, trust=trust, device=device, base=base)
+            opened[name] = load_sized(
+                spec, study.size, name=name, trust=trust, unpickle=unpickle, device=device, base=base
+            )
     if data is None:
         inputs = [model.input_size for model in opened.values() if model.input_size]
         data = open_test_data(study, base, max(inputs, default=None), on_bad_image)
@@ -639,12 +642,13 @@ def run_study(
     out: str | Path | None = None,
     workers: int | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     progress: ProgressBar = terminal_progress,
 ) -> Run:
     """Run a study file (or its content) into `out` (default: runs/<name of the study>); resumes by itself."""
     study, base = load_study(source)
-    prepared = prepare(study, base=base, trust=trust, device=device, progress=progress)
+    prepared = prepare(study, base=base, trust=trust, unpickle=unpickle, device=device, progress=progress)
     return execute(prepared, out or Path("runs") / study.name, workers=workers, progress=progress)
 
 
@@ -696,6 +700,7 @@ def evaluate(
     workers: int | None = None,
     device: str = "auto",
     trust: bool = False,
+    unpickle: bool = False,
     on_bad_image: str = "error",
     progress: ProgressBar = terminal_progress,
     **model_settings: Any,
@@ -723,7 +728,7 @@ def evaluate(
         },
         "evaluate",
     )
-    opened = load_sized(model, study.size, name=name, trust=trust, device=device, **model_settings)
+    opened = load_sized(model, study.size, name=name, trust=trust, unpickle=unpickle, device=device, **model_settings)
     dataset = None
     if not isinstance(data, str | Path):
         dataset = open_dataset(

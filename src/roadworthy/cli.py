@@ -69,8 +69,13 @@ Colour = Annotated[str | None, typer.Option(help="rgb or bgr.")]
 Size = Annotated[str | None, typer.Option(help="HEIGHTxWIDTH that images are brought to before any shift.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Arch = Annotated[str | None, typer.Option(help="For torch weights: file.py:factory that builds the network.")]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Run code that comes with the model; only if you trust its author.")
+Trust = Annotated[bool, typer.Option("--trust", help="Run Python code named by you or the study, and TorchScript.")]
+Unpickle = Annotated[
+    bool,
+    typer.Option(
+        "--unpickle",
+        help="Read the weights with pickle, which runs any code they hold; only for files you made yourself.",
+    ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
@@ -158,6 +163,7 @@ def evaluate(
     device: Device = "auto",
     arch: Arch = None,
     trust: Trust = False,
+    unpickle: Unpickle = False,
     seed: Seed = 0,
     workers: Workers = None,
     on_bad_image: Annotated[
@@ -183,6 +189,7 @@ def evaluate(
             workers=workers,
             device=device,
             trust=trust,
+            unpickle=unpickle,
             on_bad_image=on_bad_image.value,
             **settings,
         )
@@ -238,16 +245,17 @@ def run(
     ] = False,
     device: Device = "auto",
     trust: Trust = False,
+    unpickle: Unpickle = False,
 ) -> None:
     """Run a study; resumes by itself."""
     from roadworthy import api
     from roadworthy.study import is_od_study, load_study
 
     if is_od_study(study):
-        _run_od_test(study, out, workers, dry_run, device, trust)
+        _run_od_test(study, out, workers, dry_run, device=device, trust=trust, unpickle=unpickle)
         return
     loaded, base = load_study(study)
-    prepared = api.prepare(loaded, base=base, trust=trust, device=device)
+    prepared = api.prepare(loaded, base=base, trust=trust, unpickle=unpickle, device=device)
     target = out or Path("runs") / loaded.name
     if dry_run:
         _print_plan(prepared, target, workers)
@@ -256,10 +264,11 @@ def run(
         _conclude(api.execute(prepared, target, workers=workers))
 
 
-def _run_od_test(study: Path, out: Path | None, workers: int | None, dry_run: bool, device: str, trust: bool) -> None:
+def _run_od_test(study: Path, out: Path | None, workers: int | None, dry_run: bool, **allowed: Any) -> None:
+    """Run an OD-test study; `allowed` holds the device, and what code may run."""
     from roadworthy.od_testing import execute_od_test, prepare_od_study
 
-    test = prepare_od_study(study, trust=trust, device=device)
+    test = prepare_od_study(study, **allowed)
     target = out or Path("runs") / test.name
     if dry_run:
         typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
@@ -315,6 +324,7 @@ def check(
     device: Device = "auto",
     arch: Arch = None,
     trust: Trust = False,
+    unpickle: Unpickle = False,
     sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
 ) -> None:
     """Try a model on a sample: shapes, range, class order, clean accuracy, and what it can be tested for."""
@@ -327,7 +337,8 @@ def check(
     wanted = parse_size(size)
 
     def rebuild(**changed: Any) -> Any:
-        return load_sized(model, wanted, name=Path(model).stem, trust=trust, device=device, **{**settings, **changed})
+        allowed = {"trust": trust, "unpickle": unpickle}
+        return load_sized(model, wanted, name=Path(model).stem, device=device, **allowed, **{**settings, **changed})
 
     opened, _ = open_given(rebuild)
     dataset = open_dataset(data, classes=classes, size=wanted, fallback_size=opened.input_size)
@@ -462,6 +473,7 @@ def preview(
     size: Size = None,
     range_: Range = None,
     trust: Trust = False,
+    unpickle: Unpickle = False,
     images: Annotated[int, typer.Option(min=1, max=64, help="Rows of the contact sheet.")] = 4,
     seed: Seed = 0,
 ) -> None:
@@ -479,6 +491,7 @@ def preview(
         levels=levels,
         size=size,
         trust=trust,
+        unpickle=unpickle,
         images=images,
         seed=seed,
     ):

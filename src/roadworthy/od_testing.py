@@ -222,6 +222,7 @@ def od_test(
     seed: int = 0,
     workers: int | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     progress: ProgressBar = terminal_progress,
     **model_settings: Any,
@@ -242,7 +243,7 @@ def od_test(
     content = {**options, "sources": {name: {"model": "given", "data": "given", **source_options}}}
     settings = _parsed(Settings, content, "od_test")
     chosen = _labelled([make_monitor(each) if isinstance(each, str) else each for each in monitors])
-    opened = load_sized(model, parse_size(size), trust=trust, device=device, **model_settings)
+    opened = load_sized(model, parse_size(size), trust=trust, unpickle=unpickle, device=device, **model_settings)
     prepared = _prepare_source(
         name,
         opened,
@@ -268,16 +269,17 @@ def run_od_study(
     out: str | Path | None = None,
     workers: int | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     progress: ProgressBar = terminal_progress,
 ) -> OdTestRun:
     """Run an od_test study file (or its content) into `out` (default: runs/<its name>); resumes by itself."""
-    prepared = prepare_od_study(source, trust=trust, device=device)
+    prepared = prepare_od_study(source, trust=trust, unpickle=unpickle, device=device)
     return execute_od_test(prepared, out or Path("runs") / prepared.name, workers=workers, progress=progress)
 
 
 def prepare_od_study(
-    source: str | Path | dict[str, Any], *, trust: bool = False, device: str = "auto"
+    source: str | Path | dict[str, Any], *, trust: bool = False, unpickle: bool = False, device: str = "auto"
 ) -> PreparedOdTest:
     """Open and check everything that an od_test study names. Writes nothing, so a mistake leaves no trace."""
     if isinstance(source, dict):
@@ -295,7 +297,7 @@ def prepare_od_study(
                 raise UnknownName("set of outliers", excluded, settings.outliers)
         met = {key: spec for key, spec in settings.outliers.items() if key != name and key not in given.exclude}
         size = parse_size(tuple(given.size) if isinstance(given.size, list) else given.size)
-        model = load_sized(given.model, size, trust=trust, device=device, base=base)
+        model = load_sized(given.model, size, trust=trust, unpickle=unpickle, device=device, base=base)
         sources.append(
             _prepare_source(
                 name,

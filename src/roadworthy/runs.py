@@ -26,12 +26,20 @@ def run_study(
     out: str | Path | None = None,
     workers: int | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     progress: ProgressBar = terminal_progress,
 ) -> Run:
-    """Run a study file (or its content) of any kind into `out` (default: runs/<its name>); resumes by itself."""
+    """Run a study file (or its content) of any kind into `out` (default: runs/<its name>); resumes by itself.
+
+    `trust` and `unpickle` (see `load_model`) are never granted by the study itself.
+    """
     if not is_od_study(source):
-        return api.run_study(source, out=out, workers=workers, trust=trust, device=device, progress=progress)
+        return api.run_study(
+            source, out=out, workers=workers, trust=trust, unpickle=unpickle, device=device, progress=progress
+        )
     from roadworthy.od_testing import run_od_study
 
-    return run_od_study(source, out=out, workers=workers, trust=trust, device=device, progress=progress)
+    return run_od_study(
+        source, out=out, workers=workers, trust=trust, unpickle=unpickle, device=device, progress=progress
+    )
