@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,21 @@ import torch
 def net(): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear({3 * SIDE * SIDE}, 3))
 """
 REFUSED = r"trap\.pt holds more than tensors.*pass --unpickle only if you made the file yourself"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished runs: `run` of shifts, and `od` of an OD-test."""
+    from roadworthy.api import no_progress
+
+    folder = fill(tmp_path_factory.mktemp("finished"))
+    put_study(folder)
+    rw.run_study(folder / "study.yaml", out=folder / "run", progress=no_progress)
+    source = {"model": "model.onnx", "data": "data.npz"}
+    content = {"protocols": {"od_test": {**OD_TEST, "sources": {"s": source}}}}
+    (folder / "od.yaml").write_text(yaml.safe_dump(content))
+    rw.run_study(folder / "od.yaml", out=folder / "od", progress=no_progress)
+    return folder
 
 
 @pytest.fixture
@@ -150,3 +168,118 @@ def test_an_architecture_beside_a_file_that_has_its_own_is_refused(
     code, _, said = call(words, monkeypatch, capfd)
     assert code == 2
     check_sentence(said, r"script\.pt is TorchScript, which comes with its architecture: leave out --arch")
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def redirect_case(key: str) -> Callable[[Path], object]:
+    """The record of a run whose first case lies under another name; what lies there is a whole case."""
+
+    def make(run: Path) -> None:
+        case = json.loads((run / "run.json").read_text())["cases"][0]
+        shutil.copytree(run / "readouts" / case["protocol"] / case["key"], run.parent / "outside_case")
+        edit(run / "run.json", lambda record: record["cases"][0].update({key: redirect(key, run)}))
+
+    def redirect(key: str, run: Path) -> str:
+        return "../../outside_case" if key == "protocol" else "../../../outside_case"
+
+    return make
+
+
+def redirect_od(*path: str) -> Callable[[Path], object]:
+    """The record of an OD-test in which something stored lies outside the run; what lies there is whole."""
+
+    def make(run: Path) -> None:
+        def change(record: Any) -> None:
+            holder = record["od_test"]["sources"]["s"]
+            for step in path[:-1]:
+                holder = holder[step]
+            home = run / ("artifacts" if path[-1] == "artifact" else "representations") / holder[path[-1]]
+            shutil.copytree(home, run.parent / "outside")
+            holder[path[-1]] = "../../outside"
+
+        edit(run / "run.json", change)
+
+    return make
+
+
+def redirect_artifact_file(run: Path) -> None:
+    """An artifact that counts a file outside among its own; run.json vouches for the changed record."""
+    from roadworthy.core.hashing import digest_file
+
+    (run.parent / "outside.txt").write_text("secret")
+    record = next(run.glob("artifacts/*/artifact.json"))
+    outside = {"../../../outside.txt": digest_file(run.parent / "outside.txt")}
+    edit(record, lambda content: content["files"].update(outside))
+    edit(
+        run / "run.json", lambda content: content["files"].update({str(record.relative_to(run)): digest_file(record)})
+    )
+
+
+def redirect_picture(name: str) -> Callable[[Path], object]:
+    """A table whose picture is a file outside the run."""
+
+    def make(run: Path) -> None:
+        from roadworthy.engine.folder import RunFolder
+
+        shutil.copy(next((run / "media").glob("*.png")), run.parent / "outside.png")
+        table = RunFolder(run).table("classification_gallery")
+        RunFolder(run).write_table("classification_gallery", table.assign(media=name or str(run.parent / "outside.png")))
+
+    return make
+
+
+def link_out(name: str) -> Callable[[Path], object]:
+    """A file of the run is a link to the same content outside."""
+
+    def make(run: Path) -> None:
+        path = next(run.glob(name))
+        outside = run.parent / "outside"
+        shutil.move(path, outside)
+        path.symlink_to(outside)
+
+    return make
+
+
+OUTSIDE = [
+    ("run", redirect_case("key"), "verify report verdict compare"),
+    ("run", redirect_case("protocol"), "verify report verdict compare"),
+    ("run", lambda run: edit(run / "run.json", lambda r: r["cases"][0].update(key="/etc")), "verify report"),
+    ("run", lambda run: edit(run / "run.json", lambda r: r["files"].update({"../a": "0" * 64})), "verify report"),
+    ("run", redirect_picture("../../outside.png"), "report"),
+    ("run", redirect_picture(""), "report"),
+    ("run", link_out("media/*.png"), "verify report"),
+    ("run", link_out("readouts/classification/*"), "verify report"),
+    ("run", link_out("readouts/classification/*/part-*"), "verify report"),
+    ("run", link_out("tables/classification.parquet"), "verify report"),
+    ("run", link_out("verdict.json"), "verify report"),
+    ("od", redirect_od("monitors", "msp", "artifact"), "verify"),
+    ("od", redirect_od("monitors", "msp", "keys", "test"), "verify"),
+    ("od", redirect_od("answers", "test"), "verify"),
+    ("od", redirect_artifact_file, "verify"),
+]
+
+
+@pytest.mark.parametrize(("run", "tamper", "commands"), OUTSIDE)
+def test_a_tampered_run_is_not_followed_outside(
+    run: str,
+    tamper: Callable[[Path], object],
+    commands: str,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(finished / run, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    tamper(tmp_path / "run")
+    before = snapshot(tmp_path)
+    for command in commands.split():
+        code, _, said = call(f"{command} run" + (" run" if command == "compare" else ""), monkeypatch, capfd)
+        assert code == 2, (command, said)
+        check_sentence(said, "outside")
+        assert snapshot(tmp_path) == before

@@ -657,7 +657,7 @@ def execute_od_test(
 
 def _take_back(folder: RunFolder, before: Collection[Path], artifacts: Sequence[Mapping[str, Any]]) -> None:
     """Remove what an attempt without any result has left in a finished run, but the networks that it trained."""
-    networks = {folder.path / "artifacts" / built["hash"] for built in artifacts}
+    networks = {folder.artifact(built["hash"]) for built in artifacts}
     for path in folder.files():
         if path not in before and path.parent not in networks:
             path.unlink()
@@ -766,7 +766,7 @@ def _represented(
         for label, stored in source["monitors"].items():
             if not wanted(name, label):
                 continue
-            home = folder.path / "artifacts" / stored["artifact"]
+            home = folder.artifact(stored["artifact"])
             check_artifact(home)
             kind = kinds.get(stored["monitor"]) or _registered(stored["monitor"], folder)
             samples = {key: store.load(place) for key, place in stored["keys"].items()}
@@ -910,7 +910,7 @@ def _timing(folder: RunFolder, sources: Mapping[str, Any], seconds: float, tripl
     rows = []
     for name, source in sources.items():
         for label, stored in source["monitors"].items():
-            competence = read_artifact(folder.path / "artifacts" / stored["artifact"])["competence"]
+            competence = read_artifact(folder.artifact(stored["artifact"]))["competence"]
             costs = [store.cost(key) for key in stored["keys"].values()]
             images = sum(cost.images for cost in costs)
             columns = store.load(next(iter(stored["keys"].values()))).rows.shape[1]

@@ -21,10 +21,10 @@ from typing import Annotated, Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.files import TEMPORARY
+from roadworthy.core.files import TEMPORARY, check_links_inside, check_name_inside, inside
 from roadworthy.core.files import write_bytes as write_bytes
 from roadworthy.core.files import write_json as write_json
 from roadworthy.core.hashing import digest_file
@@ -34,6 +34,10 @@ SCHEMA = 1
 LOCK = ".lock"
 RECORD = "run.json"
 STUDY = "study.yaml"
+
+
+NameInside = Annotated[str, AfterValidator(check_name_inside)]
+"""A name in a record that a path is made of: it must stay in the run."""
 
 
 class _Part(BaseModel):
@@ -55,8 +59,8 @@ class _Stimulus(_Part, extra="forbid"):
 
 
 class _Case(_Part):
-    protocol: str
-    key: str
+    protocol: NameInside
+    key: NameInside
     system: str
     stimulus: _Stimulus
     status: str
@@ -71,7 +75,7 @@ class _Record(_Part):
     data: _Data
     cases: list[_Case]
     criteria: list[Any]
-    files: dict[str, str]
+    files: dict[NameInside, str]
 
 
 class RunFolder:
@@ -94,6 +98,7 @@ class RunFolder:
         except ValidationError as error:
             reason = explain(error, _Record)
             raise InputError(f"{folder.path / RECORD} was changed or is incomplete: {reason}") from None
+        check_links_inside(folder.path)
         return folder
 
     def check_usable(self) -> None:
@@ -146,7 +151,11 @@ class RunFolder:
 
     def case(self, protocol: str, key: str) -> Path:
         """The folder of one case's readouts."""
-        return self.path / "readouts" / protocol / key
+        return inside(self.path, "readouts", protocol, key)
+
+    def artifact(self, recipe: str) -> Path:
+        """The folder of a built thing, by the hash of its recipe."""
+        return inside(self.path, "artifacts", recipe)
 
     def record(self) -> dict[str, Any]:
         """The content of run.json."""
@@ -188,7 +197,7 @@ class RunFolder:
 
     def table(self, name: str) -> pd.DataFrame:
         """A stored table."""
-        path = self.path / "tables" / f"{name}.parquet"
+        path = inside(self.path, "tables", f"{name}.parquet")
         if not path.is_file():
             raise InputError(f"{self.path} has no table {name!r}; it has {', '.join(self.table_names()) or 'none'}")
         try:
