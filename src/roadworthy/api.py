@@ -24,7 +24,7 @@ from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
-from roadworthy.engine.plan import Bench, Plan, chunk_size, is_stored
+from roadworthy.engine.plan import Bench, Plan, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case
 from roadworthy.models import StoredPredictions, align, kind_of, load_model
@@ -313,6 +313,7 @@ def prepare(
     """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace."""
     criteria = load_criteria(study.criteria, base)
     chosen = study.protocols.chosen()
+    _check_study_size(study, len(study.models))
     for protocol, settings in chosen:
         protocol.check_settings(settings)
     opened = dict(models or {})
@@ -347,6 +348,13 @@ def prepare(
     prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base)
     _preflight(prepared)
     return prepared
+
+
+def _check_study_size(study: Study, models: int) -> None:
+    """Refuse a study of more cases than can be planned, before anything is opened."""
+    foreign = len(study.data.ood) or 1
+    stimuli = sum(protocol.count_stimuli(settings, foreign) for protocol, settings in study.protocols.chosen())
+    check_plan_size(stimuli * models)
 
 
 def load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Model:
@@ -661,6 +669,7 @@ def export_study(
 ) -> int:
     """Write the disturbed images of a study to a new folder, without opening its models; returns how many."""
     study, base = load_study(source)
+    _check_study_size(study, 1)
     data = open_test_data(study, base, None)
     chunk = chunk_size(data, study.batch)
     chosen = study.protocols.chosen()

@@ -380,9 +380,9 @@ def compare(
     for line in comparison_lines(table, alpha):
         typer.echo(line)
     if out:
-        from roadworthy.engine.folder import write_bytes
+        from roadworthy.engine.folder import write_csv
 
-        write_bytes(out, table.to_csv(index=False).encode())
+        write_csv(out, table)
         typer.echo(f"all rows: {out}")
     if html:
         from roadworthy.report import render_comparison

@@ -39,13 +39,13 @@ from roadworthy.api import (
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.protocols import OUTLIERS, Dataset, Model
 from roadworthy.core.random import Streams
-from roadworthy.core.validation import explain, parse_size, read_yaml
+from roadworthy.core.validation import check_no_nul, explain, parse_size, read_yaml
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import Size
 from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.artifacts import check_artifact, ensure_artifact, read_artifact
 from roadworthy.engine.folder import RunFolder, write_bytes
-from roadworthy.engine.plan import BATCH
+from roadworthy.engine.plan import BATCH, check_plan_size
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.representations import Representations
 from roadworthy.models import ReferenceModel, align
@@ -289,6 +289,8 @@ def prepare_od_study(
     study = _parsed(OdStudy, content, what)
     settings = study.protocols.od_test
     criteria = _checked_criteria(study.criteria, base)
+    sets = len(settings.outliers)
+    check_plan_size(len(settings.sources) * len(settings.monitors) * sets * (sets - 1), "triples")
     monitors = _labelled([make_monitor(choice.name, **choice.parameters) for choice in settings.monitors])
     sources = []
     for name, given in settings.sources.items():
@@ -370,6 +372,7 @@ def _check_name(what: str, name: Any) -> None:
     """Refuse what cannot name a row of the tables."""
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"the name {name!r} of a {what} is empty or no text: give it a name")
+    check_no_nul(f"name of a {what}", [name])
     if name == ALL:
         raise InputError(f"a {what} cannot be called {ALL}, which stands for all of them in the tables: rename it")
 

@@ -44,9 +44,9 @@ def check_links_inside(folder: Path) -> None:
     """Refuse a folder that holds a link to something outside it, however deep."""
     for above, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            path = os.path.join(above, name)
-            if os.path.islink(path):
-                inside(folder, os.path.relpath(path, folder))
+            path = Path(above, name)
+            if path.is_symlink():
+                inside(folder, str(path.relative_to(folder)))
 
 
 def write_bytes(path: Path, content: bytes) -> None:

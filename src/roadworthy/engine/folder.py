@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from roadworthy.core.cells import ENDING, CsvText, escape_cell
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import TEMPORARY, check_links_inside, check_name_inside, inside
 from roadworthy.core.files import write_bytes as write_bytes
@@ -189,7 +190,7 @@ class RunFolder:
         folder.mkdir(exist_ok=True)
         arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
         write_parquet(folder / f"{name}.parquet", arrow)
-        write_bytes(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
+        write_csv(folder / f"{name}.csv", table)
 
     def table_names(self) -> list[str]:
         """The tables there are."""
@@ -215,6 +216,16 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         raise InputError(f"cannot write to {path}: {what}; mend that and run again to resume") from error
+
+
+def write_csv(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as CSV that a spreadsheet can open: names that begin like a formula are marked as text."""
+    names = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name].dtype)]
+    escaped = {name: pd.Series([*map(escape_cell, table[name])], table.index, dtype=object) for name in names}
+    safe = table.assign(**escaped).rename(columns=escape_cell)
+    text = CsvText()
+    safe.to_csv(text, index=False, lineterminator=ENDING)
+    write_bytes(path, text.getvalue().encode())
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

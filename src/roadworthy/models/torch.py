@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, MissingExtra, ModelError
 from roadworthy.core.hashing import digest
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.core.validation import parse_size
+from roadworthy.core.validation import MOST_THREADS, check_whole, parse_size
 from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import load_object, require_trust, require_unpickle
@@ -36,6 +36,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
 PREFIXES = ("module.", "_orig_mod.")
 PICKLE_START = b"\x80"
 ANY_SHAPE = (None, None, None, None)
+MOST_CHANNELS = 4
 FEW = 4
 """From how many images on a batch lies in memory pixel by pixel."""
 INPUT_OF = ":input"
@@ -93,6 +94,9 @@ class TorchModel(Adapter):
         dims: Sequence[int | None] = ANY_SHAPE,
     ) -> None:
         torch = import_torch()
+        check_whole("the threads of a torch model", threads, 1, MOST_THREADS)
+        if channels is not None:
+            check_whole("the channels of a torch model", channels, 1, MOST_CHANNELS)
         torch.set_num_threads(threads)
         self.name = name or type(module).__name__
         self._device = _pick_device(torch, parse_choice("device", device, DEVICES))
