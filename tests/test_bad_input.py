@@ -530,7 +530,7 @@ MODELS = [
     Row("text as torch", put("m.pt", "hello"), f"{MODEL} m.pt", r"m\.pt is no torch file"),
     Row("empty torch file", put("m.pt", b""), f"{MODEL} m.pt", r"m\.pt is empty"),
     Row("zip as torch", put("m.pt", b"PK\x05\x06" + bytes(18)), f"{MODEL} m.pt", r"m\.pt"),
-    Row("code in a pickle", put("m.pth", pickle.dumps(_Command(), 2)), f"{MODEL} m.pth", r"m\.pth.*(--trust|corrupt)"),
+    Row("code in a pickle", put("m.pth", pickle.dumps(_Command(), 2)), f"{MODEL} m.pth", r"m\.pth.*(pickle|corrupt)"),
     Row("device that is not there", nothing, f"{NPZ} --device cuda", r"no CUDA"),
     Row("unknown device", nothing, f"{NPZ} --device gpu", r"unknown device 'gpu'"),
 ]

@@ -768,9 +768,10 @@ def test_torch_files(tmp_path: Path, pixels: np.ndarray, monkeypatch: pytest.Mon
     expected = TorchModel(net()).predict(batch_of(pixels)).logits
     for name, file in files.items():
         needs = arch if name in ("weights", "legacy", "wrapped") else {}
-        with pytest.raises(InputError, match=r"holds code.*--trust"):
-            load_model(file, **needs)
-        model = load_model(file, trust=True, **needs)
+        allowed = "unpickle" if name in ("module", "nested") else "trust"
+        with pytest.raises(InputError, match=f"--{allowed}"):
+            load_model(file, **needs, **{"trust": True, "unpickle": True, allowed: False})
+        model = load_model(file, **needs, **{allowed: True})
         np.testing.assert_allclose(model.predict(batch_of(pixels)).logits, expected, atol=1e-6)
         assert model.name == name
         assert "input_gradient" in model.capabilities
@@ -823,8 +824,8 @@ def test_torch_weights_that_do_not_fit(tmp_path: Path) -> None:
             attempt("wide", name)
 
 
-def test_no_code_runs_without_trust(tmp_path: Path) -> None:
-    """A pickle that leaves a mark when it is loaded: it must not, without trust."""
+def test_no_code_runs_unasked(tmp_path: Path) -> None:
+    """A pickle and a file of code that leave a mark when they are loaded: they must not, unless that is asked for."""
     mark = tmp_path / "mark"
 
     class Trap:
@@ -835,11 +836,11 @@ def test_no_code_runs_without_trust(tmp_path: Path) -> None:
     code = tmp_path / "code.py"
     code.write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\ndef f(x): return x\n")
     for spec in (tmp_path / "trap.pt", f"{code}:f", {"torch": "x.pt", "arch": f"{code}:f"}):
-        with pytest.raises(InputError, match=r"--trust|no torch file"):
+        with pytest.raises(InputError, match=r"--trust|--unpickle|no torch file"):
             load_model(spec)
     assert not mark.exists()
     with pytest.raises(InputError, match="neither a module nor weights"):
-        load_model(tmp_path / "trap.pt", trust=True)
+        load_model(tmp_path / "trap.pt", unpickle=True)
     assert mark.exists()
 
 
@@ -850,22 +851,26 @@ def test_torch_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_torch_archives_with_code_are_told_by_their_names(tmp_path: Path) -> None:
-    for inside in ("m/archive_format", "serialized_exported_program.json", "m/constants.pkl"):
+    for inside, allowed in {
+        "m/archive_format": "unpickle",
+        "serialized_exported_program.json": "unpickle",
+        "m/constants.pkl": "trust",
+    }.items():
         with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
             archive.writestr(inside, "pt2")
-        with pytest.raises(InputError, match=r"holds code.*--trust"):
-            load_model(tmp_path / "m.pt2")
-    with pytest.raises(InputError, match="torch cannot load"):
-        load_model(tmp_path / "m.pt2", trust=True)
+        with pytest.raises(InputError, match=f"--{allowed}"):
+            load_model(tmp_path / "m.pt2", **{"trust": True, "unpickle": True, allowed: False})
+        with pytest.raises(InputError, match="torch cannot load"):
+            load_model(tmp_path / "m.pt2", **{allowed: True})
 
 
 @pytest.mark.slow
 def test_torch_exported_program(tmp_path: Path, pixels: np.ndarray) -> None:
     program = torch.export.export(net().eval(), (torch.rand(4, 3, SIDE, SIDE),))
     torch.export.save(program, tmp_path / "m.pt2")
-    with pytest.raises(InputError, match=r"holds code.*--trust"):
-        load_model(tmp_path / "m.pt2")
-    model = load_model(tmp_path / "m.pt2", trust=True)
+    with pytest.raises(InputError, match=r"exported program.*--unpickle"):
+        load_model(tmp_path / "m.pt2", trust=True)
+    model = load_model(tmp_path / "m.pt2", unpickle=True)
     assert (model.fixed_batch, model.input_size) == (4, (SIDE, SIDE))
     expected = TorchModel(net()).predict(batch_of(pixels)).logits
     np.testing.assert_allclose(model.answer(batch_of(pixels), 64).logits, expected, atol=1e-6)

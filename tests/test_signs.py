@@ -281,7 +281,7 @@ def test_haze_hides_what_is_far() -> None:
     [
         ({"builtin": "sign"}, "unknown builtin data set 'sign': did you mean 'signs'?"),
         ({"builtin": "signs", "n": 0}, "n of at least 1"),
-        ({"builtin": "signs", "n": 10**9}, "at most 1,000,000"),
+        ({"builtin": "signs", "n": 10**9}, "at most 200,000"),
         ({"builtin": "signs", "n": True}, "n"),
         ({"builtin": "signs", "seed": -1}, "seed"),
         ({"builtin": "signs", "split": "tset"}, "did you mean 'test'?"),

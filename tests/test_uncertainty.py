@@ -342,7 +342,7 @@ class Sideways(nn.Module):
         (small(), {"placement": ["dropout9"]}, "did you mean 'dropout"),
         (small(), {"placement": ["linear1"]}, "give p"),
         (small(), {"placement": ["linear1"], "p": 1.0}, "between 0 and 1"),
-        (small(), {"passes": 0}, "at least one pass"),
+        (small(), {"passes": 0}, "from 1 to 10,000"),
         (small(), {"runtime": "tensorflow"}, "unknown runtime"),
         (small().double(), {}, "float32"),
         (Sideways(), {}, "first side is not the images"),

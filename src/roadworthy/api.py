@@ -25,7 +25,7 @@ from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
-from roadworthy.engine.plan import Bench, Plan, chunk_size, is_stored
+from roadworthy.engine.plan import Bench, Plan, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case
 from roadworthy.metrics import value_range
@@ -402,6 +402,7 @@ def prepare(
     *,
     base: Path = Path(),
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     on_bad_image: str = "error",
     models: Mapping[str, Model] | None = None,
@@ -417,12 +418,15 @@ def prepare(
     """
     criteria = load_criteria(study.criteria, base)
     chosen = study.protocols.chosen()
+    _check_study_size(study, len(study.models))
     for protocol, settings in chosen:
         protocol.check_settings(settings)
     opened, builders = dict(models or {}), dict(builders or {})
     for name, spec in study.models.items():
         if name not in opened:
-            builders[name] = model_builder(spec, study.size, name=name, trust=trust, device=device, base=base)
+            builders[name] = model_builder(
+                spec, study.size, name=name, trust=trust, unpickle=unpickle, device=device, base=base
+            )
             opened[name] = builders[name]()
     if data is None:
         inputs = [model.input_size for model in opened.values() if model.input_size]
@@ -478,6 +482,13 @@ def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> C
         return load_sized(spec, size, **{**settings, **changed})
 
     return build
+
+
+def _check_study_size(study: Study, models: int) -> None:
+    """Refuse a study of more cases than can be planned, before anything is opened."""
+    foreign = len(study.data.ood) or 1
+    stimuli = sum(protocol.count_stimuli(settings, foreign) for protocol, settings in study.protocols.chosen())
+    check_plan_size(stimuli * models)
 
 
 def load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Model:
@@ -803,6 +814,7 @@ def run_study(
     out: str | Path | None = None,
     workers: int | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     accept_chance: bool = False,
     fresh: bool = False,
@@ -814,7 +826,15 @@ def run_study(
     than chance all the same.
     """
     study, base = load_study(source)
-    prepared = prepare(study, base=base, trust=trust, device=device, accept_chance=accept_chance, progress=progress)
+    prepared = prepare(
+        study,
+        base=base,
+        trust=trust,
+        unpickle=unpickle,
+        device=device,
+        accept_chance=accept_chance,
+        progress=progress,
+    )
     return execute(prepared, out or Path("runs") / study.name, workers=workers, fresh=fresh, progress=progress)
 
 
@@ -827,6 +847,7 @@ def export_study(
 ) -> int:
     """Write the disturbed images of a study to a new folder, without opening its models; returns how many."""
     study, base = load_study(source)
+    _check_study_size(study, 1)
     data = open_test_data(study, base, None)
     chunk = chunk_size(data, study.batch)
     chosen = study.protocols.chosen()
@@ -866,6 +887,7 @@ def evaluate(
     workers: int | None = None,
     device: str = "auto",
     trust: bool = False,
+    unpickle: bool = False,
     on_bad_image: str = "error",
     accept_chance: bool = False,
     fresh: bool = False,
@@ -896,7 +918,7 @@ def evaluate(
         },
         "evaluate",
     )
-    build = model_builder(model, study.size, name=name, trust=trust, device=device, **model_settings)
+    build = model_builder(model, study.size, name=name, trust=trust, unpickle=unpickle, device=device, **model_settings)
     opened = build()
     dataset = None
     if not isinstance(data, str | Path):

@@ -70,8 +70,13 @@ Colour = Annotated[str | None, typer.Option(help="rgb or bgr.")]
 Size = Annotated[str | None, typer.Option(help="HEIGHTxWIDTH that images are brought to before any shift.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Arch = Annotated[str | None, typer.Option(help="For torch weights: file.py:factory that builds the network.")]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Run code that comes with the model; only if you trust its author.")
+Trust = Annotated[bool, typer.Option("--trust", help="Run Python code named by you or the study, and TorchScript.")]
+Unpickle = Annotated[
+    bool,
+    typer.Option(
+        "--unpickle",
+        help="Read the weights with pickle, which runs any code they hold; only for files you made yourself.",
+    ),
 ]
 ModelVersion = Annotated[
     str | None,
@@ -174,6 +179,7 @@ def evaluate(
     device: Device = "auto",
     arch: Arch = None,
     trust: Trust = False,
+    unpickle: Unpickle = False,
     seed: Seed = 0,
     workers: Workers = None,
     on_bad_image: Annotated[
@@ -204,6 +210,7 @@ def evaluate(
             workers=workers,
             device=device,
             trust=trust,
+            unpickle=unpickle,
             on_bad_image=on_bad_image.value,
             accept_chance=accept_chance,
             fresh=fresh,
@@ -273,6 +280,7 @@ def run(
     ] = False,
     device: Device = "auto",
     trust: Trust = False,
+    unpickle: Unpickle = False,
     accept_chance: AcceptChance = False,
     fresh: Fresh = False,
 ) -> None:
@@ -281,10 +289,13 @@ def run(
     from roadworthy.study import is_od_study, load_study
 
     if is_od_study(study):
-        _run_od_test(study, out, workers, dry_run, device, trust, accept_chance, fresh)
+        allowed = {"device": device, "trust": trust, "unpickle": unpickle, "accept_chance": accept_chance}
+        _run_od_test(study, out, workers, dry_run, fresh, **allowed)
         return
     loaded, base = load_study(study)
-    prepared = api.prepare(loaded, base=base, trust=trust, device=device, accept_chance=accept_chance)
+    prepared = api.prepare(
+        loaded, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance
+    )
     target = out or Path("runs") / loaded.name
     if dry_run:
         _print_plan(prepared, target, workers)
@@ -294,18 +305,12 @@ def run(
 
 
 def _run_od_test(
-    study: Path,
-    out: Path | None,
-    workers: int | None,
-    dry_run: bool,
-    device: str,
-    trust: bool,
-    accept_chance: bool,
-    fresh: bool,
+    study: Path, out: Path | None, workers: int | None, dry_run: bool, fresh: bool, **allowed: Any
 ) -> None:
+    """Run an OD-test study; `allowed` holds the device and what is allowed."""
     from roadworthy.od_testing import execute_od_test, prepare_od_study
 
-    test = prepare_od_study(study, trust=trust, device=device, accept_chance=accept_chance)
+    test = prepare_od_study(study, **allowed)
     target = out or Path("runs") / test.name
     if dry_run:
         typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
@@ -363,6 +368,7 @@ def check(
     device: Device = "auto",
     arch: Arch = None,
     trust: Trust = False,
+    unpickle: Unpickle = False,
     sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
     model_version: ModelVersion = None,
 ) -> None:
@@ -376,7 +382,8 @@ def check(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
     )
     wanted = parse_size(size)
-    rebuild = model_builder(model, wanted, name=Path(model).stem, trust=trust, device=device, **settings)
+    allowed = {"trust": trust, "unpickle": unpickle}
+    rebuild = model_builder(model, wanted, name=Path(model).stem, device=device, **allowed, **settings)
     opened, _ = open_given(rebuild)
     dataset = open_dataset(data, classes=classes, size=wanted, fallback_size=opened.input_size)
     for line in check_model(rebuild, dataset, sample=sample).lines():
@@ -428,9 +435,9 @@ def compare(
     for line in comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES):
         typer.echo(line)
     if out:
-        from roadworthy.engine.folder import write_bytes
+        from roadworthy.engine.folder import write_csv
 
-        write_bytes(out, table.to_csv(index=False).encode())
+        write_csv(out, table)
         typer.echo(f"all rows: {out}")
     if html:
         from roadworthy.report import render_comparison
@@ -544,6 +551,7 @@ def preview(
     size: Size = None,
     range_: Range = None,
     trust: Trust = False,
+    unpickle: Unpickle = False,
     images: Annotated[int, typer.Option(min=1, max=64, help="Rows of the contact sheet.")] = 4,
     seed: Seed = 0,
 ) -> None:
@@ -561,6 +569,7 @@ def preview(
         levels=levels,
         size=size,
         trust=trust,
+        unpickle=unpickle,
         images=images,
         seed=seed,
     ):

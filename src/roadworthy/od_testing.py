@@ -39,13 +39,13 @@ from roadworthy.api import (
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.protocols import OUTLIERS, Dataset, Model
 from roadworthy.core.random import Streams
-from roadworthy.core.validation import explain, parse_size, read_yaml
+from roadworthy.core.validation import check_no_nul, explain, parse_size, read_yaml
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import Size
 from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.artifacts import check_artifact, ensure_artifact, read_artifact
 from roadworthy.engine.folder import RunFolder, write_bytes
-from roadworthy.engine.plan import BATCH
+from roadworthy.engine.plan import BATCH, check_plan_size
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.representations import Representations
 from roadworthy.models import ReferenceModel, align
@@ -230,6 +230,7 @@ def od_test(
     seed: int = 0,
     workers: int | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     accept_chance: bool = False,
     fresh: bool = False,
@@ -252,7 +253,7 @@ def od_test(
     content = {**options, "sources": {name: {"model": "given", "data": "given", **source_options}}}
     settings = _parsed(Settings, content, "od_test")
     chosen = _labelled([make_monitor(each) if isinstance(each, str) else each for each in monitors])
-    build = model_builder(model, parse_size(size), trust=trust, device=device, **model_settings)
+    build = model_builder(model, parse_size(size), trust=trust, unpickle=unpickle, device=device, **model_settings)
     prepared = _prepare_source(
         name,
         build,
@@ -279,19 +280,25 @@ def run_od_study(
     out: str | Path | None = None,
     workers: int | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     accept_chance: bool = False,
     fresh: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> OdTestRun:
     """Run an od_test study file (or its content) into `out` (default: runs/<its name>); resumes by itself."""
-    prepared = prepare_od_study(source, trust=trust, device=device, accept_chance=accept_chance)
+    prepared = prepare_od_study(source, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance)
     target = out or Path("runs") / prepared.name
     return execute_od_test(prepared, target, workers=workers, fresh=fresh, progress=progress)
 
 
 def prepare_od_study(
-    source: str | Path | dict[str, Any], *, trust: bool = False, device: str = "auto", accept_chance: bool = False
+    source: str | Path | dict[str, Any],
+    *,
+    trust: bool = False,
+    unpickle: bool = False,
+    device: str = "auto",
+    accept_chance: bool = False,
 ) -> PreparedOdTest:
     """Open and check everything that an od_test study names. Writes nothing, so a mistake leaves no trace."""
     if isinstance(source, dict):
@@ -301,6 +308,8 @@ def prepare_od_study(
     study = _parsed(OdStudy, content, what)
     settings = study.protocols.od_test
     criteria = _checked_criteria(study.criteria, base, settings.aim)
+    sets = len(settings.outliers)
+    check_plan_size(len(settings.sources) * len(settings.monitors) * sets * (sets - 1), "triples")
     monitors = _labelled([make_monitor(choice.name, **choice.parameters) for choice in settings.monitors])
     sources = []
     for name, given in settings.sources.items():
@@ -312,7 +321,7 @@ def prepare_od_study(
         sources.append(
             _prepare_source(
                 name,
-                model_builder(given.model, size, trust=trust, device=device, base=base),
+                model_builder(given.model, size, trust=trust, unpickle=unpickle, device=device, base=base),
                 given.data,
                 given.train,
                 met,
@@ -388,6 +397,7 @@ def _check_name(what: str, name: Any) -> None:
     """Refuse what cannot name a row of the tables."""
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"the name {name!r} of a {what} is empty or no text: give it a name")
+    check_no_nul(f"name of a {what}", [name])
     if name == ALL:
         raise InputError(f"a {what} cannot be called {ALL}, which stands for all of them in the tables: rename it")
 
@@ -679,7 +689,7 @@ def execute_od_test(
 
 def _take_back(folder: RunFolder, before: Collection[Path], artifacts: Sequence[Mapping[str, Any]]) -> None:
     """Remove what an attempt without any result has left in a finished run, but the networks that it trained."""
-    networks = {folder.path / "artifacts" / built["hash"] for built in artifacts}
+    networks = {folder.artifact(built["hash"]) for built in artifacts}
     for path in folder.files():
         if path not in before and path.parent not in networks:
             path.unlink()
@@ -788,7 +798,7 @@ def _represented(
         for label, stored in source["monitors"].items():
             if not wanted(name, label):
                 continue
-            home = folder.path / "artifacts" / stored["artifact"]
+            home = folder.artifact(stored["artifact"])
             check_artifact(home)
             kind = kinds.get(stored["monitor"]) or _registered(stored["monitor"], folder)
             samples = {key: store.load(place) for key, place in stored["keys"].items()}
@@ -937,7 +947,7 @@ def _timing(folder: RunFolder, sources: Mapping[str, Any], seconds: float, tripl
     rows = []
     for name, source in sources.items():
         for label, stored in source["monitors"].items():
-            competence = read_artifact(folder.path / "artifacts" / stored["artifact"])["competence"]
+            competence = read_artifact(folder.artifact(stored["artifact"]))["competence"]
             costs = [store.cost(key) for key in stored["keys"].values()]
             images = sum(cost.images for cost in costs)
             columns = store.load(next(iter(stored["keys"].values()))).rows.shape[1]

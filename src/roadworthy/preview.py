@@ -57,6 +57,7 @@ def write_preview(
     levels: Path | None = None,
     size: str | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     images: int = 4,
     seed: int = 0,
 ) -> Iterator[str]:
@@ -69,7 +70,9 @@ def write_preview(
         raise InputError(
             f"{shift} is an attack on a model and has no look of its own: the report of a run shows what it did"
         )
-    opened = load_model(model, name="model", trust=trust, **(model_settings or {})) if model else None
+    opened = (
+        load_model(model, name="model", trust=trust, unpickle=unpickle, **(model_settings or {})) if model else None
+    )
     dataset = open_dataset(data, size=parse_size(size), fallback_size=opened.input_size if opened else (64, 64))
     table = None if levels is None else _level_table(levels)
     series = [

@@ -27,6 +27,7 @@ def run_study(
     out: str | Path | None = None,
     workers: int | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     accept_chance: bool = False,
     fresh: bool = False,
@@ -34,7 +35,7 @@ def run_study(
 ) -> Run:
     """Run a study file (or its content) of any kind into `out` (default: runs/<its name>); resumes by itself.
 
-    See `roadworthy.api.run_study`.
+    `trust` and `unpickle` (see `load_model`) are never granted by the study itself; see `roadworthy.api.run_study`.
     """
     run_one: Callable[..., Run] = api.run_study
     if is_od_study(source):
@@ -44,6 +45,7 @@ def run_study(
         out=out,
         workers=workers,
         trust=trust,
+        unpickle=unpickle,
         device=device,
         accept_chance=accept_chance,
         fresh=fresh,

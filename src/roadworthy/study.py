@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.validation import explain, parse_size, read_yaml
+from roadworthy.core.validation import MOST_BATCH, explain, parse_size, read_yaml
 from roadworthy.engine.plan import BATCH
 from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.protocols.base import Protocol
@@ -85,7 +85,7 @@ class Study(_Section):
     name: Annotated[str, Field(min_length=1)] = "study"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     size: Size = None
-    batch: Annotated[int, Field(ge=1, le=4096)] = BATCH
+    batch: Annotated[int, Field(ge=1, le=MOST_BATCH)] = BATCH
     data: DataSection
     models: Annotated[dict[str, str | dict[str, Any]], Field(min_length=1)]
     protocols: ProtocolsSection = ProtocolsSection(classification=ClassificationSettings())

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from numbers import Real
 from pathlib import Path
@@ -25,6 +25,15 @@ MAX_YAML_BYTES = 2**20
 MAX_SIDE = 16384
 MEMORY_SHARE = 4
 """What is held at once may take one part in this many of the machine's memory; what is made of it needs the rest."""
+
+MOST_EPOCHS = MOST_PASSES = 10_000
+"""Epochs that a network is trained for, and stochastic passes that answer an image, at most."""
+MOST_WIDTH = 4096
+"""Filters of a convolution, or numbers in a layer between, at most."""
+MOST_BATCH = 4096
+"""Images that go through a network at once, at most."""
+MOST_THREADS = 1024
+MOST_CLASSES = 1_000_000
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
@@ -145,6 +154,25 @@ def check_number(what: str, value: Any, low: float, high: float) -> None:
     """Refuse what is no number within the bounds."""
     if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
         raise InputError(f"{what} must be a number from {low:g} to {high:g}, not {value!r}")
+
+
+def check_whole(what: str, value: Any, low: int, high: int) -> None:
+    """Refuse what is no whole number within the bounds.
+
+    >>> check_whole("passes", 20, 1, MOST_PASSES)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise InputError(f"{what} must be a whole number from {low:,} to {high:,}, not {value!r}")
+
+
+def check_no_nul(what: str, names: Iterable[Any]) -> None:
+    """Refuse names that hold a NUL character, at which other programs end a text.
+
+    >>> check_no_nul("class name", ["stop", "yield"])
+    """
+    for name in names:
+        if isinstance(name, str) and "\0" in name:
+            raise InputError(f"the {what} {name!r} holds a NUL character: take it out")
 
 
 def parse_size(value: str | int | Sequence[int] | None) -> tuple[int, int] | None:

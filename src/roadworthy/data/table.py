@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_array
+from roadworthy.core.validation import check_no_nul
 
 Indices = NDArray[np.int64]
 _MOST_CLASSES = 1_000_000
@@ -41,6 +42,12 @@ class Table:
         for what, column in (("labels", self.labels), ("groups", self.groups), *self.conditions.items()):
             if len(column) != n:
                 raise InputError(f"the data set has {n} images but {len(column)} {what}")
+        check_no_nul("image id", self.ids)
+        check_no_nul("class name", self.class_names)
+        check_no_nul("group", self.groups)
+        check_no_nul("condition", self.conditions)
+        for name, column in self.conditions.items():
+            check_no_nul(f"value of {name}", np.unique(column).tolist() if column.dtype.kind == "U" else ())
         repeated = [name for name, count in Counter(self.ids).items() if count > 1]
         if repeated:
             raise InputError(f"image ids must be unique, these are not: {some(repeated)}")

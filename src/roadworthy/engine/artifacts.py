@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.files import inside
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.types import Artifact
 from roadworthy.engine.folder import RunFolder, write_json
@@ -22,7 +23,7 @@ def ensure_artifact(folder: RunFolder, artifact: Artifact, build: Callable[[Path
     `build(folder)` writes its files (and checkpoints, which it finds again after a kill) into the folder it is given
     and returns the competence: figures that say how good it is, such as `{"clean_accuracy": 0.98, "floor": 0.9}`.
     """
-    home = folder.path / "artifacts" / artifact.hash
+    home = folder.artifact(artifact.hash)
     if (home / RECORD).is_file():
         check_artifact(home)
         return home
@@ -49,7 +50,7 @@ def find_artifact(folder: RunFolder, recipe: str, failures: Mapping[str, str]) -
     """The folder of a built artifact; `failures` say why one could not be built."""
     if recipe in failures:
         raise ModelError(failures[recipe])
-    home = folder.path / "artifacts" / recipe
+    home = folder.artifact(recipe)
     if not (home / RECORD).is_file():
         raise InputError(f"the artifact {home} is missing: run the study again to build it")
     return home
@@ -65,7 +66,7 @@ def check_artifact(home: Path) -> dict[str, Any]:
     """The artifact's record, after comparing every file with its hash."""
     record: dict[str, Any] = json.loads((home / RECORD).read_text())
     for name, expected in record["files"].items():
-        path = home / name
+        path = inside(home, name)
         if not path.is_file() or digest_file(path) != expected:
             raise InputError(f"{path} is missing or was changed: delete {home} to build it again")
     return record

@@ -22,10 +22,11 @@ from typing import Annotated, Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from roadworthy.core.cells import ENDING, CsvText, escape_cell
 from roadworthy.core.errors import InputError
-from roadworthy.core.files import TEMPORARY
+from roadworthy.core.files import TEMPORARY, check_links_inside, check_name_inside, inside
 from roadworthy.core.files import write_bytes as write_bytes
 from roadworthy.core.files import write_json as write_json
 from roadworthy.core.hashing import digest_file
@@ -35,6 +36,10 @@ SCHEMA = 1
 LOCK = ".lock"
 RECORD = "run.json"
 STUDY = "study.yaml"
+
+
+NameInside = Annotated[str, AfterValidator(check_name_inside)]
+"""A name in a record that a path is made of: it must stay in the run."""
 
 
 class _Part(BaseModel):
@@ -56,8 +61,8 @@ class _Stimulus(_Part, extra="forbid"):
 
 
 class _Case(_Part):
-    protocol: str
-    key: str
+    protocol: NameInside
+    key: NameInside
     system: str
     stimulus: _Stimulus
     status: str
@@ -72,7 +77,7 @@ class _Record(_Part):
     data: _Data
     cases: list[_Case]
     criteria: list[Any]
-    files: dict[str, str]
+    files: dict[NameInside, str]
 
 
 class RunFolder:
@@ -97,6 +102,7 @@ class RunFolder:
         except ValidationError as error:
             reason = explain(error, _Record)
             raise InputError(f"{folder.path / RECORD} was changed or is incomplete: {reason}") from None
+        check_links_inside(folder.path)
         return folder
 
     def check_finished(self) -> None:
@@ -180,7 +186,11 @@ class RunFolder:
 
     def case(self, protocol: str, key: str) -> Path:
         """The folder of one case's readouts."""
-        return self.path / "readouts" / protocol / key
+        return inside(self.path, "readouts", protocol, key)
+
+    def artifact(self, recipe: str) -> Path:
+        """The folder of a built thing, by the hash of its recipe."""
+        return inside(self.path, "artifacts", recipe)
 
     def record(self) -> dict[str, Any]:
         """The content of run.json."""
@@ -214,7 +224,7 @@ class RunFolder:
         folder.mkdir(exist_ok=True)
         arrow = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
         write_parquet(folder / f"{name}.parquet", arrow)
-        write_bytes(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
+        write_csv(folder / f"{name}.csv", table)
 
     def table_names(self) -> list[str]:
         """The tables there are."""
@@ -222,7 +232,7 @@ class RunFolder:
 
     def table(self, name: str) -> pd.DataFrame:
         """A stored table."""
-        path = self.path / "tables" / f"{name}.parquet"
+        path = inside(self.path, "tables", f"{name}.parquet")
         if not path.is_file():
             raise InputError(f"{self.path} has no table {name!r}; it has {', '.join(self.table_names()) or 'none'}")
         try:
@@ -240,6 +250,16 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         raise InputError(f"cannot write to {path}: {what}; mend that and run again to resume") from error
+
+
+def write_csv(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as CSV that a spreadsheet can open: names that begin like a formula are marked as text."""
+    names = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name].dtype)]
+    escaped = {name: pd.Series([*map(escape_cell, table[name])], table.index, dtype=object) for name in names}
+    safe = table.assign(**escaped).rename(columns=escape_cell)
+    text = CsvText()
+    safe.to_csv(text, index=False, lineterminator=ENDING)
+    write_bytes(path, text.getvalue().encode())
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

@@ -14,6 +14,8 @@ from roadworthy.models import StoredPredictions
 CHUNK_BYTES = 64 * 2**20
 CHUNK_IMAGES = 1024
 BATCH = 64
+MOST_CASES = 100_000
+"""Cases of a study (triples of an OD-test), at most: a plan is made whole before anything runs."""
 THREADS = 1
 """Threads per inference. Workers are the parallelism; more threads would change the bits of an answer."""
 
@@ -106,6 +108,18 @@ class Plan:
     def image_cases(self) -> int:
         """How many answers the plan asks for in all."""
         return sum(len(planned.showing.data) for planned in self.cases)
+
+
+def check_plan_size(number: int, unit: str = "cases") -> None:
+    """Refuse a plan that would never end, by its size alone: before any list is built.
+
+    >>> check_plan_size(51)
+    """
+    if number > MOST_CASES:
+        raise InputError(
+            f"this study asks for {number:,} {unit}; at most {MOST_CASES:,} can be planned: ask for fewer repeats, "
+            "levels, sets or models"
+        )
 
 
 def is_stored(model: Model) -> bool:

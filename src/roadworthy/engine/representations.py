@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.files import write_bytes, write_json
+from roadworthy.core.files import inside, write_bytes, write_json
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.protocols import Dataset
 
@@ -59,7 +59,7 @@ class Representations:
     """The representations of a run, by key."""
 
     def __init__(self, run: Path) -> None:
-        self.home = run / FOLDER
+        self.run, self.home = run, run / FOLDER
 
     @staticmethod
     def key(recipe: Mapping[str, Any]) -> str:
@@ -67,7 +67,7 @@ class Representations:
         return digest(dict(recipe))[:32]
 
     def __contains__(self, key: str) -> bool:
-        return (self.home / key / MANIFEST).is_file()
+        return self._file(key, MANIFEST).is_file()
 
     def ensure(
         self,
@@ -108,7 +108,7 @@ class Representations:
 
     def load(self, key: str) -> Sample:
         """A stored representation."""
-        path = self.home / key / ROWS
+        path = self._file(key, ROWS)
         try:
             with np.load(path, allow_pickle=False) as stored:
                 return Sample(**{field.name: stored[field.name] for field in fields(Sample)})
@@ -117,7 +117,10 @@ class Representations:
 
     def cost(self, key: str) -> Cost:
         """What it took to make it."""
-        return Cost(**json.loads((self.home / key / COST).read_text(encoding="utf-8")))
+        return Cost(**json.loads(self._file(key, COST).read_text(encoding="utf-8")))
+
+    def _file(self, key: str, name: str) -> Path:
+        return inside(self.run, FOLDER, key, name)
 
 
 def _plain(text: str) -> str:

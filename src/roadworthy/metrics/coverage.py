@@ -18,6 +18,8 @@ Choice = Mapping[str, str | Sequence[str]]
 Codes = NDArray[np.intp]
 
 MISSING = -1
+MOST_CELLS = 1_000_000
+"""Cells of scenario coverage, at most."""
 MOST_LINKED = 20_000
 """Combinations of conditions that constraints link with one another, directly or by way of others."""
 CANDIDATES = 24
@@ -288,6 +290,9 @@ def scenario_coverage(
     """
     if not 1 <= k <= len(schema.names):
         raise ValueError(f"k must lie between 1 and the number of conditions, {len(schema.names)}, not {k}")
+    cells = count_cells(schema.sizes, k)
+    if cells > MOST_CELLS:
+        raise ValueError(f"{cells:,} cells of {k} conditions; at most {MOST_CELLS:,}: use fewer values, or a smaller k")
     codes = schema.encode(columns)
     objects = np.arange(len(codes)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     if objects.shape != (len(codes),):
@@ -300,6 +305,21 @@ def scenario_coverage(
     projections = tuple(_project(schema, codes, objects, members, rules) for members in _members(schema, k))
     missing = {name: int((column == MISSING).sum()) for name, column in zip(schema.names, codes.T, strict=True)}
     return Coverage(schema, projections, missing)
+
+
+def count_cells(sizes: Sequence[int], k: int) -> int:
+    """How many cells all tables of k conditions have, which take so many values each: e_k(sizes).
+
+    The elementary symmetric polynomial, by e_k(s_1..s_n) = e_k(s_1..s_n-1) + s_n e_k-1(s_1..s_n-1): no table is made.
+
+    >>> count_cells([3, 3, 2], k=2)
+    21
+    """
+    counts = [1] + [0] * k
+    for size in sizes:
+        for members in range(k, 0, -1):
+            counts[members] += size * counts[members - 1]
+    return counts[k]
 
 
 def propose_scenarios(

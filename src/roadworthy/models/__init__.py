@@ -53,7 +53,8 @@ TORCH_SUFFIXES = (".pt", ".pth", ".th", ".pt2", ".ts", ".torchscript")
 
 MODELS: Registry[Loader] = Registry("model")
 """Kinds of models by their key in a study file. A loader takes the key's value and keyword settings; of `name`,
-`trust`, `device` and `base` (the folder that relative paths start from) it gets those that its signature names."""
+`trust`, `unpickle`, `device` and `base` (the folder that relative paths start from) it gets those that its signature
+names."""
 
 WRAPPERS: set[str] = set()
 """Kinds whose value is another model's entry, or a list of them: those of `roadworthy.uncertainty`."""
@@ -70,6 +71,7 @@ def load_model(
     *,
     name: str | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     base: Path = Path(),
     **settings: Any,
@@ -79,9 +81,13 @@ def load_model(
     Paths are told apart by their ending: `.onnx`; `.pt .pth .th .pt2 .ts .torchscript`; `.csv`, `.parquet` or a folder
     of stored predictions; `file.py:name`. An entry is `{onnx: v3.onnx, range: 0-255}`: one kind, then its settings.
 
+    trust      run Python code that the entry names (`file.py:name`, `arch`) and TorchScript
+    unpickle   read torch files with pickle, which runs any code they hold; only for files you made yourself
+
     >>> load_model(lambda images: images, num_classes=3, version="1", name="mine").name
     'mine'
     """
+    common = {"name": name, "trust": trust, "unpickle": unpickle, "device": device, "base": base}
     if isinstance(spec, Model):
         if settings:
             raise InputError(f"model {spec.name} is complete: {', '.join(settings)} cannot be set any more")
@@ -91,19 +97,19 @@ def load_model(
     elif isinstance(spec, Mapping):
         kind, value, settings = _kind_in(spec, settings)
     elif _is_module(spec):
-        return _build("torch", TorchModel, spec, settings, name=name, trust=trust, device=device, base=base)
+        return _build("torch", TorchModel, spec, settings, **common)
     elif builtins.callable(spec):
-        return _build("callable", CallableModel, spec, settings, name=name, trust=trust, device=device, base=base)
+        return _build("callable", CallableModel, spec, settings, **common)
     else:
         raise InputError(f"a model is a path, a study entry, a torch module or a function, not {type(spec).__name__}")
-    return _build(kind, MODELS.get(kind), value, settings, name=name, trust=trust, device=device, base=base)
+    return _build(kind, MODELS.get(kind), value, settings, **common)
 
 
 def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], **common: Any) -> Model:
     """Call a loader with the settings it knows; one it does not know is an error that names the nearest."""
     parameters = inspect.signature(loader).parameters.values()
     known = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    settable = known - {"name", "trust", "base"}
+    settable = known - {"name", "trust", "unpickle", "base"}
     for setting in settings:
         if setting not in settable:
             raise UnknownName(f"{kind} model setting", setting, settable)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Prediction
-from roadworthy.core.validation import parse_size
+from roadworthy.core.validation import MOST_BATCH, MOST_CLASSES, check_whole, parse_size
 from roadworthy.models.base import Adapter, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import LoadedObject, load_object
@@ -58,6 +58,10 @@ class CallableModel(Adapter):
         base: Path = Path(),
         loaded: LoadedObject | None = None,
     ) -> None:
+        if num_classes is not None:
+            check_whole("num_classes of a function", num_classes, 1, MOST_CLASSES)
+        if fixed_batch is not None:
+            check_whole("fixed_batch of a function", fixed_batch, 1, MOST_BATCH)
         self.function = function
         self.name = name or getattr(function, "__name__", type(function).__name__).strip("<>")
         self.outputs = parse_choice("outputs", outputs, KINDS)

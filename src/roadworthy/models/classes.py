@@ -14,7 +14,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Buildable, Model
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.core.validation import read_classes
+from roadworthy.core.validation import check_no_nul, read_classes
 
 
 def read_class_names(classes: str | Path | Sequence[str] | None, base: Path = Path()) -> tuple[str, ...] | None:
@@ -29,6 +29,7 @@ def read_class_names(classes: str | Path | Sequence[str] | None, base: Path = Pa
         names, source = read_classes(base / classes), str(base / classes)
     else:
         names, source = tuple(str(name) for name in classes), "the list of classes"
+    check_no_nul("class name", names)
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"{source} names a class twice: {', '.join(twice[:3])}")

@@ -24,10 +24,21 @@ from roadworthy.models.identity import watched_files
 def require_trust(what: str, trust: bool) -> None:
     """Refuse to run code that came with the user's files, unless the user trusts its author.
 
-    >>> require_trust("m.pt holds code (a pickled module)", trust=True)
+    >>> require_trust("m.pt holds code (TorchScript)", trust=True)
     """
     if not trust:
         raise InputError(f"{what}: pass --trust if you trust its author")
+
+
+def require_unpickle(what: str, unpickle: bool) -> None:
+    """Refuse to read a file with pickle, which runs whatever code the file holds, unless the user asks for just that.
+
+    `trust` does not grant it: one's own architecture says nothing about the author of the weights.
+
+    >>> require_unpickle("m.pt holds a pickled module", unpickle=True)
+    """
+    if not unpickle:
+        raise InputError(f"{what}, and pickle runs any code in it: pass --unpickle only if you made the file yourself")
 
 
 def is_object_name(spec: str) -> bool:

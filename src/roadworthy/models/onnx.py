@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.core.validation import find_mode, parse_size
+from roadworthy.core.validation import MOST_THREADS, check_whole, find_mode, parse_size
 from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.head import Head
@@ -71,6 +71,7 @@ class OnnxModel(Adapter):
         self._graph = _read(self.path)
         self._hashes = [digest_file(file) for file in (self.path, *_external(self._graph, self.path))]
         parse_choice("outputs", outputs, OUTPUTS)
+        check_whole("the threads of an ONNX model", threads, 1, MOST_THREADS)
         self._threads = threads
         self._device = _pick_device(parse_choice("device", device, DEVICES))
         self._input, dims, dtype = _single_input(self._graph, self.path)

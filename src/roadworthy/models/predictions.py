@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from roadworthy.core.cells import unescape_cell
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.protocols import Model
@@ -317,10 +318,11 @@ class _Index:
 
 
 def _coded(values: Any, codes: dict[str, int]) -> NDArray[np.int64]:
-    """Each text as its number in `codes`, which grows as needed."""
+    """Each text as its number in `codes`, which grows as needed; a text may be marked as in an exported manifest."""
     encoded = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     encoded = encoded.cast(pa.string()).dictionary_encode()
-    translate = np.array([codes.setdefault(text, len(codes)) for text in encoded.dictionary.to_pylist()], np.int64)
+    texts = map(unescape_cell, encoded.dictionary.to_pylist())
+    translate = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int64)
     return np.asarray(translate[encoded.indices.to_numpy()])
 
 

@@ -13,6 +13,7 @@ from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch, Prediction
+from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import export_onnx, load_weights, resnet50, small_resnet, small_vgg, thesis_cnn, vgg16
 from roadworthy.models.onnx import OnnxModel
@@ -101,8 +102,14 @@ class ReferenceModel(Model, Buildable):
         self.batch, self.learning_rate, self.seed = batch, learning_rate, seed
         self.width = default.width if width is None else width
         self.hidden, self.floor, self.retrain = hidden, floor, retrain
-        if min(self.epochs, batch, self.width, hidden, self.passes) < 1:
-            raise InputError(f"reference network {self.name}: epochs, batch, width, hidden and passes are at least 1")
+        for setting, value, most in (
+            ("epochs", self.epochs, MOST_EPOCHS),
+            ("batch", batch, MOST_BATCH),
+            ("width", self.width, MOST_WIDTH),
+            ("hidden", hidden, MOST_WIDTH),
+            ("passes", self.passes, MOST_PASSES),
+        ):
+            check_whole(f"reference network {self.name}: {setting}", value, 1, most)
         if not 0 <= self.dropout < 1:
             raise InputError(f"reference network {self.name}: dropout is at least 0 and below 1, not {self.dropout}")
         if spec == "mc_dropout" and not self.dropout:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, MissingExtra, ModelError
 from roadworthy.core.hashing import digest
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.core.validation import parse_size
+from roadworthy.core.validation import MOST_THREADS, check_whole, parse_size
 from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
-from roadworthy.models.code import load_object, require_trust
+from roadworthy.models.code import load_object, require_trust, require_unpickle
 from roadworthy.models.head import Head
 from roadworthy.models.identity import Unseen, identity_of
 from roadworthy.models.outputs import as_rows, decide, prediction, same_scores
@@ -36,6 +36,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
 PREFIXES = ("module.", "_orig_mod.")
 PICKLE_START = b"\x80"
 ANY_SHAPE = (None, None, None, None)
+MOST_CHANNELS = 4
 FEW = 4
 """From how many images on a batch lies in memory pixel by pixel."""
 INPUT_OF = ":input"
@@ -93,6 +94,9 @@ class TorchModel(Adapter):
         dims: Sequence[int | None] = ANY_SHAPE,
     ) -> None:
         torch = import_torch()
+        check_whole("the threads of a torch model", threads, 1, MOST_THREADS)
+        if channels is not None:
+            check_whole("the channels of a torch model", channels, 1, MOST_CHANNELS)
         torch.set_num_threads(threads)
         self.name = name or type(module).__name__
         self._device = _pick_device(torch, parse_choice("device", device, DEVICES))
@@ -312,6 +316,7 @@ def load_torch(
     *,
     arch: str | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     range: str = "auto",
     layout: str = "auto",
     outputs: str = "auto",
@@ -327,21 +332,25 @@ def load_torch(
     """A torch model from a file: TorchScript, an exported program (.pt2), a pickled module, or weights.
 
     Weights (a state dict) need `arch`, `file.py:factory` or `package.module:factory`, a function without arguments that
-    returns the module. All but reading the weights runs code from files, and so needs `trust`.
+    returns the module; they are read without running code, the architecture is code and needs `trust`. TorchScript
+    is a program too and needs `trust`. torch reads pickled modules and exported programs with pickle, which runs
+    whatever code they hold: these, and weights among other objects, need `unpickle`.
     """
     torch = import_torch()
     file = base / path
     dims: tuple[int | None, ...] = ANY_SHAPE
     match _kind(file):
         case "script":
+            _refuse_arch(f"{file} is TorchScript", arch)
             require_trust(f"{file} holds code (TorchScript)", trust)
             module = _loaded(file, lambda: torch.jit.load(str(file), map_location="cpu"))
         case "exported":
-            require_trust(f"{file} holds code (an exported program is read with pickle)", trust)
+            _refuse_arch(f"{file} is an exported program", arch)
+            require_unpickle(f"{file} is an exported program, which torch reads with pickle", unpickle)
             program = _loaded(file, lambda: torch.export.load(str(file)))
             module, dims = program.module(), _program_shape(program)
         case _:
-            module = _from_pickle(torch, file, trust, arch, base)
+            module = _from_pickle(torch, file, trust, unpickle, arch, base)
     return TorchModel(
         module,
         range=range,
@@ -384,16 +393,24 @@ def _loaded(file: Path, load: Callable[[], Any]) -> Any:
         raise InputError(f"torch cannot load {file}: {first_line(error)}") from None
 
 
-def _from_pickle(torch: Any, file: Path, trust: bool, arch: str | None, base: Path) -> Any:
+def _refuse_arch(what: str, arch: str | None) -> None:
+    """Refuse an architecture beside a file that has its own: one of the two would be ignored."""
+    if arch is not None:
+        raise InputError(f"{what}, which comes with its architecture: leave out --arch, or give weights (a state dict)")
+
+
+def _from_pickle(torch: Any, file: Path, trust: bool, unpickle: bool, arch: str | None, base: Path) -> Any:
+    """The module in a file, or its weights in the module that `arch` makes."""
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        require_trust(f"{file} holds code (more than tensors, such as a pickled module)", trust)
+        require_unpickle(f"{file} holds more than tensors, such as a pickled module", unpickle)
         content = _loaded(file, lambda: torch.load(file, map_location="cpu", weights_only=False))
     except Exception:
         raise InputError(f"{file} is no torch file, or it is corrupt") from None
     content = _unwrap(torch, content)
     if isinstance(content, torch.nn.Module):
+        _refuse_arch(f"{file} holds a whole module", arch)
         return content
     if content is None:
         raise InputError(f"{file} holds neither a module nor weights (names with tensors)")

@@ -423,11 +423,13 @@ def _told(value: Any, array: NDArray[Any]) -> str:
     return f"an array of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
-def require_count(monitor: Monitor, setting: str, least: int = 1) -> None:
-    """Refuse a setting that is no whole number of at least `least`."""
+def require_count(monitor: Monitor, setting: str, least: int = 1, most: int | None = None) -> None:
+    """Refuse a setting that is no whole number of at least `least`, and at most `most` where there is one."""
     value = getattr(monitor, setting)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InputError(f"monitor {monitor.name}: {setting} is a whole number of at least {least}, not {value!r}")
+    if most is not None and value > most:
+        raise InputError(f"monitor {monitor.name}: {setting} is at most {most:,}, not {value:,}")
 
 
 def require_layer(monitor: Monitor, layer: Any) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch
+from roadworthy.core.validation import MOST_PASSES
 from roadworthy.models import TorchModel
 from roadworthy.models.memory import network_of
 from roadworthy.monitors.base import MONITORS, Floats, Monitor, require_count
@@ -30,7 +31,7 @@ class McDropoutEntropy(Monitor):
     needs: ClassVar[frozenset[str]] = frozenset({"samples"})
 
     def __post_init__(self) -> None:
-        require_count(self, "passes")
+        require_count(self, "passes", most=MOST_PASSES)
 
     def check(self, model: Model) -> None:
         """Refuse a model without samples that holds no dropout either."""

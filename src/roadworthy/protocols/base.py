@@ -76,6 +76,10 @@ class Protocol(ABC):
         """Raise an `InputError` for what is wrong whatever the data: an unknown shift, a level it does not have."""
 
     @abstractmethod
+    def count_stimuli(self, settings: Any, foreign: int) -> int:
+        """How many stimuli it shows each model, given the number of foreign sets: by arithmetic, without a plan."""
+
+    @abstractmethod
     def showings(self, settings: Any, bench: Bench) -> list[Showing]:
         """Every stimulus it shows."""
 

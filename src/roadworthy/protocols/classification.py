@@ -160,6 +160,11 @@ class Classification(base.Protocol):
         for choice in settings.shifts:
             shift_levels(choice, settings.levels)
 
+    def count_stimuli(self, settings: Settings, foreign: int) -> int:
+        """Undisturbed data and every shift at every level, in every repeat."""
+        conditions = sum(len(choice.levels or settings.levels) for choice in settings.shifts)
+        return (1 + conditions) * settings.repeats
+
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
         """Undisturbed data, and every shift at every level in every repeat."""
         return showings(settings, bench.data, bench.seed)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
 
+from roadworthy.core.cells import ENDING, CsvText, escape_cell
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes, write_json
@@ -53,8 +53,8 @@ def export(
         )
     if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - UNFINISHED):
         raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
-    manifest = io.StringIO()
-    rows = csv.writer(manifest, lineterminator="\n")
+    manifest = CsvText()
+    rows = csv.writer(manifest, lineterminator=ENDING)
     rows.writerow(["stimulus", "id", "path"])
     written = 0
     with ThreadPoolExecutor(workers) as pool:
@@ -65,7 +65,8 @@ def export(
                 paths = [_path(showing, start + row) for row in range(len(shown))]
                 list(pool.map(_write_png, [folder / path for path in paths], shown.images))
                 rows.writerows(
-                    (shown.stimulus, image_id, path) for image_id, path in zip(shown.ids, paths, strict=True)
+                    (shown.stimulus, escape_cell(image_id), path)
+                    for image_id, path in zip(shown.ids, paths, strict=True)
                 )
                 written += len(shown)
                 progress(len(shown))

@@ -108,7 +108,7 @@ class Settings(_Section):
     cost: Annotated[float, Field(gt=0, le=HIGHEST_COST, allow_inf_nan=False)] = 1.0
     threshold: Literal["exact", "hinge"] = "exact"
     rejected: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    resamples: Annotated[int, Field(ge=0)] = 0
+    resamples: Annotated[int, Field(ge=0, le=100_000)] = 0
 
     @field_validator("resamples")
     @classmethod

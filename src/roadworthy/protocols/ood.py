@@ -136,6 +136,13 @@ class OutOfDistribution(base.Protocol):
                         "ood: transformed, and attacks under classification: shifts"
                     )
 
+    def count_stimuli(self, settings: Settings, foreign: int) -> int:
+        """Undisturbed data, every set, both sides of every transformed one, and every GAN, in every repeat."""
+        sets = len(settings.sets) if settings.sets else len(NOISE) + foreign + len(DERIVED)
+        transformed = len(settings.transformed) * len(settings.levels)
+        gans = len(settings.gans.configurations) * settings.gans.count if settings.gans else 0
+        return (1 + sets + 2 * transformed + gans) * settings.repeats
+
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
         """Both sides of every set."""
         return [side.showing for side in _sides(settings, bench)]

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from PIL import Image, ImageStat
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.files import inside
 
 PICTURE_QUALITY = 85
 """WebP quality at which compression is not seen."""
@@ -45,7 +46,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_arrow(run: Path, name: str) -> Any:
     """A stored table."""
-    path = run / "tables" / f"{name}.parquet"
+    path = inside(run, "tables", f"{name}.parquet")
     try:
         return pq.read_table(path)
     except (OSError, ValueError) as error:
@@ -67,10 +68,7 @@ def number_of(value: Any) -> float:
 
 def media_path(run: Path, name: str) -> Path:
     """Where a stored picture lies: in the run, and nowhere else."""
-    path = run / "media" / name
-    if Path(name).name != name:
-        raise InputError(f"{path} cannot be shown: it lies outside the run; check the run with roadworthy verify")
-    return path
+    return inside(run, "media", name)
 
 
 @dataclass(frozen=True)

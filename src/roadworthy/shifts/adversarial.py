@@ -21,6 +21,7 @@ from roadworthy.core.protocols import Model, Shift
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Batch, Images, Prediction
+from roadworthy.core.validation import check_whole
 from roadworthy.shifts.base import check_number
 
 Floats = NDArray[np.float64]
@@ -92,7 +93,7 @@ class MaximumNorm(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _whole(self, "epsilon", self.epsilon, 0, 255)
+        check_whole(f"shift {self.name}: epsilon", self.epsilon, 0, 255)
 
 
 ATTACKS: Registry[type[Attack]] = Registry("attack")
@@ -129,7 +130,7 @@ class Pgd(MaximumNorm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _whole(self, "steps", self.steps, 1, 1000)
+        check_whole(f"shift {self.name}: steps", self.steps, 1, 1000)
 
     def _attacked(self, model: Model, batch: Batch, streams: Streams) -> Images:
         shape, reach = batch.images.shape[1:], self.epsilon
@@ -163,8 +164,8 @@ class DeepFool(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self, "epsilon", self.epsilon, 0, 255)
-        _whole(self, "steps", self.steps, 1, 1000)
-        _whole(self, "classes", self.classes, 2, 100_000)
+        check_whole(f"shift {self.name}: steps", self.steps, 1, 1000)
+        check_whole(f"shift {self.name}: classes", self.classes, 2, 100_000)
 
     def _attacked(self, model: Model, batch: Batch, streams: Streams) -> Images:
         images = batch.images.copy()
@@ -215,7 +216,7 @@ class Square(MaximumNorm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _whole(self, "queries", self.queries, 1, 100_000)
+        check_whole(f"shift {self.name}: queries", self.queries, 1, 100_000)
 
     def _attacked(self, model: Model, batch: Batch, streams: Streams) -> Images:
         count, height, width, channels = batch.images.shape
@@ -334,8 +335,3 @@ def _side(done: float, height: int, width: int) -> int:
     """The side of the square after a share of all queries is done."""
     share = FIRST_SHARE / 2 ** sum(done > point for point in HALVINGS)
     return max(1, min(round(math.sqrt(share * height * width)), min(height, width)))
-
-
-def _whole(attack: Attack, parameter: str, value: Any, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-        raise InputError(f"shift {attack.name}: {parameter} must be a whole number from {low} to {high}, not {value!r}")

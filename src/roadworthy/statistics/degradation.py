@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaincinv
 
-from roadworthy.metrics.coverage import condition_text
+from roadworthy.metrics.coverage import condition_text, count_cells
 from roadworthy.statistics.intervals import Interval, mean_interval
 
 Floats = NDArray[np.float64]
@@ -21,6 +21,8 @@ Members = tuple[int, ...]
 
 MISSING = -1
 SMALLEST_P = 1e-12
+MOST_SITUATIONS = 100_000
+"""Situations of the field that frequencies of conditions can make, at most."""
 MOST_SLICES = 100_000
 """Conjunctions of conditions that are looked at, at most."""
 
@@ -337,6 +339,9 @@ def independent_frequencies(marginals: Mapping[str, Mapping[str, float]]) -> lis
     """
     if not marginals or not all(marginals.values()):
         raise ValueError("every condition needs the frequency of at least one value")
+    number = math.prod(len(values) for values in marginals.values())
+    if number > MOST_SITUATIONS:
+        raise ValueError(f"{number:,} situations; at most {MOST_SITUATIONS:,}: name fewer conditions or values")
     cells = product(*(values.items() for values in marginals.values()))
     return [
         (dict(zip(marginals, (value for value, _ in cell), strict=True)), math.prod(share for _, share in cell))
@@ -349,12 +354,9 @@ def check_slices(sizes: Sequence[int], depth: int) -> None:
 
     >>> check_slices([4, 3, 20], depth=2)
     """
-    numbers = (math.prod(some) for count in range(1, depth + 1) for some in combinations(sizes, count))
-    total = 0
-    for number in numbers:
-        total += number
-        if total > MOST_SLICES:
-            raise ValueError(f"more than {MOST_SLICES:,} slices: use fewer conditions, or a smaller depth")
+    total = sum(count_cells([max(size, 1) for size in sizes], count) for count in range(1, min(depth, len(sizes)) + 1))
+    if total > MOST_SLICES:
+        raise ValueError(f"more than {MOST_SLICES:,} slices ({total:,}): use fewer conditions, or a smaller depth")
 
 
 class _Conjunctions:

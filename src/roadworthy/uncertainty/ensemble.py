@@ -10,9 +10,12 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.core.validation import check_whole
 from roadworthy.models.classes import align
 from roadworthy.models.reference import ReferenceModel
 from roadworthy.uncertainty.measures import mean_prediction
+
+MOST_MEMBERS = 1000
 
 
 class Ensemble(Model):
@@ -97,6 +100,7 @@ class TrainedEnsemble(Ensemble):
     def __init__(self, network: ReferenceModel, count: int, *, name: str = "ensemble", first: int = 0) -> None:
         if count < 2:
             raise InputError(f"ensemble {name} needs at least 2 members, not {count}")
+        check_whole(f"ensemble {name}: members", count, 2, MOST_MEMBERS)
         self.network, self.count = network, count
         super().__init__([network.member(first + place) for place in range(count)], name=name)
 

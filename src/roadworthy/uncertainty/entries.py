@@ -23,6 +23,7 @@ def load_ensemble(
     members: int | None = None,
     name: str = "ensemble",
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     base: Path = Path(),
 ) -> Ensemble:
@@ -33,7 +34,7 @@ def load_ensemble(
     >>> load_ensemble({"reference": "baseline"}, members=2).wants
     frozenset({'train'})
     """
-    common: dict[str, Any] = {"trust": trust, "device": device, "base": base}
+    common: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device, "base": base}
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         if members is not None:
             raise InputError(f"ensemble {name} lists its models: `members` is for one reference network")
@@ -55,11 +56,12 @@ def load_temperature(
     value: float | None = None,
     name: str | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     device: str = "auto",
     base: Path = Path(),
 ) -> Model:
     """`{temperature: v3.onnx}`, fitted on `data.validation`, or with the `value` that is known already."""
-    model = _loaded(spec, name, {"trust": trust, "device": device, "base": base})
+    model = _loaded(spec, name, {"trust": trust, "unpickle": unpickle, "device": device, "base": base})
     if value is None and any(isinstance(leaf, StoredPredictions) for leaf in leaves(model)):
         raise InputError(f"model {name}: stored predictions hold no answers to validation images: give the value")
     return Calibrated(model, name=name) if value is None else Temperature(model, value, name=name)
@@ -75,10 +77,11 @@ def load_mc_dropout(
     runtime: str = "auto",
     name: str | None = None,
     trust: bool = False,
+    unpickle: bool = False,
     base: Path = Path(),
 ) -> Model:
     """`{mc_dropout: {torch: net.pth, arch: code.py:Net}, passes: 20}`: a torch network with its dropout active."""
-    model = _loaded(spec, name, {"trust": trust, "device": "cpu", "base": base})
+    model = _loaded(spec, name, {"trust": trust, "unpickle": unpickle, "device": "cpu", "base": base})
     if not isinstance(model, TorchModel):
         raise InputError(
             f"model {name}: MC-Dropout needs a torch network, whose dropout it can switch on; a reference network of "

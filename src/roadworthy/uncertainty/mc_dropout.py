@@ -16,7 +16,7 @@ from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Model
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Prediction
-from roadworthy.core.validation import parse_size
+from roadworthy.core.validation import MOST_PASSES, check_whole, parse_size
 from roadworthy.models.base import Adapter
 from roadworthy.models.outputs import as_rows, prediction, probe_images
 from roadworthy.models.preprocess import parse_choice
@@ -80,8 +80,7 @@ class McDropout(Adapter):
         torch = import_torch()
         from roadworthy.uncertainty.subnetworks import subnetworks
 
-        if passes < 1:
-            raise InputError(f"MC-Dropout needs at least one pass, not {passes}")
+        check_whole("the passes of MC-Dropout", passes, 1, MOST_PASSES)
         parse_choice("runtime", runtime, RUNTIMES)
         whole = _copied(network, size, name, settings)
         if whole.input_size is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.validation import explain, read_yaml
+from roadworthy.core.validation import check_no_nul, explain, read_yaml
 
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -35,6 +35,12 @@ class Criterion(BaseModel):
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     min_groups: Annotated[int, Field(ge=1)] = 1
     hazard: str = ""
+
+    @field_validator("id", "hazard")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        check_no_nul("name of a criterion or hazard", [value])
+        return value
 
     @model_validator(mode="after")
     def _one_threshold(self) -> Criterion:

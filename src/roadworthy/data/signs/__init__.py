@@ -34,7 +34,7 @@ VIEWS = 5
 """Pictures of one object: a group."""
 SPLITS = ("test", "train")
 SMALLEST, DEFAULT = 16, (64, 64)
-MOST = 1_000_000
+MOST = 200_000
 
 VIEW_CONDITIONS = {"weather": WEATHER, "time_of_day": TIME_OF_DAY, "distance": DISTANCE}
 """Conditions that differ between the views of one object, with their levels."""

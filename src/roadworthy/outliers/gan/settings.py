@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_WIDTH, check_whole
 
 AIMS = ("lee", "sricharan")
 LOSSES = ("original", "wasserstein")
@@ -97,8 +98,13 @@ class GanSettings:
     floor: float = 0.5
 
     def __post_init__(self) -> None:
-        if min(self.width, self.latent, self.epochs) < 1 or self.batch < 4:
-            raise InputError("GANs need a width, latent and epochs of at least 1 and a batch of at least 4")
+        for setting, least, most in (
+            ("width", 1, MOST_WIDTH),
+            ("latent", 1, MOST_WIDTH),
+            ("epochs", 1, MOST_EPOCHS),
+            ("batch", 4, MOST_BATCH),
+        ):
+            check_whole(f"the {setting} of GANs", getattr(self, setting), least, most)
         if not (
             math.isfinite(self.learning_rate) and self.learning_rate > 0 and math.isfinite(self.clip) and self.clip > 0
         ):

@@ -39,6 +39,7 @@ from roadworthy.protocols.dependability.probes import (
     rows_with_objects,
 )
 from roadworthy.protocols.dependability.settings import (
+    DEFAULT_ATTACKS,
     DEFAULT_SHIFTS,
     WHAT,
     Choice,
@@ -79,6 +80,10 @@ class Dependability(base.Protocol):
         """Every transformer is known and has the level or parameters asked for."""
         for one in settings.transformers or ():
             one.shift()
+
+    def count_stimuli(self, settings: Settings, foreign: int) -> int:
+        """Undisturbed data and every transformer."""
+        return 1 + len(settings.transformers or (*DEFAULT_SHIFTS, *DEFAULT_ATTACKS))
 
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
         """Undisturbed data and every transformer that is named, else the usual shifts: attacks need a model.

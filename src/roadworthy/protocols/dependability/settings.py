@@ -34,6 +34,8 @@ DEFAULT_ATTACKS = ("fgsm", "pgd", "deepfool")
 BLACK_BOX = "square"
 MOST_VALUES = 20
 """A column with more different values is no condition unless the study names it."""
+MOST_LACKING = 1_000_000
+"""Images that cells may lack, at most, where scenarios are proposed for all of them."""
 USUAL_K = 2
 PATCHES = 8
 """Patches side by side on an image, where the study does not say how large one is."""
@@ -50,7 +52,7 @@ class NeedChoice(_Part):
     """What the cells that contain `where` need: at least `minimum`, and their weight."""
 
     where: dict[str, str | list[str]] = {}
-    minimum: Annotated[int, Field(ge=0)] = 1
+    minimum: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 
@@ -173,7 +175,7 @@ class Settings(_Part):
     layers: Annotated[list[str], Field(min_length=1)] | None = None
     activation_k: Annotated[list[Annotated[int, Field(ge=1, le=LARGEST_K)]], Field(min_length=1)] = [1, 2, 3]
     activation_threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    pattern_groups: Count = 10
+    pattern_groups: Annotated[int, Field(ge=1, le=100_000)] = 10
     transformers: Annotated[list[Transformer], Field(min_length=1)] | None = None
     loss_images: Count | None = None
     metrics: Annotated[list[str], Field(min_length=1)] = ["accuracy"]
@@ -357,7 +359,12 @@ def _check_conditions(resolved: Resolved, columns: Columns) -> None:
         raise ValueError(f"a condition cannot be called {reserved[0]!r}, a column of the proposed scenarios: rename it")
     if resolved.k > len(values):
         raise ValueError(f"k is {resolved.k}, but there are {len(values)} conditions: {', '.join(values)}")
-    scenario_coverage(schema, columns, k=resolved.k, needs=resolved.needs())
+    cover = scenario_coverage(schema, columns, k=resolved.k, needs=resolved.needs())
+    lacking = sum(int(np.maximum(p.minimum - p.counts, 0)[p.feasible].sum()) for p in cover.projections)
+    if lacking > MOST_LACKING:
+        raise ValueError(
+            f"needs ask for {lacking:,} more images than there are; at most {MOST_LACKING:,} are proposed for"
+        )
     if settings.sliced:
         check_slices([len(_shown(columns[name])) for name in values], min(settings.slices.depth, len(values)))
 
