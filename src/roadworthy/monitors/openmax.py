@@ -73,6 +73,12 @@ class OpenMax(SvmMonitor):
     name: ClassVar[str] = "openmax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     classes: ClassVar[int] = 2
+    differs_from_paper: ClassVar[str] = (
+        "the Weibull starts 1 below the smallest distance of the tail, as in the present source of libMR, its "
+        "authors' library; releases of libMR that start it 10,000 below give other weights; the paper rejects where "
+        "the unknown class is the most probable or no probability is high, here the score is 1 - P(unknown), or an "
+        "SVM on all probabilities where there are outliers (Shafaei et al. 2018)"
+    )
 
     def __post_init__(self) -> None:
         require_count(self, "tail", least=FEWEST)

@@ -26,7 +26,7 @@ ALPHA = 0.05
 MARGIN = 0.001
 METRICS = ("accuracy", "auroc", "brier", "ece")
 OTHER = "shown with other parameters or other code"
-OOD_METRICS = ("auroc", "fpr95")
+OOD_METRICS = ("auroc", "fpr95_in")
 RESULTS = ("regression", "improvement", "no clear difference", "not compared")
 SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import explain, read_yaml
+from roadworthy.metrics import current_name
 
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -19,6 +20,7 @@ class Criterion(BaseModel):
     `at_least` or `at_most` is the acceptance criterion (the tolerated risk); `min_groups` the validation target (the
     least number of independent objects that may support a pass). `over` says how several matching conditions count:
     `each` must hold by itself, `worst` judges the worst of them, `pooled` their average per image.
+    A metric may be named as in an earlier version (`fpr95`).
 
     >>> Criterion(id="REQ-12", metric="accuracy", where={"shift": "fog"}, at_least=0.95).over
     'each'
@@ -35,6 +37,11 @@ class Criterion(BaseModel):
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     min_groups: Annotated[int, Field(ge=1)] = 1
     hazard: str = ""
+
+    @field_validator("metric")
+    @classmethod
+    def _by_its_present_name(cls, value: str) -> str:
+        return current_name(value)
 
     @model_validator(mode="after")
     def _one_threshold(self) -> Criterion:
