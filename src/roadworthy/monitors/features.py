@@ -153,7 +153,7 @@ class Vim(FeatureMonitor):
     name: ClassVar[str] = "vim"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
     differs_from_paper: ClassVar[str] = (
-        "half of the directions are principal unless `dimensions` says otherwise; the published code takes 1000 where"
+        "half of the directions are principal unless the setting dimensions says otherwise; the published code takes 1000 where"
         " features have 2048 values or more, else 512"
     )
 

@@ -58,7 +58,9 @@ def distance(logits: Floats, centre: Floats) -> Floats:
 @MONITORS.register("openmax")
 @dataclass(frozen=True, kw_only=True)
 class OpenMax(SvmMonitor):
-    """Probabilities of K + 1 classes, the unknown first. For the `alpha` largest logits v, ranks i = 1, 2, ...:
+    """Probabilities of K + 1 classes, the unknown first: what logits lose by their distance from their class is its share.
+
+    For the `alpha` largest logits v, ranks i = 1, 2, ...:
 
     v'_k = v_k (1 - w_k), w_k = F_k(d_k) (alpha - i + 1) / alpha;  unknown v_0 = sum_k v_k w_k;  softmax over all d_k is
     the `distance` of the logits to the mean ones m_k of correctly classified training images of class k, F_k the
