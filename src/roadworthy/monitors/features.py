@@ -153,8 +153,8 @@ class Vim(FeatureMonitor):
     name: ClassVar[str] = "vim"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
     differs_from_paper: ClassVar[str] = (
-        "half of the directions are principal unless the setting dimensions says otherwise; the published code takes 1000 where"
-        " features have 2048 values or more, else 512"
+        "half of the directions are principal unless the setting dimensions says otherwise; the published code takes "
+        "1000 where features have 2048 values or more, else 512"
     )
 
     def __post_init__(self) -> None:

@@ -194,7 +194,7 @@ class KnnSvm(SvmMonitor):
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
     batch_size: ClassVar[int | None] = None
     differs_from_paper: ClassVar[str] = (
-        "the SVM is solved exactly, where the published code trains it by gradient descent; `threshold: exact` cuts "
+        "the SVM is solved exactly, where the published code trains it by gradient descent; the exact threshold cuts "
         "its score anew, where the paper keeps the boundary of the SVM; without outliers, where the paper has no "
         "score, it is minus the mean distance"
     )

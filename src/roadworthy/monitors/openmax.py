@@ -58,7 +58,7 @@ def distance(logits: Floats, centre: Floats) -> Floats:
 @MONITORS.register("openmax")
 @dataclass(frozen=True, kw_only=True)
 class OpenMax(SvmMonitor):
-    """Probabilities of K + 1 classes, the unknown first: what logits lose by their distance from their class is its share.
+    """Probabilities of K + 1 classes, the unknown first: logits lose to it by their distance from their class.
 
     For the `alpha` largest logits v, ranks i = 1, 2, ...:
 
