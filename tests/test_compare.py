@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import roadworthy as rw
 from roadworthy.api import compare_runs, execute, no_progress, prepare
 from roadworthy.cli import app
 from roadworthy.core.errors import InputError
@@ -121,7 +122,7 @@ def test_too_small_to_matter() -> None:
     a, b = {"s": hits}, {"s": np.arange(n) >= 20}
     loose = compare([(system("a", a), system("b", b))], ["accuracy"], margin=0.005)
     assert loose.iloc[0]["p_holm"] < 0.001
-    assert loose.iloc[0]["result"] == "no clear difference"
+    assert loose.iloc[0]["result"] == "clear, but below the margin"
     assert compare([(system("a", a), system("b", b))], ["accuracy"], margin=0.001).iloc[0]["result"] == "regression"
 
 
@@ -148,6 +149,14 @@ def test_bad_questions() -> None:
         compare(pair, margin=math.nan)
     with pytest.raises(InputError, match="other images"):
         compare([(system("a", hits), system("b", {"s": np.ones(61, bool)}))])
+
+
+def test_improvements_start_with_the_largest_gain() -> None:
+    rng = np.random.default_rng(0)
+    after = {shift: np.ones(300, bool) for shift in SHIFTS[:3]}
+    before = {shift: rng.random(300) < chance for shift, chance in zip(after, (0.8, 0.6, 0.9), strict=True)}
+    table = compare([(system("old", before), system("new", after))], ["accuracy"])
+    assert table["condition"].tolist() == ["shift1", "shift0", "shift2"]
 
 
 def runs(folder: Path, **second: Any) -> list[Path]:
@@ -177,3 +186,158 @@ def test_the_command_gates_a_release(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["compare", str(paths[0]), str(paths[0]), "--fail-on", "regression"]).exit_code == 0
     with pytest.raises(InputError, match="holds one model only"):
         compare_runs([paths[0]])
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs on the same images: `many` with three models and outliers, `later` with one more model."""
+    folder = tmp_path_factory.mktemp("compared")
+    changes = {"tiny": {}, "blurred": {"blur": 1.0}, "broken": {"gain": -1.0}}
+    for name, change in changes.items():
+        save_onnx(folder / f"{name}.onnx", **change)
+    models = {name: {"onnx": str(folder / f"{name}.onnx")} for name in changes}
+    shifts = {"shifts": ["noise", "fog", "rotation"], "levels": [1, 5]}
+    outliers = {"sets": ["uniform_noise"], "transformed": []}
+    studies = {
+        "many": {"models": models, "protocols": {"classification": shifts, "ood": outliers}},
+        "later": {"models": {"candidate": models["broken"]}},
+    }
+    for name, study_changes in studies.items():
+        prepared = prepare(parse_study(study(folder, n=260, **study_changes), "study"))
+        execute(prepared, folder / name, workers=2, progress=no_progress)
+    return folder
+
+
+def asked(*words: object) -> Any:
+    return CliRunner().invoke(app, ["compare", *map(str, words)])
+
+
+CHANGES = ("regression  ", "improvement ", "below margin")
+
+
+def change_lines(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith(CHANGES)]
+
+
+def test_a_clear_change_below_the_margin_has_a_name_of_its_own(tested: Path, tmp_path: Path) -> None:
+    question = [tested / "many", "--models", "tiny", "broken", "--metric", "accuracy", "--margin", "0.99"]
+    files = ["--out", tmp_path / "rows.csv", "--html", tmp_path / "page.html", "--fail-on", "regression"]
+    answer = asked(*question, *files)
+    assert answer.exit_code == 0, answer.output
+    results = pd.read_csv(tmp_path / "rows.csv")["result"].value_counts().to_dict()
+    below = results.pop("clear, but below the margin")
+    assert below >= 5
+    assert results == {"no clear difference": 7 - below}
+    assert answer.output.startswith(f"0 regressions; 0 improvements; {below} clear, but below the margin; ")
+    assert len(change_lines(answer.output)) == below
+    page = (tmp_path / "page.html").read_text()
+    assert "no regression" in page
+    assert '<h2 id="below-margin-title">Clear, but below the margin</h2>' in page
+    assert "The margin, 0.99, is the least change that matters" in page
+    assert asked(*question[:-1], "0.001", "--fail-on", "regression").exit_code == 1
+
+
+def test_p_values_are_as_coarse_as_their_resamples_everywhere(tested: Path, tmp_path: Path) -> None:
+    files = ["--all", "--out", tmp_path / "rows.csv", "--html", tmp_path / "page.html"]
+    answer = asked(tested / "many", "--models", "tiny", "broken", "--metric", "ece", *files)
+    rows = pd.read_csv(tmp_path / "rows.csv")
+    assert set(rows["method"]) == {"paired group bootstrap"}
+    assert rows["p"].min() == pytest.approx(1 / 1001)
+    assert rows["p_holm"].min() == pytest.approx(7 / 1001)
+    assert "p .007" in answer.output
+    page = (tmp_path / "page.html").read_text()
+    assert "&lt;\u00a0.001" in page
+    assert "0.0001" not in page.split('id="figures"')[0]
+    exact = asked(tested / "many", "--models", "tiny", "broken", "--metric", "accuracy")
+    assert change_lines(exact.output)[0].endswith("p < .001")
+
+
+def test_a_strict_question_draws_more_resamples_or_is_refused(tested: Path, tmp_path: Path) -> None:
+    question = [tested / "many", "--models", "tiny", "broken", "--metric", "ece", "--out", tmp_path / "rows.csv"]
+    assert asked(*question, "--alpha", "0.002").exit_code == 0
+    strict = pd.read_csv(tmp_path / "rows.csv")
+    assert strict["p_holm"].min() == pytest.approx(7 / 7001)
+    assert (strict["result"] == "regression").any()
+    (tmp_path / "rows.csv").unlink()
+    with pytest.raises(InputError, match="alpha 1e-05 over 7 conditions takes 1400000 resamples for ece"):
+        rw.compare_runs([tested / "many"], models=("tiny", "broken"), metrics=["ece"], alpha=1e-5)
+    refused = asked(*question, "--alpha", "0.00001")
+    assert isinstance(refused.exception, InputError)
+    assert not (tmp_path / "rows.csv").exists()
+
+
+def test_text_starts_with_accuracy_and_lists_ten_changes(tested: Path) -> None:
+    question = [tested / "many", "--models", "tiny", "broken"]
+    answer, whole = asked(*question), asked(*question, "--all")
+    lines, all_lines = change_lines(answer.output), change_lines(whole.output)
+    assert len(lines) == 10
+    assert lines == all_lines[:10]
+    assert len(all_lines) > 10
+    assert f"{len(all_lines) - 10} more changes: --all lists them here, --out FILE writes every row" in answer.output
+    assert "more changes" not in whole.output
+    count = sum("broken against many/tiny: accuracy" in line for line in all_lines)
+    assert answer.output.splitlines()[1].startswith(f"  accuracy: {count} regressions")
+    assert all("broken against many/tiny: accuracy" in line for line in lines[:count])
+
+
+def test_metrics_are_never_ranked_on_one_scale(tested: Path) -> None:
+    table = rw.compare_runs([tested / "many"], models=("tiny", "broken"))
+    for _, rows in table.groupby("result"):
+        families = list(zip(rows["protocol"], rows["metric"], strict=True))
+        blocks = [family for place, family in enumerate(families) if place == 0 or families[place - 1] != family]
+        assert len(blocks) == len(set(blocks))
+    worse = table[table["result"] == "regression"]
+    assert worse["metric"].iloc[0] == "accuracy"
+    sizes = worse.groupby("metric")["change"].apply(lambda change: change.abs().max())
+    assert sizes.drop("accuracy").max() > sizes["accuracy"] / 2, "some other metric must have changed much, too"
+    assert (np.diff(worse.loc[worse["metric"] == "accuracy", "change"]) >= 0).all()
+
+
+def test_any_two_models_of_one_run_or_of_two_can_be_compared(tested: Path) -> None:
+    def pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
+        return sorted(set(zip(table["baseline"], table["model"], strict=True)))
+
+    many, later = tested / "many", tested / "later"
+    one = rw.compare_runs([many], models=("broken", "blurred"), metrics=["accuracy"])
+    assert pairs(one) == [("many/broken", "many/blurred")]
+    assert (one["result"] == "improvement").any()
+    two = rw.compare_runs([many, later], models=("broken", "candidate"), metrics=["accuracy"])
+    assert pairs(two) == [("many/broken", "later/candidate")]
+    assert (two["change"] == 0).all()
+    assert "blurred against many/broken: accuracy" in asked(many, "--models", "broken", "blurred").output
+    everything = rw.compare_runs([many], metrics=["accuracy"])
+    assert pairs(everything) == [("many/tiny", "many/blurred"), ("many/tiny", "many/broken")]
+
+
+@pytest.mark.parametrize(
+    ("runs", "models", "message"),
+    [
+        (["many"], ["tiny", "brokn"], "many: unknown model 'brokn': did you mean 'broken'?"),
+        (["many"], ["tyny", "broken"], "many: unknown model 'tyny': did you mean 'tiny'?"),
+        (["many", "later"], ["tiny", "candidat"], "later: unknown model 'candidat': did you mean 'candidate'?"),
+        (["many", "later"], ["candidate", "tiny"], "many: unknown model 'candidate'"),
+        (["many"], ["tiny", "tiny"], "would be compared with itself"),
+        (["many", "later"], [], "candidate of .*later has no counterpart in .*many.*--models BASELINE MODEL"),
+        (["many"], ["tiny"], "two models are compared"),
+    ],
+)
+def test_models_that_cannot_be_compared(tested: Path, runs: list[str], models: list[str], message: str) -> None:
+    paths = [tested / run for run in runs]
+    with pytest.raises(InputError, match=message):
+        rw.compare_runs(paths, models=models or None)
+    answer = asked(*paths, *(["--models", *models] if models else []))
+    assert answer.exit_code != 0
+    assert isinstance(answer.exception, InputError) or answer.exit_code == 2
+
+
+def test_only_the_metrics_asked_for_are_compared(tested: Path) -> None:
+    def metrics(*names: str) -> list[tuple[str, str]]:
+        table = rw.compare_runs([tested / "many"], models=("tiny", "broken"), metrics=list(names))
+        return sorted(set(zip(table["protocol"], table["metric"], strict=True)))
+
+    assert metrics("accuracy") == [("classification", "accuracy")]
+    assert metrics("fpr95") == metrics("fpr95_in") == [("ood", "fpr95_in")], "a former name keeps its meaning"
+    assert metrics("fpr95_out", "fpr95_right") == [("classification", "fpr95_right"), ("ood", "fpr95_out")]
+    assert metrics("auroc", "auroc") == [("classification", "auroc"), ("ood", "auroc")]
+    with pytest.raises(InputError, match="fpr95_in: not a metric of the protocols"):
+        rw.compare_runs([tested / "many", tested / "later"], models=("tiny", "candidate"), metrics=["fpr95"])

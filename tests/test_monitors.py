@@ -540,7 +540,9 @@ def answers(model: Model, data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray
 def scored(monitor: Monitor, model: Model) -> np.ndarray:
     monitor.build(model, TRAIN)
     rows = represent_data(monitor, model, HELD_OUT)
-    monitor.calibrate(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TiesWarning)
+        monitor.calibrate(rows)
     return monitor.score(represent_data(monitor, model, OUTLIERS))
 
 

@@ -221,8 +221,24 @@ def test_p_is_students_for_normal_resamples():
     z = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
     p, _ = paired_p(0.03, 0.0, 0.03 + 0.01 * z, np.zeros(20_000), groups_count=50)
     assert p == pytest.approx(2 * stats.t.sf(3 * math.sqrt(49 / 50), 49), rel=0.03)
-    assert paired_p(1.0, 0.0, 1 + 0.01 * z, np.zeros(20_000), 500) == (1e-12, "")
+    assert paired_p(1.0, 0.0, 1 + 0.01 * z, np.zeros(20_000), 500) == (1 / 20_001, "")
     assert paired_p(0.0, 0.0, 0.01 * z, np.zeros(20_000), 50)[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("resamples", [40, 1000, 4000])
+def test_p_is_never_finer_than_the_resamples_can_tell(resamples):
+    z = stats.norm.ppf((np.arange(resamples) + 0.5) / resamples)
+    p, _ = paired_p(1.0, 0.0, 1 + 0.01 * z, np.zeros(resamples), 500)
+    assert p == 1 / (resamples + 1)
+    assert (holm([p] * 7) >= p).all()
+    undefined = np.where(np.arange(resamples) < resamples // 20, math.nan, 1 + 0.01 * z)
+    assert paired_p(1.0, 0.0, undefined, np.zeros(resamples), 500)[0] == 1 / (resamples - resamples // 20 + 1)
+
+
+def test_p_of_sign_flips_is_never_finer_than_its_sum():
+    for sizes, total in (([1] * 300, 150), ([1] * 20_000, 1400), ([7] * 300, 2030), ([50] * 5000, 125_000)):
+        assert sign_flip_p(total, sizes) == 1e-12
+    assert sign_flip_p(30, [1] * 30) == pytest.approx(2.0**-29, rel=1e-4)
 
 
 def test_without_an_interval_there_is_no_p():

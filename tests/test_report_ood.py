@@ -517,25 +517,37 @@ def test_the_comparison_knows_the_results_and_columns_of_the_table() -> None:
 def test_a_comparison_page_shows_regressions_first_with_their_intervals() -> None:
     table = compared(
         change("fog", 5, -0.0625, "regression"),
+        change("fog", 5, 0.2, "regression", metric="brier", p_holm=3.5e-11),
         change("rain", 5, 0.04, "improvement"),
+        change("rain", 1, 0.001, "clear, but below the margin"),
         change("none", 0, 0.0, "no clear difference"),
         change("swirl", 0, math.nan, "not compared", protocol="ood", metric="auroc", reason="new was not shown it"),
     )
     html = render_page(table, "new against old", 0.01, 0.002)
     text = Elements(html).text
-    order = ("1 regression among 4 rows", "The largest loss:", "Improvements Condition", "All rows 4 rows")
+    order = (
+        "2 regressions among 6 rows",
+        "all 2 1 1 1 1 Accuracy 1 1 1 1 0 Brier score 1 0 0 0 0 AUROC of outliers 0 0 0 0 1",
+        "The largest loss of Accuracy: new on fog, level 5, −0.0625 [−0.0725, −0.0525].",
+        "The largest loss of Brier score: new on fog, level 5, +0.2000",
+        "Improvements Accuracy, 1 row Condition",
+        "Clear, but below the margin Chance does not explain",
+        "All rows 6 rows",
+    )
     places = [text.index(words) for words in order]
     assert places == sorted(places)
-    assert "Accuracy of new on fog, level 5, −0.0625 [−0.0725, −0.0525]." in text
-    assert "fog, level 5 Accuracy −0.0625 −0.0725 to −0.0525 90.0 % 83.8 % 0.004 300 new against old" in text
-    assert "larger than 0.002" in text
+    assert "fog, level 5 −0.0625 −0.0725 to −0.0525 90.0 % 83.8 % .004 300 new against old" in text
+    assert "0.900 1.100 < .001 300 new against old" in text
+    assert "The margin, 0.002, is the least change that matters" in text
+    assert "for accuracy it is 0.2 percentage points" in text
     assert "at most 1 %" in text
     assert "Not compared, 1 row: new was not shown it" in text
     charts = chart_data(html)
     heat = charts["changes-0"][0]
     assert heat["layout"]["yaxis"]["ticktext"] == ["fog", "undisturbed", "rain"]
-    assert heat["data"][0]["z"] == [[None, -0.0625], [0.0, None], [None, 0.04]]
-    assert heat["data"][0]["text"][0][1] == "−0.062 ▼"
+    assert heat["data"][0]["z"] == [[None, None, -0.0625], [0.0, None, None], [None, 0.001, 0.04]]
+    assert heat["data"][0]["text"][0][2] == "−0.062 ▼"
+    assert heat["data"][0]["text"][2][1] == "+0.001 ≈"
     assert charts["changes-1"][0]["data"][1]["text"] == [["n/a"]]
     assert sorted(attrs["id"] for _, attrs in Elements(html).tags if attrs.get("class") == "chart") == sorted(charts)
 

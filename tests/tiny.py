@@ -26,13 +26,13 @@ def templates() -> np.ndarray:
     return np.stack([flat[batch.labels == k].mean(0) for k in range(CLASSES)])
 
 
-def save_onnx(path: Path, *, softmax: bool = True, gain: float = 1.0, blur: float = 0.0) -> Path:
+def save_onnx(path: Path, *, softmax: bool = True, gain: float = 1.0, blur: float = 0.0, white: float = 1.0) -> Path:
     """Nearest class mean as an ONNX graph: Flatten, Gemm and, unless logits are wanted, Softmax.
 
-    `blur` mixes noise into the means, which makes a worse model.
+    `blur` mixes noise into the means, which makes a worse model; `white` is the value of white pixels that it expects.
     """
     means = templates() + blur * np.random.default_rng(0).normal(size=templates().shape)
-    weights = (gain * 2 * means.T / 20).astype(np.float32)
+    weights = (gain * 2 * means.T / 20 / white).astype(np.float32)
     bias = (-gain * (means**2).sum(1) / 20).astype(np.float32)
     nodes = [
         helper.make_node("Flatten", ["image"], ["pixels"]),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,8 @@ import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Buildable, Model, leaves
-from roadworthy.core.types import Stimulus
+from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
+from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
@@ -27,12 +28,13 @@ from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, 
 from roadworthy.engine.plan import Bench, Plan, chunk_size, is_stored
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case
-from roadworthy.metrics import stored_name
+from roadworthy.metrics import current_name, stored_name
 from roadworthy.models import StoredPredictions, align, kind_of, load_model
+from roadworthy.models.check import Rehearsal, chance_error, rehearse
 from roadworthy.protocols import classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
-from roadworthy.protocols.comparison import ALPHA, MARGIN, System, compare
+from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
 from roadworthy.study import OD_TEST, Study, load_study, parse_study, whole_paths
 from roadworthy.verdict import Criterion, Measure, Measurement, Verdict, judge, load_criteria
@@ -84,6 +86,7 @@ class Prepared:
     plan: Plan
     criteria: Sequence[Criterion]
     base: Path = Path()
+    rehearsals: Mapping[str, Rehearsal] = field(default_factory=dict)
 
 
 class Run:
@@ -266,6 +269,7 @@ def load_evidence(folder: RunFolder, workers: int = 1, seed: int | None = None) 
 def compare_runs(
     runs: Sequence[str | Path],
     *,
+    models: Sequence[str] | None = None,
     metrics: Sequence[str] | None = None,
     alpha: float = ALPHA,
     margin: float = MARGIN,
@@ -273,35 +277,34 @@ def compare_runs(
 ) -> pd.DataFrame:
     """Compare models on the same images, condition by condition (see `protocols.comparison.compare`).
 
-    The first run is the baseline: models of the others are compared with its model of the same name, or with its only
-    one. A single run compares its later models with its first.
+    The first run is the baseline: models of the others are compared with its model of the same name, or its only model
+    with their only one. A single run compares its later models with its first. `models=("a", "b")` compares any two:
+    b with a of a single run, or b of every later run with a of the first.
     """
-    systems = [_systems(RunFolder.existing(path), workers or os.cpu_count() or 1) for path in runs]
-    if not systems:
-        raise InputError("name at least one run to compare")
-    first = systems[0]
-    pairs = [(first[0], other) for other in first[1:]] if len(systems) == 1 else []
-    for others in systems[1:]:
-        known = {system.model: system for system in first}
-        alone = first[0] if len(first) == 1 and len(others) == 1 else None
-        for system in others:
-            baseline = known.get(system.model) or alone
-            if baseline is None:
-                raise InputError(f"{system.label} has no counterpart in {runs[0]}: its models are {sorted(known)}")
-            pairs.append((baseline, system))
-    if not pairs:
-        raise InputError(f"{runs[0]} holds one model only: name a second run to compare it with")
+    metrics = None if metrics is None else [current_name(metric) for metric in metrics]
+    check_question(metrics, alpha, margin)
+    folders = [_comparable(path) for path in runs]
+    cases = [stored_cases(folder) for folder in folders]
+    names = [list(dict.fromkeys(case.system for stored in own.values() for case in stored)) for own in cases]
+    pairs = load_systems(
+        choose_pairs([str(path) for path in runs], names, models),
+        [folder.path.name for folder in folders],
+        cases,
+        [folder.record()["data"]["class_names"] for folder in folders],
+        metrics,
+        alpha,
+        workers or os.cpu_count() or 1,
+    )
     return compare(pairs, metrics, alpha, margin)
 
 
-def _systems(folder: RunFolder, workers: int) -> list[System]:
+def _comparable(path: str | Path) -> RunFolder:
+    folder = RunFolder.existing(path)
     if folder.record().get("kind") == OD_TEST:
         raise InputError(
             f"{folder.path} is an OD-test, which holds no cases to compare: its tables compare its monitors"
         )
-    cases, evidence = stored_cases(folder), load_evidence(folder, workers, seed=0)
-    models = dict.fromkeys(case.system for stored in cases.values() for case in stored)
-    return [System(f"{folder.path.name}/{model}", model, evidence, cases) for model in models]
+    return folder
 
 
 def _measure(evidence: Mapping[str, Evidence]) -> Measure:
@@ -321,18 +324,25 @@ def prepare(
     device: str = "auto",
     on_bad_image: str = "error",
     models: Mapping[str, Model] | None = None,
+    builders: Mapping[str, Callable[..., Model]] | None = None,
     data: OpenedDataset | None = None,
+    accept_chance: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> Prepared:
-    """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace."""
+    """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace.
+
+    `models` are those that are open already, `builders` make them anew with changed settings. A model that is no better
+    than chance on undisturbed images is an error, unless `accept_chance` is set.
+    """
     criteria = load_criteria(study.criteria, base)
     chosen = study.protocols.chosen()
     for protocol, settings in chosen:
         protocol.check_settings(settings)
-    opened = dict(models or {})
+    opened, builders = dict(models or {}), dict(builders or {})
     for name, spec in study.models.items():
         if name not in opened:
-            opened[name] = load_sized(spec, study.size, name=name, trust=trust, device=device, base=base)
+            builders[name] = model_builder(spec, study.size, name=name, trust=trust, device=device, base=base)
+            opened[name] = builders[name]()
     if data is None:
         inputs = [model.input_size for model in opened.values() if model.input_size]
         data = open_test_data(study, base, max(inputs, default=None), on_bad_image)
@@ -352,13 +362,46 @@ def prepare(
                 f"{len(data.class_names)}: fix the order and number of classes with --classes (or data.classes)"
             )
         opened[name] = align(model, data.class_names)
+    rehearsals = {
+        name: rehearsed(model, data, study.seed, study.batch, builders.get(name), accept_chance)
+        for name, model in opened.items()
+        if not is_stored(model) and all(part.loaded for part in model.parts())
+    }
     chunk = chunk_size(data, study.batch)
     foreign = open_foreign(study, base, data)
     bench = Bench(data, opened, study.seed, study.batch, chunk, foreign, given.get("train"))
     cases = [case for protocol, settings in chosen for case in protocol.plan(settings, bench)]
-    prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base)
-    _preflight(prepared)
+    prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base, rehearsals)
+    _preflight(prepared, accept_chance)
     return prepared
+
+
+def rehearsed(
+    model: Model, data: Dataset, seed: int, batch: int, build: Callable[..., Model] | None, accept_chance: bool
+) -> Rehearsal:
+    """Ask a model about a sample of undisturbed images; refuse one that is no better than chance."""
+    clean = Stimulus(data.fingerprint(), seed=seed)
+    try:
+        rehearsal = rehearse(model, data, stimulus=clean.key, batch=batch)
+    except ModelError as error:
+        raise ModelError(f"{error} (on undisturbed images)") from error
+    if rehearsal.changes_by:
+        change = f"its probabilities change by up to {rehearsal.changes_by:.2g}"
+        warnings.warn(
+            f"model {model.name} answers the same images differently when asked again: {change}", stacklevel=2
+        )
+    if rehearsal.result.is_chance and not accept_chance:
+        raise InputError(chance_error(model, data, rehearsal.result, build))
+    return rehearsal
+
+
+def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Callable[..., Model]:
+    """What makes a model, as given or with some of its settings changed."""
+
+    def build(**changed: Any) -> Model:
+        return load_sized(spec, size, **{**settings, **changed})
+
+    return build
 
 
 def load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Model:
@@ -433,8 +476,8 @@ def open_foreign(study: Study, base: Path, data: OpenedDataset) -> dict[str, Ope
     }
 
 
-def _preflight(prepared: Prepared) -> None:
-    """Find what would fail every case before anything is written: one batch per model, complete stored answers."""
+def _preflight(prepared: Prepared, accept_chance: bool) -> None:
+    """Find what would fail every case before anything is written: criteria without cases, missing stored answers."""
     known: dict[str, list[KnownCase]] = {}
     for planned in prepared.plan.cases:
         case = KnownCase(planned.case.system, planned.case.stimulus, planned.tags)
@@ -442,20 +485,14 @@ def _preflight(prepared: Prepared) -> None:
     for criterion in prepared.criteria:
         protocol = protocol_of(criterion, known)
         protocol.check(known[protocol.name], criterion)
-    clean = Stimulus(prepared.data.fingerprint(), seed=prepared.study.seed)
-    sample = prepared.data.batch(slice(0, min(prepared.plan.batch, len(prepared.data))))
     for name, model in prepared.models.items():
-        if not all(part.loaded for part in model.parts()):
-            continue
-        for own in leaves(model):
-            if isinstance(own, StoredPredictions):
-                shown = [planned.showing for planned in prepared.plan.cases if planned.case.system == name]
-                own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
-        if not is_stored(model):
-            try:
-                model.answer(sample.with_images(sample.images, stimulus=clean.key), prepared.plan.batch)
-            except ModelError as error:
-                raise ModelError(f"{error} (on the first {len(sample)} undisturbed images)") from error
+        if is_stored(model) and all(part.loaded for part in model.parts()):
+            shown = [planned.showing for planned in prepared.plan.cases if planned.case.system == name]
+            for own in leaves(model):
+                if isinstance(own, StoredPredictions):
+                    own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
+            if any(showing.stimulus.name == UNDISTURBED and showing.data is prepared.data for showing in shown):
+                rehearsed(model, prepared.data, prepared.study.seed, prepared.study.batch, None, accept_chance)
 
 
 def execute(
@@ -463,12 +500,13 @@ def execute(
     out: str | Path,
     *,
     workers: int | None = None,
+    fresh: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> Run:
-    """Run a prepared study into a folder; one that holds part of it already is resumed."""
+    """Run a prepared study into a folder; one that holds part of it already is resumed, unless it is to be `fresh`."""
     workers = workers or os.cpu_count() or 1
     stored = _stored_study(prepared).to_yaml()
-    with opened_folder(out, stored) as folder:
+    with opened_folder(out, stored, fresh) as folder:
         study, plan = prepared.study, prepared.plan
         artifacts, broken = build_artifacts(plan, folder, progress)
         failed = {
@@ -505,8 +543,8 @@ def execute(
 
 
 @contextmanager
-def opened_folder(out: str | Path, study: str) -> Iterator[RunFolder]:
-    """The folder of a run, held for writing, without what a killed writer left.
+def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[RunFolder]:
+    """The folder of a run, held for writing, without what a killed writer left, or empty where it is to be `fresh`.
 
     The study is in it, unless the results there are of another: these stay until new ones are known.
     """
@@ -514,6 +552,8 @@ def opened_folder(out: str | Path, study: str) -> Iterator[RunFolder]:
     folder.check_usable()
     with folder.locked():
         folder.sweep()
+        if fresh:
+            folder.clear()
         if not folder.is_finished:
             write_bytes(folder.path / STUDY, study.encode())
         yield folder
@@ -608,7 +648,11 @@ def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> di
             "notes": list(data.notes),
         },
         "models": {
-            name: {"fingerprint": model.fingerprint(), "capabilities": sorted(model.capabilities)}
+            name: {
+                "fingerprint": model.fingerprint(),
+                "capabilities": sorted(model.capabilities),
+                **_unsteadiness(prepared.rehearsals.get(name)),
+            }
             for name, model in prepared.models.items()
         },
         "criteria": [criterion.model_dump() for criterion in prepared.criteria],
@@ -626,6 +670,10 @@ def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> di
             for planned in prepared.plan.cases
         ],
     }
+
+
+def _unsteadiness(rehearsal: Rehearsal | None) -> dict[str, float]:
+    return {"changes_by": rehearsal.changes_by} if rehearsal is not None and rehearsal.changes_by else {}
 
 
 def _timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> pd.DataFrame:
@@ -655,12 +703,18 @@ def run_study(
     workers: int | None = None,
     trust: bool = False,
     device: str = "auto",
+    accept_chance: bool = False,
+    fresh: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> Run:
-    """Run a study file (or its content) into `out` (default: runs/<name of the study>); resumes by itself."""
+    """Run a study file (or its content) into `out` (default: runs/<name of the study>); resumes by itself.
+
+    `fresh` makes everything anew, also what the folder holds already; `accept_chance` tests models that are no better
+    than chance all the same.
+    """
     study, base = load_study(source)
-    prepared = prepare(study, base=base, trust=trust, device=device, progress=progress)
-    return execute(prepared, out or Path("runs") / study.name, workers=workers, progress=progress)
+    prepared = prepare(study, base=base, trust=trust, device=device, accept_chance=accept_chance, progress=progress)
+    return execute(prepared, out or Path("runs") / study.name, workers=workers, fresh=fresh, progress=progress)
 
 
 def export_study(
@@ -712,6 +766,8 @@ def evaluate(
     device: str = "auto",
     trust: bool = False,
     on_bad_image: str = "error",
+    accept_chance: bool = False,
+    fresh: bool = False,
     progress: ProgressBar = terminal_progress,
     **model_settings: Any,
 ) -> Run:
@@ -719,7 +775,8 @@ def evaluate(
 
     `model` is a path, a torch module, a callable or a `Model`; `data` a path, a `Dataset` or `(images, labels)`.
     Settings of the model such as `range="0-255"` go on to its adapter. The run lands in `out` (default: runs/<model>),
-    and one that was stopped is resumed.
+    and one that was stopped is resumed; the finished run of another model or of other data there is refused, unless
+    `fresh` makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set.
     """
     name = name or _name_of(model)
     model_spec: Any = f"<{type(model).__name__}>"
@@ -738,7 +795,8 @@ def evaluate(
         },
         "evaluate",
     )
-    opened = load_sized(model, study.size, name=name, trust=trust, device=device, **model_settings)
+    build = model_builder(model, study.size, name=name, trust=trust, device=device, **model_settings)
+    opened = build()
     dataset = None
     if not isinstance(data, str | Path):
         dataset = open_dataset(
@@ -749,8 +807,35 @@ def evaluate(
             on_bad_image=on_bad_image,
             seed=seed,
         )
-    prepared = prepare(study, models={name: opened}, data=dataset, on_bad_image=on_bad_image, progress=progress)
-    return execute(prepared, out or Path("runs") / study.name, workers=workers, progress=progress)
+    prepared = prepare(
+        study,
+        models={name: opened},
+        builders={name: build},
+        data=dataset,
+        on_bad_image=on_bad_image,
+        accept_chance=accept_chance,
+        progress=progress,
+    )
+    target = out or Path("runs") / study.name
+    if not fresh:
+        _refuse_another(prepared, RunFolder(target))
+    return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
+
+
+def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
+    """Refuse to put a run in the place of a finished one of another model or of other data."""
+    folder.check_usable()
+    if not folder.is_finished:
+        return
+    record = folder.record()
+    models = {name: model["fingerprint"] for name, model in record.get("models", {}).items()}
+    own = {name: model.fingerprint() for name, model in prepared.models.items()}
+    what = "another model" if models != own else "other data"
+    if models != own or record["data"].get("fingerprint") != prepared.data.fingerprint():
+        raise InputError(
+            f"{folder.path} holds the run of {what} ({', '.join(models)} on {record['data'].get('name')}): choose "
+            "another folder with --out, or replace it with --fresh"
+        )
 
 
 def _name_of(model: Any) -> str:

@@ -72,6 +72,14 @@ Arch = Annotated[str | None, typer.Option(help="For torch weights: file.py:facto
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run code that comes with the model; only if you trust its author.")
 ]
+ModelVersion = Annotated[
+    str | None,
+    typer.Option("--model-version", help="For code.py:function: any text that changes when its answers do."),
+]
+AcceptChance = Annotated[
+    bool, typer.Option("--accept-chance", help="Test a model that is no better than chance all the same.")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Make everything anew, also what the folder holds already.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 
@@ -83,6 +91,7 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 def main() -> None:
     """Entry point: errors that a user can act on are one sentence and an exit code, never a traceback."""
     warnings.filterwarnings("ignore", "Image size .* exceeds limit")  # such an image is an error of ours
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except RoadworthyError as error:
@@ -103,6 +112,12 @@ def main() -> None:
         traceback.print_exc()
         _say("error: this is a defect of roadworthy, not of your input; please report it with the lines above")
         sys.exit(70)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """Warnings meant for users as one line; those of libraries meant for programmers are left out."""
+    if issubclass(category, UserWarning):
+        _say(f"warning: {_one_line(str(message))}")
 
 
 def _one_line(text: str) -> str:
@@ -164,11 +179,16 @@ def evaluate(
         OnBadImage, typer.Option(help="Stop at a corrupt image, or skip, record and count it.")
     ] = OnBadImage.error,
     name: Annotated[str | None, typer.Option(help="Name of the model in tables and report.")] = None,
+    model_version: ModelVersion = None,
+    accept_chance: AcceptChance = False,
+    fresh: Fresh = False,
 ) -> None:
     """Test one classifier under a suite of shifts and write a report."""
     from roadworthy import api
 
-    settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
+    settings = _model_settings(
+        range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
+    )
     with _resumable():
         run = api.evaluate(
             model,
@@ -184,6 +204,8 @@ def evaluate(
             device=device,
             trust=trust,
             on_bad_image=on_bad_image.value,
+            accept_chance=accept_chance,
+            fresh=fresh,
             **settings,
         )
         _conclude(run)
@@ -238,34 +260,45 @@ def run(
     ] = False,
     device: Device = "auto",
     trust: Trust = False,
+    accept_chance: AcceptChance = False,
+    fresh: Fresh = False,
 ) -> None:
     """Run a study; resumes by itself."""
     from roadworthy import api
     from roadworthy.study import is_od_study, load_study
 
     if is_od_study(study):
-        _run_od_test(study, out, workers, dry_run, device, trust)
+        _run_od_test(study, out, workers, dry_run, device, trust, accept_chance, fresh)
         return
     loaded, base = load_study(study)
-    prepared = api.prepare(loaded, base=base, trust=trust, device=device)
+    prepared = api.prepare(loaded, base=base, trust=trust, device=device, accept_chance=accept_chance)
     target = out or Path("runs") / loaded.name
     if dry_run:
         _print_plan(prepared, target, workers)
         return
     with _resumable():
-        _conclude(api.execute(prepared, target, workers=workers))
+        _conclude(api.execute(prepared, target, workers=workers, fresh=fresh))
 
 
-def _run_od_test(study: Path, out: Path | None, workers: int | None, dry_run: bool, device: str, trust: bool) -> None:
+def _run_od_test(
+    study: Path,
+    out: Path | None,
+    workers: int | None,
+    dry_run: bool,
+    device: str,
+    trust: bool,
+    accept_chance: bool,
+    fresh: bool,
+) -> None:
     from roadworthy.od_testing import execute_od_test, prepare_od_study
 
-    test = prepare_od_study(study, trust=trust, device=device)
+    test = prepare_od_study(study, trust=trust, device=device, accept_chance=accept_chance)
     target = out or Path("runs") / test.name
     if dry_run:
         typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
         return
     with _resumable():
-        _conclude(execute_od_test(test, target, workers=workers))
+        _conclude(execute_od_test(test, target, workers=workers, fresh=fresh))
 
 
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
@@ -316,19 +349,19 @@ def check(
     arch: Arch = None,
     trust: Trust = False,
     sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
+    model_version: ModelVersion = None,
 ) -> None:
     """Try a model on a sample: shapes, range, class order, clean accuracy, and what it can be tested for."""
-    from roadworthy.api import load_sized
+    from roadworthy.api import model_builder
     from roadworthy.core.validation import parse_size
     from roadworthy.data import open_dataset
     from roadworthy.models.check import check_model, open_given
 
-    settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
+    settings = _model_settings(
+        range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
+    )
     wanted = parse_size(size)
-
-    def rebuild(**changed: Any) -> Any:
-        return load_sized(model, wanted, name=Path(model).stem, trust=trust, device=device, **{**settings, **changed})
-
+    rebuild = model_builder(model, wanted, name=Path(model).stem, trust=trust, device=device, **settings)
     opened, _ = open_given(rebuild)
     dataset = open_dataset(data, classes=classes, size=wanted, fallback_size=opened.input_size)
     for line in check_model(rebuild, dataset, sample=sample).lines():
@@ -350,23 +383,34 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Runs on the same images; the first is the baseline.")
     ],
+    models: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="BASELINE MODEL",
+            help="Any two models: both of a single run, or BASELINE of the first run and MODEL of each later one.",
+        ),
+    ] = None,
     metric: Annotated[
         list[str] | None, typer.Option(help="A metric to compare by; may be given several times.")
     ] = None,
     alpha: Annotated[
         float, typer.Option(help="Chance of a single false alarm among all conditions of a metric.")
     ] = 0.05,
-    margin: Annotated[float, typer.Option(help="The least change that matters.")] = 0.001,
+    margin: Annotated[
+        float,
+        typer.Option(help="The least change that matters, in the metric's own unit; a smaller one is no regression."),
+    ] = 0.001,
     fail_on: Annotated[FailOn, typer.Option(help="Exit code 1 where there is one.")] = FailOn.nothing,
+    all_lines: Annotated[bool, typer.Option("--all", help="List every change, not only the first ten.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write every row as CSV.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page that shows every change.")] = None,
 ) -> None:
     """Compare models on the same images, condition by condition: regressions first."""
     from roadworthy.api import compare_runs
-    from roadworthy.protocols.comparison import comparison_lines
+    from roadworthy.protocols.comparison import MOST_LINES, comparison_lines
 
-    table = compare_runs(runs, metrics=metric, alpha=alpha, margin=margin)
-    for line in comparison_lines(table, alpha):
+    table = compare_runs(runs, models=models, metrics=metric, alpha=alpha, margin=margin)
+    for line in comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES):
         typer.echo(line)
     if out:
         from roadworthy.engine.folder import write_bytes

@@ -30,8 +30,9 @@ from roadworthy.api import (
     Run,
     build_part,
     follows,
-    load_sized,
+    model_builder,
     opened_folder,
+    rehearsed,
     replace_results,
     terminal_progress,
     utc_now,
@@ -225,6 +226,8 @@ def od_test(
     workers: int | None = None,
     trust: bool = False,
     device: str = "auto",
+    accept_chance: bool = False,
+    fresh: bool = False,
     progress: ProgressBar = terminal_progress,
     **model_settings: Any,
 ) -> OdTestRun:
@@ -244,10 +247,10 @@ def od_test(
     content = {**options, "sources": {name: {"model": "given", "data": "given", **source_options}}}
     settings = _parsed(Settings, content, "od_test")
     chosen = _labelled([make_monitor(each) if isinstance(each, str) else each for each in monitors])
-    opened = load_sized(model, parse_size(size), trust=trust, device=device, **model_settings)
+    build = model_builder(model, parse_size(size), trust=trust, device=device, **model_settings)
     prepared = _prepare_source(
         name,
-        opened,
+        build,
         source,
         train,
         outliers,
@@ -256,12 +259,13 @@ def od_test(
         size=size,
         seed=seed,
         base=Path(),
+        accept_chance=accept_chance,
     )
     plain = content | {"monitors": [*chosen], "outliers": {key: _described(value) for key, value in outliers.items()}}
     wanted = _checked_criteria(criteria, Path())
     study = {"name": "od-test", "seed": seed, "protocols": {NAME: plain}, "criteria": _stored_criteria(wanted)}
     whole = PreparedOdTest("od-test", seed, settings.aim, resamples, (prepared,), study, wanted)
-    return execute_od_test(whole, out or Path("runs") / "od-test", workers=workers, progress=progress)
+    return execute_od_test(whole, out or Path("runs") / "od-test", workers=workers, fresh=fresh, progress=progress)
 
 
 def run_od_study(
@@ -271,15 +275,18 @@ def run_od_study(
     workers: int | None = None,
     trust: bool = False,
     device: str = "auto",
+    accept_chance: bool = False,
+    fresh: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> OdTestRun:
     """Run an od_test study file (or its content) into `out` (default: runs/<its name>); resumes by itself."""
-    prepared = prepare_od_study(source, trust=trust, device=device)
-    return execute_od_test(prepared, out or Path("runs") / prepared.name, workers=workers, progress=progress)
+    prepared = prepare_od_study(source, trust=trust, device=device, accept_chance=accept_chance)
+    target = out or Path("runs") / prepared.name
+    return execute_od_test(prepared, target, workers=workers, fresh=fresh, progress=progress)
 
 
 def prepare_od_study(
-    source: str | Path | dict[str, Any], *, trust: bool = False, device: str = "auto"
+    source: str | Path | dict[str, Any], *, trust: bool = False, device: str = "auto", accept_chance: bool = False
 ) -> PreparedOdTest:
     """Open and check everything that an od_test study names. Writes nothing, so a mistake leaves no trace."""
     if isinstance(source, dict):
@@ -297,11 +304,10 @@ def prepare_od_study(
                 raise UnknownName("set of outliers", excluded, settings.outliers)
         met = {key: spec for key, spec in settings.outliers.items() if key != name and key not in given.exclude}
         size = parse_size(tuple(given.size) if isinstance(given.size, list) else given.size)
-        model = load_sized(given.model, size, trust=trust, device=device, base=base)
         sources.append(
             _prepare_source(
                 name,
-                model,
+                model_builder(given.model, size, trust=trust, device=device, base=base),
                 given.data,
                 given.train,
                 met,
@@ -310,6 +316,7 @@ def prepare_od_study(
                 size=size,
                 seed=study.seed,
                 base=base,
+                accept_chance=accept_chance,
             )
         )
     stored = study.model_dump(mode="json") | {"criteria": _stored_criteria(criteria)}
@@ -387,7 +394,7 @@ def _label(monitor: Monitor) -> str:
 
 def _prepare_source(
     name: str,
-    model: Model,
+    build: Callable[..., Model],
     held_out: Any,
     train: Any,
     outliers: Mapping[str, Any],
@@ -397,9 +404,10 @@ def _prepare_source(
     size: Size | str | int | None,
     seed: int,
     base: Path,
+    accept_chance: bool,
 ) -> SourceTest:
     """Open and check a source, its model and the sets it meets."""
-    given = settings.sources[name]
+    given, model = settings.sources[name], build()
     _check_name("source", name)
     for met_name in (*outliers, *given.exclude):
         _check_name("set of outliers", met_name)
@@ -440,7 +448,12 @@ def _prepare_source(
     _check_left(name, {"validation": valid, "test": test}, overlap)
     bound = model.given({"train": learned_on})
     left_out = _left_out(name, monitors, given.leave_out)
-    chosen = _served(name, bound, data, learned_on, {k: v for k, v in monitors.items() if k not in left_out})
+    planned = _planned(name, bound, data)
+    ready = all(part.loaded for part in planned.parts())
+    if ready:
+        rehearsed(planned, data, seed, BATCH, build, accept_chance)
+    kept = {label: monitor for label, monitor in monitors.items() if label not in left_out}
+    chosen = _served(name, planned, ready, learned_on, kept)
     return SourceTest(
         name,
         bound,
@@ -580,19 +593,20 @@ def _left_out(source: str, monitors: Mapping[str, Monitor], names: Sequence[str]
     return tuple(label for label, monitor in monitors.items() if {label, monitor.name} & {*names})
 
 
-def _served(
-    source: str, model: Model, data: OpenedDataset, train: OpenedDataset, monitors: Mapping[str, Monitor]
-) -> dict[str, Monitor]:
-    """The monitors of a source, each checked against what its model can give."""
+def _planned(source: str, model: Model, data: OpenedDataset) -> Model:
+    """The model of a source as it will answer, so far as that is known before it is trained."""
     if model.num_classes != len(data.class_names):
         raise InputError(
             f"the model of source {source} answers {model.num_classes} classes, but its data has "
             f"{len(data.class_names)}"
         )
-    planned = model.untrained() if isinstance(model, ReferenceModel) else align(model, data.class_names)
-    ready = all(part.loaded for part in planned.parts())
-    if ready:
-        planned.answer(data.batch(slice(0, min(BATCH, len(data)))), BATCH)
+    return model.untrained() if isinstance(model, ReferenceModel) else align(model, data.class_names)
+
+
+def _served(
+    source: str, planned: Model, ready: bool, train: OpenedDataset, monitors: Mapping[str, Monitor]
+) -> dict[str, Monitor]:
+    """The monitors of a source, each checked against what its model can give."""
     chosen = {}
     classes = len(np.unique(train.labels))
     for label, monitor in monitors.items():
@@ -618,16 +632,17 @@ def execute_od_test(
     out: str | Path,
     *,
     workers: int | None = None,
+    fresh: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> OdTestRun:
-    """Run a prepared OD-test into a folder; what is there already is not computed again.
+    """Run a prepared OD-test into a folder; what is there already is not computed again, unless it is to be `fresh`.
 
     Results that are there stay until all new ones are known: an attempt that fails leaves a finished run as it was.
     """
     workers = workers or os.cpu_count() or 1
     study = yaml.safe_dump(dict(prepared.study), sort_keys=False, allow_unicode=True)
     kinds = {monitor.name: type(monitor) for source in prepared.sources for monitor in source.monitors.values()}
-    with opened_folder(out, study) as folder:
+    with opened_folder(out, study, fresh) as folder:
         Representations(folder.path).drop_damaged()
         before = set(folder.files())
         sources, artifacts = {}, []

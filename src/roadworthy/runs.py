@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,24 @@ def run_study(
     workers: int | None = None,
     trust: bool = False,
     device: str = "auto",
+    accept_chance: bool = False,
+    fresh: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> Run:
-    """Run a study file (or its content) of any kind into `out` (default: runs/<its name>); resumes by itself."""
-    if not is_od_study(source):
-        return api.run_study(source, out=out, workers=workers, trust=trust, device=device, progress=progress)
-    from roadworthy.od_testing import run_od_study
+    """Run a study file (or its content) of any kind into `out` (default: runs/<its name>); resumes by itself.
 
-    return run_od_study(source, out=out, workers=workers, trust=trust, device=device, progress=progress)
+    See `roadworthy.api.run_study`.
+    """
+    run_one: Callable[..., Run] = api.run_study
+    if is_od_study(source):
+        from roadworthy.od_testing import run_od_study as run_one
+    return run_one(
+        source,
+        out=out,
+        workers=workers,
+        trust=trust,
+        device=device,
+        accept_chance=accept_chance,
+        fresh=fresh,
+        progress=progress,
+    )

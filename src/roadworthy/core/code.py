@@ -60,6 +60,25 @@ def code_of(cls: type[Written]) -> str:
     return _KNOWN[cls] if cls in _KNOWN else _read_code(cls)
 
 
+def is_written_here(module: str) -> bool:
+    """Whether a module is the user's own: neither Python's, nor Roadworthy's, nor of an installed library.
+
+    >>> is_written_here("json"), is_written_here("numpy.linalg"), is_written_here("roadworthy.shifts")
+    (False, False, False)
+    """
+    if _top(module) in NOT_WRITTEN:
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return not _is_installed(Path(file) if file else None, module, home="")
+
+
+def code_files(file: Path) -> dict[str, str]:
+    """The hashes of a Python file and of those that it imports, unless they belong to an installed library."""
+    hashes = {str(file): digest_file(file)}
+    _read_imports(_parsed(file.read_bytes()), "", "", hashes)
+    return hashes
+
+
 def _read_code(cls: type) -> str:
     version = getattr(cls, "code_version", 1)
     others = [base for base in cls.__mro__ if _top(base.__module__) not in NOT_WRITTEN]
@@ -117,13 +136,14 @@ def _captured(cls: type) -> list[str]:
         for function in _functions(cls)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     ]
-    return [f"{name}={_content(cell)!r}" for name, cell in cells if isinstance(_content(cell), PLAIN)]
+    return [f"{name}={cell_content(cell)!r}" for name, cell in cells if isinstance(cell_content(cell), PLAIN)]
 
 
-def _content(cell: CellType) -> object:
+def cell_content(cell: CellType) -> object:
+    """What a function captures in a cell; None where it is not filled yet."""
     try:
         return cell.cell_contents
-    except ValueError:  # not filled yet
+    except ValueError:
         return None
 
 

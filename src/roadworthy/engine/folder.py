@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -137,6 +138,16 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Whether a run has come to its end here: it has a record."""
         return (self.path / RECORD).is_file()
+
+    def clear(self) -> None:
+        """Remove everything but the lock, run.json first; only for who holds the lock."""
+        for path in sorted(self.path.iterdir(), key=lambda entry: entry.name != RECORD):
+            if path.name == LOCK:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def clear_results(self) -> None:
         """Remove what was computed from readouts, so that nothing old stands beside what is new."""

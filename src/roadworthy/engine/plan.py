@@ -151,14 +151,17 @@ def plan_cases(
     stimulus of its own for every model.
     """
     planned = []
+    fingerprints: dict[int, str] = {}
     for showing in showings:
         repeat = showing.stimulus.repeat
         for name, model in bench.models.items():
             member = model.for_repeat(repeat)
             if repeat and not showing.varies and member is model.for_repeat(0):
                 continue
+            if id(member) not in fingerprints:
+                fingerprints[id(member)] = member.fingerprint()
             recipe = {
-                "model": member.fingerprint(),
+                "model": fingerprints[id(member)],
                 "batch": member.fixed_batch or bench.batch,
                 "chunk": bench.chunk,
                 "threads": THREADS,

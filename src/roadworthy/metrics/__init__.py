@@ -1,6 +1,7 @@
 """Metrics: pure functions of what a model answered. Arrays in, numbers out."""
 
 from roadworthy.metrics.answers import Answers
+from roadworthy.metrics.chance import ChanceTest, compare_with_chance
 from roadworthy.metrics.classification import (
     HIGHER_IS_BETTER,
     MEANS,
@@ -35,6 +36,7 @@ __all__ = [
     "MEANS",
     "METRICS",
     "Answers",
+    "ChanceTest",
     "CorruptionError",
     "Metric",
     "Reliability",
@@ -44,6 +46,7 @@ __all__ = [
     "binary_auroc",
     "brier",
     "brier_mean",
+    "compare_with_chance",
     "confusion_matrix",
     "current_name",
     "ece",

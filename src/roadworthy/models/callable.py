@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.hashing import digest
+from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Prediction
 from roadworthy.core.validation import parse_size
 from roadworthy.models.base import Adapter, probe
 from roadworthy.models.classes import check_class_names, read_class_names
-from roadworthy.models.code import load_object
+from roadworthy.models.code import LoadedObject, load_object
+from roadworthy.models.identity import Unseen, identity_of, watched_files
 from roadworthy.models.outputs import as_rows, decide, prediction
 from roadworthy.models.preprocess import Preprocess, parse_choice
 
@@ -28,12 +28,13 @@ class CallableModel(Adapter):
     """A function from uint8 images (N, H, W, C) to class probabilities (N, K), or logits with `outputs="logits"`.
 
     num_classes  found by a probe where neither it nor `classes` (names in the function's order) is given
-    preprocess   what to make of the images first: a tensor instead of uint8, or another `size`
+    range        the function gets a float32 tensor in this range (and `layout`) instead of uint8 images
+    size         (H, W) that images are brought to;  colour `rgb` or `bgr`
     concurrent   True where the function may be called from several threads at once
-    version      any text that changes when the answers do. Without one, the function's source code stands for it: then
-                 what the function reads (weights, global variables) must not change
+    version      any text that changes when the answers do. Without one, what decides them is looked at: the function's
+                 code, the values it reads and the files it opens (see `identity`)
 
-    >>> model = CallableModel(lambda images: np.full((len(images), 4), 0.25), num_classes=4, version="1")
+    >>> model = CallableModel(lambda images: np.full((len(images), 4), 0.25), num_classes=4)
     >>> model.num_classes, model.name
     (4, 'lambda')
     """
@@ -45,21 +46,30 @@ class CallableModel(Adapter):
         num_classes: int | None = None,
         classes: str | Path | Sequence[str] | None = None,
         outputs: str = "probabilities",
-        preprocess: Preprocess | None = None,
+        range: str | None = None,
+        layout: str = "nhwc",
+        colour: str = "rgb",
         size: str | int | Sequence[int] | None = None,
         fixed_batch: int | None = None,
         concurrent: bool = False,
         version: str | None = None,
         name: str | None = None,
         base: Path = Path(),
+        loaded: LoadedObject | None = None,
     ) -> None:
         self.function = function
         self.name = name or getattr(function, "__name__", type(function).__name__).strip("<>")
         self.outputs = parse_choice("outputs", outputs, KINDS)
-        self.preprocess = preprocess or Preprocess("0-255", "nhwc", "rgb", parse_size(size), 0, "uint8")
+        kind = ("0-255", "uint8") if range is None else (range, "float32")
+        self.preprocess = Preprocess(kind[0], layout, colour, parse_size(size), 0 if range is None else 3, kind[1])
         self.input_size, self.fixed_batch, self.concurrent = self.preprocess.size, fixed_batch, concurrent
         self.capabilities = frozenset({"probabilities"} | ({"logits"} if outputs == "logits" else set()))
-        self._version = _identity(function, self.name) if version is None else version
+        self.version = version
+        self._code = loaded.code if loaded else ()
+        self._files = set(loaded.files if loaded else ())
+        self._watched = False
+        if version is None:
+            self._identity()
         self.class_names = read_class_names(classes, base)
         self.num_classes = num_classes or len(self.class_names or ()) or self._count_classes()
         check_class_names(self.class_names, self.num_classes, f"model {self.name}")
@@ -68,7 +78,7 @@ class CallableModel(Adapter):
         what = f"model {self.name}"
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
-            return as_rows(np.asarray(self.function(self.preprocess(images))), len(images))
+            return as_rows(np.asarray(self._call(self.preprocess(images))), len(images))
 
         channels = (self.preprocess.channels,) if self.preprocess.channels else (3, 1)
         size, batch = self.preprocess.size, self.fixed_batch
@@ -78,16 +88,42 @@ class CallableModel(Adapter):
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The function's answer."""
-        answer = np.asarray(self.function(tensor))
+        answer = np.asarray(self._call(tensor))
         rows = as_rows(answer, len(tensor))
         if rows is None:
             raise ModelError(f"model {self.name} answered {answer.shape} to {len(tensor)} images")
         return prediction(rows, self.outputs)
 
+    def _call(self, tensor: NDArray[Any]) -> Any:
+        """The function's answer; the files that it opens the first time belong to its fingerprint."""
+        if self._watched:
+            return self.function(tensor)
+        with watched_files() as files:
+            answer = self.function(tensor)
+        self._files |= files
+        self._watched = True
+        return answer
+
     def fingerprint(self) -> str:
-        """Hash of the version (or source code) and the settings."""
+        """Hash of the version (or of all that decides the answers) and the settings.
+
+        Made anew at each call, since what a function reads can change.
+        """
         settings = {**self.preprocess.settings(), "outputs": self.outputs}
-        return digest({"kind": "callable", "version": self._version, "settings": settings})
+        version = self._identity() if self.version is None else self.version
+        return digest({"kind": "callable", "version": version, "settings": settings})
+
+    def _identity(self) -> Any:
+        """What decides the answers; where it cannot be seen, an error that asks for a version."""
+        try:
+            own = identity_of(self.function)
+        except Unseen as error:
+            raise InputError(
+                f"model {self.name} reads {error}, in which a change of its answers could not be seen: give "
+                "--model-version TEXT, and another text with every change"
+            ) from None
+        files = sorted({digest_file(file) for file in self._files if file.is_file()})
+        return [own, *self._code, *files]
 
     def describe(self) -> dict[str, Any]:
         """What is in use, for people."""
@@ -113,46 +149,28 @@ def load_callable(
 ) -> CallableModel:
     """The function `file.py:name` or `package.module:name` as a model; it is code, and so needs `trust`.
 
-    It gets uint8 images (N, H, W, C) as they are, or a float32 tensor where `range` is given. Its file (not what that
-    imports or reads) stands for its version, unless one is given.
+    It gets uint8 images (N, H, W, C) as they are, or a float32 tensor where `range` is given. Without a `version`, its
+    file, the files of the user's that this imports and the data files that these open count, too.
     """
-    function, file_hash = load_object(spec, base, trust)
+    loaded = load_object(spec, base, trust)
+    function = loaded.value
     if type(function).__module__.startswith("torch.") or hasattr(function, "named_parameters"):
         raise InputError(f"{spec} is a torch module: give its weights with --model FILE --arch {spec} instead")
     if not callable(function):
         raise InputError(f"{spec} is {type(function).__name__}, not a function of images")
-    if range is None:
-        preprocess = Preprocess("0-255", layout, colour, parse_size(size), 0, "uint8")
-    else:
-        preprocess = Preprocess(range, layout, colour, parse_size(size))
     return CallableModel(
         function,
         num_classes=num_classes,
         classes=classes,
         outputs=outputs,
-        preprocess=preprocess,
+        range=range,
+        layout=layout,
+        colour=colour,
+        size=size,
         fixed_batch=fixed_batch,
         concurrent=concurrent,
-        version=f"{file_hash} {spec.rsplit(':', 1)[1]}" if version is None else version,
+        version=version,
         name=name,
         base=base,
+        loaded=loaded,
     )
-
-
-def _identity(function: Function, name: str) -> Any:
-    """The source code of a function with the plain values it captures; where these do not tell all, an error."""
-    ask = (
-        f"of model {name} cannot be told by its source: give CallableModel(..., version='1'), and raise it with changes"
-    )
-    if not inspect.isfunction(function):
-        raise InputError(f"the behaviour {ask}")
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):
-        raise InputError(f"the behaviour {ask}") from None
-    captured = inspect.getclosurevars(function).nonlocals
-    defaults = {key: p.default for key, p in inspect.signature(function).parameters.items() if p.default is not p.empty}
-    for key, value in {**captured, **defaults}.items():
-        if not isinstance(value, bool | int | float | str | None):
-            raise InputError(f"the behaviour (it captures {key!r}) {ask}")
-    return [source, captured, defaults]

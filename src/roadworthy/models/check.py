@@ -6,7 +6,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,13 @@ from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.metrics import ChanceTest, compare_with_chance
 from roadworthy.models.base import Adapter
 from roadworthy.models.classes import AlignedModel, align
 from roadworthy.models.preprocess import COLOURS, LAYOUTS, RANGES, AmbiguousLayout, Preprocess, parse_range
 
 BATCH = 64
+SAMPLE = 512
 SIGNIFICANCE = 1e-3
 MIN_GAIN = 0.02
 MIN_SKILL = 0.1
@@ -131,7 +133,7 @@ class CheckReport:
         return lines
 
 
-def check_model(build: Factory, dataset: Dataset, *, sample: int = 512, seed: int = 0) -> CheckReport:
+def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed: int = 0) -> CheckReport:
     """Run a model on a sample of the data, and always try the other plausible ways to feed it.
 
     `build(**settings)` makes the model, with `range`, `colour` or `layout` changed as asked; without settings it is the
@@ -179,6 +181,58 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = 512, seed: in
         findings=tuple(findings),
         class_order=order,
         notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a model answered to a sample of undisturbed images before a run: how well, and how steadily.
+
+    `changes_by` is the largest change of a probability where the same images were shown a second time.
+    """
+
+    result: ChanceTest
+    changes_by: float
+
+
+def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int = BATCH) -> Rehearsal:
+    """Ask a model about a sample of the data, twice: what would spoil every figure is known before a run starts.
+
+    One batch is enough for most models; where that does not settle whether it is above chance, up to `SAMPLE` images
+    are shown. A model that changes what its answers are made of while it answers is an error.
+    """
+    size = model.fixed_batch or batch
+    sample = replace(_draw(dataset, SAMPLE, 0), stimulus=stimulus)
+    first = sample.take(slice(0, size))
+    probabilities = model.answer(first, batch).probabilities
+    before = model.fingerprint()
+    changes_by = float(np.abs(model.answer(first, batch).probabilities - probabilities).max(initial=0.0))
+    if model.fingerprint() != before:
+        raise InputError(
+            f"model {model.name} changes what it reads (a global variable, a file) while it answers, so that a change "
+            "of its answers could not be seen: give --model-version TEXT, and another text with every change"
+        )
+    answers = probabilities.argmax(axis=1)
+    result = compare_with_chance(first.labels, answers, model.num_classes)
+    if not result.is_above and len(first) < len(sample):
+        answers = np.concatenate([answers, _answers(model, sample.take(slice(size, None)), batch)])
+        result = compare_with_chance(sample.labels, answers, model.num_classes)
+    return Rehearsal(result, changes_by)
+
+
+def chance_error(model: Model, dataset: Dataset, result: ChanceTest, build: Factory | None) -> str:
+    """The sentence for a model that is no better than chance, with what would make it better where something does."""
+    text = (
+        f"model {model.name} is right on {result.right} of {result.images} undisturbed images of {dataset.name}, no "
+        f"better than chance ({result.chance:.1%} over {model.num_classes} classes)"
+    )
+    findings = () if build is None else check_model(build, dataset).findings
+    helps = [finding.text for finding in findings if finding.option]
+    if helps:
+        return f"{text}: {'; '.join(helps)}"
+    return (
+        f"{text}, and no other range, colour order, layout or class order was found that helps: check model and data, "
+        "or go on with --accept-chance"
     )
 
 
@@ -325,8 +379,8 @@ def _combinations(now: Preprocess, data_channels: int) -> Iterator[dict[str, str
         yield {"range": text, "colour": colour, "layout": layout}
 
 
-def _answers(model: Model, batch: Batch) -> Answers:
-    return np.asarray(model.answer(batch, BATCH).probabilities.argmax(axis=1))
+def _answers(model: Model, batch: Batch, size: int = BATCH) -> Answers:
+    return np.asarray(model.answer(batch, size).probabilities.argmax(axis=1))
 
 
 def _stability(model: Model, batch: Batch, prediction: Prediction) -> list[Finding]:

@@ -8,14 +8,17 @@ import inspect
 import re
 import stat
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from roadworthy.core.code import code_files
 from roadworthy.core.errors import InputError
-from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.hashing import digest
 from roadworthy.core.validation import find_mode
 from roadworthy.models.base import first_line
+from roadworthy.models.identity import watched_files
 
 
 def require_trust(what: str, trust: bool) -> None:
@@ -36,14 +39,24 @@ def is_object_name(spec: str) -> bool:
     return re.fullmatch(r".*\.py:[A-Za-z_][\w.]*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", spec) is not None
 
 
-def load_object(spec: str, base: Path, trust: bool) -> tuple[Any, str]:
-    """The object that `file.py:name` or `package.module:name` names, and the hash of the file that holds it."""
+@dataclass(frozen=True)
+class LoadedObject:
+    """What a user named: the object, the hashes of the code that holds it, and the data files read on import."""
+
+    value: Any
+    code: tuple[str, ...]
+    files: frozenset[Path]
+
+
+def load_object(spec: str, base: Path, trust: bool) -> LoadedObject:
+    """The object that `file.py:name` or `package.module:name` names; running it needs `trust`."""
     if not is_object_name(spec):
         raise InputError(f"cannot read {spec!r}: write file.py:name or package.module:name")
     place, name = spec.rsplit(":", 1)
     require_trust(f"{place} holds code that would be run", trust)
     try:
-        module = _run_file(base / place) if place.endswith(".py") else importlib.import_module(place)
+        with watched_files() as files:
+            module = _run_file(base / place) if place.endswith(".py") else importlib.import_module(place)
     except InputError:
         raise
     except (Exception, SystemExit) as error:
@@ -55,7 +68,7 @@ def load_object(spec: str, base: Path, trust: bool) -> tuple[Any, str]:
             raise InputError(f"{place} has no {name!r}; it has: {known or 'nothing to call'}")
         found = getattr(found, step)
     file = inspect.getsourcefile(module)
-    return found, digest_file(Path(file)) if file else digest(spec)
+    return LoadedObject(found, tuple(sorted(code_files(Path(file)).values())) if file else (spec,), frozenset(files))
 
 
 def _run_file(path: Path) -> ModuleType:

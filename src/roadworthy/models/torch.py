@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import pickle
 import threading
 import zipfile
@@ -23,6 +22,7 @@ from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import load_object, require_trust
 from roadworthy.models.head import Head
+from roadworthy.models.identity import Unseen, identity_of
 from roadworthy.models.outputs import as_rows, decide, prediction, same_scores
 from roadworthy.models.preprocess import Preprocess, parse_choice, parse_range, read_shape
 
@@ -40,7 +40,7 @@ FEW = 4
 """From how many images on a batch lies in memory pixel by pixel."""
 INPUT_OF = ":input"
 """Behind the name of a layer: what goes into it instead of what comes out."""
-_SOURCES: dict[type, str] = {}
+_CODES: dict[type, str] = {}
 
 
 def import_torch() -> Any:
@@ -247,18 +247,12 @@ class TorchModel(Adapter):
         return self.preprocess.adjoint(gradient.cpu().numpy(), batch.images.shape)
 
     def fingerprint(self) -> str:
-        """Hash of the weights, the structure with its plain attributes, the source of the classes, and the settings.
+        """Hash of the weights, the structure with its plain attributes, the code of its classes, and the settings.
 
-        Made anew at each call, since a live module can be trained on. What a module reads from elsewhere is not seen.
+        Made anew at each call, since a live module can be trained on. Files that a module reads are not seen.
         """
-        sha = hashlib.sha256()
-        for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
-            sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            sha.update(_bytes(tensor))
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
-        return digest(
-            {"kind": "torch", "weights": sha.hexdigest(), "structure": _structure(self.module), "settings": settings}
-        )
+        return digest({"kind": "torch", **module_state(self.module), "settings": settings})
 
     def describe(self) -> dict[str, Any]:
         """What is in use, for people."""
@@ -408,7 +402,7 @@ def _from_pickle(torch: Any, file: Path, trust: bool, arch: str | None, base: Pa
             f"{file} holds weights without their architecture: give it with --arch file.py:factory, "
             "a function without arguments that returns the module"
         )
-    factory, _ = load_object(arch, base, trust)
+    factory = load_object(arch, base, trust).value
     try:
         module = factory if isinstance(factory, torch.nn.Module) else factory()
     except Exception as error:
@@ -504,8 +498,29 @@ def _bytes(tensor: Any) -> Any:
     return flat.view(import_torch().uint8).numpy().data if flat.numel() else b""
 
 
+def module_state(module: Any) -> dict[str, Any]:
+    """What decides the answers of a module: a hash of its weights and buffers, and its structure."""
+    sha = hashlib.sha256()
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        sha.update(name.encode())
+        _add_tensor(sha, tensor)
+    return {"weights": sha.hexdigest(), "structure": _structure(module)}
+
+
+def tensor_state(tensor: Any) -> str:
+    """A hash of a tensor's type, shape and values."""
+    sha = hashlib.sha256()
+    _add_tensor(sha, tensor)
+    return sha.hexdigest()
+
+
+def _add_tensor(sha: Any, tensor: Any) -> None:
+    sha.update(f" {tensor.dtype} {tuple(tensor.shape)}".encode())
+    sha.update(_bytes(tensor))
+
+
 def _structure(module: Any) -> list[Any]:
-    """Names, classes, plain attributes and, once per class of one's own, the source code of a module's parts."""
+    """Names, classes, plain attributes and, once per class of one's own, the code of a module's parts."""
     parts: list[Any] = []
     own: set[type] = set()
     for name, part in module.named_modules():
@@ -515,17 +530,17 @@ def _structure(module: Any) -> list[Any]:
         if not type(part).__module__.startswith("torch."):
             own.add(type(part))
     code = getattr(module, "code", "")
-    return [parts, sorted(map(_source, own)), code if isinstance(code, str) else ""]
+    return [parts, sorted(map(_code, own)), code if isinstance(code, str) else ""]
 
 
-def _source(cls: type) -> str:
-    """The source code of a class, looked up once; its name where there is none to read."""
-    if cls not in _SOURCES:
+def _code(cls: type) -> str:
+    """A hash of what decides what a class of the user's does, looked up once; its name where that cannot be seen."""
+    if cls not in _CODES:
         try:
-            _SOURCES[cls] = inspect.getsource(cls)
-        except (OSError, TypeError):
-            _SOURCES[cls] = cls.__qualname__
-    return _SOURCES[cls]
+            _CODES[cls] = digest(identity_of(cls))
+        except Unseen:
+            _CODES[cls] = cls.__qualname__
+    return _CODES[cls]
 
 
 def _pick_device(torch: Any, device: str) -> str:

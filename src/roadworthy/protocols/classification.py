@@ -173,9 +173,15 @@ class Classification(base.Protocol):
         select([CellKey.of(case) for case in cases], criterion)
 
     def evidence(
-        self, cases: Sequence[base.StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+        self,
+        cases: Sequence[base.StoredCase],
+        class_names: Sequence[str],
+        *,
+        seed: int,
+        workers: int = 1,
+        resamples: int | None = None,
     ) -> Evidence:
-        """What stored cases say, cell by cell."""
+        """What stored cases say, cell by cell; `resamples` are drawn, the usual number unless given."""
         sources: dict[CellKey, list[Callable[[], Readouts]]] = {}
         failures: dict[CellKey, str] = {}
         for case in cases:
@@ -183,7 +189,7 @@ class Classification(base.Protocol):
                 failures.setdefault(CellKey.of(case), case.failure)
             else:
                 sources.setdefault(CellKey.of(case), []).append(case.load)
-        return Evidence(sources, class_names, failures, seed=seed, workers=workers)
+        return Evidence(sources, class_names, failures, seed=seed, workers=workers, resamples=resamples)
 
 
 @dataclass(frozen=True)
@@ -305,6 +311,7 @@ class Evidence(base.Evidence):
         *,
         seed: int = 0,
         workers: int = 1,
+        resamples: int | None = None,
     ) -> None:
         self.class_names, self.seed = tuple(class_names), seed
         self.failures = dict(failures)
@@ -319,7 +326,7 @@ class Evidence(base.Evidence):
         self.group_count = len(names)
         if not first:
             return
-        bootstrap = GroupBootstrap(self.objects, resamples=RESAMPLES, seed=seed)
+        bootstrap = GroupBootstrap(self.objects, resamples=resamples or RESAMPLES, seed=seed)
 
         def summarise(key: CellKey) -> Cell:
             repeats = [load() for load in sources[key]]

@@ -2,7 +2,7 @@
 
 Paired throughout: accuracy by McNemar's test (whole objects are swapped, never frames), other metrics by a bootstrap
 that draws the same objects for both. Holm's correction over all conditions of a metric keeps the chance of a single
-false alarm among them at `alpha`.
+false alarm among them at `alpha`. Metrics have scales of their own: changes are ranked within a metric, never across.
 """
 
 from __future__ import annotations
@@ -19,15 +19,42 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.metrics import HIGHER_IS_BETTER, higher_is_better
 from roadworthy.protocols import classification, ood
 from roadworthy.protocols.base import Evidence, StoredCase
-from roadworthy.protocols.estimates import LEAST_BOOTSTRAP_GROUPS, mean_defined
-from roadworthy.statistics import holm, mcnemar, mean_interval, paired_interval, paired_p, sign_flip_p
+from roadworthy.protocols.estimates import LEAST_BOOTSTRAP_GROUPS, RESAMPLES, mean_defined
+from roadworthy.statistics import holm, mcnemar, mean_interval, p_text, paired_interval, paired_p, sign_flip_p
 
 ALPHA = 0.05
 MARGIN = 0.001
-METRICS = ("accuracy", "auroc", "brier", "ece")
+METRICS: Mapping[str, Sequence[str]] = {
+    classification.NAME: ("accuracy", "auroc", "brier", "ece"),
+    ood.NAME: ("auroc", "fpr95_in"),
+}
+"""What is compared unless other metrics are asked for, by protocol."""
+PROTOCOLS: Mapping[str, classification.Classification | ood.OutOfDistribution] = {
+    classification.NAME: classification.Classification(),
+    ood.NAME: ood.OutOfDistribution(),
+}
+"""The protocols whose figures are compared."""
+KNOWN_METRICS: Mapping[str, Sequence[str]] = {
+    classification.NAME: tuple(name for name, better in HIGHER_IS_BETTER.items() if better is not None),
+    ood.NAME: ood.METRICS,
+}
+"""What can be compared, by protocol, in the order of the table: accuracy first."""
+TESTED_BY_FLIPS = ("accuracy", "brier", "brier_mean")
+"""Metrics of classification whose p value comes from counting; that of all others comes from resamples."""
 OTHER = "shown with other parameters or other code"
-OOD_METRICS = ("auroc", "fpr95_in")
-RESULTS = ("regression", "improvement", "no clear difference", "not compared")
+REGRESSION, IMPROVEMENT, BELOW_MARGIN, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
+    "regression",
+    "improvement",
+    "clear, but below the margin",
+    "no clear difference",
+    "not compared",
+)
+SHORT_RESULTS = {REGRESSION: REGRESSION, IMPROVEMENT: IMPROVEMENT, BELOW_MARGIN: "below margin"}
+"""The results that are changes, the most important first, as a line of text starts with them."""
+MOST_LINES = 10
+"""Changes that are listed in text unless all are asked for."""
+MOST_RESAMPLES = 50_000
+"""A question that takes more is refused: it would take hours with thousands of images."""
 SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
 COLUMNS = [
@@ -46,38 +73,177 @@ class System:
     cases: Mapping[str, Sequence[StoredCase]]
 
 
+Choice = tuple[int, str]
+"""A model to compare: the position of its run among the runs, and its name there."""
+
+
+def choose_pairs(
+    runs: Sequence[str], names: Sequence[Sequence[str]], models: Sequence[str] | None = None
+) -> list[tuple[Choice, Choice]]:
+    """Which model is compared with which: (baseline, model) pairs of runs with models of these names.
+
+    `models` names two, the baseline first: of a single run both are taken from it; of several the baseline is one of
+    the first run and the other one of each later run. Without it, later models of a single run are compared with its
+    first, and models of later runs with the first run's model of the same name, or its only one with their only one.
+
+    >>> choose_pairs(["old"], [["a", "b", "c"]], ["b", "c"])
+    [((0, 'b'), (0, 'c'))]
+    >>> choose_pairs(["old", "new"], [["a", "b"], ["b"]])
+    [((0, 'b'), (1, 'b'))]
+    """
+    if not runs:
+        raise InputError("name at least one run to compare")
+    if models is not None:
+        return _named_pairs(runs, names, models)
+    if len(runs) == 1 and len(names[0]) == 1:
+        raise InputError(f"{runs[0]} holds one model only: name a second run to compare it with")
+    if len(runs) == 1:
+        return [((0, names[0][0]), (0, other)) for other in names[0][1:]]
+    pairs = []
+    for place, others in list(enumerate(names))[1:]:
+        for model in others:
+            baseline = names[0][0] if len(names[0]) == len(others) == 1 else model
+            if baseline not in names[0]:
+                raise InputError(
+                    f"{model} of {runs[place]} has no counterpart in {runs[0]}, whose models are "
+                    f"{', '.join(sorted(names[0]))}: name the two with --models BASELINE MODEL (Python: models=)"
+                )
+            pairs.append(((0, baseline), (place, model)))
+    return pairs
+
+
+def _named_pairs(
+    runs: Sequence[str], names: Sequence[Sequence[str]], models: Sequence[str]
+) -> list[tuple[Choice, Choice]]:
+    if isinstance(models, str) or len(models) != 2:
+        raise InputError(f"two models are compared, the baseline first: models cannot be {models!r}")
+    baseline, model = models
+    if len(runs) == 1 and baseline == model:
+        raise InputError(f"{model} of {runs[0]} would be compared with itself: name two models, or a second run")
+    pairs = [((0, baseline), (place, model)) for place in (range(1, len(runs)) if len(runs) > 1 else [0])]
+    for place, name in [choice for pair in pairs for choice in pair]:
+        if name not in names[place]:
+            raise InputError(f"{runs[place]}: {UnknownName('model', name, names[place])}")
+    return pairs
+
+
+def check_question(metrics: Sequence[str] | None, alpha: float, margin: float) -> None:
+    """Raise an `InputError` for a metric that cannot be compared, or an impossible alpha or margin."""
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha must lie between 0 and 1, not {alpha}")
+    if not 0 <= margin < math.inf:
+        raise InputError(f"the margin must be 0 or more, not {margin}")
+    known = {name for names in KNOWN_METRICS.values() for name in names}
+    for metric in metrics or ():
+        if metric not in known:
+            raise UnknownName("metric to compare by", metric, known)
+
+
+def load_systems(
+    choices: Sequence[tuple[Choice, Choice]],
+    labels: Sequence[str],
+    cases: Sequence[Mapping[str, Sequence[StoredCase]]],
+    class_names: Sequence[Sequence[str]],
+    metrics: Sequence[str] | None = None,
+    alpha: float = ALPHA,
+    workers: int = 1,
+) -> list[tuple[System, System]]:
+    """The chosen pairs with what their stored cases say; of each run: its label, cases by protocol, class names.
+
+    Objects are resampled by one seed for all, so that runs are paired, and as often as `needed_resamples` says.
+    """
+    chosen = {choice for pair in choices for choice in pair}
+    kept = [
+        {name: [case for case in stored if (run, case.system) in chosen] for name, stored in own.items()}
+        for run, own in enumerate(cases)
+    ]
+    resamples = {name: needed_resamples(choices, kept, name, metrics, alpha) for name in PROTOCOLS}
+    evidence = [
+        {
+            name: PROTOCOLS[name].evidence(stored, names, seed=0, workers=workers, resamples=resamples[name])
+            for name, stored in own.items()
+            if name in PROTOCOLS
+        }
+        for own, names in zip(kept, class_names, strict=True)
+    ]
+    systems = {(run, model): System(f"{labels[run]}/{model}", model, evidence[run], kept[run]) for run, model in chosen}
+    return [(systems[before], systems[after]) for before, after in choices]
+
+
+def needed_resamples(
+    choices: Sequence[tuple[Choice, Choice]],
+    cases: Sequence[Mapping[str, Sequence[StoredCase]]],
+    protocol: str,
+    metrics: Sequence[str] | None,
+    alpha: float,
+) -> int:
+    """So many resamples that Holm's correction leaves room for a clear result: 2 m / alpha for m tests of a metric.
+
+    The smallest p value of B resamples is 1 / (B + 1), and Holm multiplies it by up to m.
+    """
+    drawn = [name for name in _metrics(protocol, metrics) if protocol == ood.NAME or name not in TESTED_BY_FLIPS]
+    tests = 0
+    for pair in choices:
+        shown = [case for run, model in pair for case in cases[run].get(protocol, ()) if case.system == model]
+        tests += len({(case.stimulus.name, case.stimulus.level) for case in shown})
+    needed = math.ceil(2 * tests / alpha) if drawn else 0
+    if needed > MOST_RESAMPLES:
+        raise InputError(
+            f"alpha {alpha:g} over {tests} conditions takes {needed} resamples for {drawn[0]}, more than "
+            f"{MOST_RESAMPLES}: choose a larger --alpha, fewer runs, or --metric accuracy, which is tested without them"
+        )
+    return max(RESAMPLES, needed)
+
+
+def _metrics(protocol: str, asked: Sequence[str] | None) -> list[str]:
+    """The metrics to compare under a protocol: those asked for that it has, or the usual ones."""
+    if not asked:
+        return list(METRICS[protocol])
+    return [name for name in dict.fromkeys(asked) if name in KNOWN_METRICS[protocol]]
+
+
 def compare(
     pairs: Sequence[tuple[System, System]],
     metrics: Sequence[str] | None = None,
     alpha: float = ALPHA,
     margin: float = MARGIN,
 ) -> pd.DataFrame:
-    """A row per pair (baseline, model), condition and metric, regressions first, the largest loss on top.
+    """A row per pair (baseline, model), condition and metric.
 
-    `change` is after - before with its 95 % interval; `result` says whether it is a regression or an improvement at a
-    family-wise error of `alpha` per metric, with an interval that leaves 0 out (it holds even where one model fails on
-    whole objects and the other on single frames), and larger than `margin`, the least change that matters. Conditions
-    that only one of the two has are listed as not compared.
+    `change` is after - before with its 95 % interval. It is clear where it is significant at a family-wise error of
+    `alpha` per metric and its interval leaves 0 out (it holds even where one model fails on whole objects and the other
+    on single frames). `result` calls a clear change a regression or an improvement where it is larger than `margin`,
+    the least change that matters, in the metric's own unit; else 'clear, but below the margin'. Conditions that only
+    one of the two has are listed as not compared.
+
+    Regressions come first, then the other results as in `RESULTS`; within each, accuracy first, then metric by metric;
+    within a metric, the largest loss (of improvements, the largest gain) on top.
     """
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha must lie between 0 and 1, not {alpha}")
-    if not 0 <= margin < math.inf:
-        raise InputError(f"the margin must be 0 or more, not {margin}")
-    wanted = list(metrics or METRICS)
-    for metric in wanted:
-        if metric not in HIGHER_IS_BETTER or HIGHER_IS_BETTER[metric] is None:
-            known = [name for name, better in HIGHER_IS_BETTER.items() if better is not None]
-            raise UnknownName("metric to compare by", metric, known)
-    rows = [row for before, after in pairs for row in _rows(before, after, wanted)]
+    check_question(metrics, alpha, margin)
+    rows = [row for before, after in pairs for row in _rows(before, after, metrics)]
+    if not rows:
+        raise InputError(f"{', '.join(metrics or ())}: not a metric of the protocols that the runs have in common")
     table = pd.DataFrame(rows, columns=COLUMNS)
     for _, family in table.groupby(["protocol", "metric"]):
         table.loc[family.index, "p_holm"] = holm(family["p"].to_numpy(np.float64))
     records: list[Any] = table.to_dict("records")
-    table["result"] = [_result(row, alpha, margin) for row in records]
-    loss = [-row["change"] * _better(row) for row in records]
-    order = table.assign(rank=table["result"].map(RESULTS.index), loss=loss)
-    order = order.sort_values(["rank", "loss"], ascending=[True, False], kind="stable")
-    return order.drop(columns=["rank", "loss"]).reset_index(drop=True)
+    table["result"] = results = [_result(row, alpha, margin) for row in records]
+    losses = [-row["change"] * _better(row) for row in records]
+    families = _families(table)
+    order = table.assign(
+        rank=table["result"].map(RESULTS.index),
+        family=[families.index((row["protocol"], row["metric"])) for row in records],
+        first=[-loss if result == IMPROVEMENT else loss for result, loss in zip(results, losses, strict=True)],
+    )
+    order = order.sort_values(["rank", "family", "first"], ascending=[True, True, False], kind="stable")
+    return order[COLUMNS].reset_index(drop=True)
+
+
+def _families(table: pd.DataFrame) -> list[tuple[str, str]]:
+    """Protocols and metrics whose changes share a scale and a correction: accuracy first, then as they are known."""
+    present = dict.fromkeys(zip(table["protocol"], table["metric"], strict=True))
+    known = [(protocol, metric) for protocol, metrics in KNOWN_METRICS.items() for metric in metrics]
+    return [family for family in known if family in present] + [family for family in present if family not in known]
 
 
 def _better(row: Mapping[str, Any]) -> float:
@@ -86,23 +252,25 @@ def _better(row: Mapping[str, Any]) -> float:
 
 def _result(row: Mapping[str, Any], alpha: float, margin: float) -> str:
     if math.isnan(row["p_holm"]):
-        return "not compared"
+        return NOT_COMPARED
     holds = row["lo"] > 0 or row["hi"] < 0
-    if row["p_holm"] >= alpha or abs(row["change"]) <= margin or not holds:
-        return "no clear difference"
-    return "improvement" if row["change"] * _better(row) > 0 else "regression"
+    if row["p_holm"] >= alpha or not holds:
+        return NO_DIFFERENCE
+    if abs(row["change"]) <= margin:
+        return BELOW_MARGIN
+    return IMPROVEMENT if row["change"] * _better(row) > 0 else REGRESSION
 
 
-def _rows(before: System, after: System, metrics: Sequence[str]) -> Iterator[dict[str, Any]]:
-    shared = [name for name in before.evidence if name in after.evidence]
+def _rows(before: System, after: System, metrics: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    shared = [name for name in before.cases if name in after.cases]
     if not shared:
         raise InputError(f"{before.label} and {after.label} have no protocol in common")
     for name in shared:
         if name not in COMPARED:
             why = f"figures of the protocol {name} are not compared"
-            yield _row(before, after, name, "all", 0, metrics[0]) | {"reason": why}
+            yield _row(before, after, name, "all", 0, (metrics or ["accuracy"])[0]) | {"reason": why}
         else:
-            yield from COMPARED[name](before, after, metrics)
+            yield from COMPARED[name](before, after, _metrics(name, metrics))
 
 
 def _row(before: System, after: System, protocol: str, condition: str, level: int, metric: str) -> dict[str, Any]:
@@ -220,7 +388,7 @@ def _ood_rows(before: System, after: System, metrics: Sequence[str]) -> Iterator
         for system in (before, after)
     ]
     for name in dict.fromkeys([*sets[0], *sets[1]]):
-        for metric in OOD_METRICS:
+        for metric in metrics:
             key = sets[0].get(name) or sets[1][name]
             row = _row(before, after, ood.NAME, name, key.level, metric)
             missing = [system.label for system, known in ((before, sets[0]), (after, sets[1])) if name not in known]
@@ -268,21 +436,39 @@ def _not_comparable(
     return "" if shown[0][key] == shown[1][key] else OTHER
 
 
-def comparison_lines(table: pd.DataFrame, alpha: float = ALPHA) -> list[str]:
-    """The comparison in a few lines of text: counts, then every regression, then every improvement."""
-    counts = {name: int((table["result"] == name).sum()) for name in RESULTS}
-    lines = [
-        f"{counts['regression']} regressions, {counts['improvement']} improvements, "
-        f"{counts['no clear difference']} without clear difference, {counts['not compared']} not compared "
-        f"(chance of any false alarm per metric: {alpha:.0%})"
-    ]
-    for result in ("regression", "improvement"):
-        for row in table[table["result"] == result].to_dict("records"):
-            condition = row["condition"] if not row["level"] else f"{row['condition']} level {row['level']}"
-            lines.append(
-                f"{result:<12} {row['model']} against {row['baseline']}: {row['metric']} {condition}: "
-                f"{row['before']:.4f} -> {row['after']:.4f}, change {row['change']:+.4f} "
-                f"[{row['lo']:+.4f}, {row['hi']:+.4f}], p {row['p_holm']:.2g}"
-            )
-    reasons = table.loc[table["result"] == "not compared", "reason"].value_counts()
+def comparison_lines(
+    table: pd.DataFrame, alpha: float = ALPHA, margin: float = MARGIN, most: int | None = MOST_LINES
+) -> list[str]:
+    """The comparison in a few lines of text: counts in all and by metric, then at most so many changes, as sorted."""
+    families = _families(table)
+    lines = [f"{_counts(table)} (margin {margin:g}; chance of any false alarm per metric: {100 * alpha:g} %)"]
+    for protocol, metric in families if len(families) > 1 else ():
+        rows = table[(table["protocol"] == protocol) & (table["metric"] == metric)]
+        place = "" if protocol == classification.NAME else f" ({protocol})"
+        lines.append(f"  {metric}{place}: {_counts(rows, zeros=False)}")
+    changes = table[table["result"].isin(SHORT_RESULTS)].to_dict("records")
+    lines += [_change_line(row) for row in changes[:most]]
+    if most is not None and len(changes) > most:
+        lines.append(
+            f"{len(changes) - most} more changes: --all lists them here, --out FILE writes every row as CSV, "
+            "--html FILE makes a page"
+        )
+    reasons = table.loc[table["result"] == NOT_COMPARED, "reason"].value_counts()
     return lines + [f"not compared {count}: {reason}" for reason, count in reasons.items()]
+
+
+def _counts(table: pd.DataFrame, *, zeros: bool = True) -> str:
+    counts = {name: int((table["result"] == name).sum()) for name in RESULTS}
+    plurals = {REGRESSION: "regressions", IMPROVEMENT: "improvements"}
+    return "; ".join(
+        f"{count} {plurals.get(name, name) if count != 1 else name}" for name, count in counts.items() if count or zeros
+    )
+
+
+def _change_line(row: Mapping[Any, Any]) -> str:
+    condition = row["condition"] if not row["level"] else f"{row['condition']} level {row['level']}"
+    return (
+        f"{SHORT_RESULTS[row['result']]:<12} {row['model']} against {row['baseline']}: {row['metric']} {condition}: "
+        f"{row['before']:.4f} -> {row['after']:.4f}, change {row['change']:+.4f} "
+        f"[{row['lo']:+.4f}, {row['hi']:+.4f}], p {p_text(row['p_holm'])}"
+    )

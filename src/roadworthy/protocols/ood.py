@@ -149,10 +149,16 @@ class OutOfDistribution(base.Protocol):
         _select([SetKey.of(case) for case in cases if "ood_set" in case.tags], criterion)
 
     def evidence(
-        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+        self,
+        cases: Sequence[StoredCase],
+        class_names: Sequence[str],
+        *,
+        seed: int,
+        workers: int = 1,
+        resamples: int | None = None,
     ) -> Evidence:
-        """What stored cases say, set by set."""
-        return Evidence(cases, class_names, seed=seed, workers=workers)
+        """What stored cases say, set by set; `resamples` are drawn, the usual number unless given."""
+        return Evidence(cases, class_names, seed=seed, workers=workers, resamples=resamples)
 
 
 def _sides(settings: Settings, bench: Bench) -> list[_Side]:
@@ -274,7 +280,13 @@ class Evidence(base.Evidence):
     """
 
     def __init__(
-        self, cases: Sequence[StoredCase], class_names: Sequence[str] = (), *, seed: int = 0, workers: int = 1
+        self,
+        cases: Sequence[StoredCase],
+        class_names: Sequence[str] = (),
+        *,
+        seed: int = 0,
+        workers: int = 1,
+        resamples: int | None = None,
     ) -> None:
         self.class_names = class_names
         inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.tags}
@@ -315,7 +327,8 @@ class Evidence(base.Evidence):
                 for one, other in pairs:
                     mixture = _mix(one.load(), other.load())
                     if bootstrap is None or bootstrap[0] != mixture.groups:
-                        bootstrap = mixture.groups, GroupBootstrap(mixture.groups, resamples=RESAMPLES, seed=seed)
+                        drawn = GroupBootstrap(mixture.groups, resamples=resamples or RESAMPLES, seed=seed)
+                        bootstrap = mixture.groups, drawn
                     found.append(_separations(mixture, bootstrap[1]))
                     mixtures.append(mixture)
                 self.results[key] = _result(found, mixtures, shown)

@@ -67,6 +67,8 @@ def render(path: str | Path) -> str:
         hardest=summary.hardest(facts),
         verdict_words=summary.verdict_words(facts),
         undertrained_words=summary.undertrained_words(facts),
+        chance_words=summary.chance_words(facts),
+        unsteady_words=summary.unsteady_words(facts),
         notes=summary.notes(facts),
         missing=summary.missing_values(facts),
         severity_rows=summary.severity_rows(facts),
@@ -132,6 +134,7 @@ def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: flo
         found=found,
         page_words=comparison.sentences(found, alpha, margin),
         results=comparison.RESULTS,
+        below_margin=comparison.BELOW_MARGIN,
         pair_names=list(dict.fromkeys((pair.baseline, pair.model) for pair in found.pairs)),
         pair_metrics=[_labels(pair.metrics) for pair in found.pairs],
         pair_protocols=comparison.PROTOCOLS,
@@ -141,6 +144,7 @@ def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: flo
 def headline(path: str | Path) -> list[str]:
     """What the run in a folder says, in three lines of plain text: the verdict, the main figures, the worst condition.
 
+    A model that is no better than chance, or whose answers do not repeat, has a line of its own before the figures.
     Accuracy and shifts, or outliers where nothing else was tested; where both were, the third line has both.
     """
     facts = load_facts(path)
@@ -155,7 +159,9 @@ def headline(path: str | Path) -> list[str]:
     if strange and facts.classified:
         hardest = outliers.headline(strange, facts)[1]
         lines = [lines[0], f"{lines[1]}; {hardest[0].lower()}{hardest[1:]}"]
-    return [summary.one_line(line) for line in (summary.verdict_line(facts), *lines)]
+    alarms = [f"No better than chance: {words}" for words in summary.chance_words(facts)]
+    alarms += [f"Warning: {words}" for words in summary.unsteady_words(facts)]
+    return [summary.one_line(line) for line in (summary.verdict_line(facts), *alarms, *lines)]
 
 
 def _outlier_context(found: outliers.Outliers | None, charts: drawing.Charts) -> dict[str, Any]:

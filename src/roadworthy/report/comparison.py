@@ -1,8 +1,9 @@
-"""The page of a comparison: regressions first, and the change of each metric by condition and level."""
+"""The page of a comparison: regressions first, metric by metric, and each change by condition and level."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -28,13 +29,14 @@ from roadworthy.report.words import p_value, signed, words_of
 
 OOD = "ood"
 PROTOCOLS = {"classification": "under shifts", OOD: "on outliers"}
-REGRESSION, IMPROVEMENT, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
+REGRESSION, IMPROVEMENT, BELOW_MARGIN, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
     "regression",
     "improvement",
+    "clear, but below the margin",
     "no clear difference",
     "not compared",
 )
-MARKS = {REGRESSION: "▼", IMPROVEMENT: "▲"}
+MARKS = {REGRESSION: "▼", IMPROVEMENT: "▲", BELOW_MARGIN: "≈"}
 WORSE_TO_BETTER = ((0.0, "#ea7320"), (0.25, "#fbc873"), (0.5, "#ffffff"), (0.75, "#a9cbe6"), (1.0, "#5f9fd0"))
 LEAST_SCALE = 0.02
 """The change at which colours are strongest where no change is larger."""
@@ -71,6 +73,11 @@ class Change:
         return str(Condition(self.condition, self.level))
 
     @property
+    def family(self) -> str:
+        """The metric in words, and whether it is one of outliers: changes of one family share a scale."""
+        return f"{words_of(self.metric).label}{' of outliers' if self.protocol == OOD else ''}"
+
+    @property
     def gain(self) -> float:
         """The change with the sign that makes more better."""
         return self.change if higher_is_better(self.metric) else -self.change
@@ -93,13 +100,27 @@ class Pair:
 
 @dataclass(frozen=True)
 class Compared:
-    """A whole comparison, in the order of its table: regressions first, the largest loss on top."""
+    """A whole comparison, in the order of its table: by result, then by metric, then the largest loss on top."""
 
     changes: tuple[Change, ...]
 
     def of(self, result: str) -> tuple[Change, ...]:
         """The changes with one result."""
         return tuple(change for change in self.changes if change.result == result)
+
+    def by_metric(self, result: str) -> tuple[tuple[str, tuple[Change, ...]], ...]:
+        """The changes with one result by metric, each with its name in words: metrics share no scale."""
+        families: dict[str, list[Change]] = {}
+        for change in self.of(result):
+            families.setdefault(change.family, []).append(change)
+        return tuple((name, tuple(changes)) for name, changes in families.items())
+
+    @cached_property
+    def counts(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """How many changes have each of `RESULTS`, by metric in words: accuracy first, outliers last."""
+        families = dict.fromkeys(c.family for c in sorted(self.changes, key=lambda c: (c.protocol, c.metric)))
+        results = Counter((change.family, change.result) for change in self.changes)
+        return tuple((family, tuple(results[family, result] for result in RESULTS)) for family in families)
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
@@ -133,22 +154,28 @@ def load_comparison(table: pd.DataFrame) -> Compared:
 
 def sentences(found: Compared, alpha: float, margin: float) -> list[str]:
     """What came out, and what the words mean, in sentences."""
-    worse = found.of(REGRESSION)
-    said = []
-    if worse:
-        most = worse[0]
-        said.append(
-            f"The largest loss: {words_of(most.metric).label} of {most.model} on {most.where}, "
-            f"{signed(most.change)} [{signed(most.lo)}, {signed(most.hi)}]."
-        )
+    worse = found.by_metric(REGRESSION)
+    said = [_largest_loss(name, changes[0]) for name, changes in worse]
     said.append(
-        f"A regression or improvement is a change that is larger than {margin:g} and that chance does not explain: "
-        f"p after Holm's correction is below {alpha:g}, so that the chance of any false alarm among all conditions of "
-        f"a metric is at most {100 * alpha:g} %. Both models saw the same images. Intervals are 95 % each, one by one."
+        f"A change is clear where chance does not explain it: its 95 % interval leaves 0 out and p after Holm's "
+        f"correction is below {alpha:g}, so that the chance of any false alarm among all conditions of a metric is at "
+        f"most {100 * alpha:g} %. Both models saw the same images. Intervals are 95 % each, one by one."
+    )
+    said.append(
+        f"The margin, {margin:g}, is the least change that matters, in the unit of each metric: for accuracy it is "
+        f"{100 * margin:g} percentage points. A clear change is a regression or an improvement where it is larger than "
+        f"the margin; otherwise it is called '{BELOW_MARGIN}', and no release fails for it."
     )
     if not worse:
         said.append("That none was found does not show that there is none: small losses need many objects to be seen.")
     return said
+
+
+def _largest_loss(name: str, most: Change) -> str:
+    return (
+        f"The largest loss of {name}: {most.model} on {most.where}, {signed(most.change)} "
+        f"[{signed(most.lo)}, {signed(most.hi)}]."
+    )
 
 
 def charts(found: Compared) -> Charts:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
+from roadworthy.metrics import compare_with_chance
 from roadworthy.report.facts import CLEAN, NOT_RUN, REPORT, ROLE, Cell, ClassRecall, Condition, Facts, Strip
 from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, plural, whole
 from roadworthy.verdict import Criterion
@@ -72,22 +75,24 @@ def accuracy_threshold(facts: Facts, model: str, shift: str) -> Threshold:
     """The strictest criterion for accuracy at single levels of the shift, or one by the undisturbed accuracy."""
     found = [c.criterion for c in facts.criteria if _sets_accuracy(c.criterion, model, shift)]
     if not found:
-        return default_threshold(facts.cell(model, CLEAN, ROLE))
+        return default_threshold(facts.cell(model, CLEAN, ROLE), 1 / len(facts.class_names))
     strictest = max(found, key=lambda criterion: criterion.threshold)
     return Threshold(strictest.threshold, f"as {strictest.id} requires", strictest.id)
 
 
-def default_threshold(clean: Cell) -> Threshold:
+def default_threshold(clean: Cell, chance: float = 0.0) -> Threshold:
     """The threshold where no criterion sets one: 95 %, or 5 points under an undisturbed accuracy below 97 %.
 
-    It has one decimal in percent, as it is printed.
+    It has one decimal in percent, as it is printed. Where it would not lie above chance, it is 95 % again.
 
     >>> default_threshold(Cell(0.97)).value, default_threshold(Cell(0.91234)).value
     (0.95, 0.862)
+    >>> default_threshold(Cell(0.007), chance=1 / 43).value
+    0.95
     """
-    if clean.missing or clean.value >= WELL_ABOVE:
+    if clean.missing or clean.value >= WELL_ABOVE or clean.value - TOLERATED_LOSS <= chance:
         return Threshold(GOOD_ACCURACY, "as no criterion sets one")
-    threshold = round(max(clean.value - TOLERATED_LOSS, 0.0), 3)
+    threshold = round(clean.value - TOLERATED_LOSS, 3)
     return Threshold(threshold, "5 points under undisturbed, as no criterion sets one")
 
 
@@ -345,6 +350,29 @@ def undertrained_words(facts: Facts) -> str:
             accuracy, floor = (number(ROLE, value) for value in (lowest.clean_accuracy, lowest.floor))
             found.append(f"{model}: {share}{accuracy} on undisturbed images, below its floor of {floor}")
     return f"{'; '.join(found)}." if found else ""
+
+
+def chance_words(facts: Facts) -> list[str]:
+    """Which models are no better than chance on undisturbed images, a sentence each."""
+    sentences = []
+    for model in facts.models:
+        entries = facts.confusion.get((model, CLEAN), ())
+        columns = np.array([(e.label, e.prediction, e.count) for e in entries], np.int64).reshape(-1, 3).T
+        result = compare_with_chance(columns[0], columns[1], len(facts.class_names), columns[2])
+        if result.is_chance:
+            accuracy, chance = (number(ROLE, value) for value in (result.right / result.images, result.chance))
+            sentences.append(f"{model} is right on {accuracy} of undisturbed images, and chance gives {chance}.")
+    return sentences
+
+
+def unsteady_words(facts: Facts) -> list[str]:
+    """Which models answered the same images differently when asked again, a sentence each."""
+    changes = {name: model.get("changes_by", 0.0) for name, model in facts.record["models"].items()}
+    return [
+        f"{name} answers the same images differently when asked again (probabilities change by up to {change:.2g})."
+        for name, change in changes.items()
+        if change
+    ]
 
 
 def notes(facts: Facts) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roadworthy.metrics import current_name, higher_is_better
+from roadworthy.statistics import p_text
 
 NO_BREAK = "\u00a0"
 MISSING = "n/a"
@@ -177,14 +178,12 @@ def signed(value: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p value to two digits, never 0.
+    """A p value as `p_text` writes it, on one line.
 
-    >>> p_value(0.04321), p_value(1e-9), p_value(math.nan)
-    ('0.043', '<0.0001', 'n/a')
+    >>> p_value(0.04321), p_value(1e-9).replace(NO_BREAK, " "), p_value(math.nan)
+    ('.043', '< .001', 'n/a')
     """
-    if math.isnan(p):
-        return MISSING
-    return "<0.0001" if p < 0.0001 else f"{p:.2g}"
+    return MISSING if math.isnan(p) else p_text(p).replace(" ", NO_BREAK)
 
 
 def whole(count: float) -> str:

@@ -12,7 +12,7 @@ from roadworthy.statistics.anova import (
 )
 from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval, paired_interval
 from roadworthy.statistics.intervals import Interval, further_groups, mean_interval, proportion_interval, wilson
-from roadworthy.statistics.paired import McNemar, holm, mcnemar, paired_p, sign_flip_p
+from roadworthy.statistics.paired import McNemar, holm, mcnemar, p_text, paired_p, sign_flip_p
 from roadworthy.statistics.posthoc import (
     Comparison,
     comparison_half_widths,
@@ -39,6 +39,7 @@ __all__ = [
     "holm",
     "mcnemar",
     "mean_interval",
+    "p_text",
     "paired_interval",
     "paired_p",
     "posthoc",

@@ -15,6 +15,8 @@ from roadworthy.statistics.intervals import mean_interval
 Floats = NDArray[np.float64]
 
 SMALLEST_P = 1e-12
+"""The sum over a Fourier transform is exact to about 1e-14: a p value of sign flips below this would be rounding."""
+LEAST_SHOWN_P = 0.001
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def mcnemar(
 
 
 def sign_flip_p(total: int, sizes: ArrayLike) -> float:
-    """The share of sign patterns with |sum of +-sizes| >= |total|, sizes whole numbers >= 0; exact.
+    """The share of sign patterns with |sum of +-sizes| >= |total|, sizes whole numbers >= 0; exact, not below 1e-12.
 
     >>> round(sign_flip_p(4, [1, 1, 2]), 12)
     0.25
@@ -96,7 +98,7 @@ def sign_flip_p(total: int, sizes: ArrayLike) -> float:
         characteristic *= np.cos(angles * step) ** count
     share = np.fft.fft(characteristic).real / (reach + 1)
     extreme = np.abs(2 * np.arange(reach + 1) - reach) >= abs(total)
-    fewest = 2.0 ** (1 - int(times.sum()))
+    fewest = max(2.0 ** (1 - int(times.sum())), SMALLEST_P)
     return float(min(max(share[extreme].sum(), fewest), 1.0))
 
 
@@ -106,12 +108,15 @@ def paired_p(
     """Two-sided p of the difference a - b of any metric from the resamples of one group bootstrap.
 
     It is the 1 - confidence at which `paired_interval` just reaches 0, so that p < 0.05 exactly where the 95 % interval
-    leaves 0 out; not below 1e-12. Gives (p, reason); p is NaN where the interval does not exist.
+    leaves 0 out. It is never below 1 / (B + 1), with B the number of resamples in which both models have a value: B
+    draws cannot tell rarer events apart. Gives (p, reason); p is NaN where the interval does not exist.
 
     >>> a = np.linspace(0.4, 0.6, 1000)
     >>> p, reason = paired_p(0.5, 0.4, a, np.full(1000, 0.4), groups_count=100)
     >>> round(p, 4), reason
     (0.0209, '')
+    >>> paired_p(0.5, 0.1, a, np.full(1000, 0.1), groups_count=100)[0] == 1 / 1001
+    True
     >>> paired_p(0.5, 0.5, a, a, groups_count=100)
     (nan, 'all resamples are equal')
     """
@@ -123,9 +128,11 @@ def paired_p(
     reason = paired_interval(value_a, value_b, distribution_a, distribution_b, groups_count)[2]
     if reason:
         return math.nan, reason
-    low, high = math.log(SMALLEST_P), 0.0
-    if leaves_zero_out(SMALLEST_P):
-        return SMALLEST_P, ""
+    differences = np.asarray(distribution_a, dtype=np.float64) - np.asarray(distribution_b, dtype=np.float64)
+    smallest = 1 / (1 + int((~np.isnan(differences)).sum()))
+    low, high = math.log(smallest), 0.0
+    if leaves_zero_out(smallest):
+        return smallest, ""
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (low, middle) if leaves_zero_out(math.exp(middle)) else (middle, high)
@@ -150,6 +157,17 @@ def holm(p_values: ArrayLike) -> Floats:
     adjusted = np.full_like(p, np.nan)
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
     return adjusted
+
+
+def p_text(p: float) -> str:
+    """A p value as people read it: two digits without the leading zero, and `< .001` for all that is below.
+
+    >>> p_text(0.04321), p_text(0.25), p_text(1.0), p_text(3.5e-11)
+    ('.043', '.25', '1', '< .001')
+    """
+    if p < LEAST_SHOWN_P:
+        return f"< {LEAST_SHOWN_P:g}".replace("0.", ".")
+    return f"{p:.2g}".removeprefix("0")
 
 
 def _binomial_p(only_a: int, only_b: int) -> float:

@@ -1,0 +1,308 @@
+"""Before a run: is the model better than chance, does it repeat itself, and are stored answers still its own?"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import roadworthy as rw
+from roadworthy.core.errors import InputError
+from roadworthy.metrics import compare_with_chance
+from roadworthy.models.identity import identity_of
+from samples import CLASSES, SIDE, network, squares
+from test_cli import call
+from tiny import contents, save_onnx, write_npz, write_study
+
+
+def write_squares(path: Path, times: int = 5) -> Path:
+    """Coloured squares as an npz file, each image several times with a little noise."""
+    images, labels = (np.concatenate([part] * times) for part in squares())
+    noise = np.random.default_rng(1).integers(0, 20, images.shape, dtype=np.uint8)
+    np.savez(path, images=images + noise, labels=labels, class_names=np.array(CLASSES))
+    return path
+
+
+def brightest(images: np.ndarray) -> np.ndarray:
+    """One-hot of the brightest channel: right on every square."""
+    return np.eye(3)[images.mean(axis=(1, 2)).argmax(axis=1)]
+
+
+def options(tmp_path: Path) -> dict[str, Any]:
+    return {"data": write_squares(tmp_path / "d.npz"), "suite": "quick", "out": tmp_path / "run"}
+
+
+def accuracy(run: rw.Run) -> float:
+    table = run.tables["classification"]
+    return float(table[(table["shift"] == "none") & (table["metric"] == "accuracy")]["value"].iloc[0])
+
+
+# --- chance ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def signs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("signs")
+    return save_onnx(folder / "m.onnx", white=255.0), write_npz(folder / "d.npz", 280)
+
+
+def test_a_wrong_range_stops_evaluate_and_says_what_would_work(signs: tuple[Path, Path], tmp_path: Path) -> None:
+    words = ("evaluate", "--model", signs[0], "--data", signs[1], "--suite", "quick", "--out", tmp_path / "run")
+    error = call(*words, code=2)
+    assert "no better than chance" in error
+    assert "with --range 0-255 accuracy is" in error
+    assert not (tmp_path / "run").exists()
+    assert "Verdict: none" in call(*words, "--range", "0-255")
+
+
+def test_a_model_at_chance_goes_on_when_told_to_and_the_report_says_so(
+    signs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    words = ("evaluate", "--model", signs[0], "--data", signs[1], "--suite", "quick", "--out", tmp_path / "run")
+    output = call(*words, "--accept-chance")
+    assert "No better than chance" in output
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "<strong>No better than chance.</strong>" in report
+    for nonsense in ("stays at 0", "Threshold: 0", "Threshold: 1&nbsp;%", "Never below 0"):
+        assert nonsense not in report.replace("\xa0", " ")
+
+
+def test_a_study_asks_the_same_question(tmp_path: Path) -> None:
+    source = write_study(tmp_path, models={"m": {"onnx": str(save_onnx(tmp_path / "m.onnx", white=255.0))}})
+    assert "with --range 0-255 accuracy is" in call("run", source, "--out", tmp_path / "run", code=2)
+    assert "no better than chance" in call("run", source, "--dry-run", code=2)
+    assert not (tmp_path / "run").exists()
+    assert "time" in call("run", source, "--dry-run", "--accept-chance")
+
+
+def test_stored_answers_in_another_class_order_are_refused(tmp_path: Path) -> None:
+    data = write_squares(tmp_path / "d.npz")
+    study = {
+        "data": {"test": str(data)},
+        "models": {"supplier": {"predictions": str(tmp_path / "answers.csv")}},
+        "protocols": {"classification": {"shifts": ["grey"], "levels": [1]}},
+    }
+    rw.export_study(study, tmp_path / "export")
+    shown = pd.read_csv(tmp_path / "export" / "manifest.csv")
+    labels = rw.open_dataset(data).labels[shown["id"]]
+    wrong = pd.DataFrame(np.eye(3)[(labels + 1) % 3], columns=["p0", "p1", "p2"])
+    pd.concat([shown[["stimulus", "id"]], wrong], axis=1).to_csv(tmp_path / "answers.csv", index=False)
+    with pytest.raises(InputError, match="right on 0 of 60 undisturbed images"):
+        rw.run_study(study, out=tmp_path / "run")
+
+
+def test_always_answering_one_class_is_chance_even_where_that_class_is_common(tmp_path: Path) -> None:
+    images, labels = squares()
+    rows = np.repeat(np.arange(len(labels)), np.where(labels == 0, 30, 5))
+    with pytest.raises(InputError, match=r"right on 120 of 160 .*chance \(75\.0%"):
+        rw.evaluate(
+            lambda pixels: np.tile([0.8, 0.1, 0.1], (len(pixels), 1)),
+            (images[rows], labels[rows]),
+            suite="quick",
+            out=tmp_path / "run",
+        )
+
+
+def test_too_few_images_to_tell_are_no_reason_to_stop(tmp_path: Path) -> None:
+    images, labels = squares()
+    run = rw.evaluate(brightest, (images[:3], labels[:3]), classes=CLASSES, suite="quick", out=tmp_path / "run")
+    assert accuracy(run) == 1.0
+
+
+def test_comparison_with_chance_by_closed_forms() -> None:
+    labels = np.arange(20) % 2
+    assert compare_with_chance(labels, labels, 2).p == pytest.approx(0.5**20)
+    assert compare_with_chance(labels, 1 - labels, 2).p == 1.0
+    assert compare_with_chance(labels, labels, 2, np.zeros(20, np.int64)).images == 0
+    one = compare_with_chance(np.zeros(4, np.int64), np.zeros(4, np.int64), 5)
+    assert (one.chance, one.p) == (0.2, pytest.approx(0.2**4))
+    few = compare_with_chance(np.array([0]), np.array([0]), 5)
+    assert not few.is_above
+    assert not few.is_chance
+
+
+# --- answers that do not repeat --------------------------------------------------------------------------------------
+
+
+def test_a_model_that_answers_differently_when_asked_twice_is_named(tmp_path: Path) -> None:
+    code = tmp_path / "noisy.py"
+    code.write_text(
+        "import numpy as np\n"
+        "def answer(images):\n"
+        "    right = np.eye(3)[images.mean(axis=(1, 2)).argmax(axis=1)] + np.random.random((len(images), 3)) / 9\n"
+        "    return right / right.sum(axis=1, keepdims=True)\n"
+    )
+    data = write_squares(tmp_path / "d.npz")
+    words = ("evaluate", "--model", f"{code}:answer", "--trust", "--data", data, "--suite", "quick")
+    with pytest.warns(UserWarning, match="answers the same images differently when asked again"):
+        output = call(*words, "--out", tmp_path / "run")
+    assert "differently when asked again" in output
+    assert "Answers that do not repeat" in (tmp_path / "run" / "report.html").read_text()
+
+
+# --- stored answers and the model that gave them ---------------------------------------------------------------------
+
+CLASSIFIER: Any = None
+
+
+def by_classifier(images: np.ndarray) -> np.ndarray:
+    answers: np.ndarray = CLASSIFIER.predict_proba(images.mean(axis=(1, 2)))
+    return answers
+
+
+def fitted(turn: int) -> LogisticRegression:
+    images, labels = squares()
+    return LogisticRegression().fit(images.mean(axis=(1, 2)), (labels + turn) % 3)
+
+
+def test_a_retrained_global_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "CLASSIFIER", fitted(0))
+    given = options(tmp_path)
+    first = rw.evaluate(by_classifier, **given)
+    before = contents(first.path)
+    assert accuracy(first) == 1.0
+    assert contents(rw.evaluate(by_classifier, **given).path) == before, "the same model is resumed"
+    monkeypatch.setitem(globals(), "CLASSIFIER", fitted(1))
+    with pytest.raises(InputError, match="holds the run of another model"):
+        rw.evaluate(by_classifier, accept_chance=True, **given)
+    assert contents(first.path) == before
+    assert accuracy(rw.evaluate(by_classifier, accept_chance=True, fresh=True, **given)) == 0.0
+
+
+@pytest.mark.parametrize("where", ["import", "call", "constant"])
+def test_a_changed_weight_file_is_noticed(where: str, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.npy"
+    np.save(weights, np.eye(3))
+    load = (
+        f"np.load({str(weights)!r})" if where != "constant" else f"np.fromfile({str(weights)!r}, 'f8', 9, offset=128)"
+    )
+    loading = f"W = {load}.reshape(3, 3)"
+    (tmp_path / "code.py").write_text(
+        "import numpy as np\n"
+        + (f"{loading}\n" if where == "import" else "")
+        + "def answer(images):\n"
+        + (f"    {loading}\n" if where != "import" else "")
+        + "    return np.eye(3)[images.mean(axis=(1, 2)).argmax(axis=1)] @ W\n"
+    )
+    data = write_squares(tmp_path / "d.npz")
+    words = ["evaluate", "--model", f"{tmp_path / 'code.py'}:answer", "--trust", "--data", data, "--suite", "quick"]
+    words += ["--out", tmp_path / "run", "--accept-chance"]
+    call(*words)
+    np.save(weights, np.roll(np.eye(3), 1, axis=1))
+    assert "another model" in call(*words, code=2)
+    assert accuracy(rw.open_run(tmp_path / "run")) == 1.0
+    call(*words, "--fresh")
+    assert accuracy(rw.open_run(tmp_path / "run")) == 0.0
+
+
+def test_an_unfinished_run_keeps_no_answer_of_the_earlier_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "CLASSIFIER", fitted(0))
+    given = options(tmp_path)
+    first = rw.evaluate(by_classifier, **given)
+    (first.path / "run.json").unlink()
+    monkeypatch.setitem(globals(), "CLASSIFIER", fitted(1))
+    assert accuracy(rw.evaluate(by_classifier, accept_chance=True, **given)) == 0.0
+
+
+def test_what_cannot_be_seen_asks_for_a_version(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text(
+        "import numpy as np\n"
+        "source = (row for row in np.eye(3))\n"
+        "calls = []\n"
+        "def answer(images):\n    source\n    return np.eye(3)[images.mean(axis=(1, 2)).argmax(axis=1)]\n"
+        "def counted(images):\n    calls.append(1)\n    return np.eye(3)[images.mean(axis=(1, 2)).argmax(axis=1)]\n"
+    )
+    data = write_squares(tmp_path / "d.npz")
+    for function, reason in {"answer": "reads source (generator)", "counted": "changes what it reads"}.items():
+        words = ["evaluate", "--model", f"{tmp_path / 'code.py'}:{function}", "--trust", "--data", data]
+        words += ["--suite", "quick", "--out", tmp_path / function]
+        error = call(*words, code=2)
+        assert reason in error
+        assert "version" in error
+        assert not (tmp_path / function).exists()
+        call(*words, "--model-version", "1")
+        assert "another model" in call(*words, "--model-version", "2", code=2)
+
+
+def test_a_session_counts_by_its_file(tmp_path: Path) -> None:
+    import onnxruntime
+
+    path = tmp_path / "m.onnx"
+    prints = []
+    for bias in (0.0, 1.0, 0.0):
+        path.write_bytes(network(bias=bias).SerializeToString())
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        prints.append(identity_of(lambda pixels, session=session: session.run(None, {"image": pixels})))
+    assert prints[0] == prints[2] != prints[1]
+
+
+def test_code_and_values_that_a_function_reaches_count() -> None:
+    def variants(*values: Any) -> list[Any]:
+        def made(value: Any) -> Any:
+            class Net:
+                scale = value
+
+                def __call__(self, pixels: Any) -> Any:
+                    return helper(pixels) * self.scale
+
+            def helper(pixels: Any) -> Any:
+                return pixels + value
+
+            return [Net(), helper, lambda pixels: {"inner": [helper]}["inner"][0](pixels), Net().__call__]
+
+        return [[repr(identity_of(function)) for function in made(value)] for value in values]
+
+    one, other, again = variants(np.ones(3), np.zeros(3), np.ones(3))
+    assert one == again
+    assert all(a != b for a, b in itertools.zip_longest(one, other))
+
+
+# --- one folder, one run ---------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_not_replaced_by_that_of_another_model_or_other_data(tmp_path: Path) -> None:
+    for name, bias in (("a", 0.0), ("b", 0.5)):
+        (tmp_path / f"{name}.onnx").write_bytes(network(bias=bias).SerializeToString())
+    data, other = write_squares(tmp_path / "d.npz"), write_squares(tmp_path / "e.npz", times=6)
+    words = ("--suite", "quick", "--out", tmp_path / "run")
+    call("evaluate", "--model", tmp_path / "a.onnx", "--data", data, *words)
+    before = contents(tmp_path / "run"), (tmp_path / "run" / "run.json").read_bytes()
+    for model, shown, what in (("b", data, "another model"), ("a", other, "other data")):
+        error = call("evaluate", "--model", tmp_path / f"{model}.onnx", "--data", shown, *words, code=2)
+        assert f"holds the run of {what}" in error
+        assert "--fresh" in error
+    assert before == (contents(tmp_path / "run"), (tmp_path / "run" / "run.json").read_bytes())
+    call("evaluate", "--model", tmp_path / "b.onnx", "--data", data, *words, "--fresh")
+    assert [*rw.open_run(tmp_path / "run").record["models"]] == ["b"]
+    assert rw.open_run(tmp_path / "run").verify() == []
+
+
+def test_functions_take_the_keywords_of_files(tmp_path: Path) -> None:
+    kinds = set()
+
+    def answer(tensor: np.ndarray) -> np.ndarray:
+        kinds.add((tensor.shape[1], str(tensor.dtype), float(tensor.max()) <= 1.0))
+        return np.eye(3)[tensor.mean(axis=(2, 3)).argmax(axis=1)][:, [1, 2, 0]]
+
+    run = rw.evaluate(
+        answer,
+        write_squares(tmp_path / "d.npz"),
+        range="0-1",
+        layout="nchw",
+        size=SIDE,
+        classes=["green", "blue", "red"],
+        version="1",
+        suite="quick",
+        out=tmp_path / "run",
+    )
+    assert kinds == {(3, "float32", True)}
+    assert accuracy(run) == 1.0
+    model = rw.load_model(answer, range="0-1", layout="nchw", size="9x7", classes=["green", "blue", "red"], version="1")
+    assert (model.input_size, model.class_names) == ((9, 7), ("green", "blue", "red"))
