@@ -336,7 +336,8 @@ def test_only_the_metrics_asked_for_are_compared(tested: Path) -> None:
         return sorted(set(zip(table["protocol"], table["metric"], strict=True)))
 
     assert metrics("accuracy") == [("classification", "accuracy")]
-    assert metrics("fpr95") == [("ood", "fpr95")]
+    assert metrics("fpr95") == metrics("fpr95_in") == [("ood", "fpr95_in")], "a former name keeps its meaning"
+    assert metrics("fpr95_out", "fpr95_right") == [("classification", "fpr95_right"), ("ood", "fpr95_out")]
     assert metrics("auroc", "auroc") == [("classification", "auroc"), ("ood", "auroc")]
-    with pytest.raises(InputError, match="fpr95: not a metric of the protocols"):
+    with pytest.raises(InputError, match="fpr95_in: not a metric of the protocols"):
         rw.compare_runs([tested / "many", tested / "later"], models=("tiny", "candidate"), metrics=["fpr95"])

@@ -23,6 +23,7 @@ from roadworthy.metrics import (
     brier_mean,
     confusion_matrix,
     ece,
+    fpr95_right,
     mean_confidence,
     nll,
     overconfidence,
@@ -33,6 +34,7 @@ from roadworthy.metrics import (
     underconfidence,
     value_range,
 )
+from roadworthy.metrics.ranking import false_positive_rate
 
 
 def random_answers(n: int = 500, classes: int = 7, seed: int = 0, dtype: type = np.float32):
@@ -72,6 +74,7 @@ def test_against_independent_references(seed, dtype):
     onehot = np.eye(exact.shape[1])[labels]
     correct = exact.argmax(axis=1) == labels
     over, under = naive_ece(exact.max(axis=1), correct)
+    false, true, _ = sklearn.metrics.roc_curve(correct, exact.max(axis=1), drop_intermediate=False)
     expected = {
         "accuracy": sklearn.metrics.accuracy_score(labels, exact.argmax(axis=1)),
         "auroc": sklearn.metrics.roc_auc_score(correct, exact.max(axis=1)),
@@ -82,6 +85,7 @@ def test_against_independent_references(seed, dtype):
         "mean_confidence": exact.max(axis=1).mean(),
         "overconfidence": over,
         "underconfidence": under,
+        "fpr95_right": false[np.argmax(true >= 0.95)],
     }
     assert list(expected) == list(METRICS) == list(HIGHER_IS_BETTER)
     for name, metric in METRICS.items():
@@ -192,6 +196,45 @@ def test_auroc_ties_count_half_and_one_class_has_none():
     assert reason("auroc", wrong) == "no correct prediction"
     assert reason("accuracy", right) is None
     assert reason("auroc", with_confidences([0.8, 0.9], [True, False])) is None
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "expected"),
+    [
+        ([0.9] * 20, [0.8, 0.7], 0.0),
+        ([0.9] * 19 + [0.6], [0.9, 0.8, 0.6], 1 / 3),  # 19 of 20 right answers are enough
+        ([0.9] * 18 + [0.7, 0.6], [0.8, 0.7, 0.6], 2 / 3),  # 18 are not; the wrong answer at 0.7 is accepted with it
+        ([0.9, 0.6], [0.8, 0.7, 0.6], 1.0),  # the right answer at 0.6 must be accepted, and the wrong one with it
+        ([0.8] * 5, [0.8] * 3, 1.0),  # all equal: no threshold between them, and no 0.5 by interpolation
+        ([0.7], [0.9], 1.0),
+        ([0.9], [0.7], 0.0),
+        ([], [0.9], math.nan),
+        ([0.9], [], math.nan),
+    ],
+)
+def test_fpr95_right_is_the_share_of_wrong_answers_accepted_with_95_percent_of_the_right_ones(right, wrong, expected):
+    answers = with_confidences(right + wrong, [True] * len(right) + [False] * len(wrong))
+    assert fpr95_right(answers) == pytest.approx(expected, nan_ok=True)
+    assert fpr95_right(answers, np.ones((2, len(answers)))) == pytest.approx([expected] * 2, nan_ok=True)
+    missing = reason("fpr95_right", answers)
+    assert missing == (
+        ("no correct prediction" if wrong else "no incorrect prediction") if not right or not wrong else None
+    )
+
+
+def test_fpr95_right_of_two_overlapping_ranges_is_their_closed_form():
+    """Right answers evenly from 0.6 to 1 and wrong ones from 0.5 to 0.9: the threshold is 0.62, above it 28 of 40."""
+    right, wrong = 0.6 + 0.4 * (np.arange(2000) + 0.5) / 2000, 0.5 + 0.4 * (np.arange(3000) + 0.5) / 3000
+    answers = with_confidences(np.concatenate([right, wrong]), np.arange(5000) < 2000)
+    assert fpr95_right(answers) == pytest.approx((0.9 - 0.62) / 0.4, abs=1e-3)
+
+
+def test_false_positive_rates_refuse_nan_and_take_infinity():
+    positive = np.array([True, False])
+    with pytest.raises(ValueError, match="NaN"):
+        false_positive_rate(np.array([np.nan, 1.0]), positive, np.ones((1, 2)))
+    assert false_positive_rate(np.array([np.inf, -np.inf]), positive, np.ones((1, 2))) == 0.0
+    assert false_positive_rate(np.array([-np.inf, np.inf]), positive, np.ones((1, 2))) == 1.0
 
 
 def test_no_images_is_missing_with_a_reason():

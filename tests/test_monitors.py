@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +47,7 @@ from roadworthy.monitors import (
     Random,
     React,
     ScoreSvm,
+    TiesWarning,
     Vim,
     best_threshold,
     check_monitor,
@@ -64,6 +66,7 @@ from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.openmax import distance, fit_weibull
 from roadworthy.monitors.threads import one_thread
 from roadworthy.uncertainty import McDropout
+from test_cli import call
 from tiny import import_text
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
@@ -283,6 +286,99 @@ def test_thresholds_at_the_edges() -> None:
         Aim(threshold="exakt")
 
 
+def test_a_threshold_that_ties_keep_from_its_share_says_so(tmp_path: Path) -> None:
+    """Three of 149 images lie below the others, which are all alike: 2.01 % can be rejected and 5 % cannot."""
+    monitor, model = Msp(), ToyModel()
+    monitor.build(model, TRAIN)
+    rows = np.array([0.5, 0.6, 0.7] + [1.0] * 146, np.float32)[:, None]
+    with pytest.warns(TiesWarning, match=r"monitor msp rejects 2\.01 % of the 149 .* not the 5 % asked for: ties"):
+        monitor.calibrate(rows)
+    assert monitor.reject(rows).mean() == monitor.fitted.rejected.achieved == 3 / 149
+    saved = json.loads((monitor.save(tmp_path / "m") / "monitor.json").read_text())
+    assert saved["rejected"] == {"asked": 0.05, "achieved": 3 / 149, "images": 149}
+    for said in (str(monitor), str(load_monitor(tmp_path / "m", model))):
+        assert said.startswith("Msp() with threshold 1 rejects 2.01 % of the 149 in-distribution images")
+        assert "ties prevent it" in said
+    monitor.calibrate(rows, rows - 1)
+    assert monitor.fitted.rejected is None
+    assert str(monitor) == f"Msp() with threshold {monitor.threshold:g}"
+
+
+@pytest.mark.parametrize(
+    ("scores", "rejected", "achieved", "tied"),
+    [
+        (np.arange(100), 0.05, 0.05, False),
+        (np.arange(19), 0.05, 0.0, False),  # a share of less than one image: nothing to reject, and no ties
+        (np.arange(39), 0.05, 1 / 39, False),
+        ([0, 1, 1, 2, 3, 4, 5, 6, 7, 8], 0.2, 0.1, True),  # one image short
+        ([0, 0, 1, 2, 3, 4, 5, 6, 7, 8], 0.2, 0.2, False),  # ties that do not matter
+        ([7] * 40, 0.5, 0.0, True),
+        ([7], 0.5, 0.0, False),
+        ([1, 2], 0.0, 0.0, False),
+    ],
+)
+def test_the_share_that_a_threshold_reaches_is_told_beside_the_one_asked_for(
+    scores: Any, rejected: float, achieved: float, tied: bool
+) -> None:
+    monitor = Msp()
+    rows = np.asarray(scores, np.float32)[:, None]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        monitor.calibrate(rows, rejected=rejected)
+    share = monitor.fitted.rejected
+    assert share is not None
+    assert (share.asked, share.achieved, share.images, share.tied) == (rejected, achieved, len(rows), tied)
+    assert monitor.reject(rows).mean() == achieved
+    assert [warning.category for warning in told] == [TiesWarning] * tied
+    assert ("ties" in str(monitor)) == tied
+    assert f"{100 * achieved:.3g} %" in str(monitor)
+    assert f"{100 * rejected:.3g} %" in str(monitor)
+
+
+def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refused(tmp_path: Path) -> None:
+    monitor = Msp()
+    monitor.calibrate(np.arange(40.0)[:, None])
+    path = monitor.save(tmp_path) / "monitor.json"
+    record = json.loads(path.read_text())
+    del record["rejected"], record["digest"]
+    path.write_text(json.dumps(record))
+    assert load_monitor(tmp_path).fitted.rejected is None
+    assert str(load_monitor(tmp_path)) == "Msp() with threshold 2"
+    path.write_text(json.dumps(record | {"rejected": {"asked": 0.05}}))
+    with pytest.raises(InputError, match="damaged, its rejected cannot be read"):
+        load_monitor(tmp_path)
+
+
+DIFFERENT = {
+    "deep_knn", "energy", "kl_matching", "knn_svm", "mahalanobis", "mc_dropout", "odin", "openmax", "pytorch_ood",
+    "score_svm", "vim",
+}  # fmt: skip
+
+
+def test_what_differs_from_the_paper_is_said_where_monitors_are_chosen() -> None:
+    stated = {name: MONITORS.get(name).differs_from_paper for name in MONITORS}
+    assert {name for name, differs in stated.items() if differs} == DIFFERENT
+    assert "neither the input perturbation nor the ensemble of layers" in stated["mahalanobis"]
+    assert "the Weibull starts 1 below the smallest distance of the tail" in stated["openmax"]
+    listed = {line.split()[0]: line for line in call("list", "monitors").splitlines()}
+    page = (Path(__file__).parent.parent / "docs" / "monitors.md").read_text()
+    for name, differs in stated.items():
+        assert (f"Differs from the paper: {differs}." in listed[name]) == bool(differs)
+        assert (f"Differs from the paper: {differs}." in (MONITORS.get(name).__doc__ or "")) == bool(differs)
+        assert (f"| `{name}` | {differs} |" in page) == bool(differs)
+
+
+def test_openmax_starts_its_weibull_where_it_says(torch_model: TorchModel) -> None:
+    monitor = OpenMax(tail=5)
+    monitor.build(torch_model, TRAIN)
+    logits = np.concatenate([torch_model.answer(TRAIN.batch(slice(None)), 32).logits]).astype(np.float64)
+    for label, (shape, location, _) in enumerate(monitor.state["weibulls"]):
+        own = logits[(logits.argmax(axis=1) == TRAIN.labels) & (TRAIN.labels == label)]
+        if shape:
+            tail = np.sort(distance(own, own.mean(axis=0)))[-5:]
+            assert location == pytest.approx(tail[0] - 1, abs=1e-4)
+
+
 def test_the_hinge_fit_is_good_but_not_the_best() -> None:
     rng = np.random.default_rng(0)
     inside, outside = rng.beta(8, 2, 1000), rng.beta(3, 2, 1000)
@@ -444,7 +540,9 @@ def answers(model: Model, data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray
 def scored(monitor: Monitor, model: Model) -> np.ndarray:
     monitor.build(model, TRAIN)
     rows = represent_data(monitor, model, HELD_OUT)
-    monitor.calibrate(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TiesWarning)
+        monitor.calibrate(rows)
     return monitor.score(represent_data(monitor, model, OUTLIERS))
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -122,6 +123,60 @@ def test_without_outliers_the_threshold_comes_from_the_source_alone() -> None:
     rows = evaluate_unsupervised(by_hand(), Aim(rejected=0.25))
     found = {row["test_set"]: row["value"] for row in rows if row["metric"] == "accuracy"}
     assert found == pytest.approx({"a": (2 / 4 + 1) / 2, "b": (2 / 4 + 1) / 2, "c": (2 / 4 + 0) / 2})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coarse(Monitor):
+    """Mean grey value in steps of `step`, so that many images tie."""
+
+    step: float = 100.0
+    name: ClassVar[str] = "coarse"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+    differs_from_paper: ClassVar[str] = "there is <no> paper"
+
+    def read(self, model: Any, batch: Batch) -> Any:
+        return np.floor(batch.images.mean(axis=(1, 2, 3)) / self.step)
+
+
+def test_ties_and_what_differs_from_papers_are_told_by_table_terminal_and_report(onnx: Path, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = run(onnx, tmp_path / "run", Coarse(step=1000.0), Coarse(step=1e-9), "mahalanobis", rejected=0.25)
+    table = found.tables["od_test_thresholds"].set_index("monitor")
+    assert (table["asked"] == 0.25).all()
+    assert table["tied"].tolist() == [True, False, False]
+    assert table.loc["coarse step=1000.0", "achieved"] == 0
+    assert "ties prevent it" in table.loc["coarse step=1000.0", "reason"]
+    assert table.loc["coarse step=1e-09", "achieved"] == 0.25
+    assert table.loc["coarse step=1e-09", "reason"] == ""
+    line = "Ties keep coarse step=1000.0 from rejecting 25.0 % of the validation images"
+    assert next(text for text in headline(found.path) if "Ties" in text).replace("\xa0", " ").startswith(line)
+    page = found.report().read_text().replace("\xa0", " ")
+    assert line in page
+    assert "there is &lt;no&gt; paper" in page
+    assert "neither the input perturbation nor the ensemble of layers" in page
+    assert found.verify() == []
+
+
+def test_a_run_of_an_earlier_version_verifies_and_reports(onnx: Path, tmp_path: Path) -> None:
+    """Without the table of thresholds, with one FPR95 under its former name, and with no word on papers."""
+    found = run(onnx, tmp_path / "run", "msp")
+    for name, table in found.tables.items():
+        if "metric" in table:
+            former = table[table["metric"] != "fpr95_out"].replace({"metric": {"fpr95_in": "fpr95"}})
+            found.folder.write_table(name, former)
+    for path in (found.path / "tables").glob("od_test_thresholds.*"):
+        path.unlink()
+    record = found.record
+    for source in record["od_test"]["sources"].values():
+        for stored in source["monitors"].values():
+            del stored["differs_from_paper"]
+    found.folder.write_record(record)
+    assert found.verify() == []
+    page = found.report().read_text()
+    assert "FPR95-in: outliers accepted" in page
+    assert "Validation images rejected" not in page
+    assert found.verdict([{"id": "A", "metric": "fpr95", "at_most": 1.0}]).findings[0].rows
 
 
 scores = st.lists(st.integers(0, 6), min_size=3, max_size=9)

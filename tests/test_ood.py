@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from roadworthy.metrics.ranking import separation
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.ood import Evidence
 from roadworthy.study import parse_study
+from test_cli import call
 from test_engine import Counting
 from tiny import contents, study
 
@@ -47,13 +49,38 @@ def test_separation_equals_scikit_learn_with_ties_and_weights(rows: list[tuple[i
     score, inside, weight = (np.array(column) for column in zip(*rows, strict=True))
     found = separation(score, inside, weight[None].astype(float))
     if not (weight[inside].sum() and weight[~inside].sum()):
-        assert np.isnan([found.auroc, found.aupr_in, found.aupr_out, found.fpr95]).all()
+        assert np.isnan([found.auroc, found.aupr_in, found.aupr_out, found.fpr95_in, found.fpr95_out]).all()
         return
     false, true, _ = roc_curve(inside, score, sample_weight=weight, drop_intermediate=False)
     assert found.auroc[0] == pytest.approx(roc_auc_score(inside, score, sample_weight=weight))
     assert found.aupr_in[0] == pytest.approx(average_precision_score(inside, score, sample_weight=weight))
     assert found.aupr_out[0] == pytest.approx(average_precision_score(~inside, -score, sample_weight=weight))
-    assert found.fpr95[0] == pytest.approx(false[np.argmax(true >= 0.95 - 1e-12)])
+    assert found.fpr95_in[0] == pytest.approx(false[np.argmax(true >= 0.95 - 1e-12)])
+    false, true, _ = roc_curve(~inside, -score, sample_weight=weight, drop_intermediate=False)
+    assert found.fpr95_out[0] == pytest.approx(false[np.argmax(true >= 0.95 - 1e-12)])
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "fpr95_in", "fpr95_out"),
+    [
+        ([0.9, 0.8], [0.6, 0.7], 0.0, 0.0),
+        ([0.6, 0.7], [0.9, 0.8], 1.0, 1.0),
+        ([0.9] * 19 + [0.1], [0.5] * 10, 0.0, 0.05),  # one of 20 inside lies low: 95 % do without it
+        ([0.9] * 10, [0.5] * 19 + [0.95], 0.05, 0.0),
+        ([0.9] * 18 + [0.1] * 2, [0.5] * 10, 1.0, 0.1),
+        ([0.5] * 4, [0.5] * 4, 1.0, 1.0),  # all equal
+        ([0.9], [0.9], 1.0, 1.0),
+    ],
+)
+def test_fpr95_takes_either_side_as_the_positive_class(
+    inside: list[float], outside: list[float], fpr95_in: float, fpr95_out: float
+) -> None:
+    """Outliers accepted where 95 % inside are accepted; images inside rejected where 95 % of outliers are rejected."""
+    found = evidence(stored("a", inside, {}), stored("b", outside, OUT))
+    by_hand = separation(inside + outside, np.arange(len(inside) + len(outside)) < len(inside))
+    assert (by_hand.fpr95_in[0], by_hand.fpr95_out[0]) == pytest.approx((fpr95_in, fpr95_out))
+    if len(inside) == len(outside):
+        assert (value(found, "fpr95_in"), value(found, "fpr95_out")) == (fpr95_in, fpr95_out)
 
 
 def stored(
@@ -80,7 +107,7 @@ OUT = {"ood_set": "noise", "kind": "literature"}
 def test_in_distribution_is_the_positive_class() -> None:
     found = evidence(stored("a", [0.9, 0.8, 0.95, 0.7], {}), stored("b", [0.6, 0.75, 0.55, 0.65], OUT))
     assert value(found, "auroc") == 15 / 16
-    assert value(found, "fpr95") == 0.25
+    assert (value(found, "fpr95_in"), value(found, "fpr95_out")) == (0.25, 0.25)
     backwards = evidence(stored("b", [0.6, 0.75, 0.55, 0.65], {}), stored("a", [0.9, 0.8, 0.95, 0.7], OUT))
     assert value(backwards, "auroc") == 1 / 16
 
@@ -141,10 +168,57 @@ def test_workers_never_change_a_result_and_repeats_are_drawn_anew(tmp_path: Path
 
 def test_criteria_speak_of_sets(tmp_path: Path) -> None:
     where = {"protocol": "ood", "ood_set": "park"}
-    criteria = [{"id": "A", "metric": "fpr95", "where": where, "at_most": 1.0}]
+    names = ("fpr95", "fpr95_in", "fpr95_out")
+    criteria = [{"id": name, "metric": name, "where": where, "at_most": 1.0} for name in names]
     done = run(tmp_path, "run", criteria=criteria)
     assert done.verdict().status == "pass"
-    assert done.verdict().findings[0].rows[0].measurement.where == {"model": "tiny", "ood_set": "park"}
+    former, inside, outside = (finding.rows[0].measurement for finding in done.verdict().findings)
+    assert former.where == {"model": "tiny", "ood_set": "park"}
+    assert former == inside != outside
+    assert former.lo < former.value < former.hi, "bounded by the same bootstrap as AUROC"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> rw.Run:
+    """A run of both protocols."""
+    some = {"sets": ["uniform_noise", "park"], "transformed": []}
+    protocols = {"ood": some, "classification": {"shifts": ["fog"], "levels": [1, 5]}}
+    return run(tmp_path_factory.mktemp("both"), "run", protocols=protocols)
+
+
+def test_a_run_stored_before_there_were_two_fpr95_verifies_and_reports(both: rw.Run, tmp_path: Path) -> None:
+    done = rw.open_run(shutil.copytree(both.path, tmp_path / "run"))
+    before = {name: table for name, table in done.tables.items() if "metric" in table}
+
+    def store(name: str, change: Any = lambda table: table) -> None:
+        table = before[name][~before[name]["metric"].str.match("fpr95_(out|right)")]
+        done.folder.write_table(name, change(table.replace({"metric": {"fpr95_in": "fpr95"}})))
+        done.folder.write_record(done.record)
+
+    for name in before:
+        store(name)
+    assert not {"fpr95_in", "fpr95_out", "fpr95_right"} & set(done.tables["ood"]["metric"])
+    assert done.verify() == []
+    assert "FPR95-in: outliers accepted" in done.report().read_text()
+    for change in (
+        lambda table: table.assign(value=table["value"].where(table["metric"] != "fpr95", 0.123)),
+        lambda table: table[table["metric"] != "aupr_in"],
+    ):
+        store("ood", change)
+        assert done.verify() == ["table ood does not follow from the readouts"]
+
+
+def test_every_report_and_list_says_which_class_is_positive(both: rw.Run) -> None:
+    listed = {line.split()[0]: line for line in call("list", "metrics").splitlines()}
+    for name, positive in (
+        ("fpr95_in", "in-distribution images (the positive class)"),
+        ("fpr95_out", "outliers (the positive class)"),
+        ("fpr95_right", "right answers (the positive class)"),
+    ):
+        assert positive in listed[name]
+    page = (both.path / "report.html").read_text()
+    for heading in ("outliers accepted", "in-distribution rejected", "wrong answers accepted"):
+        assert heading in page
 
 
 @pytest.mark.parametrize(

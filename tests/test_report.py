@@ -218,6 +218,7 @@ def metric_of(metric: str, accuracy: float) -> float:
         "mean_confidence": accuracy + 0.4 * wrong,
         "overconfidence": 0.008 + 0.45 * wrong,
         "underconfidence": 0.002 + 0.05 * wrong,
+        "fpr95_right": math.nan if accuracy == 1 else 0.2 + 0.7 * wrong,
     }[metric]
 
 
@@ -540,8 +541,8 @@ def test_missing_value_shows_its_reason(known: Path) -> None:
     cell = facts.cell("v3", Condition("grey", 1), "auroc")
     assert cell.missing
     assert cell.reason == "no incorrect prediction"
-    assert [entry for entry in summary.missing_values(facts) if entry.metric == "auroc"] == [
-        summary.Missing("v3", "auroc", "no incorrect prediction", (Condition("grey", 1),))
+    assert [entry for entry in summary.missing_values(facts) if "auroc" in entry.metric] == [
+        summary.Missing("v3", "auroc and fpr95_right", "no incorrect prediction", (Condition("grey", 1),))
     ]
     view = figures.heat_map(facts, "v3", "auroc")["data"]
     row = facts.shifts.index("grey")

@@ -28,7 +28,7 @@ from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, 
 from roadworthy.engine.plan import Bench, Plan, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case
-from roadworthy.metrics import value_range
+from roadworthy.metrics import current_name, stored_name, value_range
 from roadworthy.models import StoredPredictions, align, kind_of, load_model
 from roadworthy.models.check import Rehearsal, chance_error, rehearse
 from roadworthy.protocols import classification, find_protocol, protocol_of
@@ -246,7 +246,7 @@ class Run:
             return problems
         stored_names = self.folder.table_names()
         for name, table in _tables(load_evidence(self.folder)).items():
-            if name in stored_names and not same_table(table, self.folder.table(name)):
+            if name in stored_names and not follows(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
         return problems + self.verdict_problems("readouts")
 
@@ -281,6 +281,20 @@ class _Tables(Mapping[str, pd.DataFrame]):
 
     def __len__(self) -> int:
         return len(self._folder.table_names())
+
+
+def follows(table: pd.DataFrame, stored: pd.DataFrame) -> bool:
+    """Whether a stored table is this one, made anew from what the run holds.
+
+    A table of an earlier version has its metrics by their former names, and lacks those that were added since; nothing
+    else may be missing or other.
+    """
+    if "metric" in table and "metric" in stored:
+        known = set(stored["metric"])
+        names = [stored_name(metric, known) for metric in table["metric"]]
+        table = table.assign(metric=[name or "" for name in names])
+        table = table[[name is not None for name in names]].reset_index(drop=True)
+    return same_table(table, stored)
 
 
 def same_table(a: pd.DataFrame, b: pd.DataFrame) -> bool:
@@ -344,6 +358,7 @@ def compare_runs(
     with their only one. A single run compares its later models with its first. `models=("a", "b")` compares any two:
     b with a of a single run, or b of every later run with a of the first.
     """
+    metrics = None if metrics is None else [current_name(metric) for metric in metrics]
     check_question(metrics, alpha, margin)
     folders = [_comparable(path) for path in runs]
     cases = [stored_cases(folder) for folder in folders]

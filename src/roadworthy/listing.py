@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.registry import Registry
+
+if TYPE_CHECKING:
+    from roadworthy.monitors import Monitor
 
 
 def listing(kind: str) -> list[tuple[str, str]]:
@@ -31,9 +34,14 @@ def listing(kind: str) -> list[tuple[str, str]]:
     if kind == "monitors":
         from roadworthy.monitors import MONITORS
 
-        return [(name, _summary(MONITORS.get(name))) for name in MONITORS]
+        return [(name, _monitor(MONITORS.get(name))) for name in MONITORS]
     if kind == "metrics":
-        return [*((name, _summary(function)) for name, function in METRICS.items()), *FIGURES.items()]
+        from roadworthy.protocols import ood
+        from roadworthy.report.words import words_of
+
+        of_answers = [(name, _summary(function)) for name, function in METRICS.items()]
+        of_outliers = [(name, words_of(name).definition) for name in ood.METRICS if name not in METRICS]
+        return [*of_answers, *of_outliers, *FIGURES.items()]
     if kind == "protocols":
         from roadworthy.protocols import od_test
 
@@ -46,6 +54,12 @@ def listing(kind: str) -> list[tuple[str, str]]:
 
 def _summary(thing: object) -> str:
     return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def _monitor(kind: type[Monitor]) -> str:
+    """What the monitor is, and what is other than in its paper."""
+    differs = kind.differs_from_paper
+    return f"{_summary(kind)} Differs from the paper: {differs}." if differs else _summary(kind)
 
 
 def _suite(name: str) -> str:

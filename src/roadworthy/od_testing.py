@@ -28,11 +28,11 @@ from roadworthy.api import (
     ProgressBar,
     Run,
     build_part,
+    follows,
     model_builder,
     opened_folder,
     rehearsed,
     replace_results,
-    same_table,
     terminal_progress,
     utc_now,
 )
@@ -77,6 +77,7 @@ from roadworthy.protocols.od_test import (
     monitor_errors,
     places,
     tables,
+    threshold_row,
     without_value,
 )
 from roadworthy.statistics import proportion_interval
@@ -88,6 +89,7 @@ PARTS = (0.6, 0.2, 0.2)
 TIMING = f"timing_{NAME}"
 COMPETENCE = f"{NAME}_competence"
 WITHOUT_VALUE = f"{NAME}_missing"
+THRESHOLDS = f"{NAME}_thresholds"
 LEAST_SETS = 2
 FEW = 0.01
 """Share of held-out images that may be training images too, with a warning: published sets have a few such."""
@@ -202,7 +204,7 @@ class OdTestRun(Run):
         if problems:
             return problems
         for name, table in _tables(self.folder, self.record, self._kinds).items():
-            if not same_table(table, self.tables[name]):
+            if name in self.tables and not follows(table, self.tables[name]):
                 problems.append(f"table {name} does not follow from the representations")
         return problems + self.verdict_problems("representations")
 
@@ -731,7 +733,12 @@ def _represent_source(
             except (InputError, ModelError) as error:
                 stored["failed"][label] = str(error)
                 continue
-            stored["monitors"][label] = {"monitor": given.name, "artifact": recipe.hash, "keys": keys}
+            stored["monitors"][label] = {
+                "monitor": given.name,
+                "artifact": recipe.hash,
+                "keys": keys,
+                "differs_from_paper": given.differs_from_paper,
+            }
     return stored, artifacts
 
 
@@ -839,9 +846,11 @@ def _tables(
     aim, options = Aim(**what["aim"]), {"resamples": what["resamples"], "seed": record["seed"]}
     triples: list[dict[str, Any]] = []
     alone: list[dict[str, Any]] = []
+    thresholds: list[dict[str, Any]] = []
     for represented in _represented(folder, record, kinds):
         triples += evaluate(represented, aim, **options)
         alone += evaluate_unsupervised(represented, aim, **options)
+        thresholds.append(threshold_row(represented, aim))
     if all(math.isnan(row["value"]) for row in triples):
         reasons = [why for source in what["sources"].values() for why in source["failed"].values()]
         reasons += [row["reason"] or NO_VALUE for row in triples]
@@ -850,6 +859,7 @@ def _tables(
     return found | {
         COMPETENCE: _competence(folder, record),
         WITHOUT_VALUE: _missing(found[NAME], what["sources"]),
+        THRESHOLDS: pd.DataFrame(thresholds),
     }
 
 

@@ -14,6 +14,7 @@ from roadworthy.metrics.classification import (
     brier_mean,
     confusion_matrix,
     ece,
+    fpr95_right,
     mean_confidence,
     nll,
     of_rows,
@@ -25,6 +26,7 @@ from roadworthy.metrics.classification import (
     underconfidence,
 )
 from roadworthy.metrics.direction import higher_is_better
+from roadworthy.metrics.history import current_name, stored_name
 from roadworthy.metrics.mce import CorruptionError, mean_corruption_error, relative_corruption_error
 from roadworthy.metrics.ranges import bound_stays_inside, value_range
 from roadworthy.metrics.ranking import Separation, binary_auroc, separation
@@ -47,7 +49,9 @@ __all__ = [
     "brier_mean",
     "compare_with_chance",
     "confusion_matrix",
+    "current_name",
     "ece",
+    "fpr95_right",
     "higher_is_better",
     "mean_confidence",
     "mean_corruption_error",
@@ -60,6 +64,7 @@ __all__ = [
     "relative_corruption_error",
     "reliability",
     "separation",
+    "stored_name",
     "underconfidence",
     "value_range",
 ]

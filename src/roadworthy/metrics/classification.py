@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.metrics.answers import Answers as Answers
 from roadworthy.metrics.ranges import SMALLEST_PROBABILITY, value_range
-from roadworthy.metrics.ranking import binary_auroc
+from roadworthy.metrics.ranking import binary_auroc, false_positive_rate
 from roadworthy.metrics.weighting import Floats, Weights, ratio, weight_rows, weighted_sum
 
 ECE_BINS = 10
@@ -155,6 +155,19 @@ def underconfidence(answers: Answers, weights: Weights) -> Floats:
     return _confidence_gaps(answers, weights)[1]
 
 
+@_metric
+def fpr95_right(answers: Answers, weights: Weights) -> Floats:
+    """Share of wrong answers accepted where 95 % of the right answers (the positive class) are, by their confidence.
+
+    The threshold is the highest confidence at or above which at least 95 % of the right answers lie; answers of equal
+    confidence are accepted together, and nothing is interpolated. NaN where no answer is wrong, or none is right.
+
+    >>> fpr95_right(Answers.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.05, 0.95]], [0, 0, 0, 0]))
+    0.5
+    """
+    return false_positive_rate(answers.confidence, answers.correct, weights)
+
+
 METRICS: MappingProxyType[str, Metric] = MappingProxyType(
     {
         "accuracy": accuracy,
@@ -166,6 +179,7 @@ METRICS: MappingProxyType[str, Metric] = MappingProxyType(
         "mean_confidence": mean_confidence,
         "overconfidence": overconfidence,
         "underconfidence": underconfidence,
+        "fpr95_right": fpr95_right,
     }
 )
 """Every metric by the name it has in tables, criteria and reports."""
@@ -181,6 +195,7 @@ HIGHER_IS_BETTER: MappingProxyType[str, bool | None] = MappingProxyType(
         "mean_confidence": None,
         "overconfidence": False,
         "underconfidence": False,
+        "fpr95_right": False,
     }
 )
 """The direction of every metric; None where neither is better in itself."""
@@ -188,6 +203,9 @@ HIGHER_IS_BETTER: MappingProxyType[str, bool | None] = MappingProxyType(
 
 MEANS = ("accuracy", "brier", "brier_mean", "nll", "mean_confidence")
 """The metrics that are the mean of a value per image; the others belong to the images together."""
+
+RIGHT_AGAINST_WRONG = ("auroc", "fpr95_right")
+"""The metrics that tell correct from incorrect predictions: they do not exist where one of the two is missing."""
 
 
 def of_rows(names: Iterable[str], answers: Answers, weights: Weights) -> dict[str, Floats]:
@@ -237,9 +255,9 @@ def reason(name: str, answers: Answers) -> str | None:
         raise ValueError(f"unknown metric {name!r}: known are {', '.join(METRICS)}")
     if len(answers) == 0:
         return "no images"
-    if name == "auroc" and answers.correct.all():
+    if name in RIGHT_AGAINST_WRONG and answers.correct.all():
         return "no incorrect prediction"
-    if name == "auroc" and not answers.correct.any():
+    if name in RIGHT_AGAINST_WRONG and not answers.correct.any():
         return "no correct prediction"
     return None
 

@@ -9,7 +9,7 @@ SMALLEST_PROBABILITY = 1e-12
 
 SHARES = (
     *("accuracy", "auroc", "ece", "mean_confidence", "overconfidence", "underconfidence"),
-    *("aupr_in", "aupr_out", "fpr95"),
+    *("aupr_in", "aupr_out", "fpr95_in", "fpr95_out", "fpr95_right"),
     *("scenario_coverage", "neuron_pattern", "domain_share", "domain_expected"),
     *("interpretation_precision", "occlusion_covering", "weighted_confusion"),
 )

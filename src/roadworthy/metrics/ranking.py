@@ -64,12 +64,14 @@ def _areas(score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weigh
 
 
 def separation(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.floating] | None = None) -> Separation:
-    """How well a score tells positives (high scores) from negatives: AUROC, both average precisions, FPR at 95 % TPR.
+    """How well a score tells positives (high scores) from negatives: AUROC, and both AUPR and FPR95 with either side
+    as the positive class: see `Separation`.
 
     scores (n,), positive (n,) bool, weights None, (n,) or (B, n); each field is (B,), NaN where a side is missing.
 
-    >>> separation([0.9, 0.8, 0.7, 0.1], [True, True, False, True]).fpr95
-    array([1.])
+    >>> found = separation([0.9, 0.8, 0.7, 0.1], [True, True, False, True])
+    >>> found.fpr95_in, found.fpr95_out.round(4)
+    (array([1.]), array([0.3333]))
     """
     score, is_positive = np.asarray(scores, dtype=np.float64), np.asarray(positive)
     rows = weight_rows(weights, len(score))
@@ -77,23 +79,27 @@ def separation(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.float
         auroc=np.atleast_1d(binary_auroc(score, is_positive, rows)),
         aupr_in=average_precision(score, is_positive, rows),
         aupr_out=average_precision(-score, ~is_positive, rows),
-        fpr95=false_positive_rate(score, is_positive, rows),
+        fpr95_in=false_positive_rate(score, is_positive, rows),
+        fpr95_out=false_positive_rate(-score, ~is_positive, rows),
     )
 
 
 @dataclass(frozen=True)
 class Separation:
-    """What `separation` finds, each (B,). Positive is what should score high: in-distribution.
+    """What `separation` finds, each (B,). In-distribution images should score high; `_in` and `_out` name the side that
+    is the positive class.
 
-    aupr_in   average precision where positives are sought from the top
-    aupr_out  average precision where negatives are sought from the bottom
-    fpr95     share of negatives accepted by the strictest threshold that accepts 95 % of the positives
+    aupr_in    average precision where in-distribution images are sought from the top
+    aupr_out   average precision where outliers are sought from the bottom
+    fpr95_in   share of outliers accepted by the strictest threshold that accepts 95 % or more of in-distribution images
+    fpr95_out  share of in-distribution images rejected by the mildest threshold that rejects 95 % or more of outliers
     """
 
     auroc: Floats
     aupr_in: Floats
     aupr_out: Floats
-    fpr95: Floats
+    fpr95_in: Floats
+    fpr95_out: Floats
 
 
 def average_precision(score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weights) -> Floats:
@@ -118,17 +124,27 @@ def false_positive_rate(
 ) -> Floats:
     """Share of negatives accepted by the strictest threshold that accepts at least `at` of the positives: (B,).
 
+    A threshold accepts all scores at or above it, so images of equal score are accepted together. It is one of the
+    scores, the exact step of the ROC curve: nothing is interpolated. NaN where there is no positive or no negative.
+
     >>> scores, positive = np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, False, True, False])
     >>> false_positive_rate(scores, positive, np.ones((1, 4)))
     array([0.5])
     """
-    descending, ends = _runs_from_top(score)
+    if np.isnan(score).any():
+        raise ValueError("scores must not be NaN")
+    if positive.all() or not positive.any():
+        return np.full(len(rows), np.nan)
+    descending = np.argsort(-score, kind="stable")
+    positives, negatives = descending[positive[descending]], descending[~positive[descending]]
+    not_below = np.searchsorted(-score[negatives], -score[positives], side="right")
     rates = np.empty(len(rows))
     for part in _parts(rows):
-        true, false = _accepted(rows[part], positive, descending, ends)
-        enough = true >= at * true[:, -1:] - 1e-9
-        first = enough.argmax(axis=1)
-        rate = ratio(false[np.arange(len(first)), first], false[:, -1])
+        true = np.cumsum(np.take(rows[part], positives, axis=1), axis=1, dtype=np.float64)
+        false = np.zeros((len(true), len(negatives) + 1))
+        np.cumsum(np.take(rows[part], negatives, axis=1), axis=1, dtype=np.float64, out=false[:, 1:])
+        threshold = (true >= at * true[:, -1:] - 1e-9).argmax(axis=1)
+        rate = ratio(false[np.arange(len(false)), not_below[threshold]], false[:, -1])
         rates[part] = np.where(true[:, -1] > 0, rate, np.nan)
     return rates
 

@@ -14,7 +14,14 @@ from roadworthy.monitors.odin import Odin
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.pytorch_ood import PytorchOod
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
-from roadworthy.monitors.threshold import best_threshold, fit_svm, hinge_threshold, share_threshold
+from roadworthy.monitors.threshold import (
+    RejectedShare,
+    TiesWarning,
+    best_threshold,
+    fit_svm,
+    hinge_threshold,
+    share_threshold,
+)
 
 __all__ = [
     "MONITORS",
@@ -35,8 +42,10 @@ __all__ = [
     "PytorchOod",
     "Random",
     "React",
+    "RejectedShare",
     "ScoreSvm",
     "SvmMonitor",
+    "TiesWarning",
     "Vim",
     "best_threshold",
     "check_monitor",

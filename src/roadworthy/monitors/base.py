@@ -9,7 +9,9 @@ Then `score` (higher = more in-distribution, for every monitor) and `reject`. In
 
 from __future__ import annotations
 
+import inspect
 import json
+import warnings
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +33,8 @@ from roadworthy.core.validation import check_settings, require_file
 from roadworthy.models.head import penultimate
 from roadworthy.monitors.threads import one_thread
 from roadworthy.monitors.threshold import (
+    RejectedShare,
+    TiesWarning,
     best_threshold,
     check_rejected,
     hinge_thresholds,
@@ -106,6 +110,7 @@ class Fitted:
 
     built_from  fingerprints of the model and the training data;  arrays: what `fit` found;  notes: what is odd about it
     aim, columns, rule, threshold  what `calibrate` found, columns: of the representations it was given
+    rejected    the share of images inside that was asked for and the one reached; None where outliers were given
     cache       what can be made again from the arrays
     """
 
@@ -116,6 +121,7 @@ class Fitted:
     columns: int | None = None
     rule: Arrays = field(default_factory=dict)
     threshold: float | None = None
+    rejected: RejectedShare | None = None
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -130,6 +136,8 @@ class Monitor(Written, ABC):
     classes      how many classes the training data must hold at least
     batch_size   images that `read` is given at once, always so many (the last ones repeated), so that results depend on
                  neither the number of images nor their neighbours; None where `read` keeps that promise by itself
+    differs_from_paper   what is other than in the method's paper, empty where nothing is known to be: shown by
+                 `roadworthy list monitors`, the help of the class and the report of an OD-test
     """
 
     fitted: Fitted = field(default_factory=Fitted, init=False, repr=False, compare=False)
@@ -138,6 +146,19 @@ class Monitor(Written, ABC):
     needs: ClassVar[frozenset[str]] = frozenset({"probabilities"})
     classes: ClassVar[int] = 1
     batch_size: ClassVar[int | None] = BATCH_SIZE
+    differs_from_paper: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.differs_from_paper and vars(cls).get("__doc__"):
+            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nDiffers from the paper: {cls.differs_from_paper}."
+
+    def __str__(self) -> str:
+        """The monitor with its settings, and what it is calibrated for."""
+        if self.fitted.threshold is None:
+            return repr(self)
+        share = self.fitted.rejected
+        return f"{self!r} with threshold {self.fitted.threshold:g}" + (f" {share.sentence()}" if share else "")
 
     @abstractmethod
     def read(self, model: Model, batch: Batch) -> NDArray[Any]:
@@ -261,7 +282,9 @@ class Monitor(Written, ABC):
     ) -> None:
         """Find the threshold on held-out representations (n, D): of in-distribution images alone, or against outliers.
 
-        Alone, it rejects the share `rejected` of them; with outliers it is the one of lowest expected cost: see `Aim`.
+        Alone, it rejects the share `rejected` of them, or less where images of equal score make that impossible: then a
+        `TiesWarning` says so, and `fitted.rejected` holds both shares. With outliers it is the one of lowest expected
+        cost: see `Aim`.
         """
         aim = Aim(rejected, prior, cost, threshold)
         inside = self._checked(rep_id, "of in-distribution images")
@@ -274,9 +297,13 @@ class Monitor(Written, ABC):
                 f"monitor {self.name}: {inside.shape[1]} columns inside but {outside.shape[1]} of the outliers"
             )
         self.fitted.aim, self.fitted.columns = aim, inside.shape[1]
-        self.fitted.rule, self.fitted.threshold = {}, None
+        self.fitted.rule, self.fitted.threshold, self.fitted.rejected = {}, None, None
         self.fitted.rule = self._named(self.tune(inside, outside, aim), "tune")
         self.fitted.threshold = self.cut(inside, outside, aim)
+        if outside is None:
+            self.fitted.rejected = RejectedShare.of(self._scored(inside), self.fitted.threshold, rejected)
+            if self.fitted.rejected.tied:
+                warnings.warn(f"monitor {self.name} {self.fitted.rejected.sentence()}", TiesWarning, stacklevel=2)
 
     def score(self, rep: Rep) -> Floats:
         """Scores (N,) of representations (N, D), higher = more in-distribution."""
@@ -316,6 +343,7 @@ class Monitor(Written, ABC):
             "notes": self.fitted.notes,
             "aim": None if self.fitted.aim is None else asdict(self.fitted.aim),
             "columns": self.fitted.columns,
+            "rejected": None if self.fitted.rejected is None else asdict(self.fitted.rejected),
             "code": code,
             "arrays": digest_file(home / ARRAYS),
         }
@@ -349,6 +377,7 @@ class Monitor(Written, ABC):
                 columns=record.get("columns"),
                 rule={key[5:]: array for key, array in arrays.items() if key.startswith("rule.")},
                 threshold=None if threshold is None else float(threshold),
+                rejected=record["rejected"],
             )
         )
         return monitor
@@ -485,7 +514,10 @@ def load_monitor(folder: str | Path, model: Model | None = None) -> Monitor:
 
 
 def read_record(home: Path) -> dict[str, Any]:
-    """The JSON record of a saved monitor, its aim as an `Aim`; what is none, or was edited, is an `InputError`."""
+    """The JSON record of a saved monitor, its aim as an `Aim` and its share rejected as a `RejectedShare`.
+
+    What is no such record, or was edited, is an `InputError`.
+    """
     path = home / RECORD
     require_file(path, "monitor")
     try:
@@ -503,13 +535,17 @@ def read_record(home: Path) -> dict[str, Any]:
         aim = None if record["aim"] is None else Aim(**record["aim"])
     except (TypeError, InputError):
         raise _damaged(path, "aim") from None
+    try:
+        rejected = RejectedShare(**record["rejected"]) if record.get("rejected") is not None else None
+    except TypeError:
+        raise _damaged(path, "rejected") from None
     for key, kind in (("monitor", str), ("parameters", dict), ("arrays", str)):
         if not isinstance(record[key], kind):
             raise _damaged(path, key)
     for key in ("built_from", "notes"):
         if not isinstance(record[key], list) or not all(isinstance(value, str) for value in record[key]):
             raise _damaged(path, key)
-    return {**record, "aim": aim}
+    return {**record, "aim": aim, "rejected": rejected}
 
 
 def _damaged(path: Path, key: str) -> InputError:

@@ -63,6 +63,10 @@ class Energy(Monitor):
 
     name: ClassVar[str] = "energy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    differs_from_paper: ClassVar[str] = (
+        "the score of a network as it is; the fine-tuning of the paper, which pulls the energies of both sides apart,"
+        " is not part of it"
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < np.inf:
@@ -83,6 +87,10 @@ class KlMatching(Monitor):
 
     name: ClassVar[str] = "kl_matching"
     classes: ClassVar[int] = 2
+    differs_from_paper: ClassVar[str] = (
+        "templates are means over training images, those of the paper over validation images; a class that is never "
+        "answered has none"
+    )
 
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """The mean answers (classes answered, K)."""

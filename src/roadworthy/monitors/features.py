@@ -67,6 +67,10 @@ class Mahalanobis(FeatureMonitor):
 
     name: ClassVar[str] = "mahalanobis"
     classes: ClassVar[int] = 2
+    differs_from_paper: ClassVar[str] = (
+        "neither the input perturbation nor the ensemble of layers of the paper: it is the distance of the unchanged "
+        "image in one layer; directions without variance are left out"
+    )
 
     def __post_init__(self) -> None:
         require_layer(self, self.layer)
@@ -148,6 +152,10 @@ class Vim(FeatureMonitor):
 
     name: ClassVar[str] = "vim"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
+    differs_from_paper: ClassVar[str] = (
+        "half of the directions are principal unless the setting dimensions says otherwise; the published code takes "
+        "1000 where features have 2048 values or more, else 512"
+    )
 
     def __post_init__(self) -> None:
         if self.dimensions is not None:

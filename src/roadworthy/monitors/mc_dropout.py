@@ -29,6 +29,11 @@ class McDropoutEntropy(Monitor):
 
     name: ClassVar[str] = "mc_dropout"
     needs: ClassVar[frozenset[str]] = frozenset({"samples"})
+    differs_from_paper: ClassVar[str] = (
+        "the score and the 7 passes are those of OD-test (Shafaei et al. 2018); a pass is one sub-network for all "
+        "images, where the paper draws new masks for each; dropout is where the network has it, in the paper before "
+        "every weight layer"
+    )
 
     def __post_init__(self) -> None:
         require_count(self, "passes", most=MOST_PASSES)

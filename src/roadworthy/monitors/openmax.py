@@ -58,7 +58,9 @@ def distance(logits: Floats, centre: Floats) -> Floats:
 @MONITORS.register("openmax")
 @dataclass(frozen=True, kw_only=True)
 class OpenMax(SvmMonitor):
-    """Probabilities of K + 1 classes, the unknown first. For the `alpha` largest logits v, ranks i = 1, 2, ...:
+    """Probabilities of K + 1 classes, the unknown first: logits lose to it by their distance from their class.
+
+    For the `alpha` largest logits v, ranks i = 1, 2, ...:
 
     v'_k = v_k (1 - w_k), w_k = F_k(d_k) (alpha - i + 1) / alpha;  unknown v_0 = sum_k v_k w_k;  softmax over all d_k is
     the `distance` of the logits to the mean ones m_k of correctly classified training images of class k, F_k the
@@ -73,6 +75,12 @@ class OpenMax(SvmMonitor):
     name: ClassVar[str] = "openmax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     classes: ClassVar[int] = 2
+    differs_from_paper: ClassVar[str] = (
+        "the Weibull starts 1 below the smallest distance of the tail, as in the present source of libMR, its "
+        "authors' library; releases of libMR that start it 10,000 below give other weights; the paper rejects where "
+        "the unknown class is the most probable or no probability is high, here the score is 1 - P(unknown), or an "
+        "SVM on all probabilities where there are outliers (Shafaei et al. 2018)"
+    )
 
     def __post_init__(self) -> None:
         require_count(self, "tail", least=FEWEST)

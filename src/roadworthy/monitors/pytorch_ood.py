@@ -36,6 +36,7 @@ class PytorchOod(Monitor):
 
     name: ClassVar[str] = "pytorch_ood"
     needs: ClassVar[frozenset[str]] = frozenset({"gradients", "logits"})
+    differs_from_paper: ClassVar[str] = "whatever the implementation of the package differs in: see its documentation"
 
     def fit(self, model: Model, data: Dataset) -> Arrays:
         """The tensors and numbers that the detector holds after its own fit."""

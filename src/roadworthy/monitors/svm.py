@@ -54,6 +54,11 @@ class ScoreSvm(SvmMonitor):
 
     name: ClassVar[str] = "score_svm"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    differs_from_paper: ClassVar[str] = (
+        "the SVM is solved exactly, where the published code trains it by gradient descent; the exact threshold cuts "
+        "its score anew, where the paper keeps the boundary of the SVM; without outliers, where the paper has no "
+        "score, it is the largest logit"
+    )
 
     def read(self, model: Model, batch: Batch) -> NDArray[np.float32]:
         """Logits (N, K)."""

@@ -5,6 +5,7 @@ rejected."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,12 +28,69 @@ SVM_GAP, SVM_STEPS = 1e-8, 200
 def share_threshold(inside: ArrayLike, rejected: float = 0.05) -> float:
     """The threshold that rejects at most this share of held-out scores (n,): the one of rank floor(rejected n).
 
+    Equal scores fall on one side, so that fewer can be rejected: `RejectedShare` says how many are.
+
     >>> share_threshold(np.arange(100.0), 0.05)
     5.0
     """
     check_rejected(rejected)
     scores = np.sort(_checked(inside, "in-distribution"))
-    return float(scores[int(np.floor(rejected * len(scores) + 1e-9))])
+    return float(scores[_rank(rejected, len(scores))])
+
+
+class TiesWarning(UserWarning):
+    """Images of equal score keep a threshold from rejecting the share that was asked for."""
+
+
+@dataclass(frozen=True)
+class RejectedShare:
+    """The share of in-distribution images that a threshold was asked to reject, and what it rejects of those `images`
+    that it was calibrated on.
+
+    >>> share = RejectedShare.of(np.array([0.1, 0.2, 0.9, 0.9, 0.9]), 0.9, asked=0.6)
+    >>> share.achieved, share.tied
+    (0.4, True)
+    >>> print(share.sentence().partition(", as ")[0])
+    rejects 40 % of the 5 in-distribution images it was calibrated on, not the 60 % asked for: ties prevent it
+    """
+
+    asked: float
+    achieved: float
+    images: int
+
+    @classmethod
+    def of(cls, inside: Floats, threshold: float, asked: float) -> Self:
+        """What a threshold rejects of held-out scores (n,)."""
+        return cls(asked, float((inside < threshold).mean()), len(inside))
+
+    @property
+    def tied(self) -> bool:
+        """Whether it rejects at least one image fewer than it might."""
+        return round(self.achieved * self.images) < _rank(self.asked, self.images)
+
+    def sentence(self) -> str:
+        """What the threshold does, with a monitor as the subject."""
+        start = f"rejects {percent(self.achieved)} of the {self.images:,} in-distribution images it was calibrated on"
+        if not self.tied:
+            return f"{start}, asked for {percent(self.asked)}"
+        return (
+            f"{start}, not the {percent(self.asked)} asked for: ties prevent it, as images of equal score are rejected "
+            "together and the next ones would exceed the share"
+        )
+
+
+def percent(share: float) -> str:
+    """A share in percent, to three digits.
+
+    >>> percent(0.0201), percent(0.05)
+    ('2.01 %', '5 %')
+    """
+    return f"{100 * share:.3g} %"
+
+
+def _rank(rejected: float, images: int) -> int:
+    """How many images the share allows to reject."""
+    return int(np.floor(rejected * images + 1e-9))
 
 
 def best_threshold(inside: ArrayLike, outside: ArrayLike, *, prior: float = 0.5, cost: float = 1.0) -> float:

@@ -9,9 +9,10 @@ Shafaei, Schmidt, Little: Does Your Model Know the Digit 6 Is Not a Cat? (2018),
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import permutations
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -24,16 +25,16 @@ from scipy.special import stdtrit
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
 from roadworthy.engine.representations import Sample
 from roadworthy.metrics import value_range
-from roadworthy.metrics.ranking import separation
+from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.models.base import first_line
-from roadworthy.monitors import Aim, Monitor
+from roadworthy.monitors import Aim, Monitor, TiesWarning
 from roadworthy.protocols.estimates import CONFIDENCE, Estimate, bootstrap_bounds
 from roadworthy.statistics import GroupBootstrap, Interval, proportion_interval
 from roadworthy.verdict import Criterion, Measurement, check_threshold, threshold_remark
 
 NAME = "od_test"
 ACCURACY, COST = "accuracy", "expected_cost"
-SEPARATION = ("auroc", "aupr_in", "aupr_out", "fpr95")
+SEPARATION = tuple(field.name for field in fields(Separation))
 METRICS = (ACCURACY, COST, *SEPARATION)
 ALL, NEAR, FAR = "all", "near", "far"
 PLACES = ("source", "valid_set", "test_set", "monitor")
@@ -96,7 +97,7 @@ class Settings(_Section):
     outliers   data sets by name, or makers of noise (`uniform_noise`); a source may be named too
     limit      most images per set and side
     prior, cost, threshold, rejected: as in `Monitor.calibrate`;  mirror: add a mirrored copy of every image
-    resamples  of the bootstrap that bounds AUROC, AUPR and FPR95 of each triple; 0 gives none
+    resamples  of the bootstrap that bounds AUROC, AUPR and FPR95 (both kinds) of each triple; 0 gives none
     """
 
     sources: Annotated[dict[str, SourceSettings], Field(min_length=1)]
@@ -182,6 +183,20 @@ def evaluate_unsupervised(
     ]
 
 
+def threshold_row(represented: Represented, aim: Aim) -> dict[str, Any]:
+    """What the threshold of algorithm 2 rejects of the source's validation part, beside the share it was asked for.
+
+    `tied` is true where images of equal score keep it from rejecting that share; `reason` says so in a sentence.
+    """
+    where = {"source": represented.source, "monitor": represented.label, "asked": aim.rejected}
+    refused = _calibrated(represented, represented.valid, None, aim)
+    share = represented.monitor.fitted.rejected
+    if refused or share is None:
+        return {**where, "achieved": math.nan, "images": 0, "tied": False, "reason": refused}
+    reason = f"{represented.label} {share.sentence()}" if share.tied else ""
+    return {**where, "achieved": share.achieved, "images": share.images, "tied": share.tied, "reason": reason}
+
+
 def balanced(inside: Sample, outside: Sample) -> tuple[Sample, Sample]:
     """Both cut to the length of the shorter: their first images."""
     n = min(len(inside), len(outside))
@@ -238,13 +253,22 @@ def _judged(
     confidence: float = CONFIDENCE,
 ) -> Iterator[Tested]:
     """The estimates on each test set after a calibration; without values where it is refused."""
-    try:
-        with monitor_errors():
-            represented.monitor.calibrate(inside.rows, None if outside is None else outside.rows, **asdict(aim))
-    except (InputError, ModelError) as error:
-        yield from (_without_estimates(name, f"not calibrated: {error}") for name in test_sets)
+    refused = _calibrated(represented, inside, outside, aim)
+    if refused:
+        yield from (_without_estimates(name, refused) for name in test_sets)
         return
     yield from _tested(represented, test_sets, aim, resamples, seed, confidence)
+
+
+def _calibrated(represented: Represented, inside: Sample, outside: Sample | None, aim: Aim) -> str:
+    """Calibrate the monitor; why it refuses, or empty. Ties are told by `threshold_row`."""
+    try:
+        with monitor_errors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", TiesWarning)
+            represented.monitor.calibrate(inside.rows, None if outside is None else outside.rows, **asdict(aim))
+    except (InputError, ModelError) as error:
+        return f"not calibrated: {error}"
+    return ""
 
 
 def _tested(

@@ -52,7 +52,7 @@ from roadworthy.verdict import Criterion, Measurement
 
 NAME = "ood"
 METRICS = tuple(field.name for field in fields(Separation))
-"""auroc, aupr_in, aupr_out (higher is better) and fpr95 (lower is better)."""
+"""auroc, aupr_in, aupr_out (higher is better), fpr95_in and fpr95_out (lower is better): see `Separation`."""
 FOREIGN = "foreign"
 NOISE = ("uniform_noise", "normal_noise")
 DERIVED = ("shuffled", "mixed", "swirl", "colour_swap")

@@ -15,7 +15,7 @@ from roadworthy.metrics import higher_is_better
 from roadworthy.report.facts import NOT_RUN, REPORT, Cell, Facts
 from roadworthy.report.reading import Row, number_of, read_rows
 from roadworthy.report.summary import undertrained_words
-from roadworthy.report.words import MetricWords, bounds, listing, number, plural, whole, words_of
+from roadworthy.report.words import MISSING, MetricWords, bounds, listing, number, plural, whole, words_of
 
 NAME = "od_test"
 ROLE = "accuracy"
@@ -49,8 +49,8 @@ OWN_WORDS = {
 def metric_words(metric: str) -> MetricWords:
     """The words of a metric as OD-test means it.
 
-    >>> metric_words("expected_cost").label, metric_words("fpr95").label
-    ('Expected cost', 'FPR at 95 % TPR')
+    >>> metric_words("expected_cost").label, metric_words("fpr95_in").label
+    ('Expected cost', 'FPR95-in: outliers accepted')
     """
     return OWN_WORDS.get(metric, words_of(metric))
 
@@ -117,6 +117,19 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """What a monitor's threshold without D_v rejects of a source's validation images, beside the share asked for."""
+
+    source: str
+    monitor: str
+    asked: float
+    achieved: float
+    images: int
+    tied: bool
+    reason: str
+
+
+@dataclass(frozen=True)
 class CostRow:
     """What a monitor cost at one source."""
 
@@ -146,6 +159,8 @@ class OdTest:
     """What an OD-test says.
 
     means          by (source or `all`, near, far or `all`, monitor, metric);  alone: the same without D_v
+    rejected       what the thresholds without D_v reject; none where an earlier version wrote the run
+    differs        by monitor, what is other than in its paper; the same holds
     architectures  by (architecture, monitor, metric)
     triples        the accuracy of every triple by (source, monitor, D_v, D_t)
     """
@@ -161,6 +176,8 @@ class OdTest:
     costs: tuple[CostRow, ...]
     lost: tuple[Lost, ...]
     aim: Mapping[str, Any]
+    rejected: tuple[Rejected, ...] = ()
+    differs: Mapping[str, str] = field(default_factory=dict)
 
     def mean(self, monitor: str, metric: str = ROLE, source: str = ALL, ood: str = ALL) -> Cell:
         """A monitor's mean."""
@@ -169,6 +186,29 @@ class OdTest:
     def mean_alone(self, monitor: str) -> Cell:
         """A monitor's mean accuracy without D_v."""
         return self.alone.get((ALL, ALL, monitor, ROLE), self._absent(monitor))
+
+    def rejected_by(self, monitor: str) -> str:
+        """The share of validation images that a monitor's threshold without D_v rejects, over all sources."""
+        known = [row for row in self.rejected if row.monitor == monitor and not math.isnan(row.achieved)]
+        shares = sorted({row.achieved for row in known})
+        if not shares:
+            return MISSING
+        ties = ", ties" if any(row.tied for row in known) else ""
+        return bounds(ROLE, shares[0], shares[-1]) + ties if len(shares) > 1 else number(ROLE, shares[0]) + ties
+
+    @cached_property
+    def ties(self) -> tuple[str, ...]:
+        """A sentence per monitor that equal scores keep from rejecting the share asked for."""
+        by_monitor: dict[str, list[Rejected]] = {}
+        for row in self.rejected:
+            if row.tied:
+                by_monitor.setdefault(row.monitor, []).append(row)
+        return tuple(
+            f"Ties keep {monitor} from rejecting {number(ROLE, rows[0].asked)} of the validation images where it is "
+            f"calibrated without D_v: {listing([_rejected_at(row) for row in rows])}; images of equal score are "
+            "rejected together."
+            for monitor, rows in by_monitor.items()
+        )
 
     def of_architecture(self, architecture: str, monitor: str, metric: str = ROLE) -> Cell:
         """A monitor's mean over the sources of an architecture."""
@@ -321,7 +361,25 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         ),
         lost=tuple(Lost(**row) for row in read_rows(run, f"{NAME}_missing")),
         aim=what["aim"],
+        rejected=_rejected(run),
+        differs={
+            label: stored["differs_from_paper"]
+            for source in what["sources"].values()
+            for label, stored in source["monitors"].items()
+            if stored.get("differs_from_paper")
+        },
     )
+
+
+def _rejected(run: Path) -> tuple[Rejected, ...]:
+    table = f"{NAME}_thresholds"
+    if not (run / "tables" / f"{table}.parquet").is_file():
+        return ()
+    return tuple(Rejected(**{**row, "achieved": number_of(row["achieved"])}) for row in read_rows(run, table))
+
+
+def _rejected_at(row: Rejected) -> str:
+    return f"{number(ROLE, row.achieved)} of {whole(row.images)} at {row.source}"
 
 
 def _cell(row: Row) -> Cell:
@@ -479,6 +537,7 @@ def headline(found: OdTest, facts: Facts) -> list[str]:
         f"{', '.join(best) or 'no monitor has a value for every triple, so none is ranked'}",
         f"Monitors: {len(found.methods)}, {len(found.ranked)} of them ranked{left}",
         *_troubles(found),
+        *found.ties,
         *_undertrained(found, facts),
     ]
 

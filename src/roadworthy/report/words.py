@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roadworthy.metrics import higher_is_better
+from roadworthy.metrics import current_name, higher_is_better
 from roadworthy.statistics import p_text
 
 NO_BREAK = "\u00a0"
@@ -51,10 +51,23 @@ METRIC_WORDS = {
     ),
     "aupr_in": MetricWords("AUPR-in", "Area under precision and recall, in-distribution images as the positive class."),
     "aupr_out": MetricWords("AUPR-out", "Area under precision and recall, outliers as the positive class."),
-    "fpr95": MetricWords(
-        "FPR at 95 % TPR",
-        "Share of outliers still accepted at the threshold that accepts 95 % of the in-distribution images. 0 is "
-        "perfect.",
+    "fpr95_in": MetricWords(
+        "FPR95-in: outliers accepted",
+        "Share of outliers still accepted by the strictest threshold that accepts at least 95 % of the in-distribution "
+        "images (the positive class); images of equal score fall on one side. 0 is perfect.",
+        percent=True,
+    ),
+    "fpr95_out": MetricWords(
+        "FPR95-out: in-distribution rejected",
+        "Share of in-distribution images rejected by the mildest threshold that rejects at least 95 % of the outliers "
+        "(the positive class); images of equal score fall on one side. 0 is perfect.",
+        percent=True,
+    ),
+    "fpr95_right": MetricWords(
+        "FPR95-right: wrong answers accepted",
+        "Share of wrong answers still accepted by the strictest threshold on confidence that accepts at least 95 % of "
+        "the right answers (the positive class); answers of equal confidence fall on one side. 0 is perfect. It does "
+        "not exist where all answers are right or all are wrong.",
         percent=True,
     ),
     "mean_confidence": MetricWords("Mean confidence", "Average of the largest class probability.", percent=True),
@@ -96,9 +109,9 @@ def words_of(metric: str) -> MetricWords:
     >>> words_of("accuracy_drop").label, words_of("ece_drop").label, words_of("my_metric").label
     ('Drop of accuracy', 'Rise of ECE', 'my_metric')
     """
-    base = metric.removesuffix("_drop")
+    base = current_name(metric.removesuffix("_drop"))
     words = METRIC_WORDS.get(base, MetricWords(base, ""))
-    if base == metric:
+    if not metric.endswith("_drop"):
         return words
     change = "Drop" if higher_is_better(base) else "Rise"
     label = words.label if words.label[:2].isupper() else words.label[0].lower() + words.label[1:]

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import check_no_nul, explain, read_yaml
+from roadworthy.metrics import current_name
 
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -19,6 +20,7 @@ class Criterion(BaseModel):
     `at_least` or `at_most` is the acceptance criterion (the tolerated risk); `min_groups` the validation target (the
     least number of independent objects that may support a pass). `over` says how several matching conditions count:
     `each` must hold by itself, `worst` judges the worst of them, `pooled` their average per image.
+    A metric may be named as in an earlier version (`fpr95`).
 
     >>> Criterion(id="REQ-12", metric="accuracy", where={"shift": "fog"}, at_least=0.95).over
     'each'
@@ -41,6 +43,11 @@ class Criterion(BaseModel):
     def _plain(cls, value: str) -> str:
         check_no_nul("name of a criterion or hazard", [value])
         return value
+
+    @field_validator("metric")
+    @classmethod
+    def _by_its_present_name(cls, value: str) -> str:
+        return current_name(value)
 
     @model_validator(mode="after")
     def _one_threshold(self) -> Criterion:
