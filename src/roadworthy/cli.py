@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ from roadworthy.core.errors import RoadworthyError
 
 if TYPE_CHECKING:
     from roadworthy.api import Prepared, Run
+    from roadworthy.engine.progress import ProgressBar
 
 app = typer.Typer(
     name="roadworthy",
@@ -74,6 +77,7 @@ Trust = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
 
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -105,6 +109,57 @@ def main() -> None:
         sys.exit(70)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from roadworthy import __version__
+
+        typer.echo(f"roadworthy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@cache
+def _option_names(command: str) -> set[str]:
+    """The options of a command, or of all commands where there is none of that name."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    chosen = [commands[command]] if command in commands else commands.values()
+    return {option for each in chosen for parameter in each.params for option in parameter.opts}
+
+
+SETTING = re.compile(r"`([a-z_]+)=(True|'[^'`]*'|)`")
+"""A setting as messages write it: the Python keyword in backticks, with its value or without."""
+
+
+def spelled(text: str, command: str = "") -> str:
+    """A message with its settings as options of a command, or of any where none is named.
+
+    A setting that is not an option of the command is one in its study file.
+
+    >>> spelled("the images differ in size: give `size='HxW'`", "evaluate")
+    'the images differ in size: give --size HxW'
+    >>> spelled("pass `trust=True`, or give `size='HxW'`", "run")
+    'pass --trust, or give `size: HxW`'
+    """
+    options = _option_names(command)
+
+    def spell(setting: re.Match[str]) -> str:
+        name, value = setting[1], setting[2].strip("'")
+        option = f"--{name.replace('_', '-')}"
+        if option not in options:
+            return f"`{name}: {value}`" if value else f"`{name}`"
+        return option if value in ("", "True") else f"{option} {value}"
+
+    return SETTING.sub(spell, text)
+
+
 def _one_line(text: str) -> str:
     """A message as one line that a terminal shows as it is: no control characters.
 
@@ -126,18 +181,21 @@ def _resumable() -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    typer.echo(text.encode("utf-8", "backslashreplace").decode(), err=True)
+    typer.echo(spelled(text, *sys.argv[1:2]).encode("utf-8", "backslashreplace").decode(), err=True)
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
+    quiet: Quiet = False,
 ) -> None:
-    """Test a small classifier on drawn signs; needs nothing from outside."""
-    from roadworthy.demo import run_demo
+    """Test small classifiers on drawn signs; needs nothing from outside."""
+    from roadworthy.demo import run_demo, what_is_missing
 
+    if not quiet and (missing := what_is_missing()):
+        _say(f"note: {missing}")
     with _resumable():
-        _print_summary(run_demo(out))
+        _print_summary(run_demo(out, progress=_progress(quiet)), quiet)
 
 
 @app.command()
@@ -164,6 +222,7 @@ def evaluate(
         OnBadImage, typer.Option(help="Stop at a corrupt image, or skip, record and count it.")
     ] = OnBadImage.error,
     name: Annotated[str | None, typer.Option(help="Name of the model in tables and report.")] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Test one classifier under a suite of shifts and write a report."""
     from roadworthy import api
@@ -184,36 +243,45 @@ def evaluate(
             device=device,
             trust=trust,
             on_bad_image=on_bad_image.value,
+            progress=_progress(quiet),
             **settings,
         )
-        _conclude(run)
+        _conclude(run, quiet)
 
 
 def _model_settings(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _conclude(run: Run) -> None:
+def _progress(quiet: bool) -> ProgressBar:
+    from roadworthy.engine.progress import no_progress, terminal_progress
+
+    return no_progress if quiet else terminal_progress
+
+
+def _conclude(run: Run, quiet: bool) -> None:
     """Say what came out and leave with the verdict's exit code."""
     from roadworthy.verdict.judge import EXIT_CODES
 
-    raise typer.Exit(EXIT_CODES[_print_summary(run)])
+    raise typer.Exit(EXIT_CODES[_print_summary(run, quiet)])
 
 
-def _print_summary(run: Run) -> str:
-    """What came out, in a few lines; returns the verdict's status."""
+def _print_summary(run: Run, quiet: bool) -> str:
+    """What came out, in a few lines, or the failures alone; returns the verdict's status."""
     import json
 
     from roadworthy.report import headline
 
-    for line in headline(run.path):
-        typer.echo(line)
     verdict = json.loads((run.path / "verdict.json").read_text())
-    _print_criteria(verdict)
+    if not quiet:
+        for line in headline(run.path):
+            typer.echo(line)
+        _print_criteria(verdict)
     for failure in run.failures:
         stimulus = failure["stimulus"]
         _say(f"failed: {failure['system']} at {stimulus['name']} {stimulus['level']}: {failure['reason']}")
-    typer.echo(f"report: {run.path / 'report.html'}")
+    if not quiet:
+        typer.echo(f"report: {run.path / 'report.html'}")
     return str(verdict["status"])
 
 
@@ -238,25 +306,28 @@ def run(
     ] = False,
     device: Device = "auto",
     trust: Trust = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a study; resumes by itself."""
     from roadworthy import api
     from roadworthy.study import is_od_study, load_study
 
     if is_od_study(study):
-        _run_od_test(study, out, workers, dry_run, device, trust)
+        _run_od_test(study, out, workers, dry_run, device, trust, quiet)
         return
     loaded, base = load_study(study)
-    prepared = api.prepare(loaded, base=base, trust=trust, device=device)
+    prepared = api.prepare(loaded, base=base, trust=trust, device=device, progress=_progress(quiet))
     target = out or Path("runs") / loaded.name
     if dry_run:
         _print_plan(prepared, target, workers)
         return
     with _resumable():
-        _conclude(api.execute(prepared, target, workers=workers))
+        _conclude(api.execute(prepared, target, workers=workers, progress=_progress(quiet)), quiet)
 
 
-def _run_od_test(study: Path, out: Path | None, workers: int | None, dry_run: bool, device: str, trust: bool) -> None:
+def _run_od_test(
+    study: Path, out: Path | None, workers: int | None, dry_run: bool, device: str, trust: bool, quiet: bool
+) -> None:
     from roadworthy.od_testing import execute_od_test, prepare_od_study
 
     test = prepare_od_study(study, trust=trust, device=device)
@@ -265,7 +336,7 @@ def _run_od_test(study: Path, out: Path | None, workers: int | None, dry_run: bo
         typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
         return
     with _resumable():
-        _conclude(execute_od_test(test, target, workers=workers))
+        _conclude(execute_od_test(test, target, workers=workers, progress=_progress(quiet)), quiet)
 
 
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
@@ -273,6 +344,7 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
 
     from roadworthy.engine import local
     from roadworthy.engine.folder import RunFolder
+    from roadworthy.engine.progress import duration
 
     folder, plan = RunFolder(out), prepared.plan
     done = sum(local.is_done(folder, planned) for planned in plan.cases)
@@ -287,19 +359,8 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     untimed = (
         f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
     )
-    typer.echo(f"time      about {_duration(seconds)}{untimed}")
+    typer.echo(f"time      about {duration(seconds)}{untimed}")
     typer.echo(f"run       {out}")
-
-
-def _duration(seconds: float) -> str:
-    """A time that people read.
-
-    >>> _duration(4.2), _duration(95), _duration(7300)
-    ('4 s', '2 min', '2.0 h')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 @app.command()
@@ -316,23 +377,17 @@ def check(
     arch: Arch = None,
     trust: Trust = False,
     sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 where something wrong was found.")] = False,
 ) -> None:
     """Try a model on a sample: shapes, range, class order, clean accuracy, and what it can be tested for."""
-    from roadworthy.api import load_sized
-    from roadworthy.core.validation import parse_size
-    from roadworthy.data import open_dataset
-    from roadworthy.models.check import check_model, open_given
+    from roadworthy import api
 
     settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
-    wanted = parse_size(size)
-
-    def rebuild(**changed: Any) -> Any:
-        return load_sized(model, wanted, name=Path(model).stem, trust=trust, device=device, **{**settings, **changed})
-
-    opened, _ = open_given(rebuild)
-    dataset = open_dataset(data, classes=classes, size=wanted, fallback_size=opened.input_size)
-    for line in check_model(rebuild, dataset, sample=sample).lines():
-        typer.echo(line)
+    report = api.check(model, data, sample=sample, size=size, classes=classes, device=device, trust=trust, **settings)
+    for line in report.lines():
+        typer.echo(spelled(line, "check"))
+    if strict and not report.ok:
+        raise typer.Exit(1)
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
@@ -439,12 +494,14 @@ def export(
     study: Annotated[Path, typer.Argument(help="The study file (YAML).")],
     folder: Annotated[Path, typer.Argument(help="A new folder for the images.")],
     workers: Workers = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write the disturbed images of a study for an owner who runs the model elsewhere."""
     from roadworthy.api import export_study
 
-    written = export_study(study, folder, workers=workers)
-    typer.echo(f"{written:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
+    written = export_study(study, folder, workers=workers, progress=_progress(quiet))
+    if not quiet:
+        typer.echo(f"{written:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
 
 
 @app.command()

@@ -24,7 +24,7 @@ def require_trust(what: str, trust: bool) -> None:
     >>> require_trust("m.pt holds code (a pickled module)", trust=True)
     """
     if not trust:
-        raise InputError(f"{what}: pass --trust if you trust its author")
+        raise InputError(f"{what}: pass `trust=True` if you trust its author")
 
 
 def is_object_name(spec: str) -> bool:

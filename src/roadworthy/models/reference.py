@@ -72,6 +72,7 @@ class ReferenceModel(Model, Buildable):
     0.6
     """
 
+    activity = "training"
     concurrent = True
     wants = frozenset({"train"})
 

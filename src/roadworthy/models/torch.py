@@ -405,7 +405,7 @@ def _from_pickle(torch: Any, file: Path, trust: bool, arch: str | None, base: Pa
         raise InputError(f"{file} holds neither a module nor weights (names with tensors)")
     if arch is None:
         raise InputError(
-            f"{file} holds weights without their architecture: give it with --arch file.py:factory, "
+            f"{file} holds weights without their architecture: give it with `arch='file.py:factory'`, "
             "a function without arguments that returns the module"
         )
     factory, _ = load_object(arch, base, trust)
@@ -531,5 +531,5 @@ def _source(cls: type) -> str:
 def _pick_device(torch: Any, device: str) -> str:
     available = bool(torch.cuda.is_available())
     if device == "cuda" and not available:
-        raise InputError("there is no CUDA for torch here: install a CUDA build of torch, or use --device cpu")
+        raise InputError("there is no CUDA for torch here: install a CUDA build of torch, or use `device='cpu'`")
     return "cuda" if available and device != "cpu" else "cpu"
