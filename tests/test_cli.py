@@ -265,7 +265,7 @@ def test_a_log_gets_one_line_per_stage_and_quiet_none(tmp_path: Path) -> None:
     words = ["run", str(write_study(tmp_path, n=70)), "--out", str(tmp_path / "run")]
     loud = CliRunner().invoke(app, words)
     assert [line.rstrip("0123456789 s") for line in loud.stderr.splitlines()] == [
-        "reading images: done in",
+        "reading images: 70 done in",
         "testing tiny: 490 done in",
         "computing tables: done in",
     ]

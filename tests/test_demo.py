@@ -24,7 +24,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 from roadworthy import cli, demo
 demo.STUDY["data"]["test"]["n"] = 140
-demo.STUDY["protocols"]["classification"]["levels"] = [1]
+demo.STUDY["protocols"]["classification"] = {"shifts": ["fog", "rain"], "levels": [1, 3]}
 cli.main()
 """
 

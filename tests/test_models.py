@@ -799,7 +799,7 @@ def test_torch_weights_that_do_not_fit(tmp_path: Path) -> None:
         return load_torch(name, arch=named, trust=True, size=2, base=tmp_path)
 
     for factory, message in {
-        None: "--arch",
+        None: "`arch='file.py:factory'`",
         "wide": "other shapes for 1.weight, 1.bias",
         "deep": "lacks 2.weight, 2.bias",
         "flat": "unknown 1.weight, 1.bias",

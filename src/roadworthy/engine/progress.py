@@ -81,7 +81,7 @@ def log_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     finally:
         over.set()
         watcher.join()
-    count = f"{done:,} " if done else ""
+    count = f"{done or total:,} " if done or total else ""
     say(f": {count}done in {duration(time.monotonic() - started)}")
 
 

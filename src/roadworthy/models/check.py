@@ -90,8 +90,8 @@ class Trial:
 class CheckReport:
     """What `check_model` saw; printed, it is the report for people.
 
-    `findings` is empty where no setting is wrong, `class_order` is set where it was. `at_chance` is True where the model
-    is no better than always answering the commonest class, and nothing was found that helps.
+    `findings` is empty where no setting is wrong, `class_order` is set where it was. `at_chance` is True where the
+    model is no better than always answering the commonest class, and nothing was found that helps.
     """
 
     model: str

@@ -107,7 +107,8 @@ def decide(declared: str, rows: NDArray[np.floating[Any]], what: str) -> str:
         )
     if declared == "logits" and looks_like.all():
         raise InputError(
-            f"{what} answers probabilities where logits were declared ({_span(rows)}): declare `outputs='probabilities'`"
+            f"{what} answers probabilities where logits were declared ({_span(rows)}): "
+            "declare `outputs='probabilities'`"
         )
     if declared != "auto":
         return declared

@@ -209,7 +209,8 @@ def read_shape(
     if layout == "auto":
         if len(fitting) != 1:
             raise AmbiguousLayout(
-                f"the input shape {shown} of {what} fits both layouts: say which with `layout='nchw'` or `layout='nhwc'`"
+                f"the input shape {shown} of {what} fits both layouts: "
+                "say which with `layout='nchw'` or `layout='nhwc'`"
             )
         layout = fitting[0]
     elif parse_choice("layout", layout, ("auto", *LAYOUTS)) not in possible:
