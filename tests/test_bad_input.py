@@ -505,7 +505,7 @@ MODELS = [
     Row("answers NaN", put_network(poisoned(float("nan"))), NPZ, r"model\.onnx answers NaN"),
     Row("answers infinity", put_network(poisoned(float("inf")), softmax=False), NPZ, r"model\.onnx answers NaN or inf"),
     Row("logits as probabilities", nothing, f"{MODEL} logits.onnx --outputs probabilities", r"logits where prob"),
-    Row("probabilities as logits", nothing, f"{NPZ} --outputs logits", r"outputs: probabilities"),
+    Row("probabilities as logits", nothing, f"{NPZ} --outputs logits", r"--outputs probabilities"),
     Row(
         "unknown setting", put_study(models={"m": {"onnx": "model.onnx", "rnge": "0-1"}}), "run study.yaml", r"'range'"
     ),
@@ -552,7 +552,7 @@ FUNCTIONS = [
     Row("one column", put_model("return np.ones((len(images), 1))"), CODE, r"at least two"),
     Row("wrong class count", put_model("return np.full((len(images), 5), .2)"), CODE, r"5 classes, but .* has 3"),
     Row("function of NaN", put_model("return np.full((len(images), 3), np.nan)"), CODE, r"NaN"),
-    Row("function of logits", put_model("return np.ones((len(images), 3))"), CODE, r"outputs: logits|probabilities"),
+    Row("function of logits", put_model("return np.ones((len(images), 3))"), CODE, r"--outputs logits|probabilities"),
     Row("complex numbers", put_model("return np.full((len(images), 3), 1j)"), CODE, r"model"),
 ]
 
@@ -791,7 +791,7 @@ def kitchen(pantry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def call(words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of the command line, run in this process."""
+    """Exit code, standard output and standard error of the command line, without its lines on progress."""
     monkeypatch.setattr(sys, "argv", ["roadworthy", *shlex.split(words)])
     monkeypatch.setattr(typer.main, "get_command", COMMAND)
     capfd.readouterr()
@@ -802,7 +802,12 @@ def call(words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
     assert not warned, [str(warning.message) for warning in warned]
     code = left.value.code
     assert code is None or isinstance(code, int)
-    return code or 0, *capfd.readouterr()
+    printed, said = capfd.readouterr()
+    return code or 0, printed, without_progress(said)
+
+
+def without_progress(text: str) -> str:
+    return re.sub(r"^[a-z_ ]+: .*done in \d+ s\n", "", text, flags=re.MULTILINE)
 
 
 def check_sentence(text: str, says: str) -> None:
@@ -1026,7 +1031,7 @@ def test_a_real_limit_on_the_size_of_files(kitchen: Path) -> None:
     program = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (10**5, 10**5)); import roadworthy.cli as c; c.main()"
     command = [sys.executable, "-c", program, "run", "study.yaml", "--out", "out"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    check_sentence(done.stderr, r"cannot write to out: File too large; mend that")
+    check_sentence(without_progress(done.stderr), r"cannot write to out: File too large; mend that")
     assert done.returncode == 2
     assert not list(Path("out").rglob("*.tmp"))
 

@@ -127,20 +127,20 @@ def test_wrong_range(tmp_path: Path, true: str, given: str) -> None:
     report = check(nearest_template(tmp_path / "m.onnx", data, Preprocess(true)), data, range=given)
     (finding,) = report.findings
     assert report.class_order is None
-    assert finding.option == f"--range {true}"
+    assert finding.settings == {"range": true}
     assert finding.accuracy is not None
     assert finding.accuracy > 0.9 > report.accuracy + 0.2
-    assert f"with --range {true} accuracy is {finding.accuracy:.3f} instead of {report.accuracy:.3f}" in finding.text
+    assert f"with `range={true!r}` accuracy is {finding.accuracy:.3f} instead of {report.accuracy:.3f}" in finding.text
 
 
 def test_wrong_colour_order_and_both(tmp_path: Path) -> None:
     data = patches()
     path = nearest_template(tmp_path / "m.onnx", data, Preprocess("imagenet", colour="bgr"))
     (finding,) = check(path, data, range="imagenet").findings
-    assert finding.option == "--colour bgr"
+    assert finding.settings == {"colour": "bgr"}
     (finding,) = check(path, data).findings
-    assert finding.option == "--range imagenet --colour bgr"
-    assert "--range imagenet --colour bgr" in "\n".join(check(path, data).lines())
+    assert finding.settings == {"range": "imagenet", "colour": "bgr"}
+    assert "`range='imagenet'` `colour='bgr'`" in str(check(path, data))
 
 
 def test_layout_that_the_graph_leaves_open(tmp_path: Path) -> None:
@@ -148,13 +148,13 @@ def test_layout_that_the_graph_leaves_open(tmp_path: Path) -> None:
     open_dims = ("n", "a", "b", "c")
     for true in ("nchw", "nhwc"):
         path = nearest_template(tmp_path / f"{true}.onnx", data, Preprocess(layout=true), dims=open_dims)
-        with pytest.raises(InputError, match="--layout"):
+        with pytest.raises(InputError, match="`layout='nchw'`"):
             load_model(path)
         (finding,) = check(path, data, size=SIDE).findings
-        assert finding.option == f"--layout {true}"
+        assert finding.settings == {"layout": true}
         other = "nhwc" if true == "nchw" else "nchw"
         (finding,) = check(path, data, size=SIDE, layout=other).findings
-        assert finding.option == f"--layout {true}"
+        assert finding.settings == {"layout": true}
         assert check(path, data, size=SIDE, layout=true).findings == ()
 
 
@@ -164,7 +164,7 @@ def test_class_folders_sorted_as_text(tmp_path: Path) -> None:
     report = check(nearest_template(tmp_path / "m.onnx", data, Preprocess(), order=order), data)
     (finding,) = report.findings
     assert "sorted as text" in finding.text
-    assert "--classes" in finding.option
+    assert "classes" in finding.settings
     assert report.class_order == tuple(sorted(data.class_names)) == tuple(report.lines()[-12:])
     (tmp_path / "order.txt").write_text("\n".join(report.class_order))
     mended = check(tmp_path / "m.onnx", data, classes=tmp_path / "order.txt")
@@ -195,7 +195,7 @@ def test_class_order_and_range_at_once(tmp_path: Path) -> None:
     order = [3, 1, 0, 2, 7, 6, 5, 4]
     report = check(nearest_template(tmp_path / "m.onnx", data, Preprocess("imagenet"), order=order), data)
     (finding,) = report.findings
-    assert finding.option == "--range imagenet --classes FILE"
+    assert finding.settings == {"range": "imagenet", "classes": report.class_order}
     assert finding.accuracy > 0.9
     assert report.class_order == tuple(str(k) for k in order)
 
@@ -217,6 +217,8 @@ def test_a_constant_model_is_said_to_be_no_better_than_chance(tmp_path: Path) ->
     report = check(network(tmp_path / "m.onnx", np.zeros((108, 4), np.float32), constant, ("n", 3, SIDE, SIDE)), data)
     assert report.findings == ()
     assert any("no better than chance" in line for line in report.lines())
+    assert not report.ok
+    assert "nothing wrong was found" not in report.lines()
 
 
 def test_answers_that_are_not_the_images_own(tmp_path: Path) -> None:
@@ -316,10 +318,8 @@ def test_better_is_beyond_doubt() -> None:
         assert judge.better(new, base) is better
     chance = np.zeros(400, np.int64)
     assert not judge.better(chance, np.full(400, -1))
-    assert (
-        judge.best([Trial({}, base), Trial({"range": "0-255"}, truth), Trial({"a": "b", "c": "d"}, truth)]).option
-        == "--range 0-255"
-    )
+    best = judge.best([Trial({}, base), Trial({"range": "0-255"}, truth), Trial({"a": "b", "c": "d"}, truth)])
+    assert best.spelled == "`range='0-255'`"
 
 
 def test_a_fitted_order_is_judged_on_other_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,4 +342,4 @@ def test_resnet20_with_the_wrong_range(shared_data: Path) -> None:
     arch = str(Path(__file__).parent.parent / "examples" / "cifar10_resnet20.py") + ":resnet20"
     spec = {"torch": shared_data / "cifar10_resnet20.th", "arch": arch}
     report = check_model(lambda **changes: load_model(spec, trust=True, **changes), data, sample=64)
-    assert report.findings[0].option == "--range imagenet"
+    assert report.findings[0].settings == {"range": "imagenet"}

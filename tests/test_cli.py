@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from roadworthy import demo
-from roadworthy.cli import app
+from roadworthy.cli import app, spelled
 from roadworthy.core.errors import InputError, RoadworthyError
 from tiny import contents, save_onnx, study, write_study
 
@@ -23,9 +23,9 @@ def call(*words: object, code: int = 0) -> str:
     result = CliRunner().invoke(app, [str(word) for word in words])
     if isinstance(result.exception, RoadworthyError):
         assert result.exception.exit_code == code, result.exception
-        return str(result.exception)
+        return spelled(str(result.exception), str(words[0]))
     assert result.exit_code == code, (result.output, result.exception)
-    return result.output
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +245,57 @@ def test_export_predict_elsewhere_import(tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("".join(answers))
     (tmp_path / "back.yaml").write_text(yaml.safe_dump(changed))
     assert "seed" in call("run", tmp_path / "back.yaml", "--out", tmp_path / "other", code=2)
+
+
+def test_version() -> None:
+    import roadworthy
+
+    assert call("--version") == f"roadworthy {roadworthy.__version__}\n"
+
+
+def test_check_strict_is_for_pipelines(tmp_path: Path) -> None:
+    words = ("check", "--model", save_onnx(tmp_path / "m.onnx"), "--data", "builtin:signs", "--size", "32")
+    assert "nothing wrong was found" in call(*words, "--strict")
+    wrong = (*words, "--range", "0-255")
+    assert "finding: with --range 0-1 accuracy is" in call(*wrong)
+    assert "finding: with --range 0-1 accuracy is" in call(*wrong, "--strict", code=1)
+
+
+def test_a_log_gets_one_line_per_stage_and_quiet_none(tmp_path: Path) -> None:
+    words = ["run", str(write_study(tmp_path, n=70)), "--out", str(tmp_path / "run")]
+    loud = CliRunner().invoke(app, words)
+    assert [line.rstrip("0123456789 s") for line in loud.stderr.splitlines()] == [
+        "reading images: 70 done in",
+        "testing tiny: 490 done in",
+        "computing tables: done in",
+    ]
+    assert loud.stdout.startswith("Verdict: ")
+    quiet = CliRunner().invoke(app, [*words, "--quiet"])
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "", "")
+    exported = CliRunner().invoke(app, ["export", words[1], str(tmp_path / "images"), "--quiet"])
+    assert (exported.exit_code, exported.output) == (0, "")
+
+
+def test_quiet_keeps_errors_and_the_exit_code(finished: Path, tmp_path: Path) -> None:
+    study_file = finished / "study.yaml"
+    done = CliRunner().invoke(app, ["run", str(study_file), "--out", str(finished), "--quiet"])
+    assert (done.exit_code, done.output) == (1, "")
+    assert "no.yaml" in call("run", tmp_path / "no.yaml", "--quiet", code=2)
+
+
+def test_a_long_stage_shows_life(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from roadworthy.engine import progress
+
+    monkeypatch.setattr(progress, "ANNOUNCED_AFTER", 0.05)
+    monkeypatch.setattr(progress, "REPEATED_AFTER", 0.2)
+    with progress.terminal_progress("training a", 1000) as advance:
+        advance(400)
+        time.sleep(0.3)
+        advance(600)
+    first, second, *_, last = capsys.readouterr().err.splitlines()
+    assert first == "training a ..."
+    assert second.startswith("training a: 400 of 1,000 after ")
+    assert last.startswith("training a: 1,000 done in ")
+    with pytest.raises(ZeroDivisionError), progress.terminal_progress("training b", 1):
+        _ = 1 / 0
+    assert capsys.readouterr().err == "", "a stage that failed is not done"

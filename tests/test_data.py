@@ -374,7 +374,7 @@ def test_labels_become_indices(labels: list[str], classes: Any, expected: list[i
 @pytest.mark.parametrize(
     ("labels", "classes", "message"),
     [
-        (["1", "2", "3"], None, "count from 1; give `classes`"),
+        (["1", "2", "3"], None, "count from 1; give `classes=`"),
         (["-1", "0"], None, "no class indices"),
         (["0", "99999999999"], None, "no class indices"),
         (["0", "2"], ["a", "b"], "no class indices"),

@@ -98,6 +98,14 @@ def test_the_python_in_the_readme_works(workspace: Path, monkeypatch: pytest.Mon
     exec(code, {})
 
 
+def test_the_python_in_its_page_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+    code = "\n".join(blocks(ROOT / "docs" / "python.md", "python"))
+    (workspace / "page.py").write_text(code)
+    exec(compile(code, workspace / "page.py", "exec"), {})
+    assert (workspace / "runs" / "right" / "report.html").is_file(), "check found something"
+
+
 def test_the_shift_of_ones_own_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from roadworthy.core.protocols import SHIFTS
 

@@ -178,7 +178,7 @@ def test_shapes_are_read() -> None:
     assert read_shape((None, 3, None, None), "auto", (5, 5), "m") == ("nchw", 3, (5, 5), None)
     assert read_shape((1, 3, 8, 3), "nhwc", None, "m") == ("nhwc", 3, (3, 8), 1)
     for dims in ((None, 3, 8, 3), (None,) * 4):
-        with pytest.raises(AmbiguousLayout, match="--layout"):
+        with pytest.raises(AmbiguousLayout, match="`layout='nchw'`"):
             read_shape(dims, "auto", None, "m")
     for dims, layout, size in (
         ((1, 4, 8, 8), "auto", None),
@@ -414,11 +414,11 @@ def test_onnx_open_size(tmp_path: Path) -> None:
     assert free.input_size is None
     assert len(free.predict(batch_of(images(3, 17, 23))).probabilities) == 3
     tied = linear(tmp_path / "tied.onnx", dims=("n", 3, "h", "w"))
-    with pytest.raises(InputError, match="--size"):
+    with pytest.raises(InputError, match="`size='HxW'`"):
         OnnxModel(tied)
     assert OnnxModel(tied, size="4x4").predict(batch_of(images(3, 9, 9))).probabilities.shape == (3, CLASSES)
     only_32 = OnnxModel(linear(tmp_path / "o.onnx", dims=("n", 3, "h", "w"), w=np.ones((3 * 32 * 32, 4), np.float32)))
-    with pytest.raises(ModelError, match="--size"):
+    with pytest.raises(ModelError, match="`size='HxW'`"):
         only_32.predict(batch_of(images(2, 9, 9)))
 
 
@@ -496,7 +496,7 @@ def test_onnx_files_that_cannot_be_used(tmp_path: Path) -> None:
         OnnxModel(good, classes=["a", "b", "c"])
     with pytest.raises(InputError, match="not one row of class scores"):
         OnnxModel(save(tmp_path / "map.onnx", [node("Relu", "x", "y")]))
-    with pytest.raises(AmbiguousLayout, match="--layout"):
+    with pytest.raises(AmbiguousLayout, match="`layout='nchw'`"):
         OnnxModel(linear(tmp_path / "a.onnx", dims=("n", 3, 16, 3)))
 
 
@@ -504,7 +504,7 @@ def test_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = linear(tmp_path / "m.onnx")
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
     assert OnnxModel(path, device="auto").fingerprint() == OnnxModel(path, device="cpu").fingerprint()
-    with pytest.raises(InputError, match=r"no CUDA.*--device cpu"):
+    with pytest.raises(InputError, match=r"no CUDA.*`device='cpu'`"):
         OnnxModel(path, device="cuda")
     with pytest.raises(InputError, match="auto, cpu, cuda"):
         OnnxModel(path, device="gpu")
@@ -769,7 +769,7 @@ def test_torch_files(tmp_path: Path, pixels: np.ndarray, monkeypatch: pytest.Mon
     for name, file in files.items():
         needs = arch if name in ("weights", "legacy", "wrapped") else {}
         allowed = "unpickle" if name in ("module", "nested") else "trust"
-        with pytest.raises(InputError, match=f"--{allowed}"):
+        with pytest.raises(InputError, match=f"`{allowed}=True`"):
             load_model(file, **needs, **{"trust": True, "unpickle": True, allowed: False})
         model = load_model(file, **needs, **{allowed: True})
         np.testing.assert_allclose(model.predict(batch_of(pixels)).logits, expected, atol=1e-6)
@@ -799,7 +799,7 @@ def test_torch_weights_that_do_not_fit(tmp_path: Path) -> None:
         return load_torch(name, arch=named, trust=True, size=2, base=tmp_path)
 
     for factory, message in {
-        None: "--arch",
+        None: "`arch='file.py:factory'`",
         "wide": "other shapes for 1.weight, 1.bias",
         "deep": "lacks 2.weight, 2.bias",
         "flat": "unknown 1.weight, 1.bias",
@@ -836,7 +836,7 @@ def test_no_code_runs_unasked(tmp_path: Path) -> None:
     code = tmp_path / "code.py"
     code.write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\ndef f(x): return x\n")
     for spec in (tmp_path / "trap.pt", f"{code}:f", {"torch": "x.pt", "arch": f"{code}:f"}):
-        with pytest.raises(InputError, match=r"--trust|--unpickle|no torch file"):
+        with pytest.raises(InputError, match=r"`trust=True`|`unpickle=True`|no torch file"):
             load_model(spec)
     assert not mark.exists()
     with pytest.raises(InputError, match="neither a module nor weights"):
@@ -846,7 +846,7 @@ def test_no_code_runs_unasked(tmp_path: Path) -> None:
 
 def test_torch_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"roadworthy\[torch\]"):
+    with pytest.raises(MissingExtra, match=r"pip install .*\[torch\]"):
         torch_adapter.import_torch()
 
 
@@ -858,7 +858,7 @@ def test_torch_archives_with_code_are_told_by_their_names(tmp_path: Path) -> Non
     }.items():
         with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
             archive.writestr(inside, "pt2")
-        with pytest.raises(InputError, match=f"--{allowed}"):
+        with pytest.raises(InputError, match=f"`{allowed}=True`"):
             load_model(tmp_path / "m.pt2", **{"trust": True, "unpickle": True, allowed: False})
         with pytest.raises(InputError, match="torch cannot load"):
             load_model(tmp_path / "m.pt2", **{allowed: True})
@@ -868,7 +868,7 @@ def test_torch_archives_with_code_are_told_by_their_names(tmp_path: Path) -> Non
 def test_torch_exported_program(tmp_path: Path, pixels: np.ndarray) -> None:
     program = torch.export.export(net().eval(), (torch.rand(4, 3, SIDE, SIDE),))
     torch.export.save(program, tmp_path / "m.pt2")
-    with pytest.raises(InputError, match=r"exported program.*--unpickle"):
+    with pytest.raises(InputError, match=r"exported program.*`unpickle=True`"):
         load_model(tmp_path / "m.pt2", trust=True)
     model = load_model(tmp_path / "m.pt2", unpickle=True)
     assert (model.fixed_batch, model.input_size) == (4, (SIDE, SIDE))
@@ -1156,7 +1156,7 @@ def test_stored_ids_are_text(tmp_path: Path) -> None:
         ("id,a,b\nx,1,0\ny,1,0\nx,0,1\nx,0,1\n", r"answers 2 images more than once: \(, x\), \(, x\)"),
         ("id,a,b\nx,1,0\ny,nan,0\nz,,1\n", r"NaN, infinity or gaps in 2 of 3 rows: \(, y\), \(, z\)"),
         ("id,p0,p1\nx,3,-2\ny,1,0\n", "logits where probabilities were declared.* 1 of 2 rows"),
-        ("id,a,b\nx,3,-2\ny,1,0\n", "1 of 2 rows.*declare outputs: logits"),
+        ("id,a,b\nx,3,-2\ny,1,0\n", "1 of 2 rows.*declare `outputs='logits'`"),
         ("id,a,b,label\nx,1,0,stop\n", "cannot read .*stop"),
         ("name,a,b\nx,1,0\n", "no column 'id'; its columns are name, a, b"),
         ("id,a\nx,1\n", "at least two"),

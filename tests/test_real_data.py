@@ -60,4 +60,4 @@ def test_a_wrong_range_is_found(shared_data: Path, resnet20: object) -> None:
 
     data = open_dataset(shared_data / "cifar10_test.npz")
     report = check_model(lambda **changed: rw.load_model(resnet20, **{"range": "0-1", **changed}), data, sample=256)
-    assert any("--range imagenet" in line for line in report.lines())
+    assert report.findings[0].settings == {"range": "imagenet"}

@@ -74,7 +74,7 @@ def test_a_model_at_chance_goes_on_when_told_to_and_the_report_says_so(
 
 def test_a_study_asks_the_same_question(tmp_path: Path) -> None:
     source = write_study(tmp_path, models={"m": {"onnx": str(save_onnx(tmp_path / "m.onnx", white=255.0))}})
-    assert "with --range 0-255 accuracy is" in call("run", source, "--out", tmp_path / "run", code=2)
+    assert "with `range: 0-255` accuracy is" in call("run", source, "--out", tmp_path / "run", code=2)
     assert "no better than chance" in call("run", source, "--dry-run", code=2)
     assert not (tmp_path / "run").exists()
     assert "time" in call("run", source, "--dry-run", "--accept-chance")

@@ -392,7 +392,7 @@ def test_without_training_data_or_torch_one_sentence_says_so(
         ReferenceModel("baseline").fingerprint()
     model = ReferenceModel("baseline").on(data)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"roadworthy\[torch\]"):
+    with pytest.raises(MissingExtra, match=r"pip install .*\[torch\]"):
         model.build(tmp_path)
 
 

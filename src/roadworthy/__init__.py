@@ -3,6 +3,9 @@
 import roadworthy as rw
 run = rw.evaluate("model.onnx", "data/test", suite="standard", out="runs/a")
 run.tables["classification"]; run.verdict("criteria.yaml"); run.report()
+
+`dir(rw)` lists all public names; the functions are those of the command line: `rw.check`, `rw.evaluate`, `rw.run`,
+`rw.compare`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roadworthy.api import Run, compare_runs, evaluate, export_study
+    from roadworthy.api import Run, check, compare_runs, evaluate, export_study, no_progress
+    from roadworthy.api import compare_runs as compare
+    from roadworthy.core.errors import InputError, ModelError, RoadworthyError
     from roadworthy.core.protocols import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
     from roadworthy.core.types import Batch, Prediction
     from roadworthy.data import open_dataset
@@ -21,11 +26,19 @@ if TYPE_CHECKING:
     from roadworthy.monitors.conformance import check_monitor
     from roadworthy.od_testing import od_test
     from roadworthy.runs import open_run, run_study
+    from roadworthy.runs import run_study as run
 
 __version__ = version("roadworthy")
 
 _HOME = {
     "Run": "api",
+    "check": "api",
+    "compare": "api:compare_runs",
+    "run": "runs:run_study",
+    "no_progress": "api",
+    "InputError": "core.errors",
+    "ModelError": "core.errors",
+    "RoadworthyError": "core.errors",
     "evaluate": "api",
     "export_study": "api",
     "open_run": "runs",
@@ -54,21 +67,28 @@ __all__ = [
     "SHIFTS",
     "Batch",
     "Dataset",
+    "InputError",
     "Model",
+    "ModelError",
     "Monitor",
     "Outliers",
     "Prediction",
+    "RoadworthyError",
     "Run",
     "Shift",
+    "check",
     "check_monitor",
+    "compare",
     "compare_runs",
     "evaluate",
     "export_study",
     "load_model",
     "make_monitor",
+    "no_progress",
     "od_test",
     "open_dataset",
     "open_run",
+    "run",
     "run_study",
 ]
 
@@ -77,4 +97,10 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import roadworthy` itself stays cheap."""
     if name not in _HOME:
         raise AttributeError(f"module 'roadworthy' has no attribute {name!r}")
-    return getattr(import_module(f"roadworthy.{_HOME[name]}"), name)
+    module, _, original = _HOME[name].partition(":")
+    return getattr(import_module(f"roadworthy.{module}"), original or name)
+
+
+def __dir__() -> list[str]:
+    """The public names, those not imported yet among them."""
+    return [*__all__, "__version__"]

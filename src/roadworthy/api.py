@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,16 +21,20 @@ import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
 from roadworthy.core.types import Stimulus
+from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.plan import Bench, Plan, check_plan_size, chunk_size, is_stored
+from roadworthy.engine.progress import ProgressBar as ProgressBar
+from roadworthy.engine.progress import no_progress as no_progress
+from roadworthy.engine.progress import terminal_progress as terminal_progress
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case
 from roadworthy.metrics import current_name, stored_name, value_range
 from roadworthy.models import StoredPredictions, align, kind_of, load_model
-from roadworthy.models.check import Rehearsal, chance_error, rehearse
+from roadworthy.models.check import CheckReport, Rehearsal, chance_error, check_model, open_given, rehearse
 from roadworthy.protocols import classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
@@ -60,42 +64,6 @@ from roadworthy.verdict.history import (
 )
 from roadworthy.verdict.judge import never_pass
 
-ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Makes a progress bar from a title and a total; what it yields is told about each advance."""
-
-
-@contextmanager
-def no_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar that shows nothing."""
-    yield lambda amount: None
-
-
-@contextmanager
-def terminal_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with rate and time left on standard error; nothing where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda amount: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(show_speed=False),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total, rate="")
-
-        def advance(amount: int) -> None:
-            bar.advance(task, amount)
-            speed = bar.tasks[task].speed
-            bar.update(task, rate=f"{speed:,.0f} images/s" if speed else "")
-
-        yield advance
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -124,6 +92,30 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder.existing(path)
+
+    def __repr__(self) -> str:
+        record = self.record
+        images = record["data"].get("images")
+        facts = [
+            f"models {', '.join(record['models'])}" if record.get("models") else "no models",
+            *([f"{images:,} images"] if images else []),
+            self._status(),
+            f"{len(self.tables)} tables",
+        ]
+        return f"<{type(self).__name__} {record.get('study')} in {self.path}: {'; '.join(facts)}>"
+
+    def __fspath__(self) -> str:
+        """The run's folder, so that a run can be given wherever its path can."""
+        return str(self.path)
+
+    def _status(self) -> str:
+        """The stored verdict in two words, or that there is none yet."""
+        if "finished" not in self.record:
+            return "not finished"
+        try:
+            return f"verdict {json.loads((self.path / 'verdict.json').read_text())['status']}"
+        except (OSError, ValueError, LookupError, TypeError):
+            return "verdict not readable"
 
     @property
     def path(self) -> Path:
@@ -281,6 +273,9 @@ class _Tables(Mapping[str, pd.DataFrame]):
 
     def __len__(self) -> int:
         return len(self._folder.table_names())
+
+    def __repr__(self) -> str:
+        return f"<tables: {', '.join(self) or 'none'}>"
 
 
 def follows(table: pd.DataFrame, stored: pd.DataFrame) -> bool:
@@ -459,7 +454,7 @@ def prepare(
         if model.num_classes != len(data.class_names):
             raise InputError(
                 f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
-                f"{len(data.class_names)}: fix the order and number of classes with --classes (or data.classes)"
+                f"{len(data.class_names)}: fix the order and number of classes with `classes=`"
             )
         opened[name] = align(model, data.class_names)
     chunk = chunk_size(data, study.batch)
@@ -631,7 +626,7 @@ def execute(
         }
         plan = Plan(tuple(each for each in plan.cases if each.case.hash not in failed), plan.chunk, plan.batch)
         lost = broken | build_needs(plan, folder, progress)
-        with progress(study.name, plan.image_cases()) as advance:
+        with progress(f"testing {study.name}", plan.image_cases()) as advance:
             outcome = local.execute(plan, folder, workers=workers, progress=advance)
         outcome.failures.update(failed)
         record = _record(prepared, outcome, folder) | ({"artifacts": artifacts} if artifacts else {})
@@ -643,7 +638,7 @@ def execute(
             raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
         replace_results(folder, stored, record)
         evidence, media = load_evidence(folder, workers), folder.path / "media"
-        with ThreadPoolExecutor(1) as painter:
+        with progress("computing tables", 0), ThreadPoolExecutor(1) as painter:
             pictures = {name: painter.submit(found.pictures, plan.of(name), media) for name, found in evidence.items()}
             tables = _tables(evidence)
         for name, table in (tables | {"timing_cases": timing}).items():
@@ -712,7 +707,7 @@ def build_artifacts(
 def build_part(system: str, part: Buildable, folder: RunFolder, progress: ProgressBar) -> dict[str, Any]:
     """Build an artifact of the run, unless it is there, and make it ready; what run.json says of it."""
     recipe = part.recipe
-    with progress(f"{recipe.builder} {system}", part.work) as advance:
+    with progress(f"{part.activity} {system}", part.work) as advance:
         home = ensure_artifact(folder, recipe, partial(part.build, progress=advance))
     part.load(home)
     return {"system": system, "hash": recipe.hash, **read_artifact(home)}
@@ -972,8 +967,51 @@ def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
     if models != own or record["data"].get("fingerprint") != prepared.data.fingerprint():
         raise InputError(
             f"{folder.path} holds the run of {what} ({', '.join(models)} on {record['data'].get('name')}): choose "
-            "another folder with --out, or replace it with --fresh"
+            "another folder with `out=`, or replace it with `fresh=True`"
         )
+
+
+def check(
+    model: Any,
+    data: Any,
+    *,
+    sample: int = 512,
+    name: str | None = None,
+    size: str | tuple[int, int] | None = None,
+    classes: str | Path | Sequence[str] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    trust: bool = False,
+    unpickle: bool = False,
+    on_bad_image: str = "error",
+    **model_settings: Any,
+) -> CheckReport:
+    """Try a model on a sample of the data, before an evaluation: does it work as given, and if not, what would help?
+
+    Takes the same models, data and keywords as `evaluate`. Print the report; `report.ok` is True where nothing wrong
+    was found, and `report.findings[0].settings` are keywords that put it right.
+    """
+    check_number("sample", sample, 1, math.inf)
+    wanted = parse_size(size)
+    build = model_builder(
+        model,
+        wanted,
+        name=name or _name_of(model),
+        trust=trust,
+        unpickle=unpickle,
+        device=device,
+        **model_settings,
+    )
+    opened, _ = open_given(build)
+    dataset = open_dataset(
+        data,
+        classes=classes,
+        size=wanted,
+        fallback_size=opened.input_size,
+        on_bad_image=on_bad_image,
+        seed=seed,
+    )
+    return check_model(build, dataset, sample=sample, seed=seed)
 
 
 def _name_of(model: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ from roadworthy.core.errors import RoadworthyError
 
 if TYPE_CHECKING:
     from roadworthy.api import Prepared, Run
+    from roadworthy.engine.progress import ProgressBar
     from roadworthy.verdict import Verdict
 
 app = typer.Typer(
@@ -88,6 +91,7 @@ AcceptChance = Annotated[
 Fresh = Annotated[bool, typer.Option("--fresh", help="Make everything anew, also what the folder holds already.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
 
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -126,6 +130,61 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object) -
         _say(f"warning: {_one_line(str(message))}")
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from roadworthy import __version__
+
+        typer.echo(f"roadworthy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@cache
+def _option_names(command: str) -> set[str]:
+    """The options of a command, or of all commands where there is none of that name."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    chosen = [commands[command]] if command in commands else commands.values()
+    return {option for each in chosen for parameter in each.params for option in parameter.opts}
+
+
+SETTING = re.compile(r"`([a-z_]+)=(True|'[^'`]*'|)`")
+"""A setting as messages write it: the Python keyword in backticks, with its value or without."""
+
+
+OTHER_NAMES = {"version": "model_version"}
+"""Keywords of Python whose option has another name."""
+
+
+def spelled(text: str, command: str = "") -> str:
+    """A message with its settings as options of a command, or of any where none is named.
+
+    A setting that is not an option of the command is one in its study file.
+
+    >>> spelled("the images differ in size: give `size='HxW'`", "evaluate")
+    'the images differ in size: give --size HxW'
+    >>> spelled("pass `trust=True`, or give `size='HxW'`", "run")
+    'pass --trust, or give `size: HxW`'
+    """
+    options = _option_names(command)
+
+    def spell(setting: re.Match[str]) -> str:
+        name, value = setting[1], setting[2].strip("'")
+        option = f"--{OTHER_NAMES.get(name, name).replace('_', '-')}"
+        if option not in options:
+            return f"`{name}: {value}`" if value else f"`{name}`"
+        return option if value in ("", "True") else f"{option} {value}"
+
+    return SETTING.sub(spell, text)
+
+
 def _one_line(text: str) -> str:
     """A message as one line that a terminal shows as it is: no control characters.
 
@@ -147,18 +206,21 @@ def _resumable() -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    typer.echo(text.encode("utf-8", "backslashreplace").decode(), err=True)
+    typer.echo(spelled(text, *sys.argv[1:2]).encode("utf-8", "backslashreplace").decode(), err=True)
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
+    quiet: Quiet = False,
 ) -> None:
-    """Test a small classifier on drawn signs; needs nothing from outside."""
-    from roadworthy.demo import run_demo
+    """Test small classifiers on drawn signs; needs nothing from outside."""
+    from roadworthy.demo import run_demo, what_is_missing
 
+    if not quiet and (missing := what_is_missing()):
+        _say(f"note: {missing}")
     with _resumable():
-        _print_summary(run_demo(out))
+        _print_summary(run_demo(out, progress=_progress(quiet)), quiet)
 
 
 @app.command()
@@ -189,6 +251,7 @@ def evaluate(
     model_version: ModelVersion = None,
     accept_chance: AcceptChance = False,
     fresh: Fresh = False,
+    quiet: Quiet = False,
 ) -> None:
     """Test one classifier under a suite of shifts and write a report."""
     from roadworthy import api
@@ -214,33 +277,41 @@ def evaluate(
             on_bad_image=on_bad_image.value,
             accept_chance=accept_chance,
             fresh=fresh,
+            progress=_progress(quiet),
             **settings,
         )
-        _conclude(run)
+        _conclude(run, quiet)
 
 
 def _model_settings(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _conclude(run: Run) -> None:
+def _progress(quiet: bool) -> ProgressBar:
+    from roadworthy.engine.progress import no_progress, terminal_progress
+
+    return no_progress if quiet else terminal_progress
+
+
+def _conclude(run: Run, quiet: bool) -> None:
     """Say what came out and leave with the verdict's exit code."""
     from roadworthy.verdict.judge import EXIT_CODES
 
-    raise typer.Exit(EXIT_CODES[_print_summary(run)])
+    raise typer.Exit(EXIT_CODES[_print_summary(run, quiet)])
 
 
-def _print_summary(run: Run) -> str:
-    """What came out, in a few lines; returns the verdict's status."""
+def _print_summary(run: Run, quiet: bool) -> str:
+    """What came out, in a few lines, or the failures alone; returns the verdict's status."""
     import json
 
     from roadworthy.report import headline
 
-    for line in headline(run.path):
-        typer.echo(line)
     verdict = json.loads((run.path / "verdict.json").read_text())
-    _print_criteria(verdict)
-    typer.echo(f"report: {run.path / 'report.html'}")
+    if not quiet:
+        for line in headline(run.path):
+            typer.echo(line)
+        _print_criteria(verdict)
+        typer.echo(f"report: {run.path / 'report.html'}")
     return str(verdict["status"])
 
 
@@ -283,6 +354,7 @@ def run(
     unpickle: Unpickle = False,
     accept_chance: AcceptChance = False,
     fresh: Fresh = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a study; resumes by itself."""
     from roadworthy import api
@@ -290,22 +362,28 @@ def run(
 
     if is_od_study(study):
         allowed = {"device": device, "trust": trust, "unpickle": unpickle, "accept_chance": accept_chance}
-        _run_od_test(study, out, workers, dry_run, fresh, **allowed)
+        _run_od_test(study, out, workers, dry_run, fresh, quiet, **allowed)
         return
     loaded, base = load_study(study)
     prepared = api.prepare(
-        loaded, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance
+        loaded,
+        base=base,
+        trust=trust,
+        unpickle=unpickle,
+        device=device,
+        accept_chance=accept_chance,
+        progress=_progress(quiet),
     )
     target = out or Path("runs") / loaded.name
     if dry_run:
         _print_plan(prepared, target, workers)
         return
     with _resumable():
-        _conclude(api.execute(prepared, target, workers=workers, fresh=fresh))
+        _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
 
 
 def _run_od_test(
-    study: Path, out: Path | None, workers: int | None, dry_run: bool, fresh: bool, **allowed: Any
+    study: Path, out: Path | None, workers: int | None, dry_run: bool, fresh: bool, quiet: bool, **allowed: Any
 ) -> None:
     """Run an OD-test study; `allowed` holds the device and what is allowed."""
     from roadworthy.od_testing import execute_od_test, prepare_od_study
@@ -317,7 +395,7 @@ def _run_od_test(
         _say_remarks(test.remarks)
         return
     with _resumable():
-        _conclude(execute_od_test(test, target, workers=workers, fresh=fresh))
+        _conclude(execute_od_test(test, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
 
 
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
@@ -325,6 +403,7 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
 
     from roadworthy.engine import local
     from roadworthy.engine.folder import RunFolder
+    from roadworthy.engine.progress import duration
 
     folder, plan = RunFolder(out), prepared.plan
     done = sum(local.is_done(folder, planned) for planned in plan.cases)
@@ -339,20 +418,9 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     untimed = (
         f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
     )
-    typer.echo(f"time      about {_duration(seconds)}{untimed}")
+    typer.echo(f"time      about {duration(seconds)}{untimed}")
     typer.echo(f"run       {out}")
     _say_remarks(prepared.remarks)
-
-
-def _duration(seconds: float) -> str:
-    """A time that people read.
-
-    >>> _duration(4.2), _duration(95), _duration(7300)
-    ('4 s', '2 min', '2.0 h')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 @app.command()
@@ -371,23 +439,29 @@ def check(
     unpickle: Unpickle = False,
     sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
     model_version: ModelVersion = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 where something wrong was found.")] = False,
 ) -> None:
     """Try a model on a sample: shapes, range, class order, clean accuracy, and what it can be tested for."""
-    from roadworthy.api import model_builder
-    from roadworthy.core.validation import parse_size
-    from roadworthy.data import open_dataset
-    from roadworthy.models.check import check_model, open_given
+    from roadworthy import api
 
     settings = _model_settings(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
     )
-    wanted = parse_size(size)
-    allowed = {"trust": trust, "unpickle": unpickle}
-    rebuild = model_builder(model, wanted, name=Path(model).stem, device=device, **allowed, **settings)
-    opened, _ = open_given(rebuild)
-    dataset = open_dataset(data, classes=classes, size=wanted, fallback_size=opened.input_size)
-    for line in check_model(rebuild, dataset, sample=sample).lines():
-        typer.echo(line)
+    report = api.check(
+        model,
+        data,
+        sample=sample,
+        size=size,
+        classes=classes,
+        device=device,
+        trust=trust,
+        unpickle=unpickle,
+        **settings,
+    )
+    for line in report.lines():
+        typer.echo(spelled(line, "check"))
+    if strict and not report.ok:
+        raise typer.Exit(1)
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
@@ -528,12 +602,14 @@ def export(
     study: Annotated[Path, typer.Argument(help="The study file (YAML).")],
     folder: Annotated[Path, typer.Argument(help="A new folder for the images.")],
     workers: Workers = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write the disturbed images of a study for an owner who runs the model elsewhere."""
     from roadworthy.api import export_study
 
-    written = export_study(study, folder, workers=workers)
-    typer.echo(f"{written:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
+    written = export_study(study, folder, workers=workers, progress=_progress(quiet))
+    if not quiet:
+        typer.echo(f"{written:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
 
 
 @app.command()

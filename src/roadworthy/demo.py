@@ -1,4 +1,7 @@
-"""The demo: drawn signs, the two reference classifiers trained on the spot, a report. Needs nothing from outside."""
+"""The demo: drawn signs, the two reference classifiers trained on the spot, a report. Needs nothing from outside.
+
+Where torch is missing and nothing can be trained, a small classifier that comes with the package is tested instead.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.api import ProgressBar, Run, run_study, terminal_progress
+from roadworthy.core.errors import install_command
 from roadworthy.engine.folder import RunFolder
+
+CLASSIFIER = Path(__file__).with_name("demo_classifier.onnx")
+"""Made by examples/train_demo_classifier.py; its metadata state its accuracy on undisturbed signs."""
 
 STUDY: dict[str, Any] = {
     "name": "demo",
@@ -47,7 +54,34 @@ STUDY: dict[str, Any] = {
 """A study like any other: `roadworthy run` takes the same as a file."""
 
 
+def can_train() -> bool:
+    """True where the extra `torch` is installed."""
+    try:
+        import safetensors.torch  # noqa: F401 (needs torch itself)
+    except ImportError:
+        return False
+    return True
+
+
+def demo_study() -> dict[str, Any]:
+    """The study of the demo: `STUDY`, or the same for the classifier that comes with the package."""
+    if can_train():
+        return STUDY
+    data = {"test": STUDY["data"]["test"]}
+    return {**STUDY, "data": data, "models": {"small_vgg": {"onnx": str(CLASSIFIER)}}}
+
+
+def what_is_missing() -> str:
+    """What the demo would show with torch, as one line; empty where torch is there."""
+    if can_train():
+        return ""
+    return (
+        "torch is not installed, so the demo tests a small classifier that comes with Roadworthy; with it "
+        f"({install_command('torch')}) it trains two classifiers, one with MC-Dropout, and tests both"
+    )
+
+
 def run_demo(out: str | Path = "runs/demo", *, progress: ProgressBar = terminal_progress) -> Run:
     """Draw signs, train both reference classifiers, test them under the shifts of the quick suite."""
     RunFolder(out).check_usable()
-    return run_study(STUDY, out=out, progress=progress)
+    return run_study(demo_study(), out=out, progress=progress)

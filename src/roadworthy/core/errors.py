@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import json
+import shlex
+import sys
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 
 class RoadworthyError(Exception):
     """Base of every error this package raises on purpose. The command line prints it and exits with `exit_code`.
 
-    The message is one line, whatever a library's message or a file's name brings into it.
+    The message is one line, whatever a library's message or a file's name brings into it. A setting that it asks for is
+    written as the Python keyword in backticks (`size='HxW'`, `trust=True`, `out=`); the command line turns that into
+    its option when it prints the message.
 
     >>> str(RoadworthyError("cannot read a.parquet: no data\\n  at all\\n"))
     'cannot read a.parquet: no data at all'
@@ -42,12 +50,42 @@ class UnknownName(InputError):
 class MissingExtra(InputError):
     """An optional dependency is not installed; the message names the extra that brings it.
 
-    >>> str(MissingExtra("torch models", "torch"))
-    "torch models need an optional dependency: pip install 'roadworthy[torch]'"
+    >>> str(MissingExtra("torch models", "torch")).partition(": ")[0]
+    'torch models need an optional dependency'
     """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} need an optional dependency: pip install 'roadworthy[{extra}]'")
+        super().__init__(f"{what} need an optional dependency: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this installation: by the tool that made it, from where it came.
+
+    A clone is installed again from its folder; a wheel, an archive or a repository from its address; all else by name.
+    """
+    name = f"roadworthy[{extra}]"
+    try:
+        installed = distribution("roadworthy")
+    except PackageNotFoundError:
+        return f"pip install {shlex.quote(name)}"
+    tool = _tool((installed.read_text("INSTALLER") or "").strip())
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    url = str(origin.get("url", ""))
+    if "dir_info" in origin:
+        editable = "-e " if origin["dir_info"].get("editable") else ""
+        return f"{tool} {editable}{shlex.quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
+    return f"{tool} {shlex.quote(f'{name} @ {url}' if url else name)}"
+
+
+def _tool(installer: str) -> str:
+    """The command that installs into the environment that is running."""
+    if (Path(sys.prefix) / "pipx_metadata.json").exists():
+        return "pipx install --force"
+    if (Path(sys.prefix) / "uv-receipt.toml").exists():
+        return "uv tool install"
+    return "uv pip install" if installer == "uv" else "pip install"
 
 
 class ModelError(RoadworthyError):

@@ -206,6 +206,9 @@ class Model(ABC):
 class Buildable(ABC):
     """Something built as an artifact of the run before cases are shown: a network to train, a monitor to fit."""
 
+    activity = "building"
+    """What `build` does, in one word, for a progress bar."""
+
     @property
     @abstractmethod
     def recipe(self) -> Artifact:

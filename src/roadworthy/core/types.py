@@ -144,7 +144,7 @@ class Prediction:
         if self.probabilities.min(initial=0.0) < -1e-6 or np.abs(total - 1.0).max(initial=0.0) > 1e-3:
             raise ModelError(
                 f"model {model}: rows are no probabilities (smallest {self.probabilities.min():.4g}, "
-                f"sums {total.min():.4g} to {total.max():.4g}); if it answers logits, declare outputs: logits"
+                f"sums {total.min():.4g} to {total.max():.4g}); if it answers logits, declare `outputs='logits'`"
             )
         return self
 

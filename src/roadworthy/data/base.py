@@ -79,7 +79,7 @@ class Opening:
         """The size of the images delivered, where `native` is the one they all have, if they do."""
         chosen = parse_size(self.size) or native or parse_size(self.fallback_size)
         if chosen is None:
-            raise InputError(f"the images of {self.name} differ in size: give the one they are to have (--size HxW)")
+            raise InputError(f"the images of {self.name} differ in size: give one for all with `size='HxW'`")
         return chosen
 
 

@@ -190,5 +190,5 @@ def _raise(problems: dict[int, InputError], n: int) -> None:
     more = f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
     raise InputError(
         f"{len(problems)} of {n} images cannot be used: {named}{more}. "
-        "Repair or remove them, or leave them out with --on-bad-image skip (in Python: on_bad_image='skip')"
+        "Repair or remove them, or leave them out with `on_bad_image='skip'`"
     )

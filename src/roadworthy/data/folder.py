@@ -50,7 +50,7 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
                 found.append((readable(path.relative_to(root).as_posix()), path, name))
         if len(found) == start and classes is None:
             raise InputError(
-                f"class folder {folders[name].path!r} holds no images: fill it, remove it or give `classes`"
+                f"class folder {folders[name].path!r} holds no images: fill it, remove it or give `classes=`"
             )
     found.sort(key=lambda item: natural_key(item[0]))
     ids = tuple(item[0] for item in found)
@@ -65,7 +65,7 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
     if classes is None and list(names) != sorted(names):
         notes.append(
             f"classes are in natural order ({some(names, 3)}); for a model trained in alphabetical order "
-            f"({some(sorted(names), 3)}) give `classes`"
+            f"({some(sorted(names), 3)}) give `classes=`"
         )
     return Listing(table=table, paths=tuple(item[1] for item in found), notes=notes)
 

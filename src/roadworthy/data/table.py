@@ -155,7 +155,7 @@ def index_labels(labels: Sequence[str], classes: Sequence[str] | None = None) ->
     if classes is None and min(numbers, default=0) > 0:
         raise InputError(
             f"labels are the numbers {min(numbers)} to {max(numbers)}, so it is unknown whether class 0 is absent or "
-            "they count from 1; give `classes`, the names in the order of the model's output"
+            "they count from 1; give `classes=`, the names in the order of the model's output"
         )
     names = tuple(classes) if classes is not None else tuple(map(str, range(max(numbers, default=0) + 1)))
     return np.array(numbers, dtype=np.int64), names

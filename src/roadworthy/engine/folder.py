@@ -134,7 +134,7 @@ class RunFolder:
             return
         names = {entry.name for entry in self.path.iterdir()}
         if names and not names & {RECORD, LOCK}:
-            raise InputError(f"{self.path} is not empty and holds no run: choose another folder with --out")
+            raise InputError(f"{self.path} is not empty and holds no run: choose another folder with `out=`")
         if RECORD in names:
             RunFolder.existing(self.path)
 
@@ -151,7 +151,7 @@ class RunFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(
-                    f"another process is writing to {self.path}: wait for it or choose another --out"
+                    f"another process is writing to {self.path}: wait for it or choose another folder"
                 ) from None
             yield
 

@@ -43,7 +43,7 @@ class Adapter(Model):
             raise
         except (Exception, SystemExit) as error:
             height, width = batch.images.shape[1:3]
-            hint = f"; if {height}x{width} does not fit it, give --size HxW" if self.input_size is None else ""
+            hint = f"; if {height}x{width} does not fit it, give `size='HxW'`" if self.input_size is None else ""
             raise ModelError(f"model {self.name} failed on {len(batch)} images: {first_line(error)}{hint}") from error
 
     def describe(self) -> dict[str, Any]:
@@ -100,5 +100,5 @@ def probe(
                     fixed = batch if batch is not None or tried_batch > 1 else 1
                     return np.concatenate(rows), tried_channels, fixed
                 failures.append("its answer is not one row of class scores per image")
-    hint = "" if size is not None else "; if it wants a certain size, give --size HxW"
+    hint = "" if size is not None else "; if it wants a certain size, give `size='HxW'`"
     raise InputError(f"{what} does not answer a probe image: {failures[0]}{hint}")

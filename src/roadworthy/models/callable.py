@@ -128,7 +128,7 @@ class CallableModel(Adapter):
         except Unseen as error:
             raise InputError(
                 f"model {self.name} reads {error}, in which a change of its answers could not be seen: give "
-                "--model-version TEXT, and another text with every change"
+                "`version='TEXT'`, and another text with every change"
             ) from None
         files = sorted({digest_file(file) for file in self._files if file.is_file()})
         return [own, *self._code, *files]
@@ -163,7 +163,7 @@ def load_callable(
     loaded = load_object(spec, base, trust)
     function = loaded.value
     if type(function).__module__.startswith("torch.") or hasattr(function, "named_parameters"):
-        raise InputError(f"{spec} is a torch module: give its weights with --model FILE --arch {spec} instead")
+        raise InputError(f"{spec} is a torch module: give its weights as the model, with `arch='{spec}'`")
     if not callable(function):
         raise InputError(f"{spec} is {type(function).__name__}, not a function of images")
     return CallableModel(

@@ -6,7 +6,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -54,10 +54,13 @@ Factory = Callable[..., Model]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something the user should know: a sentence, the option that mends it, and the accuracy that it gives."""
+    """Something the user should know: a sentence, the settings that put it right, and the accuracy they give.
+
+    `settings` are keywords of `rw.evaluate`: `rw.evaluate(model, data, **finding.settings)`.
+    """
 
     text: str
-    option: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
     accuracy: float | None = None
 
 
@@ -79,15 +82,19 @@ class Trial:
         return len(self.changes) + (self.order is not None)
 
     @property
-    def option(self) -> str:
-        """The command-line options of the changes."""
-        options = [f"--{key} {value}" for key, value in self.changes.items()]
-        return " ".join(options if self.order is None else [*options, "--classes FILE"])
+    def spelled(self) -> str:
+        """The changes as a message spells them (see `RoadworthyError`)."""
+        keywords = [f"`{key}={value!r}`" for key, value in self.changes.items()]
+        return " ".join(keywords if self.order is None else [*keywords, "`classes=`"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckReport:
-    """What `check_model` saw. `findings` is empty where nothing is wrong; `class_order` is set where it was wrong."""
+    """What `check_model` saw; printed, it is the report for people.
+
+    `findings` is empty where no setting is wrong, `class_order` is set where it was. `at_chance` is True where the
+    model is no better than always answering the commonest class, and nothing was found that helps.
+    """
 
     model: str
     describe: Mapping[str, Any]
@@ -105,6 +112,15 @@ class CheckReport:
     findings: tuple[Finding, ...] = ()
     class_order: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    at_chance: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """True where nothing wrong was found."""
+        return not self.findings and not self.at_chance
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
         """The report for people, line by line; findings last."""
@@ -127,9 +143,15 @@ class CheckReport:
         for capability, use in USES.items():
             can = capability in self.capabilities
             lines.append(f"  {'can' if can else 'cannot'} be tested with {use}{'' if can else f' (no {capability})'}")
-        lines += [f"finding: {finding.text}" for finding in self.findings] or ["nothing wrong was found"]
+        lines += [f"finding: {finding.text}" for finding in self.findings]
+        if self.at_chance:
+            lines.append(
+                "finding: it is no better than chance, and no other range, colour, layout or class order helps"
+            )
+        if self.ok:
+            lines.append("nothing wrong was found")
         if self.class_order is not None:
-            lines += ["class order for --classes FILE, one name per line:", *self.class_order]
+            lines += ["class order for `classes=`, one name per line:", *self.class_order]
         return lines
 
 
@@ -158,12 +180,12 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
     findings, order = _search(build, own, Trial(forced, answers[: len(tried)]), tried, dataset.class_names)
     if order is not None and isinstance(model, AlignedModel):
         order = tuple(order[column] for column in np.argsort(model.order))
+    if order is not None:
+        findings = [replace(finding, settings={**finding.settings, "classes": order}) for finding in findings]
     findings += _stability(model, batch, prediction)
     notes = [] if len(tried) == len(batch) else [f"it is slow: alternatives were tried on {len(tried)} images"]
-    if not findings and binomtest(hits, len(batch), majority, "greater").pvalue > SIGNIFICANCE:
-        notes.append("it is no better than chance, and no other range, colour, layout or class order helps")
     if len(tried) < MIN_IMAGES_PER_CLASS * model.num_classes:
-        notes.append("there are too few images per class to look for another class order: raise --sample")
+        notes.append("there are too few images per class to look for another class order: raise `sample=`")
     return CheckReport(
         model=model.name,
         describe=getattr(model, "describe", dict)(),
@@ -181,6 +203,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
         findings=tuple(findings),
         class_order=order,
         notes=tuple(notes),
+        at_chance=not findings and bool(binomtest(hits, len(batch), majority, "greater").pvalue > SIGNIFICANCE),
     )
 
 
@@ -210,7 +233,7 @@ def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int =
     if model.fingerprint() != before:
         raise InputError(
             f"model {model.name} changes what it reads (a global variable, a file) while it answers, so that a change "
-            "of its answers could not be seen: give --model-version TEXT, and another text with every change"
+            "of its answers could not be seen: give `version='TEXT'`, and another text with every change"
         )
     answers = probabilities.argmax(axis=1)
     result = compare_with_chance(first.labels, answers, model.num_classes)
@@ -227,12 +250,12 @@ def chance_error(model: Model, dataset: Dataset, result: ChanceTest, build: Fact
         f"better than chance ({result.chance:.1%} over {model.num_classes} classes)"
     )
     findings = () if build is None else check_model(build, dataset).findings
-    helps = [finding.text for finding in findings if finding.option]
+    helps = [finding.text for finding in findings if finding.accuracy is not None]
     if helps:
         return f"{text}: {'; '.join(helps)}"
     return (
         f"{text}, and no other range, colour order, layout or class order was found that helps: check model and data, "
-        "or go on with --accept-chance"
+        "or go on with `accept_chance=True`"
     )
 
 
@@ -254,12 +277,12 @@ def _search(
     if best is not given:
         why = f" (the model has its classes in another order: {best.how})" if best.order else ""
         before = judge.accuracy(given.answers)
-        text = f"with {best.option} accuracy is {accuracy:.3f} instead of {before:.3f}{why}"
+        text = f"with {best.spelled} accuracy is {accuracy:.3f} instead of {before:.3f}{why}"
     elif given.changes:
-        text = f"the input shape fits both layouts: with {given.option} accuracy is {accuracy:.3f}"
+        text = f"the input shape fits both layouts: with {given.spelled} accuracy is {accuracy:.3f}"
     else:
         return [], None
-    return [Finding(text, best.option, accuracy)], best.order
+    return [Finding(text, dict(best.changes), accuracy)], best.order
 
 
 @dataclass(frozen=True)

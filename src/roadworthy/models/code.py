@@ -27,7 +27,7 @@ def require_trust(what: str, trust: bool) -> None:
     >>> require_trust("m.pt holds code (TorchScript)", trust=True)
     """
     if not trust:
-        raise InputError(f"{what}: pass --trust if you trust its author")
+        raise InputError(f"{what}: pass `trust=True` if you trust its author")
 
 
 def require_unpickle(what: str, unpickle: bool) -> None:
@@ -38,7 +38,9 @@ def require_unpickle(what: str, unpickle: bool) -> None:
     >>> require_unpickle("m.pt holds a pickled module", unpickle=True)
     """
     if not unpickle:
-        raise InputError(f"{what}, and pickle runs any code in it: pass --unpickle only if you made the file yourself")
+        raise InputError(
+            f"{what}, and pickle runs any code in it: pass `unpickle=True` only if you made the file yourself"
+        )
 
 
 def is_object_name(spec: str) -> bool:

@@ -133,7 +133,7 @@ class OnnxModel(Adapter):
         if declared == "auto":
             return own or ("logits" if last in LINEAR else "auto")
         if own not in (None, declared):
-            raise InputError(f"{self.path} ends in {last}: declare outputs: {own} instead of {declared}")
+            raise InputError(f"{self.path} ends in {last}: declare `outputs={own!r}` instead of {declared}")
         return declared
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
@@ -220,7 +220,7 @@ class OnnxModel(Adapter):
         except Exception as error:
             raise InputError(f"ONNX Runtime cannot load {self.path}: {_cause(error)}") from None
         if self._device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
-            raise InputError("CUDA is there but ONNX Runtime cannot use it: check the driver, or use --device cpu")
+            raise InputError("CUDA is there but ONNX Runtime cannot use it: check the driver, or use `device='cpu'`")
         return session
 
 
@@ -318,7 +318,7 @@ def _same(first: NDArray[Any], second: NDArray[Any]) -> bool:
 def _pick_device(device: str) -> str:
     available = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
     if device == "cuda" and not available:
-        raise InputError("there is no CUDA for ONNX Runtime here: install onnxruntime-gpu, or use --device cpu")
+        raise InputError("there is no CUDA for ONNX Runtime here: install onnxruntime-gpu, or use `device='cpu'`")
     return "cuda" if available and device != "cpu" else "cpu"
 
 

@@ -103,11 +103,12 @@ def decide(declared: str, rows: NDArray[np.floating[Any]], what: str) -> str:
     looks_like = are_probabilities(rows)
     if declared == "probabilities" and not looks_like.all():
         raise InputError(
-            f"{what} answers logits where probabilities were declared ({_span(rows)}): declare outputs: logits"
+            f"{what} answers logits where probabilities were declared ({_span(rows)}): declare `outputs='logits'`"
         )
     if declared == "logits" and looks_like.all():
         raise InputError(
-            f"{what} answers probabilities where logits were declared ({_span(rows)}): declare outputs: probabilities"
+            f"{what} answers probabilities where logits were declared ({_span(rows)}): "
+            "declare `outputs='probabilities'`"
         )
     if declared != "auto":
         return declared
@@ -116,7 +117,7 @@ def decide(declared: str, rows: NDArray[np.floating[Any]], what: str) -> str:
     if rows.min() >= 0 and rows.max() <= 1:
         raise InputError(
             f"{what} answers values in 0 to 1 that do not sum to 1 ({_span(rows)}; a sigmoid per class?): "
-            "declare outputs: logits if they are scores, or add a softmax to the model"
+            "declare `outputs='logits'` if they are scores, or add a softmax to the model"
         )
     return "logits"
 

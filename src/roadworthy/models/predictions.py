@@ -120,7 +120,7 @@ class StoredPredictions(Model):
         if 0 < len(bad) < self._index.rows:
             raise InputError(
                 f"{self.path}: most rows may be probabilities, but negative or not summing to 1 are {self._some(bad)}: "
-                "correct them, or declare outputs: logits"
+                "correct them, or declare `outputs='logits'`"
             )
         return "logits" if len(bad) else "probabilities"
 

@@ -209,11 +209,12 @@ def read_shape(
     if layout == "auto":
         if len(fitting) != 1:
             raise AmbiguousLayout(
-                f"the input shape {shown} of {what} fits both layouts: say which with --layout nchw or nhwc"
+                f"the input shape {shown} of {what} fits both layouts: "
+                "say which with `layout='nchw'` or `layout='nhwc'`"
             )
         layout = fitting[0]
     elif parse_choice("layout", layout, ("auto", *LAYOUTS)) not in possible:
-        raise InputError(f"{what} takes an input of shape {shown}, which is not {layout}: use --layout {possible[0]}")
+        raise InputError(f"{what} takes an input of shape {shown}, which is not {layout}: use `layout={possible[0]!r}`")
     channel, height, width = (dims[1], dims[2], dims[3]) if layout == "nchw" else (dims[3], dims[1], dims[2])
     own = (height, width)
     if size is not None and any(dim not in (None, wanted) for dim, wanted in zip(own, size, strict=True)):
@@ -221,7 +222,7 @@ def read_shape(
     if size is None and height is not None and width is not None:
         size = (height, width)
     if size is None and own != (None, None):
-        raise InputError(f"{what} fixes one side of its input only ({shown}): give the size with --size HxW")
+        raise InputError(f"{what} fixes one side of its input only ({shown}): give the size with `size='HxW'`")
     if size is not None and max(size) > MAX_SIDE:
         raise InputError(f"{what} takes images of {size[0]}x{size[1]}: at most {MAX_SIDE} pixels a side are supported")
     if dims[0] is not None and dims[0] > MAX_BATCH:

@@ -73,6 +73,7 @@ class ReferenceModel(Model, Buildable):
     0.6
     """
 
+    activity = "training"
     concurrent = True
     wants = frozenset({"train"})
 

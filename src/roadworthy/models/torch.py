@@ -396,7 +396,9 @@ def _loaded(file: Path, load: Callable[[], Any]) -> Any:
 def _refuse_arch(what: str, arch: str | None) -> None:
     """Refuse an architecture beside a file that has its own: one of the two would be ignored."""
     if arch is not None:
-        raise InputError(f"{what}, which comes with its architecture: leave out --arch, or give weights (a state dict)")
+        raise InputError(
+            f"{what}, which comes with its architecture: leave out `arch=`, or give weights (a state dict)"
+        )
 
 
 def _from_pickle(torch: Any, file: Path, trust: bool, unpickle: bool, arch: str | None, base: Path) -> Any:
@@ -416,7 +418,7 @@ def _from_pickle(torch: Any, file: Path, trust: bool, unpickle: bool, arch: str 
         raise InputError(f"{file} holds neither a module nor weights (names with tensors)")
     if arch is None:
         raise InputError(
-            f"{file} holds weights without their architecture: give it with --arch file.py:factory, "
+            f"{file} holds weights without their architecture: give it with `arch='file.py:factory'`, "
             "a function without arguments that returns the module"
         )
     factory = load_object(arch, base, trust).value
@@ -563,5 +565,5 @@ def _code(cls: type) -> str:
 def _pick_device(torch: Any, device: str) -> str:
     available = bool(torch.cuda.is_available())
     if device == "cuda" and not available:
-        raise InputError("there is no CUDA for torch here: install a CUDA build of torch, or use --device cpu")
+        raise InputError("there is no CUDA for torch here: install a CUDA build of torch, or use `device='cpu'`")
     return "cuda" if available and device != "cpu" else "cpu"

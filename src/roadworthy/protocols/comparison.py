@@ -106,7 +106,7 @@ def choose_pairs(
             if baseline not in names[0]:
                 raise InputError(
                     f"{model} of {runs[place]} has no counterpart in {runs[0]}, whose models are "
-                    f"{', '.join(sorted(names[0]))}: name the two with --models BASELINE MODEL (Python: models=)"
+                    f"{', '.join(sorted(names[0]))}: name the two with `models=`"
                 )
             pairs.append(((0, baseline), (place, model)))
     return pairs
@@ -190,7 +190,7 @@ def needed_resamples(
     if needed > MOST_RESAMPLES:
         raise InputError(
             f"alpha {alpha:g} over {tests} conditions takes {needed} resamples for {drawn[0]}, more than "
-            f"{MOST_RESAMPLES}: choose a larger --alpha, fewer runs, or --metric accuracy, which is tested without them"
+            f"{MOST_RESAMPLES}: choose a larger `alpha=`, fewer runs, or accuracy alone, which is tested without them"
         )
     return max(RESAMPLES, needed)
 

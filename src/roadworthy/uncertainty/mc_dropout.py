@@ -84,7 +84,7 @@ class McDropout(Adapter):
         parse_choice("runtime", runtime, RUNTIMES)
         whole = _copied(network, size, name, settings)
         if whole.input_size is None:
-            raise InputError(f"model {whole.name}: MC-Dropout must know the input size: give size")
+            raise InputError(f"model {whole.name}: MC-Dropout must know the input size: give `size='HxW'`")
         if any(weight.dtype != torch.float32 for weight in whole.module.parameters()):
             raise InputError(f"model {whole.name}: MC-Dropout takes networks of float32 weights")
         self.name, self.passes, self.seed = whole.name, passes, seed

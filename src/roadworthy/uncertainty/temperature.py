@@ -162,6 +162,8 @@ class Calibrated(Temperature, Buildable):
     An artifact: `temperature.json` holds the temperature, the negative log-likelihood before and after, and notes.
     """
 
+    activity = "fitting the temperature of"
+
     def __init__(self, model: Model, validation: Dataset | None = None, *, name: str | None = None) -> None:
         self._validation, self._fitted = validation, False
         self._members: dict[int, Calibrated] = {}

@@ -41,6 +41,8 @@ class Gan(Buildable):
     `draw` makes images once it is built and loaded. The surrogate and the discriminator are left behind.
     """
 
+    activity = "training"
+
     def __init__(
         self, configuration: Configuration, settings: GanSettings, data: Dataset, *, seed: int = 0, index: int = 0
     ) -> None:

@@ -84,6 +84,7 @@ class Inputs(Probe):
     """The resolved settings with id, group, label and conditions of every image."""
 
     builder = "dependability_inputs"
+    activity = "reading conditions for"
 
     def __init__(self, resolved: Resolved, data: Dataset) -> None:
         self.resolved, self.data = resolved, data
@@ -109,6 +110,7 @@ class Activations(Probe):
     """Which neurons of a layer are on, image by image; of a feature map, a channel is on where its highest value is."""
 
     builder = "activations"
+    activity = "recording activations of"
 
     def __init__(self, model: Model, data: Dataset, layer: str, threshold: float, batch: int) -> None:
         self.model, self.data, self.layer, self.threshold, self.batch = model, data, layer, threshold, batch
@@ -139,6 +141,7 @@ class HeatMaps(Probe):
     """Occlusion maps of the true class, the cells that hide the object, and the probability without a patch."""
 
     builder = "occlusion_maps"
+    activity = "making heat maps of"
     size = MAP_PART
 
     def __init__(
