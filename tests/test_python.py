@@ -199,7 +199,6 @@ def messages(file: Path) -> list[str]:
 
 
 COMMAND_LINE_ONLY = ("cli.py", "preview.py")
-OPEN = {"its weights with --model FILE --arch"}
 """Messages still to be rewritten."""
 
 
@@ -208,7 +207,7 @@ def test_messages_name_python_keywords() -> None:
     ours = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
     files = {*SOURCE.rglob("*.py")} - {SOURCE / name for name in COMMAND_LINE_ONLY}
     texts = [text for file in files for text in messages(file) if set(re.findall(r"--[a-z-]+", text)) & ours]
-    assert [text for text in texts if not any(known in text for known in OPEN)] == []
+    assert texts == []
 
 
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, origin: Any = None, tool: str = "pip") -> str:

@@ -99,7 +99,7 @@ def test_a_certain_miss_is_not_hidden_by_a_missing_condition() -> None:
 
 
 def test_junit_counts_and_escapes() -> None:
-    criterion = Criterion(id='<R&D> "1"\x00', metric="accuracy", at_least=0.9)
+    criterion = Criterion(id='<R&D> "1"\x01', metric="accuracy", at_least=0.9)
     rows = [measured(0.95, 0.97, 0.99), measured(0.5, 0.6, 0.7), measured(0.8, 0.92, 0.96)]
     root = ET.fromstring(judge([criterion], lambda c, confidence: rows).to_junit())
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "1")
