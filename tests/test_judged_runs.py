@@ -280,6 +280,18 @@ def test_verify_finds_a_verdict_that_was_changed_without_its_history(
     assert says in out
 
 
+def test_a_changed_history_is_not_blessed_by_a_further_verdict(noted: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(noted, tmp_path / "run"))
+    entries = json.loads((run / "verdicts.json").read_text())
+    (run / "verdicts.json").write_text(json.dumps(entries[:1]))
+    code, _, said = call("verdict", run, "--criteria", written(tmp_path, [EASY | {"at_least": 0.02}]))
+    assert code == 0
+    assert "not recorded" in said
+    code, _, said = call("verdict", run, "--criteria", tmp_path / "c.yaml", "--replace")
+    assert (code, "verdicts.json was changed" in said) == (2, True)
+    assert call("verify", run)[0] == 1
+
+
 def test_a_run_that_cannot_be_written_is_judged_and_says_that_it_is_not_recorded(run: Path, tmp_path: Path) -> None:
     easy = written(tmp_path, [EASY])
     with (run / ".lock").open("a") as lock:
@@ -322,7 +334,7 @@ def test_a_run_with_a_failed_case_is_never_a_pass(tmp_path: Path, criteria: Any)
     code, out, said = call("verdict", run, "--junit", tmp_path / "j.xml")
     assert code == 3
     assert out.splitlines()[-1].startswith("verdict: inconclusive (")
-    assert "1 failed, which is never a pass" in out
+    assert "1 case failed, which is never a pass" in out
     assert "failed: m at grey 5" in said
     suite = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert int(suite.get("errors") or 0) >= 1

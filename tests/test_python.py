@@ -199,7 +199,6 @@ def messages(file: Path) -> list[str]:
 
 
 COMMAND_LINE_ONLY = ("cli.py", "preview.py")
-"""Messages still to be rewritten."""
 
 
 def test_messages_name_python_keywords() -> None:

@@ -19,6 +19,7 @@ import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.hashing import digest_file
 from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_number, parse_size
@@ -167,10 +168,11 @@ class Run:
         """
         self.folder.check_finished()
         with self.folder.locked():
+            self._check_history()
             self._note(verdict, "replaced")
             write_json(self.path / "verdict.json", verdict.to_json())
             self._render()
-            self.folder.update_record(["verdict.json", HISTORY, "report.html"], criteria=verdict.criteria)
+            self.folder.update_record(["verdict.json", "report.html"], criteria=verdict.criteria)
 
     def note_verdict(self, verdict: Verdict) -> None:
         """Add a verdict to the history, which the report lists; the run's own verdict stays.
@@ -181,13 +183,21 @@ class Run:
         if self._with_entry(verdict, "judged") == read_history(self.path):
             return
         with self.folder.locked():
+            self._check_history()
             self._note(verdict, "judged")
             self._render()
-            self.folder.update_record([HISTORY, "report.html"])
+            self.folder.update_record(["report.html"])
 
     def _note(self, verdict: Verdict, made: Made) -> None:
         """One more entry of the history; only for who holds the lock, and before verdict.json is written."""
         _write_history(self.path, self._with_entry(verdict, made))
+        self.folder.update_record([HISTORY])
+
+    def _check_history(self) -> None:
+        """Refuse to add to a history that was changed: the entry would bless it."""
+        recorded = self.record["files"].get(HISTORY)
+        if recorded and not ((self.path / HISTORY).is_file() and digest_file(self.path / HISTORY) == recorded):
+            raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
 
     def _with_entry(self, verdict: Verdict, made: Made) -> list[Entry]:
         entry = make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
@@ -218,8 +228,6 @@ class Run:
 
     def file_problems(self) -> list[str]:
         """Files that are missing, changed or added, by their hashes in run.json; and whether the run is finished."""
-        from roadworthy.core.hashing import digest_file
-
         recorded = self.record["files"]
         found = {str(path.relative_to(self.path)): path for path in self.folder.files()}
         problems = [f"{name} is missing" for name in recorded if name not in found]

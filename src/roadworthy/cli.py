@@ -507,7 +507,7 @@ def compare(
 
     table = compare_runs(runs, models=models, metrics=metric, alpha=alpha, margin=margin)
     for line in comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES):
-        typer.echo(line)
+        typer.echo(spelled(line, "compare"))
     if out:
         from roadworthy.engine.folder import write_csv
 

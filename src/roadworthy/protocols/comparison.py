@@ -450,8 +450,8 @@ def comparison_lines(
     lines += [_change_line(row) for row in changes[:most]]
     if most is not None and len(changes) > most:
         lines.append(
-            f"{len(changes) - most} more changes: --all lists them here, --out FILE writes every row as CSV, "
-            "--html FILE makes a page"
+            f"{len(changes) - most} more changes: `all=True` lists them here, `out='FILE'` writes every row as CSV, "
+            "`html='FILE'` makes a page"
         )
     reasons = table.loc[table["result"] == NOT_COMPARED, "reason"].value_counts()
     return lines + [f"not compared {count}: {reason}" for reason, count in reasons.items()]
