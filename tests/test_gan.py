@@ -541,7 +541,7 @@ def test_anova_of_table_11_has_its_degrees_of_freedom() -> None:
             {"configurations": [{"name": "park", "aim": "lee", "loss": "original", "stop": "epochs", "at": 1}]},
             "another set",
         ),
-        ({"width": 0}, "at least 1"),
+        ({"width": 0}, "width of GANs must be a whole number from 1 to 4,096"),
         ({"widht": 8}, "widht"),
     ],
 )
