@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import ClassVar
 
 import cv2
@@ -47,19 +46,21 @@ class DefocusBlur(Corruption):
 @SHIFTS.register("c_glass_blur")
 @dataclass(frozen=True, kw_only=True)
 class GlassBlur(Corruption):
-    """Frosted glass: Gaussian blur of `sigma`, pixels swapped with near ones, the same blur again.
+    """Frosted glass: Gaussian blur of `sigma`, pixels replaced by near ones, the same blur again.
 
-    In each of `iterations` rounds every pixel (r, c) in turn changes places with (r + i, c + j), i and j uniform whole
-    numbers from -`reach` to `reach` - 1. Pixels that lie 2 `reach` apart cannot meet, so their turns come at once.
+    In each of `iterations` rounds every pixel (r, c) in turn, from the last to the first, takes the colour that
+    (r + i, c + j) has by then, i and j uniform whole numbers from -`reach` to `reach` - 1. The published corruption is
+    written as an exchange of the two, but the other pixel keeps its colour: some colours double and others are lost.
     """
 
+    code_version: ClassVar[int] = 2
     name: ClassVar[str] = "c_glass_blur"
     LEVELS: ClassVar[Levels] = severities(
         sigma=((0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5)),
         reach=((1, 1, 1, 1, 1), (1, 2, 2, 3, 4)),
         iterations=((1, 1, 1, 2, 2), (2, 1, 3, 2, 2)),
     )
-    RANGES: ClassVar[Ranges] = {"sigma": (0, 32), "reach": (0, 32), "iterations": (0, 20)}
+    RANGES: ClassVar[Ranges] = {"sigma": (0, 32), "reach": (1, 32), "iterations": (0, 20)}
     PIXELS: ClassVar[frozenset[str]] = frozenset(("sigma", "reach"))
 
     sigma: Pair
@@ -69,26 +70,27 @@ class GlassBlur(Corruption):
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         sigma, reach, rounds = self.sized(height, width)
         kernel, span = gaussian(sigma), 2 * max(1, round(reach))
-        places, turns = _turns(height, width, span)
+        flat = np.arange(height * width)
+        places = flat.reshape(height, width)[span // 2 + 1 :, span // 2 + 1 :]
+        places = places[: max(0, height - span), : max(0, width - span)].ravel()
 
-        def swapped(rng: np.random.Generator) -> NDArray[np.intp]:
-            """For every pixel the one whose content it gets."""
-            content = np.arange(height * width)
+        def softened(image: Images) -> Images:
+            """The image blurred, fractions cut off as in the published sets: felt where sigma is small."""
+            soft = cv2.sepFilter2D(image, cv2.CV_32F, kernel, kernel, delta=1e-3, borderType=cv2.BORDER_REPLICATE)
+            return soft.reshape(image.shape).astype(np.uint8)
+
+        def scattered(rng: np.random.Generator) -> NDArray[np.intp]:
+            """For every pixel the one whose colour it gets."""
+            colours = flat
             for _ in range(round(rounds)):
                 words = random_bytes(rng, 4 * len(places)).view("<u2").reshape(2, -1)
                 down, right = (words.astype(np.intp) * span >> 16) - span // 2
-                partners = places + down * width + right
-                for turn in turns:
-                    here, there = places[turn], partners[turn]
-                    mine = content[here]
-                    content[here] = content[there]
-                    content[there] = mine
-            return content
+                colours = colours.take(taken_in_turn(flat, places, places + down * width + right))
+            return colours
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
-            soft = cv2.sepFilter2D(image, cv2.CV_8U, kernel, kernel, borderType=cv2.BORDER_REPLICATE)
-            shuffled = soft.reshape(-1, channels).take(swapped(rng), axis=0).reshape(image.shape)
-            cv2.sepFilter2D(shuffled, cv2.CV_8U, kernel, kernel, dst=target, borderType=cv2.BORDER_REPLICATE)
+            shuffled = softened(image).reshape(-1, channels).take(scattered(rng), axis=0)
+            target[...] = softened(shuffled.reshape(image.shape))
 
         return paint
 
@@ -213,15 +215,21 @@ def blur_along(image: Images, target: Images, radius: float, sigma: float, degre
     cv2.filter2D(image, cv2.CV_8U, kernel, dst=target, anchor=(-left, -top), borderType=cv2.BORDER_REPLICATE)
 
 
-@lru_cache(maxsize=32)
-def _turns(height: int, width: int, span: int) -> tuple[NDArray[np.intp], tuple[slice, ...]]:
-    """The pixels that can be swapped, by the flat index, and the parts of that list whose turns come at once."""
-    flat = np.arange(height * width).reshape(height, width)
-    half = span // 2
-    inner = flat[half : height - half + 1, half : width - half + 1]
-    classes = [inner[row::span, column::span].ravel() for row in range(span) for column in range(span)]
-    ends = np.cumsum([0, *map(len, classes)]).tolist()
-    return np.concatenate(classes), tuple(slice(*edge) for edge in pairwise(ends))
+def taken_in_turn(flat: NDArray[np.intp], places: NDArray[np.intp], sources: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Whose colour every pixel of `flat` (0 to N - 1) has after each of `places`, the last first, took its source's.
+
+    A source behind its pixel has had its turn, so its own source counts, and so on until one lies before or nowhere:
+    chains of pixels, followed by all at once in steps that double.
+
+    >>> taken_in_turn(np.arange(5), np.array([1, 2, 3]), np.array([2, 3, 0])).tolist()
+    [0, 0, 0, 0, 4]
+    """
+    origin, last = flat.copy(), flat.copy()
+    origin[places] = sources
+    last[places] = np.maximum(places, sources)
+    while not np.array_equal(last, further := last.take(last)):
+        last = further
+    return origin.take(last)
 
 
 def _enlarged(zoom: float, height: int, width: int) -> NDArray[np.float64]:

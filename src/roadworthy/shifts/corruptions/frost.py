@@ -1,100 +1,179 @@
-"""Frost, drawn by code: a coloured texture of ice crystals that tiles without a seam, the same every time."""
+"""Frost, drawn by code: four panes of ice that tile without a seam, the same every time.
+
+The published corruption shows windows of five photographs of frozen panes. None of them is here. What is here are facts
+about them, in `PANES`: how bright, in what colour, and how strong the grain of each size is. Clouds and crystals drawn
+by code are given that spread of brightness and that grain, so that they disturb an image as much.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
+from roadworthy.shifts.base import LUMA
 from roadworthy.shifts.corruptions.base import as_bytes
 
-SIDE = 768
-"""Side of the texture in pixels of a 224x224 image."""
-CRYSTALS = 260
-ICE = (0.78, 0.94, 1.0)
-"""Red, green and blue of ice, relative to its brightness."""
-DARKEST, BRIGHTEST = 40.0, 235.0
+SIDE = 640
+"""Side of a pane in pixels of a 224x224 image."""
+PERCENTS = (0.1, 1, 5, 25, 50, 75, 95, 99, 99.9)
+FINEST = 0.5
+"""The first octave of grain is what a Gaussian blur of that many pixels takes away; each further one doubles it."""
+ROUNDS = 6
+"""How often grain and brightness are set in turn: each disturbs the other a little."""
+
+BLADES = 4
+"""Blades of a crystal, fanned out from one point."""
+
+Light = NDArray[np.float64]
 
 
-@lru_cache(maxsize=8)
-def frost(height: int, width: int, unit: float, channels: int) -> NDArray[np.uint8]:
-    """The texture at `unit` times its size, so far continued that a window of (H, W) fits anywhere: read-only.
+@dataclass(frozen=True)
+class Pane:
+    """What a frozen pane looks like.
 
-    Returns (S + H, S + W, channels) uint8, S = 768 `unit` rounded; one channel is the mean of the three.
-
-    >>> frost(32, 48, 1 / 7, 3).shape
-    (142, 158, 3)
+    `brightness`: the percentiles `PERCENTS` of the grey values. `grain`: standard deviation of the grey values in each
+    octave, from pixel to pixel first; the last is what remains. `colour`: red, green and blue where the grey value is
+    the mean; `gain`: by how much they rise with it; `tint`: by how much with a second pattern of the same kind.
+    `crystals`: how many, how long in pixels at the most, and how many times as long as wide.
     """
-    side = max(1, round(SIDE * unit))
-    interpolation = cv2.INTER_AREA if side < SIDE else cv2.INTER_LINEAR
-    tile = as_bytes(cv2.resize(_tile(), (side, side), interpolation=interpolation))
-    if channels == 1:
-        tile = np.rint(tile.mean(axis=2, keepdims=True)).astype(np.uint8)
-    texture = np.pad(tile, ((0, height), (0, width), (0, 0)), mode="wrap")
-    texture.flags.writeable = False
-    return texture
+
+    brightness: tuple[float, ...]
+    grain: tuple[float, ...]
+    colour: tuple[float, float, float]
+    gain: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    tint: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    crystals: tuple[int, float, float] = (2000, 100, 8)
+
+
+WHITE = Pane(
+    brightness=(108, 140, 163, 191, 205, 217, 229, 236, 243),
+    grain=(3.6, 4.3, 4.4, 4.2, 3.5, 2.7, 2.1, 11.7),
+    colour=(198, 202, 212),
+    crystals=(2000, 130, 6),
+)
+PANES = (
+    Pane(  # turquoise, with clouds of other hues
+        brightness=(90, 96, 102, 115, 126, 140, 163, 178, 194),
+        grain=(3.5, 3.6, 3.0, 2.1, 1.9, 2.4, 2.9, 12.7),
+        colour=(77, 148, 164),
+        gain=(1.41, 0.86, 0.66),
+        tint=(-0.55, 0.2, 0.45),
+        crystals=(2000, 90, 14),
+    ),
+    WHITE,
+    WHITE,
+    Pane(  # grey, with small glints
+        brightness=(55, 82, 109, 140, 157, 173, 198, 226, 251),
+        grain=(6.8, 7.5, 6.9, 5.3, 4.0, 2.7, 1.8, 13.0),
+        colour=(144, 159, 172),
+        crystals=(4000, 50, 4),
+    ),
+    Pane(  # dark, with feathers
+        brightness=(33, 43, 55, 83, 107, 135, 180, 214, 246),
+        grain=(8.9, 8.2, 8.0, 7.8, 7.5, 6.7, 4.7, 18.2),
+        colour=(102, 113, 125),
+    ),
+)
+"""One is drawn at random; the white one counts twice, as two of the five photographs are the same."""
+
+
+@lru_cache(maxsize=4)
+def frost(height: int, width: int, scale: float, channels: int) -> tuple[NDArray[np.uint8], ...]:
+    """The panes at `scale` times their size, so far continued that a window of (H, W) fits anywhere: read-only.
+
+    Returns (S + H, S + W, channels) uint8 each, S = 640 `scale` rounded; one channel is the grey value.
+
+    >>> [pane.shape for pane in frost(32, 48, 0.2, 3)][0]
+    (160, 176, 3)
+    """
+    side = max(1, round(SIDE * scale))
+    textures = {}
+    for pane in set(PANES):
+        # Plain interpolation, as in the published sets: where a pane shrinks, its grain stays.
+        tile = as_bytes(cv2.resize(_tile(pane), (side, side), interpolation=cv2.INTER_LINEAR))
+        if channels == 1:
+            tile = np.rint(tile @ np.array(LUMA))[:, :, None].astype(np.uint8)
+        textures[pane] = np.pad(tile, ((0, height), (0, width), (0, 0)), mode="wrap")
+        textures[pane].flags.writeable = False
+    return tuple(textures[pane] for pane in PANES)
 
 
 @cache
-def _tile() -> NDArray[np.uint8]:
-    """A pale veil with brighter crystals on it, (S, S, 3)."""
-    rng = np.random.Generator(np.random.Philox(key=0))
-    veil = _veil(rng)
-    canvas = np.zeros((2 * SIDE, 2 * SIDE), np.uint8)
-    for _ in range(CRYSTALS):
-        left, top, angle = rng.random(3) * (SIDE, SIDE, 2 * math.pi)
-        _grow(canvas, rng, (left + SIDE / 2, top + SIDE / 2), angle, length=rng.uniform(50, 190), depth=2)
-    crystals = canvas.reshape(2, SIDE, 2, SIDE).max(axis=(0, 2)).astype(np.float64)
-    glow = _wrapped_blur(crystals, 5.0)
-    light = 0.62 * veil + 0.42 * _wrapped_blur(crystals, 0.7) / 255 + 0.45 * glow / 255
-    light = DARKEST + (BRIGHTEST - DARKEST) * np.clip(light, 0, 1)
-    tints = [light**gamma * 255 ** (1 - gamma) * share for gamma, share in zip((1.15, 1.05, 1.0), ICE, strict=True)]
-    return np.asarray(np.rint(np.stack(tints, axis=2)), np.uint8)
+def _tile(pane: Pane) -> NDArray[np.uint8]:
+    """A pane, (S, S, 3)."""
+    rng = np.random.Generator(np.random.Philox(key=PANES.index(pane)))
+    frequencies = np.hypot(np.fft.fftfreq(SIDE)[:, None], np.fft.rfftfreq(SIDE))
+    light = _clouds(rng, frequencies) + 5 * _crystals(rng, *pane.crystals)
+    octaves = _octaves(frequencies, len(pane.grain))
+    for _ in range(ROUNDS):
+        light = _with_brightness(_with_grain(light, pane.grain, octaves), pane.brightness)
+    light -= light.mean()
+    other = np.roll(light, (SIDE // 2, SIDE // 3), axis=(0, 1))
+    colours = [c + g * light + t * other for c, g, t in zip(pane.colour, pane.gain, pane.tint, strict=True)]
+    return np.rint(np.clip(np.stack(colours, axis=2), 0, 255)).astype(np.uint8)
 
 
-def _veil(rng: np.random.Generator) -> NDArray[np.float64]:
-    """Soft clouds from 0 to 1 in four octaves."""
-    total = np.zeros((SIDE, SIDE))
-    for octave, share in enumerate((0.45, 0.3, 0.15, 0.1)):
-        cells = 6 * 2**octave
-        noise = np.pad(rng.random((cells, cells)), 2, mode="wrap")
-        scale = SIDE // cells
-        large = cv2.resize(noise, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
-        total += share * large[2 * scale : 2 * scale + SIDE, 2 * scale : 2 * scale + SIDE]
-    low, high = total.min(), total.max()
-    return np.asarray((total - low) / (high - low))
+def _octaves(frequencies: Light, count: int) -> list[Light]:
+    """How much of each term of the spectrum lies in each octave; they sum to 1."""
+    kept = [np.exp(-2 * (math.pi * FINEST * 2**k * frequencies) ** 2) for k in range(count - 1)]
+    one, nothing = np.ones_like(frequencies), np.zeros_like(frequencies)
+    return [wide - narrow for wide, narrow in zip([one, *kept], [*kept, nothing], strict=True)]
 
 
-def _grow(
-    canvas: NDArray[np.uint8],
-    rng: np.random.Generator,
-    start: tuple[float, float],
-    angle: float,
-    length: float,
-    depth: int,
-) -> None:
-    """A stem that bends a little, with shorter twigs on both sides, and twigs on these: a fern of ice."""
-    bend, brightness = rng.normal(0, 0.012), int(rng.integers(110, 256))
-    x, y = start
-    step = 5.0 if depth else length
-    twig_angle = math.radians(rng.uniform(38, 62))
-    for travelled in np.arange(0, length, step).tolist():
-        ahead = x + step * math.cos(angle), y + step * math.sin(angle)
-        fade = 1 - 0.6 * travelled / length if depth else 0.7
-        first, last = ((round(8 * px), round(8 * py)) for px, py in ((x, y), ahead))
-        cv2.line(canvas, first, last, int(brightness * fade), 2 if depth == 2 else 1, cv2.LINE_AA, 3)
-        if depth and travelled > step:
-            for side in (-1, 1):
-                twig = 0.45 * (length - travelled) * rng.uniform(0.3, 1)
-                if twig > 2 * step:
-                    _grow(canvas, rng, ahead, angle + side * twig_angle, min(twig, 60), depth - 1)
-        (x, y), angle = ahead, angle + bend * step
+def _with_grain(light: Light, grain: tuple[float, ...], octaves: list[Light]) -> Light:
+    """The picture (S, S) with its octaves made so strong."""
+    spectrum = np.fft.rfft2(light)
+    spectrum[0, 0] = 0
+    power = spectrum.real**2 + spectrum.imag**2
+    power[:, 1:-1] *= 2  # the half that a real picture's spectrum leaves out
+    spreads = [math.sqrt(np.vdot(power * octave, octave)) / SIDE**2 for octave in octaves]
+    transfer = np.zeros_like(power)
+    for wanted, spread, octave in zip(grain, spreads, octaves, strict=True):
+        transfer += wanted / spread * octave
+    return np.asarray(np.fft.irfft2(spectrum * transfer, s=light.shape))
 
 
-def _wrapped_blur(image: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    margin = math.ceil(4 * sigma)
-    blurred = cv2.GaussianBlur(np.pad(image, margin, mode="wrap"), (0, 0), sigma)
-    return np.asarray(blurred[margin:-margin, margin:-margin])
+def _with_brightness(light: Light, percentiles: tuple[float, ...]) -> Light:
+    """The picture (S, S) with its values, in their order, spread by these percentiles."""
+    order = np.argsort(light, axis=None)
+    normal = ndtri((np.arange(light.size) + 0.5) / light.size)
+    spread = np.empty(light.size)
+    spread[order] = np.interp(normal, ndtri(np.array(PERCENTS) / 100), percentiles)
+    return spread.reshape(light.shape)
+
+
+def _clouds(rng: np.random.Generator, frequencies: Light) -> Light:
+    """Noise (S, S) of standard deviation 1 whose octaves are equally strong."""
+    spectrum = np.fft.rfft2(rng.normal(size=(SIDE, SIDE))) / np.maximum(frequencies, 1 / SIDE)
+    spectrum[0, 0] = 0
+    clouds = np.fft.irfft2(spectrum, s=(SIDE, SIDE))
+    return np.asarray(clouds / clouds.std())
+
+
+def _crystals(rng: np.random.Generator, count: int, longest: float, slenderness: float) -> Light:
+    """Fans of blades of ice (S, S), from 0 to 1: each lies on those before, and small ones are the most frequent."""
+    length = longest * np.maximum(rng.random((count, 1)) ** 3, 0.03) * rng.uniform(0.4, 1, (count, BLADES))
+    angle = 2 * math.pi * rng.random((count, 1)) + rng.normal(0, 0.6, (count, BLADES))
+    along = length[..., None] * np.stack((np.cos(angle), np.sin(angle)), axis=2)
+    across = along[..., ::-1] * (1, -1) / (2 * slenderness)
+    start = SIDE * rng.random((count, 1, 2))
+    corners = np.stack(
+        [start + 0 * along, start + along / 2 + across, start + along, start + along / 2 - across], axis=2
+    )
+    corners = corners.reshape(-1, 4, 2)
+    corners -= corners.min(axis=1, keepdims=True) // SIDE * SIDE
+    points, values = np.rint(8 * corners).astype(np.int32), rng.integers(256, size=len(corners)).tolist()
+    canvas = np.zeros((SIDE, SIDE), np.uint8)
+    for blade, value, (wide, high) in zip(points, values, (corners.max(axis=1) >= SIDE).tolist(), strict=True):
+        for x in range(1 + wide):
+            for y in range(1 + high):
+                cv2.fillConvexPoly(
+                    canvas, blade - np.array((8 * SIDE * x, 8 * SIDE * y), np.int32), value, cv2.LINE_AA, 3
+                )
+    return np.asarray(canvas / 255)

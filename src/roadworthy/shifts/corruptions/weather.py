@@ -22,12 +22,13 @@ from roadworthy.shifts.corruptions.base import (
     Ranges,
     as_bytes,
     between,
+    beyond,
     severities,
     standard_normal,
     surviving,
 )
 from roadworthy.shifts.corruptions.blur import blur_along
-from roadworthy.shifts.corruptions.frost import SIDE, frost
+from roadworthy.shifts.corruptions.frost import frost
 
 FAINTEST_CLOUD = 1 / 512
 """Finer clouds than those of this share of the coarsest are left out: less than half a grey level."""
@@ -37,6 +38,8 @@ EMBOSS = np.array(((-2, -1, 0), (-1, 1, 1), (0, 1, 2)), np.float32)
 DROP_RIM = 20.0
 """From that many pixels off its rim (at 224x224) a drop is flat."""
 THINNEST_MUD = 0.8
+PANE_SCALE: Pair = (0.2, 1.0)
+"""How large a pane of frost is shown to an image of 32 and of 224 pixels; to larger ones it is enlarged."""
 
 
 @SHIFTS.register("c_snow")
@@ -97,9 +100,13 @@ class Snow(Corruption):
 @SHIFTS.register("c_frost")
 @dataclass(frozen=True, kw_only=True)
 class Frost(Corruption):
-    """Ice on the lens: `keep` img + `ice` frost, frost a random window of a drawn texture, turned and mirrored."""
+    """Ice on the lens: `keep` img + `ice` frost, frost a random window of one of five drawn panes, maybe mirrored.
+
+    A pane is shown at its own size to a 224x224 image and at a fifth of it to a 32x32 one, as the published sets do.
+    """
 
     name: ClassVar[str] = "c_frost"
+    code_version: ClassVar[int] = 2
     LEVELS: ClassVar[Levels] = severities(
         keep=((1, 1, 0.9, 0.85, 0.75), (1, 0.8, 0.7, 0.65, 0.6)),
         ice=((0.2, 0.3, 0.4, 0.4, 0.45), (0.4, 0.6, 0.7, 0.7, 0.75)),
@@ -111,16 +118,21 @@ class Frost(Corruption):
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         keep, ice = self.sized(height, width)
-        unit = min(height, width) / LARGE
-        texture, side = frost(height, width, unit, channels), max(1, round(SIDE * unit))
+        side = min(height, width)
+        enlarged = max(1.0, side / LARGE)
+        rows, columns = (math.ceil(length / enlarged) for length in (height, width))
+        panes = frost(rows, columns, between(PANE_SCALE, side) * beyond(side) / enlarged, channels)
+        down, right = panes[0].shape[0] - rows, panes[0].shape[1] - columns
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
-            down, right, turn = rng.random(3).tolist()
-            top, left = int(side * down), int(side * right)
-            window = texture[top : top + height, left : left + width]
+            which, y, x, turn = rng.random(4).tolist()
+            top, left = int(down * y), int(right * x)
+            window = panes[int(len(panes) * which)][top : top + rows, left : left + columns]
             upright, mirrored = divmod(int(4 * turn), 2)
-            seen = window[:: -1 if upright else 1, :: -1 if mirrored else 1]
-            cv2.addWeighted(image, keep, np.ascontiguousarray(seen), ice, 0, dst=target)
+            seen = np.ascontiguousarray(window[:: -1 if upright else 1, :: -1 if mirrored else 1])
+            if enlarged > 1:
+                seen = as_bytes(cv2.resize(seen, (width, height))).reshape(image.shape)
+            cv2.addWeighted(image, keep, seen, ice, 0, dst=target)
 
         return paint
 
