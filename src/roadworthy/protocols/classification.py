@@ -72,7 +72,7 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
     "quick@1": {"levels": [1, 3, 5], "repeats": 1},
     "standard@1": {"levels": [1, 2, 3, 4, 5], "repeats": 1},
     "full@1": {"levels": [1, 2, 3, 4, 5], "repeats": 5},
-    "corruptions@1": {"shifts": [*COMMON, *EXTRA], "levels": [1, 2, 3, 4, 5], "repeats": 1},
+    "corruptions@2": {"shifts": [*COMMON, *EXTRA], "levels": [1, 2, 3, 4, 5], "repeats": 1},
 }
 
 

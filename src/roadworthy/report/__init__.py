@@ -13,6 +13,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
 from roadworthy.report import (
     comparison,
     dependability,
@@ -74,6 +75,7 @@ def render(path: str | Path) -> str:
         notes=summary.notes(facts),
         missing=summary.missing_values(facts),
         severity_rows=summary.severity_rows(facts),
+        not_as_published=OTHER_THAN_PUBLISHED,
         gallery=summary.gallery(facts),
         provenance=summary.provenance(facts),
         calibration_words=summary.calibration_words,

@@ -40,7 +40,8 @@ class Pane:
     `brightness`: the percentiles `PERCENTS` of the grey values. `grain`: standard deviation of the grey values in each
     octave, from pixel to pixel first; the last is what remains. `colour`: red, green and blue where the grey value is
     the mean; `gain`: by how much they rise with it; `tint`: by how much with a second pattern of the same kind.
-    `crystals`: how many, how long in pixels at the most, and how many times as long as wide.
+    `crystals`: how many, how long in pixels at the most, and how many times as long as wide. `uneven`: how much more
+    they stand out in some places than in others.
     """
 
     brightness: tuple[float, ...]
@@ -49,6 +50,7 @@ class Pane:
     gain: tuple[float, float, float] = (1.0, 1.0, 1.0)
     tint: tuple[float, float, float] = (0.0, 0.0, 0.0)
     crystals: tuple[int, float, float] = (2000, 100, 8)
+    uneven: float = 0.0
 
 
 WHITE = Pane(
@@ -78,6 +80,7 @@ PANES = (
         brightness=(33, 43, 55, 83, 107, 135, 180, 214, 246),
         grain=(8.9, 8.2, 8.0, 7.8, 7.5, 6.7, 4.7, 18.2),
         colour=(102, 113, 125),
+        uneven=0.5,
     ),
 )
 """One is drawn at random; the white one counts twice, as two of the five photographs are the same."""
@@ -109,14 +112,16 @@ def _tile(pane: Pane) -> NDArray[np.uint8]:
     """A pane, (S, S, 3)."""
     rng = np.random.Generator(np.random.Philox(key=PANES.index(pane)))
     frequencies = np.hypot(np.fft.fftfreq(SIDE)[:, None], np.fft.rfftfreq(SIDE))
-    light = _clouds(rng, frequencies) + 5 * _crystals(rng, *pane.crystals)
+    clouds, crystals = _clouds(rng, frequencies), _crystals(rng, *pane.crystals)
+    thickness = np.maximum(0, 1 + pane.uneven * np.roll(clouds, SIDE // 2, axis=1))
+    light = clouds + 5 * thickness * (crystals - crystals.mean())
     octaves = _octaves(frequencies, len(pane.grain))
     for _ in range(ROUNDS):
         light = _with_brightness(_with_grain(light, pane.grain, octaves), pane.brightness)
     light -= light.mean()
     other = np.roll(light, (SIDE // 2, SIDE // 3), axis=(0, 1))
     colours = [c + g * light + t * other for c, g, t in zip(pane.colour, pane.gain, pane.tint, strict=True)]
-    return np.rint(np.clip(np.stack(colours, axis=2), 0, 255)).astype(np.uint8)
+    return np.asarray(np.rint(np.clip(np.stack(colours, axis=2), 0, 255)), np.uint8)
 
 
 def _octaves(frequencies: Light, count: int) -> list[Light]:
