@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
-from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError
 from roadworthy.core.protocols import Buildable, Model, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, open_dataset
@@ -310,6 +310,7 @@ def prepare(
     progress: ProgressBar = terminal_progress,
 ) -> Prepared:
     """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace."""
+    base = base.absolute()
     criteria = load_criteria(study.criteria, base)
     chosen = study.protocols.chosen()
     for protocol, settings in chosen:
@@ -434,7 +435,8 @@ def _preflight(prepared: Prepared) -> None:
             continue
         for own in leaves(model):
             if isinstance(own, StoredPredictions):
-                shown = [planned.showing for planned in prepared.plan.cases if planned.case.system == name]
+                asked = [planned for planned in prepared.plan.cases if not planned.refused]
+                shown = [planned.showing for planned in asked if planned.case.system == name]
                 own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
         if not is_stored(model):
             try:
@@ -456,7 +458,8 @@ def execute(
     with opened_folder(out, stored) as folder:
         study, plan = prepared.study, prepared.plan
         artifacts, broken = build_artifacts(plan, folder, progress)
-        failed = {
+        failed = {planned.case.hash: planned.refused for planned in plan.cases if planned.refused}
+        failed |= {
             planned.case.hash: broken[part.recipe.hash]
             for planned in (plan.cases if broken else ())
             for _, part in planned.parts()
@@ -516,13 +519,14 @@ def build_artifacts(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Build what the plan's models and stimuli are made of, unless it is there; says what, and how good it is.
 
-    What could not be built (a training that diverged) comes second, by the hash of its recipe with the reason.
+    What could not be built (a training that diverged) comes second, by the hash of its recipe with the reason: the
+    models that need it fail, and the others go on.
     """
     built, broken = {}, {}
     for name, part in plan.parts():
         try:
             built[name, part.recipe.hash] = build_part(name, part, folder, progress)
-        except ModelError as error:
+        except RoadworthyError as error:
             broken[part.recipe.hash] = str(error)
     return list(built.values()), broken
 
@@ -543,7 +547,7 @@ def build_needs(plan: Plan, folder: RunFolder, progress: ProgressBar) -> dict[st
     for recipe, (name, need) in needs.items():
         try:
             build_part(name, need, folder, progress)
-        except ModelError as error:
+        except RoadworthyError as error:
             lost[recipe] = str(error)
     return lost
 
@@ -572,7 +576,7 @@ def utc_now() -> str:
 
 def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> dict[str, Any]:
     data, study = prepared.data, prepared.study
-    before = folder.record() if folder.is_finished else {}
+    before = folder.earlier_record()
     earlier = [e for e in [*before.get("earlier_environments", []), before.get("environment")] if e]
     now = environment()
     return {
@@ -617,7 +621,7 @@ def _timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> pd
     """Seconds of inference per case, of the images that were shown in this session; earlier cases keep their row."""
     rows: list[dict[Any, Any]] = []
     earlier: dict[Any, dict[Any, Any]] = {}
-    if "timing_cases" in folder.table_names():
+    with suppress(InputError, KeyError):  # there is none yet, or it is damaged
         earlier = {(row["case"], row["model"]): row for row in folder.table("timing_cases").to_dict("records")}
     for planned in prepared.plan.cases:
         case = planned.case
@@ -644,8 +648,9 @@ def run_study(
 ) -> Run:
     """Run a study file (or its content) into `out` (default: runs/<name of the study>); resumes by itself."""
     study, base = load_study(source)
+    target = Path(out or Path("runs") / study.name).absolute()  # code of a model may change the working folder
     prepared = prepare(study, base=base, trust=trust, device=device, progress=progress)
-    return execute(prepared, out or Path("runs") / study.name, workers=workers, progress=progress)
+    return execute(prepared, target, workers=workers, progress=progress)
 
 
 def export_study(
@@ -723,7 +728,9 @@ def evaluate(
         },
         "evaluate",
     )
-    opened = load_sized(model, study.size, name=name, trust=trust, device=device, **model_settings)
+    base = Path.cwd()  # code of a model may change it
+    target = base / (out or Path("runs") / study.name)
+    opened = load_sized(model, study.size, name=name, trust=trust, device=device, base=base, **model_settings)
     dataset = None
     if not isinstance(data, str | Path):
         dataset = open_dataset(
@@ -731,11 +738,14 @@ def evaluate(
             classes=classes,
             size=study.size,
             fallback_size=opened.input_size,
+            base=base,
             on_bad_image=on_bad_image,
             seed=seed,
         )
-    prepared = prepare(study, models={name: opened}, data=dataset, on_bad_image=on_bad_image, progress=progress)
-    return execute(prepared, out or Path("runs") / study.name, workers=workers, progress=progress)
+    prepared = prepare(
+        study, base=base, models={name: opened}, data=dataset, on_bad_image=on_bad_image, progress=progress
+    )
+    return execute(prepared, target, workers=workers, progress=progress)
 
 
 def _name_of(model: Any) -> str:

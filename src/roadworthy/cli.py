@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
+import time
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from roadworthy.core.errors import RoadworthyError
+from roadworthy.core.errors import RoadworthyError, from_here
 
 if TYPE_CHECKING:
     from roadworthy.api import Prepared, Run
@@ -76,6 +78,8 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never 
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 
 
+PATIENCE = 4.0
+"""Seconds that a command has after Ctrl-C to end by itself."""
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """What typer raises on words that make no command; it comes with its own copy of click or uses the one installed."""
 
@@ -83,8 +87,11 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 def main() -> None:
     """Entry point: errors that a user can act on are one sentence and an exit code, never a traceback."""
     warnings.filterwarnings("ignore", "Image size .* exceeds limit")  # such an image is an error of ours
+    _watch_for_interrupt()
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
+    except (KeyboardInterrupt, typer.Abort):
+        _leave()
     except RoadworthyError as error:
         _say(f"error: {_one_line(str(error))}")
         sys.exit(error.exit_code)
@@ -99,7 +106,9 @@ def main() -> None:
     except MemoryError:
         _say("error: there is not enough memory; try a smaller --size, fewer --workers or less data at once")
         sys.exit(RoadworthyError.exit_code)
-    except Exception:
+    except SystemExit:
+        raise
+    except BaseException:
         traceback.print_exc()
         _say("error: this is a defect of roadworthy, not of your input; please report it with the lines above")
         sys.exit(70)
@@ -115,14 +124,32 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-@contextmanager
-def _resumable() -> Iterator[None]:
-    """What to say when a long command is stopped."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        _say("stopped; run the same command again to go on from here")
-        raise typer.Exit(130) from None
+def _watch_for_interrupt() -> None:
+    """End the process a few seconds after the first Ctrl-C, even where code of a model hangs and never hears of it.
+
+    The interpreter notes the signal in a pipe at once, whatever its main thread is at, and a thread waits for that.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+
+    def watch() -> None:
+        while os.read(reading, 1) != bytes([signal.SIGINT]):
+            pass
+        time.sleep(PATIENCE)
+        _leave()
+
+    threading.Thread(target=watch, name="interrupt", daemon=True).start()
+
+
+def _leave() -> NoReturn:
+    """Say that the command was stopped and end at once, without waiting for threads: files are written whole anyway."""
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    _say(f"{show_cursor}stopped; run the same command again to go on from here")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(130)
 
 
 def _say(text: str) -> None:
@@ -136,8 +163,7 @@ def demo(
     """Test a small classifier on drawn signs; needs nothing from outside."""
     from roadworthy.demo import run_demo
 
-    with _resumable():
-        _print_summary(run_demo(out))
+    _print_summary(run_demo(out))
 
 
 @app.command()
@@ -169,24 +195,23 @@ def evaluate(
     from roadworthy import api
 
     settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
-    with _resumable():
-        run = api.evaluate(
-            model,
-            data,
-            suite=suite,
-            criteria=criteria,
-            out=out,
-            name=name,
-            size=size,
-            classes=str(classes) if classes else None,
-            seed=seed,
-            workers=workers,
-            device=device,
-            trust=trust,
-            on_bad_image=on_bad_image.value,
-            **settings,
-        )
-        _conclude(run)
+    run = api.evaluate(
+        model,
+        data,
+        suite=suite,
+        criteria=criteria,
+        out=out,
+        name=name,
+        size=size,
+        classes=str(classes) if classes else None,
+        seed=seed,
+        workers=workers,
+        device=device,
+        trust=trust,
+        on_bad_image=on_bad_image.value,
+        **settings,
+    )
+    _conclude(run)
 
 
 def _model_settings(**settings: Any) -> dict[str, Any]:
@@ -213,7 +238,7 @@ def _print_summary(run: Run) -> str:
     for failure in run.failures:
         stimulus = failure["stimulus"]
         _say(f"failed: {failure['system']} at {stimulus['name']} {stimulus['level']}: {failure['reason']}")
-    typer.echo(f"report: {run.path / 'report.html'}")
+    typer.echo(f"report: {from_here(run.path / 'report.html')}")
     return str(verdict["status"])
 
 
@@ -247,25 +272,24 @@ def run(
         _run_od_test(study, out, workers, dry_run, device, trust)
         return
     loaded, base = load_study(study)
+    target = (out or Path("runs") / loaded.name).absolute()  # code of a model may change the working folder
     prepared = api.prepare(loaded, base=base, trust=trust, device=device)
-    target = out or Path("runs") / loaded.name
     if dry_run:
         _print_plan(prepared, target, workers)
         return
-    with _resumable():
-        _conclude(api.execute(prepared, target, workers=workers))
+    _conclude(api.execute(prepared, target, workers=workers))
 
 
 def _run_od_test(study: Path, out: Path | None, workers: int | None, dry_run: bool, device: str, trust: bool) -> None:
     from roadworthy.od_testing import execute_od_test, prepare_od_study
 
+    base = Path.cwd()  # code of a model may change it
     test = prepare_od_study(study, trust=trust, device=device)
-    target = out or Path("runs") / test.name
+    target = base / (out or Path("runs") / test.name)
     if dry_run:
-        typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
+        typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {from_here(target)}")
         return
-    with _resumable():
-        _conclude(execute_od_test(test, target, workers=workers))
+    _conclude(execute_od_test(test, target, workers=workers))
 
 
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
@@ -288,7 +312,7 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
         f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
     )
     typer.echo(f"time      about {_duration(seconds)}{untimed}")
-    typer.echo(f"run       {out}")
+    typer.echo(f"run       {from_here(out)}")
 
 
 def _duration(seconds: float) -> str:
@@ -326,11 +350,14 @@ def check(
     settings = _model_settings(range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch)
     wanted = parse_size(size)
 
+    base = Path.cwd()  # code of a model may change it
+
     def rebuild(**changed: Any) -> Any:
-        return load_sized(model, wanted, name=Path(model).stem, trust=trust, device=device, **{**settings, **changed})
+        given = {"name": Path(model).stem, "trust": trust, "device": device, "base": base}
+        return load_sized(model, wanted, **given, **{**settings, **changed})
 
     opened, _ = open_given(rebuild)
-    dataset = open_dataset(data, classes=classes, size=wanted, fallback_size=opened.input_size)
+    dataset = open_dataset(data, classes=classes, size=wanted, fallback_size=opened.input_size, base=base)
     for line in check_model(rebuild, dataset, sample=sample).lines():
         typer.echo(line)
 
@@ -416,7 +443,7 @@ def report(run_folder: RunArgument) -> None:
     """Write the report of a run anew, from its stored tables."""
     from roadworthy.runs import open_run
 
-    typer.echo(f"report: {open_run(run_folder).report()}")
+    typer.echo(f"report: {from_here(open_run(run_folder).report())}")
 
 
 @app.command()

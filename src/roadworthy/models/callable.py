@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,18 @@ class CallableModel(Adapter):
         if rows is None:
             raise ModelError(f"model {self.name} answered {answer.shape} to {len(tensor)} images")
         return prediction(rows, self.outputs)
+
+    def entered(self) -> Hashable:
+        """The function: by where its code is, as a file that two entries name is run twice, or by its object."""
+        function = self.function
+        while isinstance(function, partial):
+            function = function.func
+        code = getattr(function, "__code__", None)
+        if inspect.ismethod(function):
+            return id(function.__self__)
+        if code is None or function.__closure__:
+            return id(function)
+        return (code.co_filename, code.co_firstlineno, code.co_qualname)
 
     def fingerprint(self) -> str:
         """Hash of the version (or source code) and the settings."""

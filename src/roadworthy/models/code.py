@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, foreign_code
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.validation import find_mode
 from roadworthy.models.base import first_line
@@ -42,12 +42,8 @@ def load_object(spec: str, base: Path, trust: bool) -> tuple[Any, str]:
         raise InputError(f"cannot read {spec!r}: write file.py:name or package.module:name")
     place, name = spec.rsplit(":", 1)
     require_trust(f"{place} holds code that would be run", trust)
-    try:
+    with foreign_code(lambda error: InputError(f"cannot import {place}: {type(error).__name__}: {first_line(error)}")):
         module = _run_file(base / place) if place.endswith(".py") else importlib.import_module(place)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(f"cannot import {place}: {type(error).__name__}: {first_line(error)}") from error
     found: Any = module
     for step in name.split("."):
         if not hasattr(found, step):
