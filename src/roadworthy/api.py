@@ -479,8 +479,13 @@ def execute(
             raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
         replace_results(folder, stored, record)
         evidence, media = load_evidence(folder, workers), folder.path / "media"
+        drawn = {name: [p for p in plan.of(name) if p.case.hash not in outcome.not_shown] for name in evidence}
         with ThreadPoolExecutor(1) as painter:
-            pictures = {name: painter.submit(found.pictures, plan.of(name), media) for name, found in evidence.items()}
+            pictures = {
+                name: painter.submit(found.pictures, drawn[name], media)
+                for name, found in evidence.items()
+                if drawn[name]
+            }
             tables = _tables(evidence)
         for name, table in (tables | {"timing_cases": timing}).items():
             folder.write_table(name, table)

@@ -78,6 +78,8 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never 
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 
 
+STOPPED = 130
+"""The exit code after Ctrl-C, which is also what typer makes of it."""
 PATIENCE = 4.0
 """Seconds that a command has after Ctrl-C to end by itself."""
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -89,7 +91,10 @@ def main() -> None:
     warnings.filterwarnings("ignore", "Image size .* exceeds limit")  # such an image is an error of ours
     _watch_for_interrupt()
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if code == STOPPED:
+            _leave()
+        sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
         _leave()
     except RoadworthyError as error:
@@ -149,7 +154,7 @@ def _leave() -> NoReturn:
     _say(f"{show_cursor}stopped; run the same command again to go on from here")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(130)
+    os._exit(STOPPED)
 
 
 def _say(text: str) -> None:

@@ -2,7 +2,8 @@
 
 RUN/
   study.yaml  run.json                        what was asked; provenance and a SHA-256 per file
-  readouts/<protocol>/<case>/part-*.parquet   immutable parts, committed by manifest.json, written last
+  readouts/<protocol>/<case>/part-*.parquet   immutable parts, committed by manifest.json, written last; until then each
+                                              has a receipt with its hash, part-*.parquet.sha256
   artifacts/<hash>/                           built things, with their competence
   tables/<name>.parquet + .csv                measures and statistics
   media/                                      pictures the report shows

@@ -26,9 +26,13 @@ from roadworthy.engine.workers import Turns, in_workers
 
 @dataclass
 class Outcome:
-    """What came of a plan: failures by case hash, and (seconds, images) by (case hash, system) for what was run now."""
+    """What came of a plan: failures by case hash, and (seconds, images) by (case hash, system) for what was run now.
+
+    `not_shown` are the cases that failed because their stimulus could not be made.
+    """
 
     failures: dict[str, str] = field(default_factory=dict)
+    not_shown: set[str] = field(default_factory=set)
     spent: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
 
@@ -73,6 +77,7 @@ def execute(
             except RoadworthyError as error:
                 for planned in todo:
                     failed_at[planned.case.hash][task.chunk] = str(error)
+                    outcome.not_shown.add(planned.case.hash)
                 return
             answered: dict[int, Prediction] = {}
             for planned in todo:

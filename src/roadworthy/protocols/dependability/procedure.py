@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Buildable, Dataset, Model
+from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import Subset
 from roadworthy.data.subset import spread
@@ -15,7 +15,6 @@ from roadworthy.data.table import Table
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
 from roadworthy.metrics import HIGHER_IS_BETTER
 from roadworthy.models import ReferenceModel
-from roadworthy.models.classes import AlignedModel
 from roadworthy.models.torch import INPUT_OF
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase, StoredCase
@@ -232,7 +231,7 @@ def _unknown_layer(model: Model, layer: str, data: Dataset) -> str:
 
     A baseline network is known only once it is trained: its layers are looked for when its activations are built.
     """
-    shown = model.model if isinstance(model, AlignedModel) else model
+    shown = leaves(model)[0]  # a model that gives features passes on those of a single one
     shown = shown.untrained() if isinstance(shown, ReferenceModel) and not shown.loaded else shown
     layers = getattr(shown, "layers", None)
     if layer == PENULTIMATE or layers is None or layer.removesuffix(INPUT_OF) in layers():
