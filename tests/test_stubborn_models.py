@@ -441,7 +441,7 @@ def test_adapters_of_one_function_share_its_turn() -> None:
             return light(images)
 
     def adapted(function: Any) -> Any:
-        return CallableModel(function, num_classes=2, version="1").entered()
+        return CallableModel(function, num_classes=2, version="1").turn_key()
 
     net = Net()
     assert adapted(light) == adapted(functools.partial(light))

@@ -9,7 +9,10 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -89,11 +92,11 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 def main() -> None:
     """Entry point: errors that a user can act on are one sentence and an exit code, never a traceback."""
     warnings.filterwarnings("ignore", "Image size .* exceeds limit")  # such an image is an error of ours
-    _watch_for_interrupt()
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
-        if code == STOPPED:
-            _leave()
+        with _watched():
+            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+            if code == STOPPED:
+                _leave()
         sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
         _leave()
@@ -129,23 +132,39 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-def _watch_for_interrupt() -> None:
+@contextmanager
+def _watched() -> Iterator[None]:
     """End the process a few seconds after the first Ctrl-C, even where code of a model hangs and never hears of it.
 
-    The interpreter notes the signal in a pipe at once, whatever its main thread is at, and a thread waits for that.
+    The interpreter notes the signal in a pipe at once, whatever its main thread is at, and a thread waits for that. A
+    child process that a model forks notes nothing there.
     """
+    _note_nothing_in_children()
+    process = os.getpid()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def watch() -> None:
-        while os.read(reading, 1) != bytes([signal.SIGINT]):
+        while (byte := os.read(reading, 1)) and byte != bytes([signal.SIGINT]):
             pass
-        time.sleep(PATIENCE)
-        _leave()
+        os.close(reading)
+        if byte:
+            time.sleep(PATIENCE)
+            _leave()
 
     threading.Thread(target=watch, name="interrupt", daemon=True).start()
+    try:
+        yield
+    finally:
+        if os.getpid() == process:
+            signal.set_wakeup_fd(before)
+            os.close(writing)
+
+
+@cache
+def _note_nothing_in_children() -> None:
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
 
 def _leave() -> NoReturn:

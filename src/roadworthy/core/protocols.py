@@ -169,21 +169,12 @@ class Model(ABC):
         parts = []
         for start in range(0, len(batch), size):
             rows = range(start, min(start + size, len(batch)))
-            with self.asked():
+            with asking(self):
                 prediction = self.predict(batch.take(_padded(rows, size)))
                 parts.append(prediction.check(size, self.num_classes, self.name).rows(len(rows)))
         return Prediction.concatenate(parts, self.num_classes)
 
-    def asked(self) -> AbstractContextManager[None]:
-        """While the model is asked something: what it raises becomes a `ModelError` with its first line."""
-
-        def explain(error: BaseException) -> ModelError:
-            lines = str(error).splitlines() or [""]
-            return ModelError(f"model {self.name} raised {type(error).__name__}: {lines[0]}")
-
-        return foreign_code(explain)
-
-    def entered(self) -> Hashable:
+    def turn_key(self) -> Hashable:
         """What only one thread may enter at a time where the model is not `concurrent`; models that share it are equal.
 
         The model itself, unless it is an adapter of something that others can adapt as well.
@@ -250,6 +241,16 @@ def leaves(model: Model) -> list[Model]:
     return [leaf for inner in model.wrapped() for leaf in leaves(inner)] or [model]
 
 
+def asking(model: Model) -> AbstractContextManager[None]:
+    """While a model is asked something: what it raises becomes a `ModelError` with its first line."""
+
+    def explain(error: BaseException) -> ModelError:
+        lines = str(error).splitlines() or [""]
+        return ModelError(f"model {model.name} raised {type(error).__name__}: {lines[0]}")
+
+    return foreign_code(explain)
+
+
 def entered_by(model: Model) -> dict[Hashable, bool]:
     """All that is entered when a model answers, the models it passes on included; True where one thread at a time may.
 
@@ -258,7 +259,7 @@ def entered_by(model: Model) -> dict[Hashable, bool]:
     >>> [*entered_by(model).values()]
     [False]
     """
-    found = {model.entered(): not model.concurrent}
+    found = {model.turn_key(): not model.concurrent}
     for inner in model.wrapped():
         for key, alone in entered_by(inner).items():
             found[key] = alone or found.get(key, False)

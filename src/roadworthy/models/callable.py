@@ -85,7 +85,7 @@ class CallableModel(Adapter):
             raise ModelError(f"model {self.name} answered {answer.shape} to {len(tensor)} images")
         return prediction(rows, self.outputs)
 
-    def entered(self) -> Hashable:
+    def turn_key(self) -> Hashable:
         """The function: by where its code is, as a file that two entries name is run twice, or by its object."""
         function = self.function
         while isinstance(function, partial):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from roadworthy.core.code import Written, code_of
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest, digest_file
-from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.protocols import Dataset, Model, asking
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings, require_file
@@ -472,7 +472,7 @@ def logits_of(model: Model, batch: Batch) -> NDArray[np.float32]:
 def features_of(model: Model, batch: Batch, layer: str | None = None) -> NDArray[np.float32]:
     """Features (N, D) of a layer, by default what goes into the last linear one; maps (N, C, H, W) are averaged."""
     place = layer or penultimate(model)
-    with model.asked():
+    with asking(model):
         values = model.features(batch.copy(), place)
     if values.ndim == 4:
         values = values.mean(axis=(2, 3))

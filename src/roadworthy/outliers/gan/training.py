@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import DamagedFile, ModelError
-from roadworthy.core.files import has_receipt, write_bytes, write_json, write_receipt
+from roadworthy.core.files import has_receipt, receipt_path, write_bytes, write_json, write_receipt
 from roadworthy.core.hashing import sealed
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
@@ -97,7 +97,6 @@ def train_gan(
         done = course.epoch
     else:
         load_weights(folder / WEIGHTS)
-        _check_grids(folder, record["history"])
         told(done * len(data))
     told((settings.epochs - done) * len(data))
     return competence_of(record, settings)
@@ -280,6 +279,8 @@ def _run(course: Course, data: Dataset, folder: Path, told: Progress) -> dict[st
     save_weights(folder / WEIGHTS, course.best)
     write_json(folder / RECORD, sealed(record))
     (folder / CHECKPOINT).unlink(missing_ok=True)
+    for epoch in record["history"]:
+        receipt_path(folder / grid_name(epoch["epoch"])).unlink(missing_ok=True)
     return record
 
 
