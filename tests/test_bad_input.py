@@ -698,7 +698,6 @@ RUNS = [
     Row("out is no disk", nothing, f"{NPZ} --out /proc/run", r"cannot write to /proc/run"),
     Row("out is a link to itself", link("loop", "loop"), f"{NPZ} --out loop", r"loop"),
     Row("out of a newer run", edit_record(lambda r: r.update(schema=99)), f"{NPZ} --out run", r"run schema 99"),
-    Row("out with a broken record", put("run/run.json", "x"), f"{NPZ} --out run", r"run/run\.json"),
     Row("preview below a file", nothing, "preview fog --data data.npz --out model.onnx/p.png", r"cannot write model"),
     Row("preview over a pipe", fifo_at("p"), "preview fog --data data.npz --out p", r"cannot write p: something that"),
     Row("junit on a full disk", nothing, "verdict run --junit /dev/full", r"cannot write /dev/full: No space left"),

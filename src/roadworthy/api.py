@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
-from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
 from roadworthy.core.types import Stimulus
@@ -434,6 +434,7 @@ def prepare(
     `models` are those that are open already, `builders` make them anew with changed settings. A model that is no better
     than chance on undisturbed images is an error, unless `accept_chance` is set.
     """
+    base = base.absolute()
     criteria = load_criteria(study.criteria, base)
     chosen = study.protocols.chosen()
     _check_study_size(study, len(study.models))
@@ -602,7 +603,8 @@ def _rehearse_all(
         if not all(part.loaded for part in model.parts()):
             continue
         if is_stored(model):
-            shown = [planned.showing for planned in prepared.plan.cases if planned.case.system == name]
+            asked = [planned for planned in prepared.plan.cases if not planned.refused]
+            shown = [planned.showing for planned in asked if planned.case.system == name]
             for own in leaves(model):
                 if isinstance(own, StoredPredictions):
                     own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
@@ -626,7 +628,8 @@ def execute(
     with opened_folder(out, stored, fresh) as folder:
         study, plan = prepared.study, prepared.plan
         artifacts, broken = build_artifacts(plan, folder, progress)
-        failed = {
+        failed = {planned.case.hash: planned.refused for planned in plan.cases if planned.refused}
+        failed |= {
             planned.case.hash: broken[part.recipe.hash]
             for planned in (plan.cases if broken else ())
             for _, part in planned.parts()
@@ -646,8 +649,13 @@ def execute(
             raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
         replace_results(folder, stored, record)
         evidence, media = load_evidence(folder, workers), folder.path / "media"
+        drawn = {name: [p for p in plan.of(name) if p.case.hash not in outcome.not_shown] for name in evidence}
         with progress("computing tables", 0), ThreadPoolExecutor(1) as painter:
-            pictures = {name: painter.submit(found.pictures, plan.of(name), media) for name, found in evidence.items()}
+            pictures = {
+                name: painter.submit(found.pictures, drawn[name], media)
+                for name, found in evidence.items()
+                if drawn[name]
+            }
             tables = _tables(evidence)
         for name, table in (tables | {"timing_cases": timing}).items():
             folder.write_table(name, table)
@@ -701,13 +709,14 @@ def build_artifacts(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Build what the plan's models and stimuli are made of, unless it is there; says what, and how good it is.
 
-    What could not be built (a training that diverged) comes second, by the hash of its recipe with the reason.
+    What could not be built (a training that diverged) comes second, by the hash of its recipe with the reason: the
+    models that need it fail, and the others go on.
     """
     built, broken = {}, {}
     for name, part in plan.parts():
         try:
             built[name, part.recipe.hash] = build_part(name, part, folder, progress)
-        except ModelError as error:
+        except RoadworthyError as error:
             broken[part.recipe.hash] = str(error)
     return list(built.values()), broken
 
@@ -728,7 +737,7 @@ def build_needs(plan: Plan, folder: RunFolder, progress: ProgressBar) -> dict[st
     for recipe, (name, need) in needs.items():
         try:
             build_part(name, need, folder, progress)
-        except ModelError as error:
+        except RoadworthyError as error:
             lost[recipe] = str(error)
     return lost
 
@@ -757,7 +766,7 @@ def utc_now() -> str:
 
 def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> dict[str, Any]:
     data, study = prepared.data, prepared.study
-    before = folder.record() if folder.is_finished else {}
+    before = folder.earlier_record()
     earlier = [e for e in [*before.get("earlier_environments", []), before.get("environment")] if e]
     now = environment()
     return {
@@ -810,7 +819,7 @@ def _timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> pd
     """Seconds of inference per case, of the images that were shown in this session; earlier cases keep their row."""
     rows: list[dict[Any, Any]] = []
     earlier: dict[Any, dict[Any, Any]] = {}
-    if "timing_cases" in folder.table_names():
+    with suppress(InputError, KeyError):  # there is none yet, or it is damaged
         earlier = {(row["case"], row["model"]): row for row in folder.table("timing_cases").to_dict("records")}
     for planned in prepared.plan.cases:
         case = planned.case
@@ -844,6 +853,7 @@ def run_study(
     than chance all the same.
     """
     study, base = load_study(source)
+    target = Path(out or Path("runs") / study.name).absolute()  # code of a model may change the working folder
     prepared = prepare(
         study,
         base=base,
@@ -853,7 +863,7 @@ def run_study(
         accept_chance=accept_chance,
         progress=progress,
     )
-    return execute(prepared, out or Path("runs") / study.name, workers=workers, fresh=fresh, progress=progress)
+    return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
 
 
 def export_study(
@@ -936,7 +946,10 @@ def evaluate(
         },
         "evaluate",
     )
-    build = model_builder(model, study.size, name=name, trust=trust, unpickle=unpickle, device=device, **model_settings)
+    base = Path.cwd()  # code of a model may change it
+    target = base / (out or Path("runs") / study.name)
+    allowed = {"trust": trust, "unpickle": unpickle, "device": device}
+    build = model_builder(model, study.size, name=name, base=base, **allowed, **model_settings)
     opened = build()
     dataset = None
     if not isinstance(data, str | Path):
@@ -945,11 +958,13 @@ def evaluate(
             classes=classes,
             size=study.size,
             fallback_size=opened.input_size,
+            base=base,
             on_bad_image=on_bad_image,
             seed=seed,
         )
     prepared = prepare(
         study,
+        base=base,
         models={name: opened},
         builders={name: build},
         data=dataset,
@@ -957,7 +972,6 @@ def evaluate(
         accept_chance=accept_chance,
         progress=progress,
     )
-    target = out or Path("runs") / study.name
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
     return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
@@ -1001,18 +1015,13 @@ def check(
     """
     check_number("sample", sample, 1, math.inf)
     wanted = parse_size(size)
-    build = model_builder(
-        model,
-        wanted,
-        name=name or _name_of(model),
-        trust=trust,
-        unpickle=unpickle,
-        device=device,
-        **model_settings,
-    )
+    base = Path.cwd()  # code of a model may change it
+    allowed = {"trust": trust, "unpickle": unpickle, "device": device}
+    build = model_builder(model, wanted, name=name or _name_of(model), base=base, **allowed, **model_settings)
     opened, _ = open_given(build)
     dataset = open_dataset(
         data,
+        base=base,
         classes=classes,
         size=wanted,
         fallback_size=opened.input_size,

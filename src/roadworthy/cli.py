@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -11,11 +15,11 @@ from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from roadworthy.core.errors import RoadworthyError
+from roadworthy.core.errors import RoadworthyError, from_here
 
 if TYPE_CHECKING:
     from roadworthy.api import Prepared, Run
@@ -94,6 +98,10 @@ Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all rando
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
 
 
+STOPPED = 130
+"""The exit code after Ctrl-C, which is also what typer makes of it."""
+PATIENCE = 4.0
+"""Seconds that a command has after Ctrl-C to end by itself."""
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """What typer raises on words that make no command; it comes with its own copy of click or uses the one installed."""
 
@@ -103,7 +111,13 @@ def main() -> None:
     warnings.filterwarnings("ignore", "Image size .* exceeds limit")  # such an image is an error of ours
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
+        with _watched():
+            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+            if code == STOPPED:
+                _leave()
+        sys.exit(code)
+    except (KeyboardInterrupt, typer.Abort):
+        _leave()
     except RoadworthyError as error:
         _say(f"error: {_one_line(str(error))}")
         sys.exit(error.exit_code)
@@ -118,7 +132,9 @@ def main() -> None:
     except MemoryError:
         _say("error: there is not enough memory; try a smaller --size, fewer --workers or less data at once")
         sys.exit(RoadworthyError.exit_code)
-    except Exception:
+    except SystemExit:
+        raise
+    except BaseException:
         traceback.print_exc()
         _say("error: this is a defect of roadworthy, not of your input; please report it with the lines above")
         sys.exit(70)
@@ -196,13 +212,47 @@ def _one_line(text: str) -> str:
 
 
 @contextmanager
-def _resumable() -> Iterator[None]:
-    """What to say when a long command is stopped."""
+def _watched() -> Iterator[None]:
+    """End the process a few seconds after the first Ctrl-C, even where code of a model hangs and never hears of it.
+
+    The interpreter notes the signal in a pipe at once, whatever its main thread is at, and a thread waits for that. A
+    child process that a model forks notes nothing there.
+    """
+    _note_nothing_in_children()
+    process = os.getpid()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while (byte := os.read(reading, 1)) and byte != bytes([signal.SIGINT]):
+            pass
+        os.close(reading)
+        if byte:
+            time.sleep(PATIENCE)
+            _leave()
+
+    threading.Thread(target=watch, name="interrupt", daemon=True).start()
     try:
         yield
-    except KeyboardInterrupt:
-        _say("stopped; run the same command again to go on from here")
-        raise typer.Exit(130) from None
+    finally:
+        if os.getpid() == process:
+            signal.set_wakeup_fd(before)
+            os.close(writing)
+
+
+@cache
+def _note_nothing_in_children() -> None:
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+
+
+def _leave() -> NoReturn:
+    """Say that the command was stopped and end at once, without waiting for threads: files are written whole anyway."""
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    _say(f"{show_cursor}stopped; run the same command again to go on from here")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STOPPED)
 
 
 def _say(text: str) -> None:
@@ -219,8 +269,7 @@ def demo(
 
     if not quiet and (missing := what_is_missing()):
         _say(f"note: {missing}")
-    with _resumable():
-        _print_summary(run_demo(out, progress=_progress(quiet)), quiet)
+    _print_summary(run_demo(out, progress=_progress(quiet)), quiet)
 
 
 @app.command()
@@ -259,28 +308,27 @@ def evaluate(
     settings = _model_settings(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
     )
-    with _resumable():
-        run = api.evaluate(
-            model,
-            data,
-            suite=suite,
-            criteria=criteria,
-            out=out,
-            name=name,
-            size=size,
-            classes=str(classes) if classes else None,
-            seed=seed,
-            workers=workers,
-            device=device,
-            trust=trust,
-            unpickle=unpickle,
-            on_bad_image=on_bad_image.value,
-            accept_chance=accept_chance,
-            fresh=fresh,
-            progress=_progress(quiet),
-            **settings,
-        )
-        _conclude(run, quiet)
+    run = api.evaluate(
+        model,
+        data,
+        suite=suite,
+        criteria=criteria,
+        out=out,
+        name=name,
+        size=size,
+        classes=str(classes) if classes else None,
+        seed=seed,
+        workers=workers,
+        device=device,
+        trust=trust,
+        unpickle=unpickle,
+        on_bad_image=on_bad_image.value,
+        accept_chance=accept_chance,
+        fresh=fresh,
+        progress=_progress(quiet),
+        **settings,
+    )
+    _conclude(run, quiet)
 
 
 def _model_settings(**settings: Any) -> dict[str, Any]:
@@ -311,7 +359,7 @@ def _print_summary(run: Run, quiet: bool) -> str:
         for line in headline(run.path):
             typer.echo(line)
         _print_criteria(verdict)
-        typer.echo(f"report: {run.path / 'report.html'}")
+        typer.echo(f"report: {from_here(run.path / 'report.html')}")
     return str(verdict["status"])
 
 
@@ -365,6 +413,7 @@ def run(
         _run_od_test(study, out, workers, dry_run, fresh, quiet, **allowed)
         return
     loaded, base = load_study(study)
+    target = (out or Path("runs") / loaded.name).absolute()  # code of a model may change the working folder
     prepared = api.prepare(
         loaded,
         base=base,
@@ -374,12 +423,10 @@ def run(
         accept_chance=accept_chance,
         progress=_progress(quiet),
     )
-    target = out or Path("runs") / loaded.name
     if dry_run:
         _print_plan(prepared, target, workers)
         return
-    with _resumable():
-        _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
+    _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
 
 
 def _run_od_test(
@@ -388,14 +435,14 @@ def _run_od_test(
     """Run an OD-test study; `allowed` holds the device and what is allowed."""
     from roadworthy.od_testing import execute_od_test, prepare_od_study
 
+    base = Path.cwd()  # code of a model may change it
     test = prepare_od_study(study, **allowed)
-    target = out or Path("runs") / test.name
+    target = base / (out or Path("runs") / test.name)
     if dry_run:
-        typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {target}")
+        typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {from_here(target)}")
         _say_remarks(test.remarks)
         return
-    with _resumable():
-        _conclude(execute_od_test(test, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
+    _conclude(execute_od_test(test, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
 
 
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
@@ -419,7 +466,7 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
         f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
     )
     typer.echo(f"time      about {duration(seconds)}{untimed}")
-    typer.echo(f"run       {out}")
+    typer.echo(f"run       {from_here(out)}")
     _say_remarks(prepared.remarks)
 
 
@@ -579,7 +626,7 @@ def report(run_folder: RunArgument) -> None:
     """Write the report of a run anew, from its stored tables."""
     from roadworthy.runs import open_run
 
-    typer.echo(f"report: {open_run(run_folder).report()}")
+    typer.echo(f"report: {from_here(open_run(run_folder).report())}")
 
 
 @app.command()

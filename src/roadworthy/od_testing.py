@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from itertools import combinations
@@ -37,7 +37,7 @@ from roadworthy.api import (
     utc_now,
 )
 from roadworthy.core.errors import InputError, ModelError, UnknownName
-from roadworthy.core.protocols import OUTLIERS, Dataset, Model
+from roadworthy.core.protocols import OUTLIERS, Dataset, Model, entered_by
 from roadworthy.core.random import Streams
 from roadworthy.core.validation import check_no_nul, explain, parse_size, read_yaml
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
@@ -48,6 +48,7 @@ from roadworthy.engine.folder import RunFolder, write_bytes
 from roadworthy.engine.plan import BATCH, check_plan_size
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.representations import Representations
+from roadworthy.engine.workers import in_workers
 from roadworthy.models import ReferenceModel, align
 from roadworthy.models.head import find_head
 from roadworthy.models.memory import RememberingModel
@@ -249,13 +250,15 @@ def od_test(
 
     The run lands in `out` (default: runs/od-test). With one more monitor the same call computes only that one.
     """
+    base = Path.cwd()  # code of a model may change it
     given = {"limit": limit, "mirror": mirror, "prior": prior, "cost": cost, "threshold": threshold}
     options = {"rejected": rejected, "resamples": resamples, "monitors": ["random"], "outliers": {}} | given
     source_options = {"near": [*near], "overlap": {key: dict(value) for key, value in (overlap or {}).items()}}
     content = {**options, "sources": {name: {"model": "given", "data": "given", **source_options}}}
     settings = _parsed(Settings, content, "od_test")
     chosen = _labelled([make_monitor(each) if isinstance(each, str) else each for each in monitors])
-    build = model_builder(model, parse_size(size), trust=trust, unpickle=unpickle, device=device, **model_settings)
+    allowed = {"trust": trust, "unpickle": unpickle, "device": device}
+    build = model_builder(model, parse_size(size), base=base, **allowed, **model_settings)
     prepared = _prepare_source(
         name,
         build,
@@ -266,14 +269,15 @@ def od_test(
         settings=settings,
         size=size,
         seed=seed,
-        base=Path(),
+        base=base,
         accept_chance=accept_chance,
     )
     plain = content | {"monitors": [*chosen], "outliers": {key: _described(value) for key, value in outliers.items()}}
-    wanted = _checked_criteria(criteria, Path(), settings.aim)
+    wanted = _checked_criteria(criteria, base, settings.aim)
     study = {"name": "od-test", "seed": seed, "protocols": {NAME: plain}, "criteria": _stored_criteria(wanted)}
     whole = PreparedOdTest("od-test", seed, settings.aim, resamples, (prepared,), study, wanted)
-    return execute_od_test(whole, out or Path("runs") / "od-test", workers=workers, fresh=fresh, progress=progress)
+    target = base / (out or Path("runs") / "od-test")
+    return execute_od_test(whole, target, workers=workers, fresh=fresh, progress=progress)
 
 
 def run_od_study(
@@ -289,8 +293,9 @@ def run_od_study(
     progress: ProgressBar = terminal_progress,
 ) -> OdTestRun:
     """Run an od_test study file (or its content) into `out` (default: runs/<its name>); resumes by itself."""
+    base = Path.cwd()  # code of a model may change it
     prepared = prepare_od_study(source, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance)
-    target = out or Path("runs") / prepared.name
+    target = base / (out or Path("runs") / prepared.name)
     return execute_od_test(prepared, target, workers=workers, fresh=fresh, progress=progress)
 
 
@@ -304,9 +309,9 @@ def prepare_od_study(
 ) -> PreparedOdTest:
     """Open and check everything that an od_test study names. Writes nothing, so a mistake leaves no trace."""
     if isinstance(source, dict):
-        content, base, what = source, Path(), "study"
+        content, base, what = source, Path.cwd(), "study"
     else:
-        content, base, what = read_yaml(Path(source), "study"), Path(source).parent, f"study {source}"
+        content, base, what = read_yaml(Path(source), "study"), Path(source).absolute().parent, f"study {source}"
     study = _parsed(OdStudy, content, what)
     settings = study.protocols.od_test
     criteria = _checked_criteria(study.criteria, base, settings.aim)
@@ -767,17 +772,19 @@ def _represent_sets(
         with monitor_errors():
             return represent_data(monitor, model, data)
 
-    def ensure(item: tuple[str, OpenedDataset]) -> tuple[str, str]:
+    keys: dict[str, str] = {}
+
+    def ensure(item: tuple[str, OpenedDataset]) -> None:
         name, data = item
         recipe = {"monitor": monitor.fingerprint(), "model": model.fingerprint(), "data": data.fingerprint()}
-        key = store.ensure(recipe, data, represent, model.seconds_spared)
+        keys[name] = store.ensure(recipe, data, represent, model.seconds_spared)
         advance(len(data))
-        return name, key
 
-    items = iter(sets.items())
-    first = ensure(next(items))
-    with ThreadPoolExecutor(workers if model.concurrent else 1) as pool:
-        return dict([first, *pool.map(ensure, items)])
+    first, *others = sets.items()
+    ensure(first)
+    alone = any(entered_by(model).values())
+    in_workers(ensure, others, 1 if alone else workers, threading.Event())
+    return {name: keys[name] for name in sets}
 
 
 def _answers(store: Representations, model: Model, source: SourceTest) -> dict[str, str]:
@@ -981,7 +988,7 @@ def _timing(folder: RunFolder, sources: Mapping[str, Any], seconds: float, tripl
 def _record(
     prepared: PreparedOdTest, folder: RunFolder, sources: Mapping[str, Any], artifacts: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    before = folder.record() if folder.is_finished else {}
+    before = folder.earlier_record()
     first = prepared.sources[0]
     return {
         "kind": NAME,

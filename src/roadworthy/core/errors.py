@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+
+def from_here(text: object) -> str:
+    """A text in which paths below the working folder start there, as people write them.
+
+    >>> from_here(Path("runs/m").absolute())
+    'runs/m'
+    """
+    try:
+        here = str(Path.cwd())
+    except OSError:  # it was deleted
+        return str(text)
+    return str(text) if here == os.sep else str(text).replace(here + os.sep, "")
 
 
 class RoadworthyError(Exception):
@@ -17,7 +32,8 @@ class RoadworthyError(Exception):
 
     The message is one line, whatever a library's message or a file's name brings into it. A setting that it asks for is
     written as the Python keyword in backticks (`size='HxW'`, `trust=True`, `out=`); the command line turns that into
-    its option when it prints the message.
+    its option when it prints the message, and paths are short: see
+    `from_here`.
 
     >>> str(RoadworthyError("cannot read a.parquet: no data\\n  at all\\n"))
     'cannot read a.parquet: no data at all'
@@ -26,11 +42,15 @@ class RoadworthyError(Exception):
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(" ".join(from_here(message).split()))
 
 
 class InputError(RoadworthyError):
     """What the user gave cannot be used; the message names it and says what to do."""
+
+
+class DamagedFile(InputError):
+    """A file that this package wrote is not as it was written: what it holds must be made again."""
 
 
 class UnknownName(InputError):
@@ -90,3 +110,22 @@ def _tool(installer: str) -> str:
 
 class ModelError(RoadworthyError):
     """The model under test raised, or answered something that is no answer (NaN, wrong number of rows)."""
+
+
+@contextmanager
+def foreign_code(explain: Callable[[BaseException], RoadworthyError]) -> Iterator[None]:
+    """Turn whatever the code of others raises into the error that `explain` makes of it; ours and Ctrl-C pass.
+
+    What is raised need not be an `Exception`: `sys.exit()`, a panic of a Rust extension and some classes are none.
+
+    >>> with foreign_code(lambda error: ModelError(f"it raised {type(error).__name__}")):
+    ...     raise SystemExit(3)
+    Traceback (most recent call last):
+    roadworthy.core.errors.ModelError: it raised SystemExit
+    """
+    try:
+        yield
+    except (RoadworthyError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise explain(error) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,41 @@ def digest(value: Any) -> str:
     True
     """
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the hash of its content: what is changed later is seen by `unsealed`."""
+    return {**record, "digest": _seal(record)}
+
+
+def unsealed(text: str, keys: Iterable[str] = ()) -> dict[str, Any]:
+    """The record in a JSON text; a `ValueError` where it is none, lacks a key or is not as it was sealed.
+
+    One without a seal, of an earlier version, is taken as it is.
+
+    >>> unsealed(json.dumps(sealed({"a": 1})))
+    {'a': 1}
+    >>> unsealed('{"a": 2, "digest": "0"}')
+    Traceback (most recent call last):
+    ValueError: it was changed
+    """
+    try:
+        record = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError("it is no record")
+    seal = record.pop("digest", None)
+    if seal is not None and seal != _seal(record):
+        raise ValueError("it was changed")
+    missing = [key for key in keys if key not in record]
+    if missing:
+        raise ValueError(f"it lacks {missing[0]}")
+    return record
+
+
+def _seal(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def digest_array(array: np.ndarray) -> str:

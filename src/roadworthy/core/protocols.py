@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.code import Written, code_of
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
+from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch, Prediction, Stimulus
@@ -161,22 +162,24 @@ class Model(ABC):
         """Predict in batches of exactly `size` images (the last one padded) and check every answer.
 
         A result can change in its last bits with the batch size; with a fixed size it never depends on how many images
-        there are. What the model raises becomes a `ModelError` with its first line.
+        there are. What the model raises becomes a `ModelError` with its first line. The model gets arrays of its own,
+        and its answer is copied: it may write into the one and use the memory of the other again.
         """
         size = self.fixed_batch or size
         parts = []
         for start in range(0, len(batch), size):
             rows = range(start, min(start + size, len(batch)))
-            part = batch.take(slice(start, start + size) if len(rows) == size else _padded(rows, size))
-            try:
-                prediction = self.predict(part)
-            except RoadworthyError:
-                raise
-            except (Exception, SystemExit) as error:
-                lines = str(error).splitlines() or [""]
-                raise ModelError(f"model {self.name} raised {type(error).__name__}: {lines[0]}") from error
-            parts.append(prediction.check(size, self.num_classes, self.name).rows(len(rows)))
+            with asking(self):
+                prediction = self.predict(batch.take(_padded(rows, size)))
+                parts.append(prediction.check(size, self.num_classes, self.name).rows(len(rows)))
         return Prediction.concatenate(parts, self.num_classes)
+
+    def turn_key(self) -> Hashable:
+        """What only one thread may enter at a time where the model is not `concurrent`; models that share it are equal.
+
+        The model itself, unless it is an adapter of something that others can adapt as well.
+        """
+        return id(self)
 
     def for_repeat(self, repeat: int) -> Model:
         """What answers in this repeat of a study: the model itself, unless it is trained anew for each."""
@@ -239,6 +242,31 @@ class Buildable(ABC):
 def leaves(model: Model) -> list[Model]:
     """The models that answer by themselves, whatever they are wrapped in."""
     return [leaf for inner in model.wrapped() for leaf in leaves(inner)] or [model]
+
+
+def asking(model: Model) -> AbstractContextManager[None]:
+    """While a model is asked something: what it raises becomes a `ModelError` with its first line."""
+
+    def explain(error: BaseException) -> ModelError:
+        lines = str(error).splitlines() or [""]
+        return ModelError(f"model {model.name} raised {type(error).__name__}: {lines[0]}")
+
+    return foreign_code(explain)
+
+
+def entered_by(model: Model) -> dict[Hashable, bool]:
+    """All that is entered when a model answers, the models it passes on included; True where one thread at a time may.
+
+    >>> from roadworthy.models import CallableModel
+    >>> model = CallableModel(lambda images: images, num_classes=2, version="1", concurrent=True)
+    >>> [*entered_by(model).values()]
+    [False]
+    """
+    found = {model.turn_key(): not model.concurrent}
+    for inner in model.wrapped():
+        for key, alone in entered_by(inner).items():
+            found[key] = alone or found.get(key, False)
+    return found
 
 
 def _padded(rows: range, size: int) -> list[int]:

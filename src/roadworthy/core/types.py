@@ -61,8 +61,23 @@ class Batch:
         """The same rows with other pixels (and, where given, other boxes, masks or stimulus)."""
         return replace(self, images=images, **changes)
 
+    def read_only(self) -> Batch:
+        """The same rows as views that cannot be written to: what several readers share stays as it is."""
+        return replace(
+            self,
+            images=_read_only(self.images),
+            labels=_read_only(self.labels),
+            boxes=None if self.boxes is None else _read_only(self.boxes),
+            masks=None if self.masks is None else _read_only(self.masks),
+            conditions={name: _read_only(column) for name, column in self.conditions.items()},
+        )
+
+    def copy(self) -> Batch:
+        """The same rows in arrays of their own, for a reader that may write into them."""
+        return self.take(range(len(self)))
+
     def take(self, rows: slice | Sequence[int]) -> Batch:
-        """Some of the rows, in the order given."""
+        """Some of the rows, in the order given: a slice as views, single rows in arrays of their own."""
         index = range(len(self))[rows] if isinstance(rows, slice) else list(rows)
         pick: Any = rows if isinstance(rows, slice) else np.asarray(index, dtype=np.int64)
         return replace(
@@ -75,6 +90,12 @@ class Batch:
             conditions={name: column[pick] for name, column in self.conditions.items()},
             group=tuple(self.group[i] for i in index),
         )
+
+
+def _read_only(array: Any) -> Any:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 @dataclass(frozen=True)
@@ -99,18 +120,18 @@ class Prediction:
         return len(self.probabilities)
 
     def rows(self, stop: int) -> Prediction:
-        """The first `stop` rows: drops what padded a batch."""
+        """The first `stop` rows, without what padded a batch, in arrays of their own."""
 
         def cut(column: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
-            return None if column is None else column[:stop]
+            return None if column is None else column[:stop].copy()
 
         return Prediction(
-            probabilities=self.probabilities[:stop],
+            probabilities=self.probabilities[:stop].copy(),
             logits=cut(self.logits),
             boxes=cut(self.boxes),
             box_variance=cut(self.box_variance),
             certainty=cut(self.certainty),
-            samples=None if self.samples is None else self.samples[:, :stop],
+            samples=None if self.samples is None else self.samples[:, :stop].copy(),
         )
 
     @staticmethod

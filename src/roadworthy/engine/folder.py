@@ -2,7 +2,8 @@
 
 RUN/
   study.yaml  run.json                        what was asked; provenance and a SHA-256 per file
-  readouts/<protocol>/<case>/part-*.parquet   immutable parts, committed by manifest.json, written last
+  readouts/<protocol>/<case>/part-*.parquet   immutable parts, committed by manifest.json, written last; until then each
+                                              has a receipt with its hash, part-*.parquet.sha256
   artifacts/<hash>/                           built things, with their competence
   tables/<name>.parquet + .csv                measures and statistics
   media/                                      pictures the report shows
@@ -84,7 +85,7 @@ class RunFolder:
     """One run's folder. Reading needs nothing; writing needs the lock."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
@@ -133,9 +134,9 @@ class RunFolder:
         if not self.path.is_dir():
             return
         names = {entry.name for entry in self.path.iterdir()}
-        if names and not names & {RECORD, LOCK}:
+        if names and not (LOCK in names or (RECORD in names and (STUDY in names or self.is_finished))):
             raise InputError(f"{self.path} is not empty and holds no run: choose another folder with `out=`")
-        if RECORD in names:
+        if self._schema() > SCHEMA:
             RunFolder.existing(self.path)
 
     @contextlib.contextmanager
@@ -165,8 +166,24 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether a run has come to its end here: it has a record."""
-        return (self.path / RECORD).is_file()
+        """Whether a run has come to its end here: it has a record that can be read."""
+        try:
+            RunFolder.existing(self.path)
+        except InputError:
+            return False
+        return True
+
+    def _schema(self) -> int:
+        """The schema of the run that is here; 0 where its record is missing or damaged."""
+        try:
+            schema = self.record().get("schema")
+        except InputError:
+            return 0
+        return schema if isinstance(schema, int) else 0
+
+    def earlier_record(self) -> dict[str, Any]:
+        """The content of run.json where there is one that is whole, else nothing."""
+        return self.record() if self.is_finished else {}
 
     def clear(self) -> None:
         """Remove everything but the lock, run.json first; only for who holds the lock."""
@@ -179,8 +196,13 @@ class RunFolder:
                 path.unlink()
 
     def clear_results(self) -> None:
-        """Remove what was computed from readouts, so that nothing old stands beside what is new."""
-        stale = [*self.path.glob("tables/*"), self.path / "verdict.json", self.path / "report.html"]
+        """Remove what was computed from readouts, so that nothing old stands beside what is new.
+
+        Pictures stay where they are as recorded: they are named by what they show.
+        """
+        recorded = self.earlier_record().get("files", {})
+        pictures = [p for p in self.path.glob("media/*") if recorded.get(f"media/{p.name}") != digest_file(p)]
+        stale = [*self.path.glob("tables/*"), self.path / "verdict.json", self.path / "report.html", *pictures]
         for path in stale:
             path.unlink(missing_ok=True)
 
@@ -197,7 +219,10 @@ class RunFolder:
         try:
             record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"{self.path / RECORD} cannot be read: {error}") from None
+            raise InputError(
+                f"{self.path / RECORD} cannot be read, it is damaged ({error}): run the same command into this "
+                "folder again, what is intact is kept"
+            ) from None
         if not isinstance(record, dict):
             raise InputError(f"{self.path / RECORD} is no run record")
         return record
@@ -234,7 +259,8 @@ class RunFolder:
         """A stored table."""
         path = inside(self.path, "tables", f"{name}.parquet")
         if not path.is_file():
-            raise InputError(f"{self.path} has no table {name!r}; it has {', '.join(self.table_names()) or 'none'}")
+            names = ", ".join(self.table_names()) or "none"
+            raise InputError(f"{self.path} has no table {name!r}; it has {names}")
         try:
             frame: pd.DataFrame = pq.read_table(path).to_pandas()
         except (OSError, pa.ArrowException) as error:

@@ -12,8 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,13 +21,18 @@ from roadworthy.core.types import Batch, Prediction
 from roadworthy.engine import readouts
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import Plan, PlannedCase, Showing
+from roadworthy.engine.workers import Turns, in_workers
 
 
 @dataclass
 class Outcome:
-    """What came of a plan: failures by case hash, and (seconds, images) by (case hash, system) for what was run now."""
+    """What came of a plan: failures by case hash, and (seconds, images) by (case hash, system) for what was run now.
+
+    `not_shown` are the cases that failed because their stimulus could not be made.
+    """
 
     failures: dict[str, str] = field(default_factory=dict)
+    not_shown: set[str] = field(default_factory=set)
     spent: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
 
@@ -50,17 +53,17 @@ def execute(
     """Run every case of the plan that is not stored yet; `progress` is told how many image-cases have been done.
 
     A case whose model fails is recorded and the others go on. Stopped at any instant, a second call goes on where the
-    first one was: stored parts are kept.
+    first one was: stored parts are kept, but for those that are not as they were written.
     """
     outcome = Outcome()
     for planned in plan.cases:
-        readouts.drop_damaged_parts(_folder(folder, planned))
+        parts = _parts(planned.showing.data, plan.chunk)
+        readouts.drop_damaged(_folder(folder, planned), planned.case, parts, planned.model.num_classes)
     tasks = _pending(plan, folder, progress)
     chunks = _Chunks(plan.chunk, tasks)
-    locks = {id(p.model): nullcontext() if p.model.concurrent else threading.Lock() for p in plan.cases}
-    locks[id(None)] = nullcontext()
+    turns = Turns(p.model for p in plan.cases)
     failed_at: dict[str, dict[int, str]] = defaultdict(dict)
-    clock = threading.Lock()
+    clock, stopped = threading.Lock(), threading.Event()
 
     def work(task: _Task) -> None:
         try:
@@ -69,22 +72,26 @@ def execute(
                 return
             decoded = chunks.get(task.showing.data, task.chunk)
             try:
-                with locks[id(task.showing.attacked)]:
+                with turns.of(task.showing.attacked):
                     shown = task.showing.show(decoded)
-            except Exception as error:
+            except RoadworthyError as error:
                 for planned in todo:
-                    failed_at[planned.case.hash][task.chunk] = f"shift {task.showing.stimulus.name} raised {error!r}"
+                    failed_at[planned.case.hash][task.chunk] = str(error)
+                    outcome.not_shown.add(planned.case.hash)
                 return
             answered: dict[int, Prediction] = {}
             for planned in todo:
                 started = time.perf_counter()
                 try:
                     if id(planned.model) not in answered:
-                        with locks[id(planned.model)]:
+                        with turns.of(planned.model):
+                            started = time.perf_counter()
                             answered[id(planned.model)] = planned.model.answer(shown, plan.batch)
                 except RoadworthyError as error:
                     failed_at[planned.case.hash][task.chunk] = str(error)
                     continue
+                if stopped.is_set():
+                    return
                 prediction, elapsed = answered[id(planned.model)], time.perf_counter() - started
                 readouts.write_part(_folder(folder, planned), task.chunk, shown, prediction)
                 with clock:
@@ -95,16 +102,8 @@ def execute(
         finally:
             chunks.release(task.showing.data, task.chunk)
 
-    with ThreadPoolExecutor(workers, thread_name_prefix="worker") as pool, chunks:
-        futures = [pool.submit(work, task) for task in tasks]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            wait_for([future for future in futures if not future.cancelled()])
-            raise
+    with chunks:
+        in_workers(work, tasks, workers, stopped)
     for planned in plan.cases:
         case = planned.case
         if case.hash in failed_at:
@@ -132,6 +131,8 @@ def _pending(plan: Plan, folder: RunFolder, progress: Callable[[int], None]) -> 
     """The tasks still to do, chunk by chunk so that each chunk is decoded once; tells progress what is done already."""
     by_stimulus: dict[str, list[PlannedCase]] = defaultdict(list)
     for planned in plan.cases:
+        if planned.refused:
+            continue
         if is_done(folder, planned):
             progress(len(planned.showing.data))
         else:
@@ -142,7 +143,7 @@ def _pending(plan: Plan, folder: RunFolder, progress: Callable[[int], None]) -> 
         for chunk in range(_parts(showing.data, plan.chunk)):
             missing = []
             for planned in planned_cases:
-                if readouts.part_path(_folder(folder, planned), chunk).is_file():
+                if readouts.has_part(_folder(folder, planned), chunk):
                     progress(min(plan.chunk, len(showing.data) - chunk * plan.chunk))
                 else:
                     missing.append(planned)
@@ -172,7 +173,7 @@ class _Chunks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def get(self, data: Dataset, chunk: int) -> Batch:
         key = (id(data), chunk)

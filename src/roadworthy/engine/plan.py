@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError, foreign_code
 from roadworthy.core.protocols import Buildable, Dataset, Model, Shift, leaves
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Case, Stimulus
@@ -59,17 +59,22 @@ class Showing:
         return replace(self, stimulus=stimulus, shift=shift, attacked=model)
 
     def show(self, batch: Batch) -> Batch:
-        """The disturbed batch. Depends on the stimulus and the image ids alone."""
-        if self.shift is not None:
-            batch = self.shift(batch, Streams(self.stimulus.seed, self.stimulus.hash))
-        return replace(batch, stimulus=self.stimulus.key)
+        """The disturbed batch, read-only. Depends on the stimulus and the image ids alone.
+
+        What the code of the shift raises becomes a `ModelError`; it cannot write into the batch that others share.
+        """
+        with foreign_code(lambda error: ModelError(f"shift {self.stimulus.name} raised {error!r}")):
+            if self.shift is not None:
+                batch = self.shift(batch.read_only(), Streams(self.stimulus.seed, self.stimulus.hash))
+            return replace(batch, stimulus=self.stimulus.key).read_only()
 
 
 @dataclass(frozen=True)
 class PlannedCase:
     """A case together with what runs it, and what its protocol notes in run.json to find it again.
 
-    `needs` are artifacts that its protocol reads besides the readouts, each built once the model is ready.
+    `needs` are artifacts that its protocol reads besides the readouts, each built once the model is ready. `refused`
+    says why the model cannot be shown this: then the case fails without being run.
     """
 
     case: Case
@@ -77,6 +82,7 @@ class PlannedCase:
     model: Model
     tags: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Buildable, ...] = ()
+    refused: str = ""
 
     def parts(self) -> list[tuple[str, Buildable]]:
         """What must be built before it can be shown, with the name of the model or stimulus it is a part of."""
@@ -162,12 +168,13 @@ def plan_cases(
 
     A model that is trained anew for each repeat answers with the member of that repeat. Where a repeat would show the
     same pixels to the same network once more, it is left out: it could only give the same answer. An attack is a
-    stimulus of its own for every model.
+    stimulus of its own for every model; one that no model can be attacked by is an error.
     """
     planned = []
     fingerprints: dict[int, str] = {}
     for showing in showings:
         repeat = showing.stimulus.repeat
+        refusals: list[InputError] = []
         for name, model in bench.models.items():
             member = model.for_repeat(repeat)
             if repeat and not showing.varies and member is model.for_repeat(0):
@@ -180,6 +187,14 @@ def plan_cases(
                 "chunk": bench.chunk,
                 "threads": THREADS,
             }
-            shown = showing.against(member)
-            planned.append(PlannedCase(Case(protocol, shown.stimulus, name, recipe), shown, member, tags or {}))
+            shown, refused = showing, ""
+            try:
+                shown = showing.against(member)
+            except InputError as error:
+                refused = str(error)
+                refusals.append(error)
+            case = Case(protocol, shown.stimulus, name, recipe)
+            planned.append(PlannedCase(case, shown, member, tags or {}, refused=refused))
+        if refusals and len(refusals) == len(bench.models):
+            raise refusals[0]
     return planned

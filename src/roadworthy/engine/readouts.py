@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.files import has_receipt, json_bytes, receipt_path, write_receipt
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.types import Batch, Case, Prediction
 from roadworthy.engine.folder import write_json, write_parquet
@@ -44,8 +48,14 @@ def part_path(folder: Path, chunk: int) -> Path:
     return folder / f"part-{chunk:05d}.parquet"
 
 
+def has_part(folder: Path, chunk: int) -> bool:
+    """True where the readouts of a chunk are stored, whole as far as their receipt tells."""
+    path = part_path(folder, chunk)
+    return path.is_file() and receipt_path(path).is_file()
+
+
 def write_part(folder: Path, chunk: int, batch: Batch, prediction: Prediction) -> None:
-    """Store what a model answered to one chunk: an immutable part."""
+    """Store what a model answered to one chunk: an immutable part, with a receipt until its case is finished."""
     folder.mkdir(parents=True, exist_ok=True)
     answers = Answers.from_probabilities(prediction.probabilities, batch.labels)
     classes = prediction.probabilities.shape[1]
@@ -63,7 +73,9 @@ def write_part(folder: Path, chunk: int, batch: Batch, prediction: Prediction) -
     if classes <= FULL_CLASSES:
         flat = pa.array(np.ascontiguousarray(prediction.probabilities, dtype=np.float32).ravel(), pa.float32())
         columns["probabilities"] = pa.FixedSizeListArray.from_arrays(flat, classes)
-    write_parquet(part_path(folder, chunk), pa.table(columns))
+    path = part_path(folder, chunk)
+    write_parquet(path, pa.table(columns))
+    write_receipt(path)
 
 
 def _text(values: tuple[str, ...]) -> list[str]:
@@ -74,34 +86,55 @@ def _text(values: tuple[str, ...]) -> list[str]:
 def commit(folder: Path, case: Case, parts: int, classes: int) -> None:
     """Declare a case finished: the manifest, written last, names every part with its hash."""
     paths = [part_path(folder, chunk) for chunk in range(parts)]
-    write_json(
-        folder / MANIFEST,
-        {
-            "protocol": case.protocol,
-            "stimulus": case.stimulus.config(),
-            "recipe": dict(case.recipe),
-            "case": case.hash,
-            "classes": classes,
-            "parts": {path.name: digest_file(path) for path in paths},
-        },
-    )
+    hashes = {path.name: digest_file(path) for path in paths}
+    write_json(folder / MANIFEST, _manifest(case, classes, hashes))
+    _drop_receipts(folder, hashes)
 
 
-def drop_damaged_parts(folder: Path) -> None:
-    """Take back a finished case whose parts are not what its manifest says, so that they are made again."""
-    if not is_committed(folder):
+def _manifest(case: Case, classes: int, parts: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "protocol": case.protocol,
+        "stimulus": case.stimulus.config(),
+        "recipe": dict(case.recipe),
+        "case": case.hash,
+        "classes": classes,
+        "parts": dict(parts),
+    }
+
+
+def drop_damaged(folder: Path, case: Case, parts: int, classes: int) -> None:
+    """Take back what is not as it was written, so that it is made again; only for who holds the lock.
+
+    A part counts where its hash is the one in the manifest of its finished case, or in its receipt. A manifest that is
+    not what this case's would be is taken back alone: it is written again.
+    """
+    finished = is_committed(folder)
+    known: Mapping[str, str] = {}
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        known = _parts(folder) if finished else {}
+    whole: dict[str, str] = {}
+    for path in (part_path(folder, chunk) for chunk in range(parts)):
+        if not path.is_file():
+            continue
+        found = digest_file(path)
+        if found == known.get(path.name) or has_receipt(path, found):
+            whole[path.name] = found
+        else:
+            path.unlink()
+    if not finished:
         return
-    try:
-        paths = {folder / name: sha for name, sha in _parts(folder).items()}
-        damaged = [path for path, sha in paths.items() if not path.is_file() or digest_file(path) != sha]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        damaged = list(folder.glob("part-*"))
-    else:
-        if not damaged:
-            return
+    if (folder / MANIFEST).read_bytes() == json_bytes(_manifest(case, classes, whole)):
+        _drop_receipts(folder, whole)
+        return
+    for name in whole:
+        write_receipt(folder / name)
     (folder / MANIFEST).unlink()
-    for path in damaged:
-        path.unlink(missing_ok=True)
+
+
+def _drop_receipts(folder: Path, parts: Iterable[str]) -> None:
+    """Of a finished case: the hashes are in its manifest."""
+    for name in parts:
+        receipt_path(folder / name).unlink(missing_ok=True)
 
 
 def _parts(folder: Path) -> dict[str, str]:

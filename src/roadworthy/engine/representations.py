@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import inside, write_bytes, write_json
-from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.hashing import digest, digest_file, sealed, unsealed
 from roadworthy.core.protocols import Dataset
 
 ROWS, MANIFEST, COST = "rows.npz", "manifest.json", "cost.json"
@@ -96,7 +96,7 @@ class Representations:
         ids, groups = text
         np.savez(buffer, allow_pickle=False, rows=rows, ids=ids, groups=groups, labels=data.labels)
         write_bytes(folder / ROWS, buffer.getvalue())
-        write_json(folder / COST, {"seconds": seconds, "images": len(data)})
+        write_json(folder / COST, sealed({"seconds": seconds, "images": len(data)}))
         write_json(folder / MANIFEST, {"recipe": dict(recipe), "rows": digest_file(folder / ROWS)})
         return key
 
@@ -117,7 +117,7 @@ class Representations:
 
     def cost(self, key: str) -> Cost:
         """What it took to make it."""
-        return Cost(**json.loads(self._file(key, COST).read_text(encoding="utf-8")))
+        return _read_cost(self._file(key, COST).parent)
 
     def _file(self, key: str, name: str) -> Path:
         return inside(self.run, FOLDER, key, name)
@@ -128,9 +128,16 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def _read_cost(folder: Path) -> Cost:
+    return Cost(**unsealed((folder / COST).read_text(encoding="utf-8")))
+
+
 def _is_whole(folder: Path) -> bool:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest["rows"] == digest_file(folder / ROWS)) and (folder / COST).is_file()
-    except (OSError, ValueError, KeyError, TypeError):
+        if Representations.key(manifest["recipe"]) != folder.name:
+            return False
+        _read_cost(folder)
+        return bool(manifest["rows"] == digest_file(folder / ROWS))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False

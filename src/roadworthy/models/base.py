@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError, foreign_code
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.models.outputs import PROBE_SIZES, PROBES, probe_images
@@ -37,14 +37,14 @@ class Adapter(Model):
 
     def guarded(self, work: Callable[[], T], batch: Batch) -> T:
         """Do some work on a batch; what the network raises becomes a `ModelError` with its first line."""
-        try:
-            return work()
-        except (InputError, ModelError):
-            raise
-        except (Exception, SystemExit) as error:
+
+        def explain(error: BaseException) -> ModelError:
             height, width = batch.images.shape[1:3]
             hint = f"; if {height}x{width} does not fit it, give `size='HxW'`" if self.input_size is None else ""
-            raise ModelError(f"model {self.name} failed on {len(batch)} images: {first_line(error)}{hint}") from error
+            return ModelError(f"model {self.name} failed on {len(batch)} images: {first_line(error)}{hint}")
+
+        with foreign_code(explain):
+            return work()
 
     def describe(self) -> dict[str, Any]:
         """What is in use, for people: input, outputs, batch size, notes."""
@@ -89,10 +89,11 @@ def probe(
                 count = -(-PROBES // tried_batch) * tried_batch
                 images = probe_images(tried_size, tried_channels, count)
                 try:
-                    parts = [run(part, tried_channels) for part in np.split(images, count // tried_batch)]
+                    with foreign_code(lambda error: ModelError(first_line(error))):
+                        parts = [run(part, tried_channels) for part in np.split(images, count // tried_batch)]
                 except InputError:
                     raise
-                except (Exception, SystemExit) as error:
+                except RoadworthyError as error:
                     failures.append(first_line(error))
                     continue
                 rows = [part for part in parts if part is not None]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,18 @@ class CallableModel(Adapter):
         with watched_files() as files, suppress(Exception, SystemExit):  # the images themselves will tell
             self.function(self.preprocess(images))
         self._files |= files
+
+    def turn_key(self) -> Hashable:
+        """The function: by where its code is, as a file that two entries name is run twice, or by its object."""
+        function = self.function
+        while isinstance(function, partial):
+            function = function.func
+        code = getattr(function, "__code__", None)
+        if inspect.ismethod(function):
+            return id(function.__self__)
+        if code is None or function.__closure__:
+            return id(function)
+        return (code.co_filename, code.co_firstlineno, code.co_qualname)
 
     def fingerprint(self) -> str:
         """Hash of the version (or of all that decides the answers) and the settings.

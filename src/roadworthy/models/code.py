@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from roadworthy.core.code import code_files
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, foreign_code
 from roadworthy.core.hashing import digest
 from roadworthy.core.validation import find_mode
 from roadworthy.models.base import first_line
@@ -67,13 +67,11 @@ def load_object(spec: str, base: Path, trust: bool) -> LoadedObject:
         raise InputError(f"cannot read {spec!r}: write file.py:name or package.module:name")
     place, name = spec.rsplit(":", 1)
     require_trust(f"{place} holds code that would be run", trust)
-    try:
-        with watched_files() as files:
-            module = _run_file(base / place) if place.endswith(".py") else importlib.import_module(place)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(f"cannot import {place}: {type(error).__name__}: {first_line(error)}") from error
+    with (
+        foreign_code(lambda error: InputError(f"cannot import {place}: {type(error).__name__}: {first_line(error)}")),
+        watched_files() as files,
+    ):
+        module = _run_file(base / place) if place.endswith(".py") else importlib.import_module(place)
     found: Any = module
     for step in name.split("."):
         if not hasattr(found, step):

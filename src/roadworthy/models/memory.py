@@ -47,17 +47,21 @@ class RememberingModel(Model):
         """The model's own."""
         return self.model.parts()
 
+    def wrapped(self) -> tuple[Model, ...]:
+        """The model."""
+        return (self.model,)
+
     def predict(self, batch: Batch) -> Prediction:
         """The model's answer, asked for once."""
-        return self._once("", batch, lambda: self.model.predict(batch))
+        return self._once("", batch, lambda: self.model.predict(batch.copy()))
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """The model's features, asked for once."""
-        return self._once(layer, batch, lambda: self.model.features(batch, layer))
+        return self._once(layer, batch, lambda: self.model.features(batch.copy(), layer))
 
     def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
         """The model's own."""
-        return self.model.input_gradient(batch)
+        return self.model.input_gradient(batch.copy())
 
     def seconds_spared(self) -> float:
         """Seconds that remembered answers had cost, for this thread and since it last asked."""

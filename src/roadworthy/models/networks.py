@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roadworthy.core.errors import InputError, MissingExtra
+from roadworthy.core.errors import DamagedFile, InputError, MissingExtra
 from roadworthy.core.files import write_bytes
 from roadworthy.models.torch import import_torch
 
@@ -228,22 +230,42 @@ def onnx_bytes(
     return buffer.getvalue()
 
 
+SEAL = "digest"
+"""The note that holds the hash of a file of weights."""
+
+
 def save_weights(path: Path, tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str] | None = None) -> None:
-    """Write tensors, and notes as text, to one safetensors file, whole or not at all."""
+    """Write tensors, and notes as text, to one safetensors file with a hash of both, whole or not at all."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, _safetensors().save(plain, dict(notes or {})))
+    told = dict(notes or {})
+    write_bytes(path, _safetensors().save(plain, told | {SEAL: _content(plain, told)}))
 
 
 def load_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Tensors and notes of a safetensors file; no code is run."""
+    """Tensors and notes of a safetensors file; no code is run. What is not as it was written is a `DamagedFile`."""
     _safetensors()
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(str(path), framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+            tensors, notes = {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} cannot be read as safetensors ({error}): delete it to train again") from None
+        raise DamagedFile(f"{path} cannot be read as safetensors ({error}): delete it to train again") from None
+    seal = notes.pop(SEAL, None)
+    if seal is not None and seal != _content(tensors, notes):
+        raise DamagedFile(f"{path} was changed since it was written: delete it to train again")
+    return tensors, notes
+
+
+def _content(tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str]) -> str:
+    """The hash of tensors and notes."""
+    sha = hashlib.sha256(json.dumps(dict(notes), sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].cpu().contiguous()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        if tensor.numel():
+            sha.update(tensor.reshape(-1).view(import_torch().uint8).numpy().data)
+    return sha.hexdigest()
 
 
 def _safetensors() -> Any:

@@ -107,7 +107,7 @@ class Preprocess:
             raise InputError(f"the model takes uint8 pixels: use the range 0-255 instead of {self.range!r}")
 
     def __call__(self, images: Images) -> NDArray[Any]:
-        """The tensor (N, C, H, W) or (N, H, W, C) for images (N, H, W, C) uint8; the images are left as they are."""
+        """The tensor (N, C, H, W) or (N, H, W, C) for images (N, H, W, C) uint8; it shares no memory with them."""
         if not self.channels:
             return replace(self, channels=images.shape[-1])(images)
         images = self._resize(images)
@@ -186,7 +186,7 @@ class Preprocess:
         if self.colour == "bgr" and self.channels == 3:
             images, tables = _by_rows(images, lambda rows: cv2.cvtColor(rows, cv2.COLOR_RGB2BGR)), tables[::-1]
         if self.dtype == "uint8":
-            return np.ascontiguousarray(images)
+            return np.array(images, order="C")
         lookup = np.ascontiguousarray(tables.T).reshape(1, 256, self.channels)
         return _by_rows(images, lambda rows: cv2.LUT(rows, lookup)).view(self.dtype)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, MissingExtra, ModelError
+from roadworthy.core.errors import InputError, MissingExtra, ModelError, foreign_code
 from roadworthy.core.hashing import digest
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, parse_size
@@ -238,7 +238,7 @@ class TorchModel(Adapter):
 
     def _gradient(self, batch: Batch) -> NDArray[np.float32]:
         torch = import_torch()
-        labels = torch.from_numpy(np.ascontiguousarray(batch.labels)).to(self._device)
+        labels = torch.from_numpy(np.array(batch.labels)).to(self._device)
         with self._evaluating(), torch.enable_grad():
             tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device).requires_grad_()
             rows = class_scores(self.module(tensor.to(_dtype(torch, self.module)))).float().reshape(len(batch), -1)
@@ -290,7 +290,9 @@ class TorchModel(Adapter):
                 try:
                     found, expected = (self._scores(torch, self.preprocess(images), way) for way in (True, False))
                     self._known_shapes[shape[1:]] = same_scores(found, expected)
-                except Exception:  # whatever it is, the images themselves will tell
+                except KeyboardInterrupt:
+                    raise
+                except BaseException:  # whatever it is, the images themselves will tell
                     self._known_shapes[shape[1:]] = False
         return self._known_shapes[shape[1:]]
 
@@ -387,10 +389,8 @@ def _kind(file: Path) -> str:
 
 
 def _loaded(file: Path, load: Callable[[], Any]) -> Any:
-    try:
+    with foreign_code(lambda error: InputError(f"torch cannot load {file}: {first_line(error)}")):
         return load()
-    except Exception as error:
-        raise InputError(f"torch cannot load {file}: {first_line(error)}") from None
 
 
 def _refuse_arch(what: str, arch: str | None) -> None:
@@ -422,10 +422,8 @@ def _from_pickle(torch: Any, file: Path, trust: bool, unpickle: bool, arch: str 
             "a function without arguments that returns the module"
         )
     factory = load_object(arch, base, trust).value
-    try:
+    with foreign_code(lambda error: InputError(f"{arch} raised {type(error).__name__}: {first_line(error)}")):
         module = factory if isinstance(factory, torch.nn.Module) else factory()
-    except Exception as error:
-        raise InputError(f"{arch} raised {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{arch} returned {type(module).__name__}, not a torch module")
     return _fill(module, content, file, arch)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.errors import DamagedFile, InputError, ModelError
 from roadworthy.core.files import write_json
-from roadworthy.core.hashing import digest
+from roadworthy.core.hashing import digest, sealed, unsealed
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
 from roadworthy.data import split_by_group
@@ -173,7 +173,7 @@ def _run(course: _Course, data: Dataset, folder: Path, progress: Progress | None
                 raise _diverged(course, folder, str(error)) from None
             course.save(folder)
     save_weights(folder / WEIGHTS, course.best)
-    write_json(folder / RECORD, course.record())
+    write_json(folder / RECORD, sealed(course.record()))
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return course.record()
 
@@ -252,9 +252,9 @@ def finished_record(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | No
     if not path.exists():
         return None
     try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise InputError(f"{path} cannot be read: delete {folder} to train again") from None
+        record = unsealed(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DamagedFile(f"{path} is damaged ({error}): delete {folder} to train again") from None
     if record.get("recipe") != recipe:
         raise other_training(path)
     return record

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from roadworthy.core.code import Written, code_of
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest, digest_file
-from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.protocols import Dataset, Model, asking
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings, require_file
@@ -471,7 +471,7 @@ def in_batches(model: Model, batch: Batch, size: int | None, function: Callable[
     """Apply a function of a batch to `size` images at a time, the last repeated to fill up; None: to all at once."""
     size = model.fixed_batch or size
     if size is None or not len(batch):
-        return function(batch) if len(batch) else np.zeros((0, 1), np.float32)
+        return function(batch.copy()) if len(batch) else np.zeros((0, 1), np.float32)
     parts = []
     for start in range(0, len(batch), size):
         rows = np.minimum(np.arange(start, start + size), len(batch) - 1)
@@ -502,7 +502,9 @@ def logits_of(model: Model, batch: Batch) -> NDArray[np.float32]:
 
 def features_of(model: Model, batch: Batch, layer: str | None = None) -> NDArray[np.float32]:
     """Features (N, D) of a layer, by default what goes into the last linear one; maps (N, C, H, W) are averaged."""
-    values = model.features(batch, layer or penultimate(model))
+    place = layer or penultimate(model)
+    with asking(model):
+        values = model.features(batch.copy(), place)
     if values.ndim == 4:
         values = values.mean(axis=(2, 3))
     return values.reshape(len(batch), -1)

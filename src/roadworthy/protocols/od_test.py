@@ -227,12 +227,12 @@ def monitor_errors(*through: type[BaseException]) -> Iterator[None]:
     Traceback (most recent call last):
     roadworthy.core.errors.ModelError: IndexError: list index out of range
     """
-    unchanged: tuple[type[BaseException], ...] = (RoadworthyError, MemoryError, *through)
+    unchanged: tuple[type[BaseException], ...] = (RoadworthyError, MemoryError, KeyboardInterrupt, *through)
     try:
         yield
     except unchanged:
         raise
-    except Exception as error:
+    except BaseException as error:
         kind, line = type(error).__name__, first_line(error)
         raise ModelError(kind if line == kind else f"{kind}: {line}") from error
 

@@ -14,8 +14,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import ModelError
-from roadworthy.core.files import write_bytes, write_json
+from roadworthy.core.errors import DamagedFile, ModelError
+from roadworthy.core.files import has_receipt, receipt_path, write_bytes, write_json, write_receipt
+from roadworthy.core.hashing import sealed
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Images
@@ -95,6 +96,7 @@ def train_gan(
         record = _run(course, data, folder, told)
         done = course.epoch
     else:
+        load_weights(folder / WEIGHTS)
         told(done * len(data))
     told((settings.epochs - done) * len(data))
     return competence_of(record, settings)
@@ -247,6 +249,7 @@ class Course:
         stored = json.loads(notes.get("training", "{}"))
         if stored.get("recipe") != self.recipe:
             raise other_training(path)
+        _check_grids(folder, stored["history"])
         self.threads, self.history, self.best = stored["threads"], stored["history"], under("best/", tensors)
         for part, network in self.networks.items():
             network.load_state_dict(under(f"{part}/", tensors))
@@ -274,8 +277,10 @@ def _run(course: Course, data: Dataset, folder: Path, told: Progress) -> dict[st
             raise _diverged(course, folder, str(error)) from None
     record = course.record()
     save_weights(folder / WEIGHTS, course.best)
-    write_json(folder / RECORD, record)
+    write_json(folder / RECORD, sealed(record))
     (folder / CHECKPOINT).unlink(missing_ok=True)
+    for epoch in record["history"]:
+        receipt_path(folder / grid_name(epoch["epoch"])).unlink(missing_ok=True)
     return record
 
 
@@ -383,7 +388,17 @@ def _save_grid(course: Course, folder: Path) -> None:
     grid = course.grid()
     done, encoded = cv2.imencode(".png", grid[..., ::-1] if grid.shape[2] == 3 else grid)
     assert done
-    write_bytes(folder / grid_name(course.epoch), encoded.tobytes())
+    path = folder / grid_name(course.epoch)
+    write_bytes(path, encoded.tobytes())
+    write_receipt(path)
+
+
+def _check_grids(folder: Path, history: Sequence[Epoch]) -> None:
+    """Refuse to go on where a picture of an epoch is not as it was written."""
+    for epoch in history:
+        path = folder / grid_name(epoch["epoch"])
+        if not has_receipt(path):
+            raise DamagedFile(f"{path} is missing or was changed: delete {folder} to train again")
 
 
 def grid_name(epoch: int) -> str:

@@ -6,7 +6,6 @@ Each is an artifact: named by what decides it, made of parts that a kill leaves 
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.files import write_bytes
-from roadworthy.core.protocols import Buildable, Dataset, Model
+from roadworthy.core.files import has_receipt, write_bytes, write_receipt
+from roadworthy.core.protocols import Buildable, Dataset, Model, asking
 from roadworthy.core.types import Artifact, Batch
-from roadworthy.engine.artifacts import RECORD
+from roadworthy.engine.artifacts import read_artifact
 from roadworthy.metrics.coverage import condition_text
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_masks
 from roadworthy.models import ReferenceModel
@@ -58,10 +57,11 @@ class Probe(Buildable):
         for number, start in enumerate(range(0, len(self.rows), self.size)):
             path = workshop / f"part-{number:05d}.npz"
             rows = self.rows[start : start + self.size]
-            if not path.is_file():
+            if not has_receipt(path):
                 content = io.BytesIO()
                 np.savez(content, **self.part(rows))  # type: ignore[arg-type]
                 write_bytes(path, content.getvalue())
+                write_receipt(path)
             progress(len(rows))
         return {"images": len(self.rows)}
 
@@ -126,7 +126,8 @@ class Activations(Probe):
         """`on` (n, bytes) and the number of `neurons`."""
         model = self.model.opened() if isinstance(self.model, ReferenceModel) else self.model
         layer = penultimate(model) if self.layer == PENULTIMATE else self.layer
-        values = in_batches(model, self.data.batch(rows), self.batch, lambda part: model.features(part, layer))
+        with asking(model):
+            values = in_batches(model, self.data.batch(rows), self.batch, lambda part: model.features(part, layer))
         if values.ndim > 2:
             values = values.max(axis=tuple(range(2, values.ndim)))
         if values.ndim != 2:
@@ -234,7 +235,7 @@ class StoredInputs:
         """From the artifact's folder."""
         arrays = read_parts(home)
         return cls(
-            resolved=Resolved.of(json.loads((home / RECORD).read_text(encoding="utf-8"))["parameters"]),
+            resolved=Resolved.of(read_artifact(home)["parameters"]),
             ids=tuple(arrays["ids"].tolist()),
             groups=arrays["groups"],
             labels=arrays["labels"],

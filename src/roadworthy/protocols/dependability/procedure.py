@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Buildable, Dataset, Model
+from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import Subset
 from roadworthy.data.subset import spread
@@ -15,7 +15,6 @@ from roadworthy.data.table import Table
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
 from roadworthy.metrics import HIGHER_IS_BETTER
 from roadworthy.models import ReferenceModel
-from roadworthy.models.classes import AlignedModel
 from roadworthy.models.torch import INPUT_OF
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase, StoredCase
@@ -104,11 +103,11 @@ class Dependability(base.Protocol):
         inputs = Inputs(resolved, bench.data)
         rows = _heat_rows(settings, bench)
         loss_data = _loss_data(settings, bench.data)
-        planned: list[PlannedCase] = []
-        for name, model in bench.models.items():
-            plan = _model_plan(resolved, inputs, rows, name, model, bench)
-            planned += plan.cases(bench, loss_data)
-        return planned
+        plans = [_model_plan(resolved, inputs, rows, name, model, bench) for name, model in bench.models.items()]
+        for wanted, sentence in plans[0].refused.items():
+            if all(wanted in plan.refused for plan in plans):
+                raise InputError(f"{WHAT}: {sentence}")
+        return [case for plan in plans for case in plan.cases(bench, loss_data)]
 
     def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
         """Raise an `InputError` where a criterion matches no figure that the run will have."""
@@ -123,7 +122,10 @@ class Dependability(base.Protocol):
 
 @dataclass(frozen=True)
 class _ModelPlan:
-    """What one model is shown, what is built of it, and which figures there will be."""
+    """What one model is shown, what is built of it, and which figures there will be.
+
+    `refused` are settings of the study that it cannot meet, each with a sentence: an error where no model can.
+    """
 
     name: str
     model: Model
@@ -131,6 +133,7 @@ class _ModelPlan:
     needs: Mapping[str, Buildable]
     reasons: Mapping[str, str]
     scopes: Mapping[str, Sequence[str]]
+    refused: Mapping[str, str]
 
     def cases(self, bench: Bench, loss_data: Dataset) -> Iterator[PlannedCase]:
         """The undisturbed case, which carries all that is built, and one case per transformer."""
@@ -181,21 +184,26 @@ def _model_plan(
     member, stored = model.for_repeat(0), is_stored(model)
     needs: dict[str, Buildable] = {"inputs": inputs}
     reasons: dict[str, str] = {}
-    if "features" in model.capabilities:
+    refused: dict[str, str] = {}
+    if "features" not in model.capabilities:
+        reasons["activations"] = f"model {name} gives no features"
+        sentence = f"layers: model {name} gives no features; use an ONNX or torch model, or leave it out"
+        refused |= {f"layer {layer}": sentence for layer in settings.layers or ()}
+    else:
         for layer in settings.layers or [PENULTIMATE]:
-            _check_layer(member, layer, bench.data)
+            unknown = _unknown_layer(member, layer, bench.data)
+            if unknown:
+                reasons["activations"] = unknown
+                refused[f"layer {layer}"] = f"layers: {unknown}"
+                continue
             needs[f"layer {layer}"] = Activations(
                 member, bench.data, layer, settings.activation_threshold, member.fixed_batch or bench.batch
             )
-    elif settings.layers:
-        raise InputError(f"{WHAT}: layers: model {name} gives no features; use an ONNX or torch model, or leave it out")
-    else:
-        reasons["activations"] = f"model {name} gives no features"
     if stored:
         if settings.occlusion is not None:
-            raise InputError(
-                f"{WHAT}: occlusion: model {name} is stored predictions, which cannot be shown occluded images: test "
-                "the model itself, or leave out occlusion"
+            refused["occlusion"] = (
+                f"occlusion: model {name} is stored predictions, which cannot be shown occluded images: test the model "
+                "itself, or leave out occlusion"
             )
         reasons["heat_maps"] = "stored predictions cannot be shown occluded images"
     elif not rows:
@@ -212,29 +220,32 @@ def _model_plan(
         )
     choices = transformers_for(settings, model, stored)
     attacks = [choice for choice in choices if isinstance(choice.shift, Attack) and choice.reason]
-    if stored and settings.transformers is not None and attacks:
-        raise InputError(
-            f"{WHAT}: transformers: {attacks[0].label} attacks model {name}, which is stored predictions: test the "
-            "model itself, or name shifts only"
-        )
+    if stored and settings.transformers is not None:
+        refused |= {
+            f"transformer {choice.label}": f"transformers: {choice.label} attacks model {name}, which is stored "
+            "predictions: test the model itself, or name shifts only"
+            for choice in attacks
+        }
     scopes = _scopes(resolved, bench.data.class_names, choices)
-    return _ModelPlan(name, model, choices, needs, reasons, scopes)
+    return _ModelPlan(name, model, choices, needs, reasons, scopes, refused)
 
 
-def _check_layer(model: Model, layer: str, data: Dataset) -> None:
-    """Refuse a layer that the network does not have; one that is not listed may go by another name, so it is asked.
+def _unknown_layer(model: Model, layer: str, data: Dataset) -> str:
+    """What to say of a layer that the network does not have, else nothing; one that is not listed may go by another
+    name, so it is asked.
 
     A baseline network is known only once it is trained: its layers are looked for when its activations are built.
     """
-    shown = model.model if isinstance(model, AlignedModel) else model
+    shown = leaves(model)[0]  # a model that gives features passes on those of a single one
     shown = shown.untrained() if isinstance(shown, ReferenceModel) and not shown.loaded else shown
     layers = getattr(shown, "layers", None)
     if layer == PENULTIMATE or layers is None or layer.removesuffix(INPUT_OF) in layers():
-        return
+        return ""
     try:
         shown.features(data.batch([0] * (shown.fixed_batch or 1)), layer)
     except InputError:
-        raise InputError(f"{WHAT}: layers: {UnknownName(f'layer of model {model.name}', layer, layers())}") from None
+        return str(UnknownName(f"layer of model {model.name}", layer, layers()))
+    return ""
 
 
 def _scopes(resolved: Resolved, class_names: Sequence[str], choices: Sequence[Choice]) -> dict[str, list[str]]:
