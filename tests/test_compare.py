@@ -317,7 +317,7 @@ def test_any_two_models_of_one_run_or_of_two_can_be_compared(tested: Path) -> No
         (["many", "later"], ["tiny", "candidat"], "later: unknown model 'candidat': did you mean 'candidate'?"),
         (["many", "later"], ["candidate", "tiny"], "many: unknown model 'candidate'"),
         (["many"], ["tiny", "tiny"], "would be compared with itself"),
-        (["many", "later"], [], "candidate of .*later has no counterpart in .*many.*--models BASELINE MODEL"),
+        (["many", "later"], [], "candidate of .*later has no counterpart in .*many.*name the two with `models=`"),
         (["many"], ["tiny"], "two models are compared"),
     ],
 )

@@ -67,7 +67,8 @@ def run_study(folder: Path, criteria: Any, model: str = MODEL) -> tuple[int, str
         protocols={"classification": {"shifts": [grey]}},
         criteria=criteria,
     )
-    return call("run", written(folder, asked, "study.yaml"), "--out", folder / "run", "--trust", "--workers", 1)
+    options = ("--out", folder / "run", "--trust", "--accept-chance", "--workers", 1)
+    return call("run", written(folder, asked, "study.yaml"), *options)
 
 
 def bytes_of(run: Path) -> dict[str, bytes]:
@@ -177,7 +178,7 @@ def test_what_cannot_decide_stands_on_standard_error_and_in_the_report(run: Path
     assert said.startswith("criterion EASY: at_least 0 cannot fail: no accuracy is below 0\n")
     assert "cannot fail" not in out
     assert "Note: at_least 0 cannot fail: no accuracy is below 0." in (run / "report.html").read_text()
-    code, _, said = call("run", run / "study.yaml", "--out", tmp_path / "none", "--dry-run", "--trust")
+    code, _, said = call("run", run / "study.yaml", "--dry-run", "--trust", "--accept-chance")
     assert (code, said) == (0, "")
 
 

@@ -83,7 +83,7 @@ def test_check_takes_paths_functions_modules_and_arrays(kitchen: Path) -> None:
 
 
 def test_check_takes_the_keywords_of_evaluate() -> None:
-    outcome = {"suite", "criteria", "out", "workers", "progress"}
+    outcome = {"suite", "criteria", "out", "workers", "progress", "accept_chance", "fresh"}
     shared = set(inspect.signature(rw.evaluate).parameters) - outcome
     assert set(inspect.signature(rw.check).parameters) == shared | {"sample"}
 
@@ -111,14 +111,24 @@ def test_a_message_names_the_option_of_every_command(command: str) -> None:
 
 
 PYTHON = {
-    "evaluate": (rw.evaluate, rw.load_model, rw.models.OnnxModel, rw.models.load_torch),
-    "check": (rw.check, rw.models.OnnxModel, rw.models.load_torch),
+    "evaluate": (rw.evaluate, rw.load_model, rw.models.CallableModel, rw.models.load_torch),
+    "check": (rw.check, rw.models.CallableModel, rw.models.load_torch),
     "run": (rw.run,),
     "export": (rw.export_study,),
     "compare": (rw.compare,),
 }
 """Who takes the options of a command in Python."""
-ONLY_COMMAND_LINE = {"--quiet", "--strict", "--dry-run", "--engine", "--fail-on", "--html", "--help", "--metric"}
+ONLY_COMMAND_LINE = {
+    "--quiet",
+    "--strict",
+    "--dry-run",
+    "--engine",
+    "--fail-on",
+    "--html",
+    "--help",
+    "--metric",
+    "--all",
+}
 
 
 @pytest.mark.parametrize("command", PYTHON)
@@ -127,7 +137,8 @@ def test_every_option_has_the_same_name_in_python(command: str) -> None:
     for parameter in COMMANDS[command].params:
         for option in set(parameter.opts) - ONLY_COMMAND_LINE:
             if option.startswith("--") and (command, option) != ("compare", "--out"):
-                assert option.removeprefix("--").replace("-", "_") in known, option
+                keyword = option.removeprefix("--").replace("-", "_")
+                assert {v: k for k, v in cli.OTHER_NAMES.items()}.get(keyword, keyword) in known, option
 
 
 MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [

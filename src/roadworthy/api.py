@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError, from_here
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
 from roadworthy.core.types import Stimulus
@@ -103,7 +103,7 @@ class Run:
             self._status(),
             f"{len(self.tables)} tables",
         ]
-        return f"<{type(self).__name__} {record.get('study')} in {self.path}: {'; '.join(facts)}>"
+        return f"<{type(self).__name__} {record.get('study')} in {from_here(self.path)}: {'; '.join(facts)}>"
 
     def __fspath__(self) -> str:
         """The run's folder, so that a run can be given wherever its path can."""
