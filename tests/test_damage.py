@@ -134,14 +134,19 @@ def damage(run: Path, pattern: str, how: str) -> None:
         path.write_bytes(DAMAGES[how](path.read_bytes()))
 
 
-@pytest.mark.parametrize("how", DAMAGES)
+ALL_KINDS = [
+    *((name, "whole", patterns) for name, patterns in FINISHED.items()),
+    *((name, "stopped", patterns) for name, (_, patterns) in STOPPED.items()),
+    ("plain", "whole", ["run.json"]),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "state", "patterns"),
+    ("name", "state", "patterns", "how"),
     [
-        *((name, "whole", patterns) for name, patterns in FINISHED.items()),
-        *((name, "stopped", patterns) for name, (_, patterns) in STOPPED.items()),
-        *((name, "whole", ["run.json"]) for name in ("plain", "od")),
-        ("plain", "stopped", ["readouts/*/*/part-*.sha256"]),
+        *((*kinds, how) for kinds in ALL_KINDS for how in DAMAGES),
+        ("od", "whole", ["run.json"], "empty"),
+        ("plain", "stopped", ["readouts/*/*/part-*.sha256"], "garbage"),
     ],
 )
 def test_a_run_goes_on_over_whatever_was_damaged(

@@ -379,15 +379,21 @@ def test_one_interrupt_ends_a_run_that_hangs(
     Path("study.yaml").write_text(yaml.safe_dump(content if kind == "study" else OD))
     words = ["run", "study.yaml", "--trust", "--out", "run", "--workers", "2"]
     process = subprocess.Popen([sys.executable, "-m", "roadworthy", *words], stderr=subprocess.PIPE, text=True)
-    while not Path("hanging").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGINT)
-    started = time.monotonic()
-    _, said = process.communicate(timeout=30)
+    try:
+        while not Path("hanging").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        started = time.monotonic()
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert time.monotonic() - started < 6.5
     assert process.returncode == 130
     assert said == "stopped; run the same command again to go on from here\n"
+    if not calls:
+        assert not Path("run").exists()
+        return
     Path("hang").unlink()
     call(*words)
     assert rw.open_run("run").verify() == []
