@@ -149,7 +149,7 @@ def test_no_other_way_unpickles_by_trust(
         with pytest.raises(InputError, match=REFUSED):
             attempt()
     assert not mark.exists()
-    assert call("run study.yaml --trust --unpickle --dry-run", monkeypatch, capfd)[2] == ""
+    assert call("run study.yaml --trust --unpickle --dry-run --accept-chance", monkeypatch, capfd)[2] == ""
     assert mark.exists()
 
 

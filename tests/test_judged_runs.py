@@ -179,7 +179,8 @@ def test_what_cannot_decide_stands_on_standard_error_and_in_the_report(run: Path
     assert "cannot fail" not in out
     assert "Note: at_least 0 cannot fail: no accuracy is below 0." in (run / "report.html").read_text()
     code, _, said = call("run", run / "study.yaml", "--dry-run", "--trust", "--accept-chance")
-    assert (code, said) == (0, "")
+    assert code == 0
+    assert "criterion" not in said
 
 
 def test_judging_by_other_criteria_changes_nothing_but_the_history(run: Path, tmp_path: Path) -> None:
@@ -329,7 +330,7 @@ def test_a_run_with_a_failed_case_is_never_a_pass(tmp_path: Path, criteria: Any)
     run = tmp_path / "run"
     assert code == 3
     assert out.splitlines()[0].endswith("1 case of 3 failed, which is never a pass.")
-    assert re.match("failed: m at grey 5: .*the lamp <b> is out", said)
+    assert re.search("^failed: m at grey 5: .*the lamp <b> is out", said, re.M)
     stored = json.loads((run / "verdict.json").read_text())
     assert (stored["status"], [each["name"] for each in stored["failed"]]) == ("inconclusive", ["m at grey 5"])
     code, out, said = call("verdict", run, "--junit", tmp_path / "j.xml")

@@ -221,10 +221,10 @@ class Rehearsal:
 def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int = BATCH) -> Rehearsal:
     """Ask a model about a sample of the data, twice: what would spoil every figure is known before a run starts.
 
-    One batch is enough for most models; where that does not settle whether it is above chance, up to `SAMPLE` images
+    A few images are enough for most models; where they do not settle whether it is above chance, up to `SAMPLE` images
     are shown. A model that changes what its answers are made of while it answers is an error.
     """
-    size = model.fixed_batch or batch
+    size = max(BATCH, batch)
     sample = replace(_draw(dataset, SAMPLE, 0), stimulus=stimulus)
     first = sample.take(slice(0, size))
     probabilities = model.answer(first, batch).probabilities
