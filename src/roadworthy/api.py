@@ -26,7 +26,7 @@ from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
-from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
+from roadworthy.engine.folder import FIRST_SCHEMA, STUDY, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.plan import Bench, Plan, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
@@ -322,6 +322,7 @@ def stored_cases(folder: RunFolder) -> dict[str, list[StoredCase]]:
     cases: dict[str, list[StoredCase]] = {}
     record = folder.record()
     find = partial(find_artifact, folder, failures=record.get("artifact_failures", {}))
+    is_first = record["schema"] == FIRST_SCHEMA
     for case in record["cases"]:
         cases.setdefault(case["protocol"], []).append(
             StoredCase(
@@ -329,7 +330,7 @@ def stored_cases(folder: RunFolder) -> dict[str, list[StoredCase]]:
                 stimulus=Stimulus(**case["stimulus"]),
                 tags=case.get("tags", {}),
                 failure=case["reason"] if case["status"] == "failed" else "",
-                load=partial(read_case, folder.case(case["protocol"], case["key"])),
+                load=partial(read_case, folder.case(case["key"], case["protocol"] if is_first else None)),
                 artifact=find,
             )
         )
@@ -587,7 +588,7 @@ def _check_asked(prepared: Prepared) -> None:
     known: dict[str, list[KnownCase]] = {}
     for planned in prepared.plan.cases:
         case = KnownCase(planned.case.system, planned.case.stimulus, planned.tags)
-        known.setdefault(planned.case.protocol, []).append(case)
+        known.setdefault(planned.protocol, []).append(case)
     _check_criteria(prepared.criteria, known, len(prepared.data.class_names))
 
 
@@ -674,7 +675,7 @@ def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[
     The study is in it, unless the results there are of another: these stay until new ones are known.
     """
     folder = RunFolder(out)
-    folder.check_usable()
+    folder.check_usable(fresh)
     with folder.locked():
         folder.sweep()
         if fresh:
@@ -797,7 +798,7 @@ def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> di
         "criteria": [criterion.model_dump() for criterion in prepared.criteria],
         "cases": [
             {
-                "protocol": planned.case.protocol,
+                "protocol": planned.protocol,
                 "key": planned.case.key,
                 "hash": planned.case.hash,
                 "system": planned.case.system,
@@ -821,9 +822,8 @@ def _timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> pd
     earlier: dict[Any, dict[Any, Any]] = {}
     with suppress(InputError, KeyError):  # there is none yet, or it is damaged
         earlier = {(row["case"], row["model"]): row for row in folder.table("timing_cases").to_dict("records")}
-    for planned in prepared.plan.cases:
-        case = planned.case
-        seconds, images = outcome.spent.get((case.hash, case.system), (0.0, 0))
+    for case in {(planned.case.key, planned.case.system): planned.case for planned in prepared.plan.cases}.values():
+        seconds, images = outcome.spent.get(case.hash, (0.0, 0))
         if images:
             where = {"model": case.system, "shift": case.stimulus.name, "level": case.stimulus.level}
             rows.append(

@@ -209,25 +209,24 @@ class Stimulus:
 
 @dataclass(frozen=True)
 class Case:
-    """One stimulus shown to one system: the unit that is run, stored and resumed.
+    """One stimulus shown to one system: the unit that is run, stored and resumed. Who asked for it does not count.
 
     `system` is the model's name in the study; `recipe` holds the hashes of all that decides the answer (the model's
     fingerprint, its settings, the batch size and threads of the plan).
     """
 
-    protocol: str
     stimulus: Stimulus
     system: str
     recipe: Mapping[str, Any]
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of protocol, stimulus and recipe; the name of the system does not count."""
-        return digest({"protocol": self.protocol, "stimulus": self.stimulus.hash, "recipe": dict(self.recipe)})
+        """SHA-256 of stimulus and recipe; the name of the system does not count."""
+        return digest({"stimulus": self.stimulus.hash, "recipe": dict(self.recipe)})
 
     @property
     def key(self) -> str:
-        """The folder of the case under `readouts/<protocol>/`."""
+        """The folder of the case under `readouts/`."""
         return f"{self.stimulus.name}-{self.stimulus.level}-r{self.stimulus.repeat}-{self.hash[:16]}"
 
 

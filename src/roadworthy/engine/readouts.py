@@ -93,7 +93,6 @@ def commit(folder: Path, case: Case, parts: int, classes: int) -> None:
 
 def _manifest(case: Case, classes: int, parts: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "protocol": case.protocol,
         "stimulus": case.stimulus.config(),
         "recipe": dict(case.recipe),
         "case": case.hash,

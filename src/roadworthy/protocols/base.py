@@ -60,7 +60,7 @@ class Evidence(ABC):
 
 
 class Protocol(ABC):
-    """A test procedure. `name` is its key in a study and its folder under `readouts/`."""
+    """A test procedure. `name` is its key in a study."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
