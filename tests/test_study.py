@@ -9,7 +9,7 @@ import pytest
 
 from roadworthy.api import prepare
 from roadworthy.core.errors import InputError
-from roadworthy.study import Study, load_study, parse_study
+from roadworthy.study import load_study, parse_study
 from tiny import study, write_study
 
 SMALLEST: dict[str, Any] = {"data": {"test": "d"}, "models": {"m": "m.onnx"}}
@@ -104,4 +104,4 @@ def test_class_counts_must_agree(tmp_path: Path) -> None:
 
     model = load_model(lambda images: [[0.5, 0.5]] * len(images), name="two", num_classes=2, version="1")
     with pytest.raises(InputError, match=r"answers 2 classes, but data set .* has 14"):
-        prepare(Study.model_validate(study(tmp_path, models={"two": "<>"})), models={"two": model})
+        prepare(parse_study(study(tmp_path, models={"two": "<>"}), "study"), models={"two": model})
