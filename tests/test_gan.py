@@ -397,10 +397,10 @@ def gan_study(folder: Path, gans: Any, train: Any = None, **ood: Any) -> dict[st
     data = {
         "test": {"builtin": "signs", "n": 70},
         "train": train or {"builtin": "signs", "split": "train", "n": 210},
-        "ood": {"park": {"builtin": "scenery", "n": 70}},
     }
     settings = {"sets": ["uniform_noise", "park"], "transformed": [], "gans": gans, **ood}
-    return study(folder, data=data, protocols={"ood": settings})
+    outliers = {"park": {"builtin": "scenery", "n": 70}}
+    return study(folder, data=data, outliers=outliers, protocols={"ood": settings})
 
 
 def run(folder: Path, out: str, content: dict[str, Any]) -> rw.Run:

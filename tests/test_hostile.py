@@ -343,7 +343,7 @@ ENDLESS = {
     "batch of gans": (gans(batch=HUGE), "batch of GANs .* to 4,096"),
     "n": (study(data={"test": {"builtin": "signs", "n": 10**6}}), "at most 200,000 pictures, not n=1000000"),
     "n of a foreign set": (
-        study(data={"test": "data.npz", "ood": {"s": {"builtin": "scenery", "n": 10**6}}}, protocols={"ood": {}}),
+        study(outliers={"s": {"builtin": "scenery", "n": 10**6}}, protocols={"ood": {}}),
         "at most 200,000 pictures, not n=1000000",
     ),
     "members": (model(ensemble={"reference": "baseline"}, members=HUGE), "members .* from 2 to 1,000, not 1000000000"),

@@ -36,6 +36,7 @@ def test_a_study_survives_its_own_yaml(tmp_path: Path) -> None:
         ({"data": {"tset": "d", "test": "d"}}, "unknown key 'data.tset': did you mean 'test'"),
         ({"protocols": {"classification": {"lvels": [1]}}}, "unknown key .*lvels.*did you mean 'levels'"),
         ({"protocols": {"clasification": {}}}, "unknown key 'protocols.clasification': did you mean 'classification'"),
+        ({"data": {"test": "d", "ood": {"a": "b.npz"}}}, "data: .*write outliers: instead of data: ood:"),
         ({"models": {}}, "models"),
         ({"size": "64 by 64"}, "HEIGHTxWIDTH"),
         ({"size": "64x"}, "HEIGHTxWIDTH"),

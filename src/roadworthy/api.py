@@ -506,7 +506,7 @@ def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> C
 
 def _check_study_size(study: Study, models: int) -> None:
     """Refuse a study of more cases than can be planned, before anything is opened."""
-    foreign = len(study.data.ood) or 1
+    foreign = len(study.outliers) or 1
     stimuli = sum(protocol.count_stimuli(settings, foreign) for protocol, settings in study.protocols.chosen())
     check_plan_size(stimuli * models)
 
@@ -576,7 +576,7 @@ def open_foreign(study: Study, base: Path, data: OpenedDataset) -> dict[str, Ope
     """
     if not any(protocol.wants_foreign for protocol, _ in study.protocols.chosen()):
         return {}
-    sources = study.data.ood or {"scenery": {"builtin": "scenery", "n": len(data)}}
+    sources = study.outliers or {"scenery": {"builtin": "scenery", "n": len(data)}}
     return {
         name: open_dataset(spec, size=data.size, base=base, seed=study.seed, name=name)
         for name, spec in sources.items()
@@ -751,13 +751,14 @@ def _stored_study(prepared: Prepared) -> Study:
             "test": whole_paths(study.data.test, base),
             "train": whole_paths(study.data.train, base),
             "validation": whole_paths(study.data.validation, base),
-            "ood": {name: whole_paths(spec, base) for name, spec in study.data.ood.items()},
             "classes": whole_paths(study.data.classes, base),
         }
     )
-    models = {name: whole_paths(spec, base) for name, spec in study.models.items()}
-    criteria = [criterion.model_dump(exclude_none=True) for criterion in prepared.criteria]
-    return study.model_copy(update={"data": data, "models": models, "criteria": criteria or None})
+    models, outliers = (
+        {name: whole_paths(spec, base) for name, spec in named.items()} for named in (study.models, study.outliers)
+    )
+    criteria = [criterion.model_dump(exclude_none=True) for criterion in prepared.criteria] or None
+    return study.model_copy(update={"data": data, "models": models, "outliers": outliers, "criteria": criteria})
 
 
 def utc_now() -> str:

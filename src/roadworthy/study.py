@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import MOST_BATCH, explain, parse_size, read_yaml
@@ -41,15 +50,17 @@ class DataSection(_Section):
     test: str | dict[str, Any]
     train: str | dict[str, Any] | None = None
     validation: str | dict[str, Any] | None = None
-    ood: dict[str, str | dict[str, Any]] = {}
     classes: str | list[str] | None = None
 
-    @field_validator("ood")
+    @model_validator(mode="before")
     @classmethod
-    def _plain_names(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name in value:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
-                raise ValueError(f"{name!r} is no name for a foreign set: use letters, digits, _ . and -")
+    def _former_places(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "ood" in value:
+            if value["ood"]:
+                raise ValueError(
+                    "sets from outside stand at the top of a study now: write outliers: instead of data: ood:"
+                )
+            value = {key: content for key, content in value.items() if key != "ood"}
         return value
 
 
@@ -80,6 +91,7 @@ class Study(_Section):
     batch: Annotated[int, Field(ge=1, le=MOST_BATCH)] = BATCH
     data: DataSection
     models: Annotated[dict[str, str | dict[str, Any]], Field(min_length=1)]
+    outliers: dict[str, str | dict[str, Any]] = {}
     protocols: ProtocolsSection
     criteria: str | list[Any] | None = None
 
@@ -88,6 +100,14 @@ class Study(_Section):
     def _name(cls, value: str) -> str:
         if value.strip() in ("", ".", "..") or re.search(r"[/\\\x00-\x1f]", value):
             raise ValueError(f"{value!r} is no name for a study: it names a folder, so it has no slash or line break")
+        return value
+
+    @field_validator("outliers")
+    @classmethod
+    def _plain_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
+                raise ValueError(f"{name!r} is not a valid name for a set of outliers: use letters, digits, _ . and -")
         return value
 
     @field_validator("models")
