@@ -36,7 +36,7 @@ from roadworthy.engine.readouts import read_case
 from roadworthy.metrics import current_name, stored_name, value_range
 from roadworthy.models import StoredPredictions, align, kind_of, load_model
 from roadworthy.models.check import CheckReport, Rehearsal, chance_error, check_model, open_given, rehearse
-from roadworthy.protocols import classification, find_protocol, protocol_of
+from roadworthy.protocols import Protocol, classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
@@ -77,6 +77,7 @@ class Prepared:
     criteria: Sequence[Criterion]
     base: Path = Path()
     rehearsals: Mapping[str, Rehearsal] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def remarks(self) -> dict[str, str]:
@@ -461,6 +462,8 @@ def prepare(
     given = {role: open_learning_data(study, role, base, data, on_bad_image) for role in sorted(wanted)}
     opened = {name: model.given(given) for name, model in opened.items()}
     for name, model in opened.items():
+        if "probabilities" not in model.columns:
+            continue
         if model.num_classes != len(data.class_names):
             raise InputError(
                 f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
@@ -470,10 +473,28 @@ def prepare(
     chunk = chunk_size(data, study.batch)
     foreign = open_foreign(study, base, data)
     bench = Bench(data, opened, study.seed, study.batch, chunk, foreign, given.get("train"))
-    cases = [case for protocol, settings in chosen for case in protocol.plan(settings, bench)]
-    prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base)
+    left_out = {protocol.name: _left_out(protocol, opened) for protocol, _ in chosen}
+    cases = [
+        case
+        for protocol, settings in chosen
+        for case in protocol.plan(settings, bench.without(left_out[protocol.name]))
+    ]
+    plan = Plan(tuple(cases), chunk, study.batch)
+    prepared = Prepared(study, data, opened, plan, criteria, base, left_out=left_out)
     _check_asked(prepared)
     return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance))
+
+
+def _left_out(protocol: Protocol, models: Mapping[str, Model]) -> dict[str, str]:
+    """The models that do not answer in the columns a protocol needs, with the reason; all of them is an error."""
+    reasons = {}
+    for name, model in models.items():
+        lacking = sorted(protocol.columns - set(model.columns))
+        if lacking:
+            reasons[name] = f"model {name} answers no {' and no '.join(lacking)}"
+    if len(reasons) == len(models):
+        raise InputError(f"protocol {protocol.name} has no model to ask: {'; '.join(reasons.values())}")
+    return reasons
 
 
 def rehearsed(
@@ -601,7 +622,7 @@ def _rehearse_all(
     """
     data, seed, rehearsals = prepared.data, prepared.study.seed, {}
     for name, model in prepared.models.items():
-        if not all(part.loaded for part in model.parts()):
+        if not all(part.loaded for part in model.parts()) or "probabilities" not in model.columns:
             continue
         if is_stored(model):
             asked = [planned for planned in prepared.plan.cases if not planned.refused]
@@ -797,6 +818,7 @@ def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> di
             for name, model in prepared.models.items()
         },
         "criteria": [criterion.model_dump() for criterion in prepared.criteria],
+        **({"left_out": left_out} if (left_out := {k: dict(v) for k, v in prepared.left_out.items() if v}) else {}),
         "cases": [
             {
                 "protocol": planned.protocol,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roadworthy.core.errors import InputError, ModelError, foreign_code
@@ -164,6 +164,10 @@ class Bench:
     chunk: int
     foreign: Mapping[str, Dataset] = field(default_factory=dict)
     train: Dataset | None = None
+
+    def without(self, models: Iterable[str]) -> Bench:
+        """The same without these models."""
+        return replace(self, models={name: model for name, model in self.models.items() if name not in set(models)})
 
 
 def plan_cases(

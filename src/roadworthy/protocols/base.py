@@ -68,6 +68,8 @@ class Protocol(ABC):
     summary: ClassVar[str]
     settings: ClassVar[type[BaseModel]]
     """What a study may say of it: a frozen model; every field has a default."""
+    columns: ClassVar[frozenset[str]] = frozenset({"probabilities"})
+    """What a system must answer in to be asked; others are left out and named."""
     is_default: ClassVar[bool] = False
     """True for the protocol of studies that name none, and of criteria that name none."""
     wants_foreign: ClassVar[bool] = False
