@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,14 +18,14 @@ from typing import Any
 import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError, from_here
+from roadworthy.core.errors import InputError, ModelError, from_here
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
+from roadworthy.core.protocols import Dataset, Model, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
-from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
+from roadworthy.engine.artifacts import build_artifacts, build_needs, find_artifact
 from roadworthy.engine.folder import FIRST_SCHEMA, STUDY, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.plan import Bench, Plan, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.progress import ProgressBar as ProgressBar
@@ -664,7 +664,7 @@ def execute(
         outcome.failures.update(failed)
         record = _record(prepared, outcome, folder) | ({"artifacts": artifacts} if artifacts else {})
         record |= {"artifact_failures": lost} if lost else {}
-        timing = _timing(folder, prepared, outcome)
+        timing = local.timing_table(folder, prepared.plan, outcome)
         if len(outcome.failures) == len(prepared.plan.cases):
             if not folder.is_finished:
                 folder.write_record(record)
@@ -724,44 +724,6 @@ def replace_results(folder: RunFolder, study: str, record: dict[str, Any]) -> No
 def _write_history(run: Path, history: Sequence[Entry]) -> None:
     if history:
         write_json(run / HISTORY, [entry.model_dump() for entry in history])
-
-
-def build_artifacts(
-    plan: Plan, folder: RunFolder, progress: ProgressBar
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Build what the plan's models and stimuli are made of, unless it is there; says what, and how good it is.
-
-    What could not be built (a training that diverged) comes second, by the hash of its recipe with the reason: the
-    models that need it fail, and the others go on.
-    """
-    built, broken = {}, {}
-    for name, part in plan.parts():
-        try:
-            built[name, part.recipe.hash] = build_part(name, part, folder, progress)
-        except RoadworthyError as error:
-            broken[part.recipe.hash] = str(error)
-    return list(built.values()), broken
-
-
-def build_part(system: str, part: Buildable, folder: RunFolder, progress: ProgressBar) -> dict[str, Any]:
-    """Build an artifact of the run, unless it is there, and make it ready; what run.json says of it."""
-    recipe = part.recipe
-    with progress(f"{part.activity} {system}", part.work) as advance:
-        home = ensure_artifact(folder, recipe, partial(part.build, progress=advance))
-    part.load(home)
-    return {"system": system, "hash": recipe.hash, **read_artifact(home)}
-
-
-def build_needs(plan: Plan, folder: RunFolder, progress: ProgressBar) -> dict[str, str]:
-    """Build what protocols read besides answers, unless it is there; says which could not be built, and why."""
-    lost = {}
-    needs = {need.recipe.hash: (planned.case.system, need) for planned in plan.cases for need in planned.needs}
-    for recipe, (name, need) in needs.items():
-        try:
-            build_part(name, need, folder, progress)
-        except RoadworthyError as error:
-            lost[recipe] = str(error)
-    return lost
 
 
 def _stored_study(prepared: Prepared) -> Study:
@@ -837,25 +799,6 @@ def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> di
 
 def _unsteadiness(rehearsal: Rehearsal | None) -> dict[str, float]:
     return {"changes_by": rehearsal.changes_by} if rehearsal is not None and rehearsal.changes_by else {}
-
-
-def _timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> pd.DataFrame:
-    """Seconds of inference per case, of the images that were shown in this session; earlier cases keep their row."""
-    rows: list[dict[Any, Any]] = []
-    earlier: dict[Any, dict[Any, Any]] = {}
-    with suppress(InputError, KeyError):  # there is none yet, or it is damaged
-        earlier = {(row["case"], row["model"]): row for row in folder.table("timing_cases").to_dict("records")}
-    for case in {(planned.case.key, planned.case.system): planned.case for planned in prepared.plan.cases}.values():
-        seconds, images = outcome.spent.get(case.hash, (0.0, 0))
-        if images:
-            where = {"model": case.system, "shift": case.stimulus.name, "level": case.stimulus.level}
-            rows.append(
-                {"case": case.key, **where, "repeat": case.stimulus.repeat, "images": images, "seconds": seconds}
-            )
-        elif (case.key, case.system) in earlier:
-            rows.append(earlier[case.key, case.system])
-    columns = ["case", "model", "shift", "level", "repeat", "images", "seconds"]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def run_study(

@@ -27,7 +27,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from roadworthy.api import (
     ProgressBar,
     Run,
-    build_part,
     follows,
     model_builder,
     opened_folder,
@@ -43,7 +42,7 @@ from roadworthy.core.validation import check_no_nul, explain, parse_size, read_y
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import Size
 from roadworthy.data.mirror import Mirrored
-from roadworthy.engine.artifacts import check_artifact, ensure_artifact, read_artifact
+from roadworthy.engine.artifacts import build_part, check_artifact, ensure_artifact, read_artifact
 from roadworthy.engine.folder import RunFolder, write_bytes
 from roadworthy.engine.plan import BATCH, check_plan_size
 from roadworthy.engine.provenance import environment

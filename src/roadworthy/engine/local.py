@@ -12,10 +12,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from roadworthy.core.errors import RoadworthyError
+import pandas as pd
+
+from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.engine import readouts
@@ -229,3 +233,22 @@ def estimate_seconds(plan: Plan, folder: RunFolder, workers: int) -> float:
             total += images * models[id(planned.model)]
         total += images * shifts[stimulus]
     return total / workers
+
+
+def timing_table(folder: RunFolder, plan: Plan, outcome: Outcome) -> pd.DataFrame:
+    """Seconds of inference per case, of the images that were shown in this session; earlier cases keep their row."""
+    rows: list[dict[Any, Any]] = []
+    earlier: dict[Any, dict[Any, Any]] = {}
+    with suppress(InputError, KeyError):  # there is none yet, or it is damaged
+        earlier = {(row["case"], row["model"]): row for row in folder.table("timing_cases").to_dict("records")}
+    for case in {(planned.case.key, planned.case.system): planned.case for planned in plan.cases}.values():
+        seconds, images = outcome.spent.get(case.hash, (0.0, 0))
+        if images:
+            where = {"model": case.system, "shift": case.stimulus.name, "level": case.stimulus.level}
+            rows.append(
+                {"case": case.key, **where, "repeat": case.stimulus.repeat, "images": images, "seconds": seconds}
+            )
+        elif (case.key, case.system) in earlier:
+            rows.append(earlier[case.key, case.system])
+    columns = ["case", "model", "shift", "level", "repeat", "images", "seconds"]
+    return pd.DataFrame(rows, columns=columns)
