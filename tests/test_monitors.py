@@ -25,18 +25,18 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_info
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.protocols import Model
 from roadworthy.core.registry import Registry
 from roadworthy.data import Subset
 from roadworthy.models import CallableModel, OnnxModel, TorchModel, align
+from roadworthy.models import signals as signals_module
 from roadworthy.models.head import find_head, penultimate
-from roadworthy.models.signals import LiveTraining, Signals, full_name
+from roadworthy.models.signals import LiveTraining, Signals, Training, full_name
 from roadworthy.monitors import (
     MONITORS,
     Aim,
     DeepKnn,
-    CalibratedMonitor,
     Energy,
     FittedMonitor,
     KnnSvm,
@@ -1125,6 +1125,207 @@ def test_a_model_of_a_fixed_batch_is_served() -> None:
     monitor, reference = Mahalanobis().build(Fixed(), TRAIN), fitted(Mahalanobis())
     ours, theirs = represent_data(monitor, Fixed(), TEST), represent_data(reference, ToyModel(), TEST)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+# Signals and training data
+
+
+class Asked(ToyModel):
+    """Counts what it is asked for, and how many images at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, int]] = []
+
+    def predict(self, batch: Any) -> Any:
+        self.asked.append(("predict", len(batch)))
+        return super().predict(batch)
+
+    def features(self, batch: Any, layer: str) -> Any:
+        self.asked.append((layer, len(batch)))
+        return super().features(batch, layer)
+
+
+def test_every_signal_is_asked_once_for_all_monitors() -> None:
+    plain = [CASES[name]() for name in MONITORS if name not in ("odin", "pytorch_ood")]
+    built, model, batch = [fitted(monitor) for monitor in plain], Asked(), TEST.batch(slice(None))
+    signals = Signals(model, batch)
+    shared = [each.represent_signals(signals) for each in built]
+    assert sorted(model.asked) == [("hidden", 64)] * 2 + [("predict", 64)] * 2
+    for rows, each in zip(shared, built, strict=True):
+        np.testing.assert_array_equal(rows, each.represent(ToyModel(), batch))
+
+
+NAMED = ("features", "samples", "images", "logits", "activations:hidden", "probabilities", "labels")
+
+
+def test_the_bits_of_a_signal_do_not_depend_on_what_else_is_read(torch_model: TorchModel) -> None:
+    batch = TEST.batch(slice(0, 70))
+    for names in (NAMED, NAMED[::-1], *((name,) for name in NAMED)):
+        signals = Signals(ToyModel(), batch)
+        for name in names:
+            assert len(signals[name]) == 70
+            assert not signals[name].flags.writeable
+            np.testing.assert_array_equal(signals[name], Signals(ToyModel(), batch)[name])
+    answer = torch_model.answer(batch, 64)
+    np.testing.assert_array_equal(Signals(torch_model, batch).probabilities, answer.probabilities)
+    sixteen = np.concatenate([Signals(torch_model, batch.take([*range(64)]))["logits"], answer.logits[64:]])
+    np.testing.assert_array_equal(Signals(torch_model, batch).logits, sixteen)
+
+
+def test_signals_of_layers_and_what_is_not_given(torch_model: TorchModel) -> None:
+    batch = TEST.batch(slice(0, 5))
+    signals = Signals(torch_model, batch)
+    maps = signals.activations("1")
+    assert maps.shape == (5, 8, 6, 6)
+    np.testing.assert_array_equal(signals.features("1"), maps.mean(axis=(2, 3)))
+    np.testing.assert_array_equal(signals.features(), signals[full_name(torch_model, "features")])
+    assert full_name(torch_model, "features:1") == "features:1"
+    for ask in (lambda: signals["logit"], lambda: full_name(torch_model, "logit")):
+        with pytest.raises(InputError, match="did you mean 'logits'"):
+            ask()
+    with pytest.raises(InputError, match="model small gives no samples: supply a model that answers several passes"):
+        signals["samples"]
+    black = CallableModel(lambda images: np.full((len(images), 4), 0.25), num_classes=4, version="1", name="black")
+    with pytest.raises(InputError, match="model black gives no logits: supply a model that answers logits"):
+        Signals(black, batch).logits  # noqa: B018
+
+    class Short(ToyModel):
+        def features(self, batch: Any, layer: str) -> Any:
+            return super().features(batch, layer)[1:]
+
+    with pytest.raises(ModelError, match=r"layer 'hidden' of model toy gives \(63, 24\) for 64 images"):
+        Signals(Short(), batch).features()
+
+
+class StoredTraining(Training):
+    """Signals that were stored before, as an engine would read them."""
+
+    def __init__(self, data: Any, arrays: dict[str, Any]) -> None:
+        super().__init__(ToyModel(), data, [*arrays])
+        self.arrays = arrays | {"labels": data.labels}
+
+    def read(self, rows: slice, names: Any) -> Any:
+        return tuple(self.arrays[name][rows] for name in names)
+
+
+def test_a_fit_does_not_see_whether_its_signals_were_stored() -> None:
+    model, batch = Asked(), TRAIN.batch(slice(None))
+    for name, make in CASES.items():
+        monitor = make()
+        if monitor.learns:
+            stored = {each: Signals(ToyModel(), batch)[each] for each in monitor.signals(model)}
+            model.asked.clear()
+            built = monitor.build(model, StoredTraining(TRAIN, stored))
+            assert model.asked == [], name
+            assert built.fingerprint() == fitted(monitor).fingerprint()
+            for key, array in fitted(monitor).state.items():
+                np.testing.assert_array_equal(built.state[key], array)
+
+
+def test_a_fit_announces_its_signals_and_reads_them_in_one_pass() -> None:
+    names = {name: MONITORS.get(name)().signals(ToyModel()) for name in MONITORS if name != "pytorch_ood"}
+    assert {name: signals for name, signals in names.items() if signals} == {
+        "deep_knn": ("features:hidden",),
+        "kl_matching": ("probabilities",),
+        "knn_svm": ("images",),
+        "mahalanobis": ("features:hidden",),
+        "openmax": ("logits",),
+        "react": ("features:hidden", "logits"),
+        "vim": ("features:hidden", "logits"),
+    }
+    assert Mahalanobis(layer="inner").signals(ToyModel()) == ("features:inner",)
+    for monitor, asked in ((Vim(), {"hidden", "predict"}), (DeepKnn(k=3), {"hidden"}), (KnnSvm(), set())):
+        model = Asked()
+        monitor.build(model, TRAIN)
+        assert sorted(model.asked) == sorted((each, 64) for each in asked for _ in range(4))
+
+
+def test_training_data_comes_in_parts_or_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals_module, "PART", 100)
+    training = LiveTraining(ToyModel(), TRAIN, ["features:hidden", "images"])
+    sizes = [(len(features), len(labels)) for features, labels in training.parts("features", "labels")]
+    assert sizes == [(100, 100), (100, 100), (40, 40)]
+    np.testing.assert_array_equal(training.gather("images"), TRAIN.batch(slice(None)).images)
+    np.testing.assert_array_equal(training.gather("labels"), training.labels)
+    assert (len(training), training.ids, training.groups) == (len(TRAIN), TRAIN.ids, TRAIN.groups)
+    assert training.class_names == TRAIN.class_names
+    with pytest.raises(InputError, match="the signal logits was not announced"):
+        training.gather("logits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Between(Monitor):
+    """Where an image lies between the mean features of the source and those of validation outliers."""
+
+    name = "between"
+    needs = frozenset({"features"})
+    learns_from = ("train", "valid_outliers")
+
+    def fit(self, training: Any) -> Any:
+        inside, outside = (each.gather("features").mean(axis=0) for each in (training, training.outliers))
+        return {"direction": inside - outside}
+
+    def read(self, signals: Any, state: Any) -> Any:
+        return signals.features() @ state["direction"]
+
+
+def test_a_monitor_that_learns_from_validation_outliers() -> None:
+    check_monitor(Between)
+    built = Between().build(ToyModel(), TRAIN, outliers=OUTLIERS)
+    assert built.built_from == (ToyModel().fingerprint(), TRAIN.fingerprint(), OUTLIERS.fingerprint())
+    other = Between().build(ToyModel(), TRAIN, outliers=Subset(OUTLIERS, range(50)))
+    assert other.fingerprint() != built.fingerprint()
+    recipes = [Between().recipe(ToyModel(), TRAIN, outliers=data).hash for data in (OUTLIERS, HELD_OUT)]
+    assert recipes[0] != recipes[1]
+    with pytest.raises(InputError, match=r"monitor between learns from validation outliers \(outliers=\): give them"):
+        Between().build(ToyModel(), TRAIN)
+    with pytest.raises(InputError, match="monitor msp does not learn from outliers"):
+        Msp().build(ToyModel(), TRAIN, outliers=OUTLIERS)
+    with pytest.raises(InputError, match="did you mean 'valid_outliers'"):
+        own(learns_from=("train", "valid_outlier"))().check(ToyModel())
+
+
+# Three values
+
+
+def test_two_calibrations_live_side_by_side() -> None:
+    built = fitted(Mahalanobis())
+    inside, outside = (represent_data(built, ToyModel(), data) for data in (HELD_OUT, OUTLIERS))
+    alone = built.calibrate(inside)
+    threshold, before = alone.threshold, alone.reject(outside)
+    against = built.calibrate(inside, outside, cost=5.0)
+    assert against.threshold != alone.threshold == threshold
+    np.testing.assert_array_equal(alone.reject(outside), before)
+    assert alone.fingerprint() != against.fingerprint()
+    assert built.calibrate(inside).fingerprint() == alone.fingerprint()
+    for value, field in ((built, "state"), (alone, "threshold"), (alone.fitted, "built_from")):
+        with pytest.raises(AttributeError):
+            setattr(value, field, None)
+    for array in built.state.values():
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    with pytest.raises(TypeError):
+        built.state["means"] = np.zeros(1)  # type: ignore[index]
+
+
+def test_decide_shows_the_model_one_image_and_no_other() -> None:
+    built = fitted(Msp())
+    calibrated = built.calibrate(represent_data(built, ToyModel(), HELD_OUT))
+    for images, asked in ((1, [1]), (5, [5]), (70, [64, 64]), (0, [])):
+        model = Asked()
+        assert calibrated.decide(model, TEST.batch(slice(0, images))).shape == (images,)
+        assert [size for _, size in model.asked] == asked
+
+
+GOLDEN = Path(__file__).parent / "golden" / "schema1" / "od_test"
+
+
+def test_monitors_that_earlier_versions_saved_can_be_loaded() -> None:
+    saved = sorted(path.parent for path in GOLDEN.glob("artifacts/*/monitor.json"))
+    loaded = [FittedMonitor.load(folder) for folder in saved]
+    assert len({each.monitor.name for each in loaded}) == 12
+    assert all(each.notes == () or "classes" in each.notes[0] for each in loaded)
 
 
 # pytorch-ood

@@ -149,9 +149,16 @@ def _check_refusals(monitor: Monitor, model: Model, train: Dataset, outliers: Da
         message = _refused(lambda poor=poor: _built(monitor, poor, train, outliers))  # type: ignore[misc]
         assert need in message, f"a model without {need} must be refused by name, not with {message!r}"
     if monitor.learns:
-        empty = _refused(lambda: _built(monitor, model, Subset(train, []), outliers))
-        assert empty, "an empty training set must be refused"
+        empty = _refused(lambda: _built(monitor, model, _Empty(train, [0]), outliers))
+        assert "holds no images" in empty, "an empty training set must be refused"
         assert _refused(lambda: monitor.build(model)), "build without training images must be refused"
+
+
+class _Empty(Subset):
+    """A data set without images, which none of ours can be."""
+
+    def __len__(self) -> int:
+        return 0
 
 
 def _check_build(twin: Monitor, fitted: FittedMonitor, model: Model, train: Dataset, outliers: Dataset) -> None:
