@@ -92,12 +92,12 @@ class Signals:
 
     @property
     def probabilities(self) -> NDArray[np.float32]:
-        """(N, K)."""
+        """The probabilities (N, K) of the classes."""
         return self.prediction.probabilities
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """(N, K); a model that gives none is an `InputError`."""
+        """The logits (N, K); a model that gives none is an `InputError`."""
         return self._given("logits")
 
     def features(self, layer: str | None = None) -> NDArray[np.float32]:
@@ -175,6 +175,10 @@ class Training(ABC):
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def fingerprints(self) -> tuple[str, ...]:
+        """Those of the data, the outliers' last."""
+        return (self.data.fingerprint(), *(self.outliers.fingerprints() if self.outliers is not None else ()))
 
     @abstractmethod
     def read(self, rows: slice, names: Sequence[str]) -> tuple[NDArray[Any], ...]:

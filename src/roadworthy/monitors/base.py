@@ -29,7 +29,7 @@ from roadworthy.core.protocols import BATCH, Dataset, Model
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings
-from roadworthy.models.signals import SUPPLY, LiveTraining, Signals, Training, full_name
+from roadworthy.models.signals import PART, SUPPLY, LiveTraining, Signals, Training, full_name
 from roadworthy.monitors.saving import read_monitor, write_monitor
 from roadworthy.monitors.threads import one_thread
 from roadworthy.monitors.threshold import Aim, RejectedShare, TiesWarning
@@ -39,7 +39,6 @@ Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 Made = TypeVar("Made")
 
-CHUNK = 512
 CAPABILITY = {"gradients": "input_gradient"}
 """The capability of a model behind a need, where it has another name."""
 SIGNAL = {"input": "images", "gradients": "images"}
@@ -166,8 +165,8 @@ class Monitor(Written, ABC):
 
     def recipe(self, model: Model, train: Dataset, *, outliers: Dataset | None = None, size: int = BATCH) -> Artifact:
         """The fitted monitor as an artifact, known before it is built."""
-        data = [data.fingerprint() for data in (train, outliers) if data is not None]
-        inputs = (model.fingerprint(), *data, code_of(type(self)), f"batches of {size}")
+        learned = [data.fingerprint() for data in (train, outliers) if data is not None and self.learns]
+        inputs = (model.fingerprint(), *learned, code_of(type(self)), f"batches of {size}" if learned else "")
         return Artifact(f"monitor:{self.name}", self.parameters(), tuple(filter(None, inputs)))
 
     def check(self, model: Model) -> None:
@@ -207,18 +206,18 @@ class Monitor(Written, ABC):
         outliers  validation outliers, for a monitor that learns from those too
         """
         self.check(model)
-        if outliers is not None and VALID_OUTLIERS not in self.learns_from:
-            raise InputError(f"monitor {self.name} does not learn from outliers: leave out outliers=")
+        others = train.outliers if isinstance(train, Training) else outliers
+        if others is not None and VALID_OUTLIERS not in self.learns_from:
+            raise InputError(f"monitor {self.name} does not learn from outliers: leave them out")
         if not self.learns:
             return FittedMonitor(self, Learned(), (model.fingerprint(),))
         training = self._checked_training(model, train, outliers, size)
         with one_thread():
-            state = self.learned(self.fit(training), "fit")
+            state = _learned(self, self.fit(training), "fit")
         for name, array in state.items():
             if not np.isfinite(array).all():
                 raise InputError(f"monitor {self.name} cannot be built on {training.name}: {name} is NaN or infinite")
-        data = [part.data.fingerprint() for part in (training, training.outliers) if part is not None]
-        return FittedMonitor(self, state, (model.fingerprint(), *data))
+        return FittedMonitor(self, state, (model.fingerprint(), *training.fingerprints()))
 
     def _checked_training(
         self, model: Model, train: Dataset | Training | None, outliers: Dataset | None, size: int
@@ -241,13 +240,6 @@ class Monitor(Written, ABC):
                 f"monitor {self.name} needs images of at least {self.classes} classes: {training.name} has {held}"
             )
         return training
-
-    def learned(self, arrays: Any, method: str) -> Learned:
-        """What `fit` or `tune` returned, checked: other than arrays of numbers by name is an `InputError`."""
-        if not isinstance(arrays, Mapping) or not all(isinstance(key, str) for key in arrays):
-            raise InputError(f"monitor {self.name}: {method} must return arrays by name, not {type(arrays).__name__}")
-        numbers = {key: _numbers(array, f"monitor {self.name}: {key} of {method}") for key, array in arrays.items()}
-        return arrays if isinstance(arrays, Learned) else Learned(numbers)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -330,7 +322,7 @@ class FittedMonitor:
             raise InputError(
                 f"monitor {monitor.name}: {inside.shape[1]} columns inside but {outside.shape[1]} of the outliers"
             )
-        rule = monitor.learned(monitor.tune(inside, outside, aim, self.state), "tune")
+        rule = _learned(monitor, monitor.tune(inside, outside, aim, self.state), "tune")
         scores = _scored(self, rule, inside)
         cut = monitor.cut(scores, None if outside is None else _scored(self, rule, outside), aim)
         share = RejectedShare.of(scores, cut, rejected) if outside is None else None
@@ -467,6 +459,14 @@ def _under(prefix: str, arrays: Arrays) -> Learned:
     return Learned({key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)})
 
 
+def _learned(monitor: Monitor, arrays: Any, method: str) -> Learned:
+    """What `fit` or `tune` returned; an `InputError` where it is other than arrays of numbers by name."""
+    if not isinstance(arrays, Mapping) or not all(isinstance(key, str) for key in arrays):
+        raise InputError(f"monitor {monitor.name}: {method} must return arrays by name, not {type(arrays).__name__}")
+    numbers = {key: _numbers(array, f"monitor {monitor.name}: {key} of {method}") for key, array in arrays.items()}
+    return arrays if isinstance(arrays, Learned) else Learned(numbers)
+
+
 def _scored(fitted: FittedMonitor, rule: Learned, rows: Rep) -> Floats:
     name = fitted.monitor.name
     rated = fitted.monitor.rate(rows, rule, fitted.state)
@@ -525,7 +525,7 @@ def require_layer(monitor: Monitor, layer: Any) -> None:
         raise InputError(f"monitor {monitor.name}: layer is the name of a layer of the model, or None, not {layer!r}")
 
 
-def over(data: Dataset, size: int = CHUNK) -> Iterator[Batch]:
+def over(data: Dataset, size: int = PART) -> Iterator[Batch]:
     """The whole of a data set, some images at a time."""
     for start in range(0, len(data), size):
         yield data.batch(slice(start, min(start + size, len(data))))

@@ -36,7 +36,7 @@ class Msp(Monitor):
     name: ClassVar[str] = "msp"
 
     def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
-        """(N,)."""
+        """The largest probability, (N,)."""
         return np.asarray(signals.probabilities.max(axis=1))
 
 
@@ -49,7 +49,7 @@ class MaxLogit(Monitor):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
-        """(N,)."""
+        """The largest logit, (N,)."""
         return np.asarray(signals.logits.max(axis=1))
 
 
@@ -72,7 +72,7 @@ class Energy(Monitor):
             raise InputError(f"monitor {self.name}: the temperature is a number above 0, not {self.temperature!r}")
 
     def read(self, signals: Signals, state: Learned) -> Floats:
-        """(N,)."""
+        """The energy, (N,)."""
         return energy(signals.logits, self.temperature)
 
 
@@ -107,7 +107,7 @@ class KlMatching(Monitor):
         return (f"classes that the model never answers have no template: {never}",) if never else ()
 
     def read(self, signals: Signals, state: Learned) -> Floats:
-        """(N,)."""
+        """Minus the least divergence from a template, (N,)."""
         answers, templates = signals.probabilities.astype(np.float64), state["templates"]
         log_answers = np.log(np.maximum(answers, SMALLEST))
         log_templates = np.log(np.maximum(templates[templates.any(axis=1)], SMALLEST))
@@ -126,5 +126,5 @@ class Random(Monitor):
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
 
     def read(self, signals: Signals, state: Learned) -> NDArray[Any]:
-        """(N,)."""
+        """A uniform number per image id, (N,)."""
         return np.array([rng.random() for rng in Streams("random monitor", self.seed).each(signals.batch.ids)])

@@ -73,7 +73,7 @@ class Mahalanobis(Monitor):
         return {"origin": origin, "whitening": whitening, "means": means @ whitening}
 
     def read(self, signals: Signals, state: Learned) -> Floats:
-        """(N,)."""
+        """Minus the squared distance from the nearest class mean, (N,)."""
         white = (signals.features(self.layer) - state["origin"]) @ state["whitening"]
         return np.asarray(-cdist(white, state["means"], "sqeuclidean").min(axis=1))
 
@@ -180,7 +180,7 @@ class Vim(LastLayerMonitor):
         return {"origin": origin, "principal": space, "scale": scale, "weights": weights, "bias": bias}
 
     def read(self, signals: Signals, state: Learned) -> Floats:
-        """(N,)."""
+        """The energy less the scaled length of the residual, (N,)."""
         values = signals.features().astype(np.float64)
         virtual = state["scale"] * _left(values - state["origin"], state["principal"])
         return np.asarray(energy(values @ state["weights"].T + state["bias"]) - virtual)
@@ -231,6 +231,6 @@ class React(LastLayerMonitor):
         return {"cut": cut, "weights": head.weights.astype(np.float64), "bias": head.bias.astype(np.float64)}
 
     def read(self, signals: Signals, state: Learned) -> Floats:
-        """(N,)."""
+        """The energy of the cut features, (N,)."""
         values = np.minimum(signals.features().astype(np.float64), state["cut"])
         return energy(values @ state["weights"].T + state["bias"])

@@ -44,7 +44,7 @@ class McDropoutEntropy(Monitor):
             super().check(model)
 
     def read(self, signals: Signals, state: Learned) -> Floats:
-        """(N,)."""
+        """Minus the entropy of the mean, (N,)."""
         if "samples" in signals.model.capabilities:
             samples = signals.prediction.samples
         else:

@@ -233,7 +233,7 @@ class DeepKnn(Monitor):
         }
 
     def read(self, signals: Signals, state: Learned) -> Floats:
-        """(N,)."""
+        """Minus the distance to the k-th nearest, (N,)."""
         return -search_of(state, "features").distances(_normalised(signals.features(self.layer)), self.k)[:, -1]
 
 

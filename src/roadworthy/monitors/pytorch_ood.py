@@ -58,7 +58,7 @@ class PytorchOod(Monitor):
         return state
 
     def read(self, signals: Signals, state: Learned) -> NDArray[Any]:
-        """(N,)."""
+        """Minus the outlier score, (N,)."""
         network = _network(signals.model)
         detector = state.cached("detector", lambda: self._restored(network, state), of=network)
         scores = detector.predict(import_torch().from_numpy(network.preprocess(signals.images)))
