@@ -175,10 +175,11 @@ def test_preview_and_calibrate(tmp_path: Path) -> None:
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo with fewer images: all its stations, in seconds."""
-    data = {"train": {"builtin": "signs", "split": "train", "n": 420}, "test": {"builtin": "signs", "n": 70}}
+    data = {"train": {"builtin": "signs", "split": "train", "n": 210}, "test": {"builtin": "signs", "n": 42}}
     monkeypatch.setitem(demo.STUDY, "data", data)
     lines = call("demo", "--out", tmp_path / "demo").splitlines()
-    assert [line.split(":")[0] for line in lines[:3]] == ["Verdict", "Accuracy", "Worst condition"]
+    heads = [line.split(":")[0] for line in lines if not line.startswith("No better than chance")]
+    assert heads[:3] == ["Verdict", "Accuracy", "Worst condition"]
     assert lines[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
     built = json.loads((tmp_path / "demo" / "run.json").read_text())["artifacts"]
     assert {(each["system"], each["competence"]["epochs"]) for each in built} == {("baseline", 4), ("mc_dropout", 8)}

@@ -73,7 +73,7 @@ STUDIES: dict[str, dict[str, Any]] = {
 """The smallest runs that hold every kind of file."""
 FINISHED = {
     "plain": [
-        *("readouts/*/none*/part-*.parquet", "readouts/*/noise*/manifest.json", "study.yaml", "verdict.json"),
+        *("readouts/none*/part-*.parquet", "readouts/noise*/manifest.json", "study.yaml", "verdict.json"),
         *("report.html", "tables/classification.parquet", "tables/timing_cases.parquet", "media/*.png"),
     ],
     "dependable": ["artifacts/*/artifact.json", "artifacts/*/part-00001.npz", "tables/dependability.parquet"],
@@ -88,7 +88,7 @@ FINISHED = {
 }
 """Kinds of files of a finished run, run.json apart; of each, all that match are damaged."""
 STOPPED = {
-    "plain": (70, ["readouts/*/*/part-*.parquet", "study.yaml"]),
+    "plain": (70, ["readouts/*/part-*.parquet", "study.yaml"]),
     "dependable": (48, ["artifacts/*.building/part-00000.npz", "artifacts/*[!g]/artifact.json"]),
     "od": (7, ["representations/*/rows.npz"]),
 }
@@ -146,7 +146,7 @@ ALL_KINDS = [
     [
         *((*kinds, how) for kinds in ALL_KINDS for how in DAMAGES),
         ("od", "whole", ["run.json"], "empty"),
-        ("plain", "stopped", ["readouts/*/*/part-*.sha256"], "garbage"),
+        ("plain", "stopped", ["readouts/*/part-*.sha256"], "garbage"),
     ],
 )
 def test_a_run_goes_on_over_whatever_was_damaged(

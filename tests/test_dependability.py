@@ -120,7 +120,7 @@ def data() -> BuiltinDataset:
 
 def answers_of(finished: Any, model: str, name: str = "none") -> Any:
     case = next(c for c in finished.record["cases"] if c["system"] == model and c["stimulus"]["name"] == name)
-    return read_case(finished.path / "readouts" / "dependability" / case["key"])
+    return read_case(finished.path / "readouts" / case["key"])
 
 
 def test_all_eight_are_there_and_follow_from_what_is_stored(finished: Any, figures: pd.Series) -> None:
@@ -259,7 +259,7 @@ def test_same_bits_with_any_workers_and_resume(finished: Any, tmp_path: Path, on
     models = {"tiny": load_model(str(onnx), name="tiny"), "net": hidden_net()}
     part = tmp_path / "part"
     shutil.copytree(finished.path, part)
-    for folder in sorted((part / "readouts" / "dependability").iterdir())[::2]:
+    for folder in sorted((part / "readouts").iterdir())[::2]:
         shutil.rmtree(folder)
     for folder in sorted((part / "artifacts").iterdir())[::2]:
         shutil.rmtree(folder)

@@ -127,7 +127,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     notebook = json.loads((ROOT / "examples" / "demo.ipynb").read_text())
     code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
-    small = code.replace('"n": 1400', '"n": 420').replace('"n": 280', '"n": 70').replace('"passes": 10', '"passes": 2')
+    small = code.replace('"n": 1400', '"n": 210').replace('"n": 280', '"n": 70').replace('"passes": 10', '"passes": 2')
     assert small != code
     exec(compile(small, "demo.ipynb", "exec"), {})
     assert (tmp_path / "runs" / "notebook" / "report.html").is_file()

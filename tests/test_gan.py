@@ -397,10 +397,10 @@ def gan_study(folder: Path, gans: Any, train: Any = None, **ood: Any) -> dict[st
     data = {
         "test": {"builtin": "signs", "n": 70},
         "train": train or {"builtin": "signs", "split": "train", "n": 210},
-        "ood": {"park": {"builtin": "scenery", "n": 70}},
     }
     settings = {"sets": ["uniform_noise", "park"], "transformed": [], "gans": gans, **ood}
-    return study(folder, data=data, protocols={"ood": settings})
+    outliers = {"park": {"builtin": "scenery", "n": 70}}
+    return study(folder, data=data, outliers=outliers, protocols={"ood": settings})
 
 
 def run(folder: Path, out: str, content: dict[str, Any]) -> rw.Run:
@@ -477,7 +477,7 @@ def test_pictures_of_gans(done: rw.Run) -> None:
 def test_another_study_with_the_same_gan_shows_the_same_bits(done: rw.Run, tmp_path: Path) -> None:
     gans = {**WEIGHTS, "configurations": ["sricharan_wgan_2e"], "count": 1}
     again = run(tmp_path, "again", gan_study(tmp_path, gans, sets=["uniform_noise"]))
-    same = {name: content for name, content in contents(again.path).items() if "readouts/ood/sricharan" in name}
+    same = {name: content for name, content in contents(again.path).items() if "readouts/sricharan" in name}
     assert same
     assert same.items() <= contents(done.path).items()
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import roadworthy as rw
 from golden.make import shown
+from golden.make_schema1 import STUDIES
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -51,3 +54,49 @@ def test_the_golden_run_reports_identically(golden: rw.Run) -> None:
     assert golden.report().read_bytes() == first
     assert shown(golden.path) == json.loads((GOLDEN / "expected.json").read_text())
     assert golden.verify() == []
+
+
+FIRST = sorted(path.name for path in (GOLDEN / "schema1").iterdir())
+
+
+@pytest.fixture(params=FIRST)
+def first(request: pytest.FixtureRequest, tmp_path: Path) -> rw.Run:
+    """A run of schema 1 of each protocol beside classification."""
+    shutil.copytree(GOLDEN / "schema1" / request.param, tmp_path / request.param)
+    return rw.open_run(tmp_path / request.param)
+
+
+def test_a_run_of_schema_1_opens_verifies_reports_and_is_judged_as_before(first: rw.Run) -> None:
+    assert first.record["schema"] == 1
+    stored = json.loads((first.path / "verdict.json").read_text())
+    assert first.verdict().status == stored["status"]
+    assert first.report().stat().st_size > 100_000
+    assert first.verify() == []
+
+
+def test_a_run_of_schema_1_is_not_gone_on_with(golden: rw.Run) -> None:
+    before = {path: path.read_bytes() for path in golden.path.rglob("*") if path.is_file()}
+    with pytest.raises(rw.InputError, match=r"holds a run of an earlier version \(run schema 1\).*`fresh=True`"):
+        rw.run_study(today("ood"), out=golden.path)
+    assert {path: path.read_bytes() for path in golden.path.rglob("*") if path.is_file()} == before
+
+
+def today(name: str) -> dict[str, Any]:
+    """The study of a stored run as it is written now."""
+    study = dict(STUDIES[name])
+    if "data" in study and "ood" in study["data"]:
+        data = dict(study["data"])
+        study |= {"outliers": data.pop("ood"), "data": data}
+    return study
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_same_study_gives_the_same_tables_today(name: str, tmp_path: Path) -> None:
+    run = rw.run_study(today(name), out=tmp_path / "run", progress=rw.no_progress)
+    stored = GOLDEN / "schema1" / name / "tables"
+    names = sorted(path.stem for path in stored.glob("*.parquet") if not path.stem.startswith("timing_"))
+    assert names == [table for table in run.tables if not table.startswith("timing_")]
+    for table in names:
+        texts = [(folder / f"{table}.csv").read_text() for folder in (run.path / "tables", stored)]
+        now, then = (re.sub(r"(heat|loss)-[0-9a-f]{12}-", r"\1-", text) for text in texts)  # pictures, by case
+        assert now == then, table

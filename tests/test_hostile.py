@@ -189,11 +189,11 @@ def redirect_case(key: str) -> Callable[[Path], object]:
 
     def make(run: Path) -> None:
         case = json.loads((run / "run.json").read_text())["cases"][0]
-        shutil.copytree(run / "readouts" / case["protocol"] / case["key"], run.parent / "outside_case")
+        shutil.copytree(run / "readouts" / case["key"], run.parent / "outside_case")
         edit(run / "run.json", lambda record: record["cases"][0].update({key: redirect(key, run)}))
 
     def redirect(key: str, run: Path) -> str:
-        return "../../outside_case" if key == "protocol" else "../../../outside_case"
+        return "../../outside_case"
 
     return make
 
@@ -261,8 +261,8 @@ OUTSIDE = [
     ("run", redirect_picture("../../outside.png"), "report"),
     ("run", redirect_picture(""), "report"),
     ("run", link_out("media/*.png"), "verify report"),
-    ("run", link_out("readouts/classification/*"), "verify report"),
-    ("run", link_out("readouts/classification/*/part-*"), "verify report"),
+    ("run", link_out("readouts/*"), "verify report"),
+    ("run", link_out("readouts/*/part-*"), "verify report"),
     ("run", link_out("tables/classification.parquet"), "verify report"),
     ("run", link_out("verdict.json"), "verify report"),
     ("od", redirect_od("monitors", "msp", "artifact"), "verify"),
@@ -343,7 +343,7 @@ ENDLESS = {
     "batch of gans": (gans(batch=HUGE), "batch of GANs .* to 4,096"),
     "n": (study(data={"test": {"builtin": "signs", "n": 10**6}}), "at most 200,000 pictures, not n=1000000"),
     "n of a foreign set": (
-        study(data={"test": "data.npz", "ood": {"s": {"builtin": "scenery", "n": 10**6}}}, protocols={"ood": {}}),
+        study(outliers={"s": {"builtin": "scenery", "n": 10**6}}, protocols={"ood": {}}),
         "at most 200,000 pictures, not n=1000000",
     ),
     "members": (model(ensemble={"reference": "baseline"}, members=HUGE), "members .* from 2 to 1,000, not 1000000000"),

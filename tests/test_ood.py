@@ -34,8 +34,7 @@ def run(folder: Path, out: str, *, workers: int = 1, model: Counting | None = No
     models = {"counting": model} if model else {}
     if model:
         changes["models"] = {"counting": "<in memory>"}
-    data = {"test": study(folder)["data"]["test"], "ood": {"park": FOREIGN}}
-    changes = {"data": data, "protocols": {"ood": SMALL}, **changes}
+    changes = {"outliers": {"park": FOREIGN}, "protocols": {"ood": SMALL}, **changes}
     return execute(
         prepare(parse_study(study(folder, **changes), "study"), models=models, accept_chance=True),
         folder / out,
@@ -247,6 +246,5 @@ def test_mistakes_are_found_before_anything_runs(
 
 @pytest.mark.parametrize("name", ["../up", "a b", "", "uniform_noise"])
 def test_names_of_foreign_sets_are_plain(tmp_path: Path, name: str) -> None:
-    data = {"test": study(tmp_path)["data"]["test"], "ood": {name: FOREIGN}}
     with pytest.raises(InputError, match="name"):
-        run(tmp_path, "run", data=data, protocols={"ood": {"sets": ["swirl"]}})
+        run(tmp_path, "run", outliers={name: FOREIGN}, protocols={"ood": {"sets": ["swirl"]}})

@@ -192,6 +192,12 @@ def test_a_changed_weight_file_is_noticed(where: str, tmp_path: Path) -> None:
     data = write_squares(tmp_path / "d.npz")
     words = ["evaluate", "--model", f"{tmp_path / 'code.py'}:answer", "--trust", "--data", data, "--suite", "quick"]
     words += ["--out", tmp_path / "run", "--accept-chance"]
+    if where != "import":
+        before = rw.load_model(words[2], trust=True).fingerprint()
+        assert rw.load_model(words[2], trust=True).fingerprint() == before
+        np.save(weights, np.roll(np.eye(3), 1, axis=1))
+        assert rw.load_model(words[2], trust=True).fingerprint() != before
+        return
     call(*words)
     np.save(weights, np.roll(np.eye(3), 1, axis=1))
     assert "another model" in call(*words, code=2)

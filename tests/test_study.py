@@ -9,7 +9,7 @@ import pytest
 
 from roadworthy.api import prepare
 from roadworthy.core.errors import InputError
-from roadworthy.study import Study, load_study, parse_study
+from roadworthy.study import load_study, parse_study
 from tiny import study, write_study
 
 SMALLEST: dict[str, Any] = {"data": {"test": "d"}, "models": {"m": "m.onnx"}}
@@ -36,6 +36,7 @@ def test_a_study_survives_its_own_yaml(tmp_path: Path) -> None:
         ({"data": {"tset": "d", "test": "d"}}, "unknown key 'data.tset': did you mean 'test'"),
         ({"protocols": {"classification": {"lvels": [1]}}}, "unknown key .*lvels.*did you mean 'levels'"),
         ({"protocols": {"clasification": {}}}, "unknown key 'protocols.clasification': did you mean 'classification'"),
+        ({"data": {"test": "d", "ood": {"a": "b.npz"}}}, "data: .*write outliers: instead of data: ood:"),
         ({"models": {}}, "models"),
         ({"size": "64 by 64"}, "HEIGHTxWIDTH"),
         ({"size": "64x"}, "HEIGHTxWIDTH"),
@@ -104,4 +105,4 @@ def test_class_counts_must_agree(tmp_path: Path) -> None:
 
     model = load_model(lambda images: [[0.5, 0.5]] * len(images), name="two", num_classes=2, version="1")
     with pytest.raises(InputError, match=r"answers 2 classes, but data set .* has 14"):
-        prepare(Study.model_validate(study(tmp_path, models={"two": "<>"})), models={"two": model})
+        prepare(parse_study(study(tmp_path, models={"two": "<>"}), "study"), models={"two": model})

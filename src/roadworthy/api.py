@@ -26,7 +26,7 @@ from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact, find_artifact, read_artifact
-from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
+from roadworthy.engine.folder import FIRST_SCHEMA, STUDY, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.plan import Bench, Plan, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
@@ -36,7 +36,7 @@ from roadworthy.engine.readouts import read_case
 from roadworthy.metrics import current_name, stored_name, value_range
 from roadworthy.models import StoredPredictions, align, kind_of, load_model
 from roadworthy.models.check import CheckReport, Rehearsal, chance_error, check_model, open_given, rehearse
-from roadworthy.protocols import classification, find_protocol, protocol_of
+from roadworthy.protocols import Protocol, classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
@@ -77,6 +77,7 @@ class Prepared:
     criteria: Sequence[Criterion]
     base: Path = Path()
     rehearsals: Mapping[str, Rehearsal] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def remarks(self) -> dict[str, str]:
@@ -322,6 +323,7 @@ def stored_cases(folder: RunFolder) -> dict[str, list[StoredCase]]:
     cases: dict[str, list[StoredCase]] = {}
     record = folder.record()
     find = partial(find_artifact, folder, failures=record.get("artifact_failures", {}))
+    is_first = record["schema"] == FIRST_SCHEMA
     for case in record["cases"]:
         cases.setdefault(case["protocol"], []).append(
             StoredCase(
@@ -329,7 +331,7 @@ def stored_cases(folder: RunFolder) -> dict[str, list[StoredCase]]:
                 stimulus=Stimulus(**case["stimulus"]),
                 tags=case.get("tags", {}),
                 failure=case["reason"] if case["status"] == "failed" else "",
-                load=partial(read_case, folder.case(case["protocol"], case["key"])),
+                load=partial(read_case, folder.case(case["key"], case["protocol"] if is_first else None)),
                 artifact=find,
             )
         )
@@ -460,6 +462,8 @@ def prepare(
     given = {role: open_learning_data(study, role, base, data, on_bad_image) for role in sorted(wanted)}
     opened = {name: model.given(given) for name, model in opened.items()}
     for name, model in opened.items():
+        if "probabilities" not in model.columns:
+            continue
         if model.num_classes != len(data.class_names):
             raise InputError(
                 f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
@@ -469,10 +473,28 @@ def prepare(
     chunk = chunk_size(data, study.batch)
     foreign = open_foreign(study, base, data)
     bench = Bench(data, opened, study.seed, study.batch, chunk, foreign, given.get("train"))
-    cases = [case for protocol, settings in chosen for case in protocol.plan(settings, bench)]
-    prepared = Prepared(study, data, opened, Plan(tuple(cases), chunk, study.batch), criteria, base)
+    left_out = {protocol.name: _left_out(protocol, opened) for protocol, _ in chosen}
+    cases = [
+        case
+        for protocol, settings in chosen
+        for case in protocol.plan(settings, bench.without(left_out[protocol.name]))
+    ]
+    plan = Plan(tuple(cases), chunk, study.batch)
+    prepared = Prepared(study, data, opened, plan, criteria, base, left_out=left_out)
     _check_asked(prepared)
     return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance))
+
+
+def _left_out(protocol: Protocol, models: Mapping[str, Model]) -> dict[str, str]:
+    """The models that do not answer in the columns a protocol needs, with the reason; all of them is an error."""
+    reasons = {}
+    for name, model in models.items():
+        lacking = sorted(protocol.columns - set(model.columns))
+        if lacking:
+            reasons[name] = f"model {name} answers no {' and no '.join(lacking)}"
+    if len(reasons) == len(models):
+        raise InputError(f"protocol {protocol.name} has no model to ask: {'; '.join(reasons.values())}")
+    return reasons
 
 
 def rehearsed(
@@ -505,7 +527,7 @@ def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> C
 
 def _check_study_size(study: Study, models: int) -> None:
     """Refuse a study of more cases than can be planned, before anything is opened."""
-    foreign = len(study.data.ood) or 1
+    foreign = len(study.outliers) or 1
     stimuli = sum(protocol.count_stimuli(settings, foreign) for protocol, settings in study.protocols.chosen())
     check_plan_size(stimuli * models)
 
@@ -575,7 +597,7 @@ def open_foreign(study: Study, base: Path, data: OpenedDataset) -> dict[str, Ope
     """
     if not any(protocol.wants_foreign for protocol, _ in study.protocols.chosen()):
         return {}
-    sources = study.data.ood or {"scenery": {"builtin": "scenery", "n": len(data)}}
+    sources = study.outliers or {"scenery": {"builtin": "scenery", "n": len(data)}}
     return {
         name: open_dataset(spec, size=data.size, base=base, seed=study.seed, name=name)
         for name, spec in sources.items()
@@ -587,7 +609,7 @@ def _check_asked(prepared: Prepared) -> None:
     known: dict[str, list[KnownCase]] = {}
     for planned in prepared.plan.cases:
         case = KnownCase(planned.case.system, planned.case.stimulus, planned.tags)
-        known.setdefault(planned.case.protocol, []).append(case)
+        known.setdefault(planned.protocol, []).append(case)
     _check_criteria(prepared.criteria, known, len(prepared.data.class_names))
 
 
@@ -600,7 +622,7 @@ def _rehearse_all(
     """
     data, seed, rehearsals = prepared.data, prepared.study.seed, {}
     for name, model in prepared.models.items():
-        if not all(part.loaded for part in model.parts()):
+        if not all(part.loaded for part in model.parts()) or "probabilities" not in model.columns:
             continue
         if is_stored(model):
             asked = [planned for planned in prepared.plan.cases if not planned.refused]
@@ -674,7 +696,7 @@ def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[
     The study is in it, unless the results there are of another: these stay until new ones are known.
     """
     folder = RunFolder(out)
-    folder.check_usable()
+    folder.check_usable(fresh)
     with folder.locked():
         folder.sweep()
         if fresh:
@@ -750,13 +772,14 @@ def _stored_study(prepared: Prepared) -> Study:
             "test": whole_paths(study.data.test, base),
             "train": whole_paths(study.data.train, base),
             "validation": whole_paths(study.data.validation, base),
-            "ood": {name: whole_paths(spec, base) for name, spec in study.data.ood.items()},
             "classes": whole_paths(study.data.classes, base),
         }
     )
-    models = {name: whole_paths(spec, base) for name, spec in study.models.items()}
-    criteria = [criterion.model_dump(exclude_none=True) for criterion in prepared.criteria]
-    return study.model_copy(update={"data": data, "models": models, "criteria": criteria or None})
+    models, outliers = (
+        {name: whole_paths(spec, base) for name, spec in named.items()} for named in (study.models, study.outliers)
+    )
+    criteria = [criterion.model_dump(exclude_none=True) for criterion in prepared.criteria] or None
+    return study.model_copy(update={"data": data, "models": models, "outliers": outliers, "criteria": criteria})
 
 
 def utc_now() -> str:
@@ -795,9 +818,10 @@ def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> di
             for name, model in prepared.models.items()
         },
         "criteria": [criterion.model_dump() for criterion in prepared.criteria],
+        **({"left_out": left_out} if (left_out := {k: dict(v) for k, v in prepared.left_out.items() if v}) else {}),
         "cases": [
             {
-                "protocol": planned.case.protocol,
+                "protocol": planned.protocol,
                 "key": planned.case.key,
                 "hash": planned.case.hash,
                 "system": planned.case.system,
@@ -821,9 +845,8 @@ def _timing(folder: RunFolder, prepared: Prepared, outcome: local.Outcome) -> pd
     earlier: dict[Any, dict[Any, Any]] = {}
     with suppress(InputError, KeyError):  # there is none yet, or it is damaged
         earlier = {(row["case"], row["model"]): row for row in folder.table("timing_cases").to_dict("records")}
-    for planned in prepared.plan.cases:
-        case = planned.case
-        seconds, images = outcome.spent.get((case.hash, case.system), (0.0, 0))
+    for case in {(planned.case.key, planned.case.system): planned.case for planned in prepared.plan.cases}.values():
+        seconds, images = outcome.spent.get(case.hash, (0.0, 0))
         if images:
             where = {"model": case.system, "shift": case.stimulus.name, "level": case.stimulus.level}
             rows.append(

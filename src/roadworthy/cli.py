@@ -100,7 +100,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exi
 
 STOPPED = 130
 """The exit code after Ctrl-C, which is also what typer makes of it."""
-PATIENCE = 4.0
+PATIENCE = 3.0
 """Seconds that a command has after Ctrl-C to end by itself."""
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """What typer raises on words that make no command; it comes with its own copy of click or uses the one installed."""

@@ -45,7 +45,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
     if kind == "protocols":
         from roadworthy.protocols import od_test
 
-        return [*((name, protocol.summary) for name, protocol in PROTOCOLS.items()), (od_test.NAME, _summary(od_test))]
+        return [*((name, PROTOCOLS.get(name).summary) for name in PROTOCOLS), (od_test.NAME, _summary(od_test))]
     if kind == "suites":
         return [(name, _suite(name)) for name in classification.SUITES]
     registry: Registry[Any] = MODELS if kind == "models" else DATA

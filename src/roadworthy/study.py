@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import MOST_BATCH, explain, parse_size, read_yaml
 from roadworthy.engine.plan import BATCH
-from roadworthy.protocols import PROTOCOLS, find_protocol
-from roadworthy.protocols.base import Protocol
-from roadworthy.protocols.classification import Settings as ClassificationSettings
-from roadworthy.protocols.dependability import Settings as DependabilitySettings
-from roadworthy.protocols.ood import Settings as OodSettings
+from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
 
 
 def _size(value: Any) -> Any:
@@ -44,24 +50,22 @@ class DataSection(_Section):
     test: str | dict[str, Any]
     train: str | dict[str, Any] | None = None
     validation: str | dict[str, Any] | None = None
-    ood: dict[str, str | dict[str, Any]] = {}
     classes: str | list[str] | None = None
 
-    @field_validator("ood")
+    @model_validator(mode="before")
     @classmethod
-    def _plain_names(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name in value:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
-                raise ValueError(f"{name!r} is no name for a foreign set: use letters, digits, _ . and -")
+    def _former_places(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "ood" in value:
+            if value["ood"]:
+                raise ValueError(
+                    "sets from outside stand at the top of a study now: write outliers: instead of data: ood:"
+                )
+            value = {key: content for key, content in value.items() if key != "ood"}
         return value
 
 
 class ProtocolsSection(_Section):
-    """The protocols to run, each with its settings."""
-
-    classification: ClassificationSettings | None = None
-    ood: OodSettings | None = None
-    dependability: DependabilitySettings | None = None
+    """The protocols to run, each with its settings: a field per registered protocol, None where it is not named."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -70,13 +74,12 @@ class ProtocolsSection(_Section):
 
     def inlined(self, base: Path) -> ProtocolsSection:
         """The same with the content of the files that settings name, paths starting from `base`."""
-        if self.dependability is None:
-            return self
-        return self.model_copy(update={"dependability": self.dependability.inlined(base)})
+        return self.model_copy(update={p.name: p.inlined(settings, base) for p, settings in self.chosen()})
 
     def chosen(self) -> list[tuple[Protocol, Any]]:
         """The protocols that are named, with their settings."""
-        return [(find_protocol(name), settings) for name in PROTOCOLS if (settings := getattr(self, name)) is not None]
+        named = {name: getattr(self, name) for name in type(self).model_fields}
+        return [(find_protocol(name), settings) for name, settings in named.items() if settings is not None]
 
 
 class Study(_Section):
@@ -88,7 +91,8 @@ class Study(_Section):
     batch: Annotated[int, Field(ge=1, le=MOST_BATCH)] = BATCH
     data: DataSection
     models: Annotated[dict[str, str | dict[str, Any]], Field(min_length=1)]
-    protocols: ProtocolsSection = ProtocolsSection(classification=ClassificationSettings())
+    outliers: dict[str, str | dict[str, Any]] = {}
+    protocols: ProtocolsSection
     criteria: str | list[Any] | None = None
 
     @field_validator("name")
@@ -96,6 +100,14 @@ class Study(_Section):
     def _name(cls, value: str) -> str:
         if value.strip() in ("", ".", "..") or re.search(r"[/\\\x00-\x1f]", value):
             raise ValueError(f"{value!r} is no name for a study: it names a folder, so it has no slash or line break")
+        return value
+
+    @field_validator("outliers")
+    @classmethod
+    def _plain_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
+                raise ValueError(f"{name!r} is not a valid name for a set of outliers: use letters, digits, _ . and -")
         return value
 
     @field_validator("models")
@@ -156,10 +168,21 @@ def _inlined(study: Study, base: Path) -> Study:
 
 def parse_study(content: dict[str, Any], what: str) -> Study:
     """A study from parsed YAML; the first mistake is one sentence."""
+    model = _study_model(tuple(PROTOCOLS))
     try:
-        return Study.model_validate(content)
+        return model.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{what}: {explain(error, Study)}") from None
+        raise InputError(f"{what}: {explain(error, model)}") from None
+
+
+@cache
+def _study_model(protocols: tuple[str, ...]) -> type[Study]:
+    """The form of a study with these protocols; the default one is run where a study names none."""
+    fields: dict[str, Any] = {name: (PROTOCOLS.get(name).settings | None, None) for name in protocols}
+    section = create_model("ProtocolsSection", __base__=ProtocolsSection, **fields)
+    default = default_protocol()
+    usual = section(**{default.name: default.settings()})
+    return create_model("Study", __base__=Study, protocols=(section, usual))
 
 
 def is_od_study(source: str | Path | Mapping[str, Any]) -> bool:

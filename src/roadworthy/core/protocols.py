@@ -16,7 +16,7 @@ from roadworthy.core.code import Written, code_of
 from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
-from roadworthy.core.types import Artifact, Batch, Prediction, Stimulus
+from roadworthy.core.types import STORED, Artifact, Batch, Prediction, Stimulus
 
 BATCH = 64
 """Images that a model is asked about at once, wherever nothing else is planned: it fixes the bits of an answer."""
@@ -138,10 +138,13 @@ class Outliers(Written, ABC):
 
 
 class Model(ABC):
-    """A system under test. Images in, class probabilities out is enough; more is declared in `capabilities`."""
+    """A system under test. Images in, class probabilities out is enough; more is declared in `capabilities`.
+
+    A model that only says where the object is declares `boxes` instead of `probabilities`, and has no classes.
+    """
 
     name: str
-    num_classes: int
+    num_classes: int = 0
     class_names: tuple[str, ...] | None = None
     input_size: tuple[int, int] | None = None
     """(H, W) the model wants; None where it takes any size."""
@@ -152,6 +155,11 @@ class Model(ABC):
     capabilities: frozenset[str] = frozenset({"probabilities"})
     wants: frozenset[str] = frozenset()
     """The data that a study must give it before it is complete: `train`, `validation`."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its answers that are stored: they follow from its capabilities alone, never from who asks."""
+        return tuple(name for name in STORED if name in self.capabilities)
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -174,7 +182,7 @@ class Model(ABC):
             rows = range(start, min(start + size, len(batch)))
             with asking(self):
                 prediction = self.predict(batch.take(_padded(rows, size)))
-                parts.append(prediction.check(size, self.num_classes, self.name).rows(len(rows)))
+                parts.append(prediction.check(size, self.num_classes, self.name, self.columns).rows(len(rows)))
         return Prediction.concatenate(parts, self.num_classes)
 
     def turn_key(self) -> Hashable:

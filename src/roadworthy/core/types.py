@@ -98,76 +98,139 @@ def _read_only(array: Any) -> Any:
     return view
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What a model answers to a batch of N images. Only `probabilities` is always there.
+STORED = ("probabilities", "certainty", "samples", "boxes", "box_variance")
+"""The columns of an answer that are stored, where a system declares them; logits are a signal and are not."""
+Column = NDArray[np.float32]
 
-    probabilities  (N, K) float32, rows sum to 1
+
+class Prediction:
+    """What a model answers to a batch of N images, column by column: those that it declares, and logits where it can.
+
+    probabilities  (N, K) float32, rows sum to 1; who asks a model without classes for them gets an error
     logits         (N, K) float32
-    boxes          (N, 4) float32, pixels of the batch;  box_variance (N, 4)
     certainty      (N,) float32, higher = more certain, where the model has a measure of its own
     samples        (S, N, K) float32, one set of probabilities per stochastic pass or ensemble member
+    boxes          (N, 4) float32 x0, y0, x1, y1 in pixels of the batch;  box_variance (N, 4)
+
+    >>> answer = Prediction(np.float32([[0.9, 0.1]]), certainty=np.float32([0.5]))
+    >>> len(answer), sorted(answer.columns), answer.boxes is None
+    (1, ['certainty', 'probabilities'], True)
     """
 
-    probabilities: NDArray[np.float32]
-    logits: NDArray[np.float32] | None = None
-    boxes: NDArray[np.float32] | None = None
-    box_variance: NDArray[np.float32] | None = None
-    certainty: NDArray[np.float32] | None = None
-    samples: NDArray[np.float32] | None = None
+    def __init__(
+        self,
+        probabilities: Column | None = None,
+        *,
+        logits: Column | None = None,
+        certainty: Column | None = None,
+        samples: Column | None = None,
+        boxes: Column | None = None,
+        box_variance: Column | None = None,
+    ) -> None:
+        given = {
+            "probabilities": probabilities,
+            "logits": logits,
+            "certainty": certainty,
+            "samples": samples,
+            "boxes": boxes,
+            "box_variance": box_variance,
+        }
+        self.columns: Mapping[str, Column] = {name: column for name, column in given.items() if column is not None}
+
+    @property
+    def probabilities(self) -> Column:
+        """(N, K); an error where there are none."""
+        if "probabilities" not in self.columns:
+            raise ModelError("this model answers no class probabilities")
+        return self.columns["probabilities"]
+
+    @property
+    def logits(self) -> Column | None:
+        """(N, K), where the model gives them."""
+        return self.columns.get("logits")
+
+    @property
+    def certainty(self) -> Column | None:
+        """(N,), where the model states its own."""
+        return self.columns.get("certainty")
+
+    @property
+    def samples(self) -> Column | None:
+        """(S, N, K), where the model makes several passes."""
+        return self.columns.get("samples")
+
+    @property
+    def boxes(self) -> Column | None:
+        """(N, 4), where the model says where the object is."""
+        return self.columns.get("boxes")
+
+    @property
+    def box_variance(self) -> Column | None:
+        """(N, 4), where the model says how sure it is of a box."""
+        return self.columns.get("box_variance")
 
     def __len__(self) -> int:
-        return len(self.probabilities)
+        name, column = next(iter(self.columns.items()))
+        return int(column.shape[_axis(name)])
+
+    def changed(self, **columns: Column | None) -> Prediction:
+        """The same answer with other columns; None takes one away."""
+        return Prediction(**{**self.columns, **columns})
 
     def rows(self, stop: int) -> Prediction:
         """The first `stop` rows, without what padded a batch, in arrays of their own."""
-
-        def cut(column: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
-            return None if column is None else column[:stop].copy()
-
         return Prediction(
-            probabilities=self.probabilities[:stop].copy(),
-            logits=cut(self.logits),
-            boxes=cut(self.boxes),
-            box_variance=cut(self.box_variance),
-            certainty=cut(self.certainty),
-            samples=None if self.samples is None else self.samples[:, :stop].copy(),
+            **{
+                name: (column[:, :stop] if _axis(name) else column[:stop]).copy()
+                for name, column in self.columns.items()
+            }
         )
 
     @staticmethod
     def concatenate(parts: Sequence[Prediction], classes: int) -> Prediction:
         """The answers to several batches as one; a column is kept only where every part has it."""
         if not parts:
-            return Prediction(probabilities=np.zeros((0, classes), np.float32))
-
-        def join(name: str, axis: int = 0) -> NDArray[np.float32] | None:
-            columns = [getattr(part, name) for part in parts]
-            return None if any(column is None for column in columns) else np.concatenate(columns, axis=axis)
-
+            return Prediction(np.zeros((0, classes), np.float32))
+        shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
         return Prediction(
-            probabilities=np.concatenate([part.probabilities for part in parts]),
-            logits=join("logits"),
-            boxes=join("boxes"),
-            box_variance=join("box_variance"),
-            certainty=join("certainty"),
-            samples=join("samples", axis=1),
+            **{name: np.concatenate([part.columns[name] for part in parts], axis=_axis(name)) for name in shared}
         )
 
-    def check(self, n: int, classes: int, model: str) -> Prediction:
+    def check(self, n: int, classes: int, model: str, declared: Sequence[str] = ("probabilities",)) -> Prediction:
         """Return self, or raise a `ModelError` that says what is wrong with the answer."""
-        shape = self.probabilities.shape
-        if shape != (n, classes):
-            raise ModelError(f"model {model} answered {shape} to {n} images of {classes} classes, not {(n, classes)}")
-        if not np.isfinite(self.probabilities).all():
-            bad = int((~np.isfinite(self.probabilities).all(axis=1)).sum())
-            raise ModelError(f"model {model} answered NaN or infinity for {bad} of {n} images")
+        lacking = [name for name in declared if name not in self.columns]
+        if lacking:
+            raise ModelError(f"model {model} declares {lacking[0]} and does not answer them")
+        extra = [name for name in STORED if name in self.columns and name not in declared]
+        if extra:
+            raise ModelError(f"model {model} answers {extra[0]} without declaring them: add it to its capabilities")
+        shapes = {"probabilities": (n, classes), "certainty": (n,), "boxes": (n, 4), "box_variance": (n, 4)}
+        for name, shape in shapes.items():
+            column = self.columns.get(name)
+            if column is None:
+                continue
+            if column.shape != shape:
+                of = f" of {classes} classes" if name == "probabilities" else f", as {name}"
+                raise ModelError(f"model {model} answered {column.shape} to {n} images{of}, not {shape}")
+            if not np.isfinite(column).all():
+                bad = int((~np.isfinite(column.reshape(n, -1)).all(axis=1)).sum())
+                raise ModelError(f"model {model} answered NaN or infinity for {bad} of {n} images")
+        if "probabilities" in self.columns:
+            self._check_probabilities(model)
+        return self
+
+    def _check_probabilities(self, model: str) -> None:
         total = self.probabilities.sum(axis=1, dtype=np.float64)
         if self.probabilities.min(initial=0.0) < -1e-6 or np.abs(total - 1.0).max(initial=0.0) > 1e-3:
             raise ModelError(
                 f"model {model}: rows are no probabilities (smallest {self.probabilities.min():.4g}, "
                 f"sums {total.min():.4g} to {total.max():.4g}); if it answers logits, declare `outputs='logits'`"
             )
-        return self
+
+
+def _axis(column: str) -> int:
+    """The axis of a column along which the images lie."""
+    return 1 if column == "samples" else 0
 
 
 @dataclass(frozen=True)
@@ -209,25 +272,24 @@ class Stimulus:
 
 @dataclass(frozen=True)
 class Case:
-    """One stimulus shown to one system: the unit that is run, stored and resumed.
+    """One stimulus shown to one system: the unit that is run, stored and resumed. Who asked for it does not count.
 
     `system` is the model's name in the study; `recipe` holds the hashes of all that decides the answer (the model's
     fingerprint, its settings, the batch size and threads of the plan).
     """
 
-    protocol: str
     stimulus: Stimulus
     system: str
     recipe: Mapping[str, Any]
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of protocol, stimulus and recipe; the name of the system does not count."""
-        return digest({"protocol": self.protocol, "stimulus": self.stimulus.hash, "recipe": dict(self.recipe)})
+        """SHA-256 of stimulus and recipe; the name of the system does not count."""
+        return digest({"stimulus": self.stimulus.hash, "recipe": dict(self.recipe)})
 
     @property
     def key(self) -> str:
-        """The folder of the case under `readouts/<protocol>/`."""
+        """The folder of the case under `readouts/`."""
         return f"{self.stimulus.name}-{self.stimulus.level}-r{self.stimulus.repeat}-{self.hash[:16]}"
 
 

@@ -2,12 +2,14 @@
 
 RUN/
   study.yaml  run.json                        what was asked; provenance and a SHA-256 per file
-  readouts/<protocol>/<case>/part-*.parquet   immutable parts, committed by manifest.json, written last; until then each
+  readouts/<case>/part-*.parquet              immutable parts, committed by manifest.json, written last; until then each
                                               has a receipt with its hash, part-*.parquet.sha256
   artifacts/<hash>/                           built things, with their competence
   tables/<name>.parquet + .csv                measures and statistics
   media/                                      pictures the report shows
   verdict.json  verdicts.json  report.html    the run's own verdict; every verdict there was
+
+In runs of schema 1, readouts lie under the name of the protocol that asked for them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from roadworthy.core.files import write_json as write_json
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.validation import explain
 
-SCHEMA = 1
+SCHEMA = 2
+FIRST_SCHEMA = 1
+"""The oldest schema that can be read; runs of an older one than the present are not written to."""
 LOCK = ".lock"
 RECORD = "run.json"
 STUDY = "study.yaml"
@@ -96,8 +100,9 @@ class RunFolder:
                 raise InputError(folder._unfinished())
             raise InputError(f"{path} is no run: it holds no {RECORD}")
         schema = folder.record().get("schema")
-        if schema != SCHEMA:
-            raise InputError(f"{path} was written with run schema {schema}; this version reads schema {SCHEMA}")
+        if not isinstance(schema, int) or not FIRST_SCHEMA <= schema <= SCHEMA:
+            known = f"{FIRST_SCHEMA} to {SCHEMA}"
+            raise InputError(f"{path} was written with run schema {schema}; this version reads schemas {known}")
         try:
             _Record.model_validate(folder.record())
         except ValidationError as error:
@@ -127,8 +132,8 @@ class RunFolder:
                 return True
         return False
 
-    def check_usable(self) -> None:
-        """Refuse a path that holds something else than a run; changes nothing."""
+    def check_usable(self, fresh: bool = False) -> None:
+        """Refuse a path that holds something else than a run, or one of an earlier version that is to be kept."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: give a folder for the run")
         if not self.path.is_dir():
@@ -138,6 +143,11 @@ class RunFolder:
             raise InputError(f"{self.path} is not empty and holds no run: choose another folder with `out=`")
         if self._schema() > SCHEMA:
             RunFolder.existing(self.path)
+        if 0 < self._schema() < SCHEMA and not fresh:
+            raise InputError(
+                f"{self.path} holds a run of an earlier version (run schema {self._schema()}), which can be read but "
+                "not gone on with: choose another folder with `out=`, or replace it with `fresh=True`"
+            )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -206,9 +216,9 @@ class RunFolder:
         for path in stale:
             path.unlink(missing_ok=True)
 
-    def case(self, protocol: str, key: str) -> Path:
-        """The folder of one case's readouts."""
-        return inside(self.path, "readouts", protocol, key)
+    def case(self, key: str, protocol: str | None = None) -> Path:
+        """The folder of one case's readouts; in a run of schema 1 they are those of a protocol."""
+        return inside(self.path, "readouts", *([] if protocol is None else [protocol]), key)
 
     def artifact(self, recipe: str) -> Path:
         """The folder of a built thing, by the hash of its recipe."""
@@ -230,7 +240,7 @@ class RunFolder:
     def write_record(self, record: dict[str, Any]) -> None:
         """Write run.json with the SHA-256 of every other file, last of all."""
         files = {str(path.relative_to(self.path)): digest_file(path) for path in self.files()}
-        write_json(self.path / RECORD, {**record, "schema": SCHEMA, "files": files})
+        write_json(self.path / RECORD, {"schema": SCHEMA, **record, "files": files})
 
     def update_record(self, names: Iterable[str], **changes: Any) -> None:
         """Write run.json with new hashes for the files of these names alone: all others must stay as recorded."""

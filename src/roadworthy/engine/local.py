@@ -26,14 +26,14 @@ from roadworthy.engine.workers import Turns, in_workers
 
 @dataclass
 class Outcome:
-    """What came of a plan: failures by case hash, and (seconds, images) by (case hash, system) for what was run now.
+    """What came of a plan: failures by case hash, and (seconds, images) by case hash for what was run now.
 
     `not_shown` are the cases that failed because their stimulus could not be made.
     """
 
     failures: dict[str, str] = field(default_factory=dict)
     not_shown: set[str] = field(default_factory=set)
-    spent: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
+    spent: dict[str, tuple[float, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def execute(
     first one was: stored parts are kept, but for those that are not as they were written.
     """
     outcome = Outcome()
-    for planned in plan.cases:
+    for planned in plan.distinct():
         parts = _parts(planned.showing.data, plan.chunk)
         readouts.drop_damaged(_folder(folder, planned), planned.case, parts, planned.model.num_classes)
     tasks = _pending(plan, folder, progress)
@@ -95,16 +95,15 @@ def execute(
                 prediction, elapsed = answered[id(planned.model)], time.perf_counter() - started
                 readouts.write_part(_folder(folder, planned), task.chunk, shown, prediction)
                 with clock:
-                    key = (planned.case.hash, planned.case.system)
-                    seconds, images = outcome.spent.get(key, (0.0, 0))
-                    outcome.spent[key] = seconds + elapsed, images + len(shown)
+                    seconds, images = outcome.spent.get(planned.case.hash, (0.0, 0))
+                    outcome.spent[planned.case.hash] = seconds + elapsed, images + len(shown)
                 progress(len(shown))
         finally:
             chunks.release(task.showing.data, task.chunk)
 
     with chunks:
         in_workers(work, tasks, workers, stopped)
-    for planned in plan.cases:
+    for planned in plan.distinct():
         case = planned.case
         if case.hash in failed_at:
             outcome.failures[case.hash] = failed_at[case.hash][min(failed_at[case.hash])]
@@ -120,7 +119,7 @@ def is_done(folder: RunFolder, planned: PlannedCase) -> bool:
 
 
 def _folder(folder: RunFolder, planned: PlannedCase) -> Path:
-    return folder.case(planned.case.protocol, planned.case.key)
+    return folder.case(planned.case.key)
 
 
 def _parts(data: Dataset, chunk: int) -> int:
@@ -130,7 +129,7 @@ def _parts(data: Dataset, chunk: int) -> int:
 def _pending(plan: Plan, folder: RunFolder, progress: Callable[[int], None]) -> list[_Task]:
     """The tasks still to do, chunk by chunk so that each chunk is decoded once; tells progress what is done already."""
     by_stimulus: dict[str, list[PlannedCase]] = defaultdict(list)
-    for planned in plan.cases:
+    for planned in plan.distinct():
         if planned.refused:
             continue
         if is_done(folder, planned):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roadworthy.core.errors import InputError, ModelError, foreign_code
@@ -71,12 +71,13 @@ class Showing:
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case together with what runs it, and what its protocol notes in run.json to find it again.
+    """A case together with what runs it, and what the protocol that asks for it notes in run.json to find it again.
 
     `needs` are artifacts that its protocol reads besides the readouts, each built once the model is ready. `refused`
     says why the model cannot be shown this: then the case fails without being run.
     """
 
+    protocol: str
     case: Case
     showing: Showing
     model: Model
@@ -105,7 +106,11 @@ class Plan:
 
     def of(self, protocol: str) -> list[PlannedCase]:
         """The cases of one protocol."""
-        return [planned for planned in self.cases if planned.case.protocol == protocol]
+        return [planned for planned in self.cases if planned.protocol == protocol]
+
+    def distinct(self) -> list[PlannedCase]:
+        """Every case once, however many protocols or models of the same content ask for it."""
+        return list({planned.case.hash: planned for planned in reversed(self.cases)}.values())[::-1]
 
     def parts(self) -> list[tuple[str, Buildable]]:
         """What must be built before cases are shown, once each, as of a case."""
@@ -113,7 +118,7 @@ class Plan:
 
     def image_cases(self) -> int:
         """How many answers the plan asks for in all."""
-        return sum(len(planned.showing.data) for planned in self.cases)
+        return sum(len(planned.showing.data) for planned in self.distinct())
 
 
 def check_plan_size(number: int, unit: str = "cases") -> None:
@@ -160,6 +165,10 @@ class Bench:
     foreign: Mapping[str, Dataset] = field(default_factory=dict)
     train: Dataset | None = None
 
+    def without(self, models: Iterable[str]) -> Bench:
+        """The same without these models."""
+        return replace(self, models={name: model for name, model in self.models.items() if name not in set(models)})
+
 
 def plan_cases(
     protocol: str, showings: Sequence[Showing], bench: Bench, tags: Mapping[str, str] | None = None
@@ -193,8 +202,8 @@ def plan_cases(
             except InputError as error:
                 refused = str(error)
                 refusals.append(error)
-            case = Case(protocol, shown.stimulus, name, recipe)
-            planned.append(PlannedCase(case, shown, member, tags or {}, refused=refused))
+            case = Case(shown.stimulus, name, recipe)
+            planned.append(PlannedCase(protocol, case, shown, member, tags or {}, refused=refused))
         if refusals and len(refusals) == len(bench.models):
             raise refusals[0]
     return planned

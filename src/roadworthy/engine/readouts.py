@@ -1,8 +1,12 @@
 """Readouts: what each system answered, one row per image; metrics are computed from these and from nothing else.
 
-Columns: id, group, label, prediction, confidence (largest probability), p_label (probability of the true class),
-sum_squares (of the probabilities), certainty (where the model has one of its own) and, for at most `FULL_CLASSES`
-classes, all probabilities. The three sums are what every metric needs, so many classes cost no more than few.
+Columns: id, group, label, true_box (as the shift moved it, where the data has boxes), and what the system declares:
+
+probabilities  prediction, confidence (the largest), p_label (of the true class), sum_squares and, for at most
+               `FULL_CLASSES` classes, all of them. The sums are what every metric needs, however many classes
+certainty      where the system has a measure of its own
+samples        sample_entropy (mean entropy of the passes) and sample_dissent (share that votes otherwise)
+boxes, box_variance
 """
 
 from __future__ import annotations
@@ -26,21 +30,43 @@ from roadworthy.core.hashing import digest_file
 from roadworthy.core.types import Batch, Case, Prediction
 from roadworthy.engine.folder import write_json, write_parquet
 from roadworthy.metrics.classification import Answers
+from roadworthy.uncertainty.measures import expected_entropy, variation_ratio
 
 FULL_CLASSES = 128
 MANIFEST = "manifest.json"
-COLUMNS = ["id", "group", "label", "prediction", "confidence", "p_label", "sum_squares", "certainty"]
+NUMBERS = ("certainty", "sample_entropy", "sample_dissent")
+BOXES = ("true_box", "boxes", "box_variance")
+CLASSIFIED = ("prediction", "confidence", "p_label", "sum_squares")
+COLUMNS = ["id", "group", "label", *CLASSIFIED, *NUMBERS, *BOXES]
 """What metrics need; the probabilities stay on disk."""
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Readouts:
-    """All rows of one case, in the order of the data set."""
+    """All rows of one case, in the order of the data set. What the system does not answer is None.
+
+    classified       what a classifier answered;  certainty, sample_entropy, sample_dissent (N,)
+    true_box, boxes, box_variance  (N, 4), the first as the shift moved it
+    """
 
     ids: tuple[str, ...]
     groups: tuple[str, ...]
-    answers: Answers
-    certainty: NDArray[np.float64] | None = None
+    classified: Answers | None = None
+    certainty: Floats | None = None
+    sample_entropy: Floats | None = None
+    sample_dissent: Floats | None = None
+    true_box: Floats | None = None
+    boxes: Floats | None = None
+    box_variance: Floats | None = None
+
+    @property
+    def answers(self) -> Answers:
+        """What a classifier answered; an error where the system is none."""
+        if self.classified is None:
+            raise InputError("these readouts hold no classes: the system answers none")
+        return self.classified
 
 
 def part_path(folder: Path, chunk: int) -> Path:
@@ -55,27 +81,40 @@ def has_part(folder: Path, chunk: int) -> bool:
 
 
 def write_part(folder: Path, chunk: int, batch: Batch, prediction: Prediction) -> None:
-    """Store what a model answered to one chunk: an immutable part, with a receipt until its case is finished."""
+    """Store what a system answered to one chunk: an immutable part, with a receipt until its case is finished."""
     folder.mkdir(parents=True, exist_ok=True)
-    answers = Answers.from_probabilities(prediction.probabilities, batch.labels)
-    classes = prediction.probabilities.shape[1]
-    columns: dict[str, pa.Array] = {
+    columns = {
         "id": pa.array(_text(batch.ids), pa.string()),
         "group": pa.array(_text(batch.group), pa.string()),
-        "label": pa.array(answers.label, pa.int32()),
-        "prediction": pa.array(answers.prediction, pa.int32()),
-        "confidence": pa.array(answers.confidence, pa.float64()),
-        "p_label": pa.array(answers.p_label, pa.float64()),
-        "sum_squares": pa.array(answers.sum_squares, pa.float64()),
+        "label": pa.array(batch.labels, pa.int32()),
     }
-    if prediction.certainty is not None:
-        columns["certainty"] = pa.array(prediction.certainty.astype(np.float64), pa.float64())
-    if classes <= FULL_CLASSES:
-        flat = pa.array(np.ascontiguousarray(prediction.probabilities, dtype=np.float32).ravel(), pa.float32())
-        columns["probabilities"] = pa.FixedSizeListArray.from_arrays(flat, classes)
+    if "probabilities" in prediction.columns:
+        columns |= _classified(prediction.probabilities, batch.labels)
+    numbers: dict[str, NDArray[Any] | None] = {"certainty": prediction.certainty}
+    if prediction.samples is not None:
+        numbers |= {
+            "sample_entropy": expected_entropy(prediction.samples),
+            "sample_dissent": variation_ratio(prediction.samples),
+        }
+    columns |= {name: pa.array(np.float64(n), pa.float64()) for name, n in numbers.items() if n is not None}
+    boxes = {"true_box": batch.boxes, "boxes": prediction.boxes, "box_variance": prediction.box_variance}
+    columns |= {name: _lists(values) for name, values in boxes.items() if values is not None}
     path = part_path(folder, chunk)
     write_parquet(path, pa.table(columns))
     write_receipt(path)
+
+
+def _classified(probabilities: NDArray[np.float32], labels: NDArray[np.int64]) -> dict[str, pa.Array]:
+    answers = Answers.from_probabilities(probabilities, labels)
+    columns = {"prediction": pa.array(answers.prediction, pa.int32())}
+    columns |= {name: pa.array(getattr(answers, name), pa.float64()) for name in CLASSIFIED[1:]}
+    return columns | ({"probabilities": _lists(probabilities)} if probabilities.shape[1] <= FULL_CLASSES else {})
+
+
+def _lists(values: NDArray[np.float32]) -> pa.Array:
+    """Rows (N, D) as a column of lists of D numbers."""
+    flat = pa.array(np.ascontiguousarray(values, dtype=np.float32).ravel(), pa.float32())
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
 def _text(values: tuple[str, ...]) -> list[str]:
@@ -93,7 +132,6 @@ def commit(folder: Path, case: Case, parts: int, classes: int) -> None:
 
 def _manifest(case: Case, classes: int, parts: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "protocol": case.protocol,
         "stimulus": case.stimulus.config(),
         "recipe": dict(case.recipe),
         "case": case.hash,
@@ -159,17 +197,20 @@ def read_case(folder: Path) -> Readouts:
         classes = int(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["classes"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
-    certainty = table["certainty"].to_numpy() if "certainty" in table.column_names else None
-    return Readouts(
-        ids=tuple(table["id"].to_pylist()),
-        groups=tuple(table["group"].to_pylist()),
-        answers=Answers(
+    known = set(table.column_names)
+    numbers = {name: table[name].to_numpy() for name in NUMBERS if name in known}
+    boxes = {name: _rows(table[name]) for name in BOXES if name in known}
+    classified = None
+    if "prediction" in known:
+        classified = Answers(
             label=table["label"].to_numpy().astype(np.int64),
             prediction=table["prediction"].to_numpy().astype(np.int64),
-            confidence=table["confidence"].to_numpy(),
-            p_label=table["p_label"].to_numpy(),
-            sum_squares=table["sum_squares"].to_numpy(),
+            **{name: table[name].to_numpy() for name in CLASSIFIED[1:]},
             num_classes=classes,
-        ),
-        certainty=certainty,
-    )
+        )
+    return Readouts(tuple(table["id"].to_pylist()), tuple(table["group"].to_pylist()), classified, **numbers, **boxes)
+
+
+def _rows(column: pa.ChunkedArray) -> Floats:
+    """(N, D) of a column of lists."""
+    return np.asarray(column.combine_chunks().flatten().to_numpy(), np.float64).reshape(len(column), -1)

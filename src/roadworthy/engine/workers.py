@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from roadworthy.core.protocols import Model, entered_by
 
-GRACE = 2.0
+GRACE = 1.0
 """Seconds that workers are given to finish what they are at once the run is stopped."""
 
 Task = TypeVar("Task")

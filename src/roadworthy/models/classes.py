@@ -103,7 +103,7 @@ class AlignedModel(Model):
         answer = self.model.predict(batch)
         logits = None if answer.logits is None else answer.logits[:, self.order]
         samples = None if answer.samples is None else answer.samples[..., self.order]
-        return replace(answer, probabilities=answer.probabilities[:, self.order], logits=logits, samples=samples)
+        return answer.changed(probabilities=answer.probabilities[:, self.order], logits=logits, samples=samples)
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """The model's own."""

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -95,7 +94,7 @@ class RememberingModel(Model):
 def _columns(answer: Prediction | NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
     if not isinstance(answer, Prediction):
         return {"": answer}
-    return {each.name: array for each in fields(answer) if (array := getattr(answer, each.name)) is not None}
+    return dict(answer.columns)
 
 
 def _frozen(answer: Answer) -> Answer:
@@ -103,7 +102,7 @@ def _frozen(answer: Answer) -> Answer:
     copies = {name: np.array(array) for name, array in _columns(answer).items()}
     for copy in copies.values():
         copy.flags.writeable = False
-    return replace(answer, **copies) if isinstance(answer, Prediction) else copies[""]
+    return Prediction(**copies) if isinstance(answer, Prediction) else copies[""]  # type: ignore[return-value]
 
 
 def _key(what: str, batch: Batch) -> bytes:

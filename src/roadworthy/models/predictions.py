@@ -31,6 +31,10 @@ SHOWN = 3
 CSV_BLOCK = 16 * 2**20
 CSV_PARSING = pa.csv.ParseOptions(newlines_in_values=True)
 
+BOXES = {"boxes": "box", "box_variance": "variance"}
+"""Answers in boxes by the name of their list column, with how their numbered columns begin."""
+BOX_SIDES = 4
+
 Floats = NDArray[np.float32]
 
 
@@ -39,7 +43,9 @@ class StoredPredictions(Model):
 
     Columns: `id`; `stimulus` (where absent, every row answers undisturbed data); and the answer in one of these forms:
     one column per class under its name, `p0` to `pK-1`, `logit0` to `logitK-1`, or (Parquet) a list column
-    `probabilities` and/or `logits`. Class names are all other columns, or those that `classes` names.
+    `probabilities` and/or `logits`. Class names are all other columns, or those that `classes` names. A model that says
+    where the object is has `box0` to `box3` (x0, y0, x1, y1) and `variance0` to `variance3`, or lists `boxes` and
+    `box_variance`, beside the classes or alone.
 
     outputs  of columns under class names: `auto` finds out whether all rows are probabilities or none is
     """
@@ -83,24 +89,27 @@ class StoredPredictions(Model):
             raise InputError(f"{self.path} holds no answers")
         self._settle(outputs)
         self.class_names = given or form.class_names
-        self.capabilities = frozenset({"probabilities"} | ({"logits"} & set(self._parts)))
+        self.capabilities = frozenset({*self._parts, *(["probabilities"] if self.num_classes else [])})
         settings = {"answers": sorted(self._parts), "classes": self.class_names}
         self._fingerprint = digest({"kind": "predictions", "files": [digest_file(f) for f in files], **settings})
 
     def _settle(self, outputs: str) -> None:
         """Name the answers `probabilities` or `logits`, and check that every row is one."""
-        widths = {part.shape[1] for parts in self._parts.values() for part in parts}
-        if len(widths) != 1 or min(widths) < 2:
+        widths = {part.shape[1] for kind, parts in self._parts.items() if kind not in BOXES for part in parts}
+        if widths and (len(widths) != 1 or min(widths) < 2):
             raise InputError(
                 f"{self.path} holds answers of {sorted(widths)} classes: all rows need the same, at least two"
             )
-        (self.num_classes,) = widths
+        self.num_classes = next(iter(widths), 0)
+        for kind in set(self._parts) & set(BOXES):
+            if any(part.shape[1] != BOX_SIDES for part in self._parts[kind]):
+                raise InputError(f"{self.path}: {kind} have {BOX_SIDES} numbers each: x0, y0, x1, y1")
         for parts in self._parts.values():
             bad = np.concatenate([~np.isfinite(part).all(axis=1) for part in parts])
             if bad.any():
                 raise InputError(f"{self.path} holds NaN, infinity or gaps in {self._some(np.flatnonzero(bad))}")
         if "unnamed" in self._parts:
-            self._parts = {self._name_answers(outputs): self._parts["unnamed"]}
+            self._parts = {self._name_answers(outputs): self._parts.pop("unnamed"), **self._parts}
         elif outputs not in ("auto", *self._parts):
             raise InputError(f"{self.path} holds {' and '.join(self._parts)} by its column names, not {outputs}")
         bad = self._rows_without_sum_one(self._parts.get("probabilities", []))
@@ -139,10 +148,12 @@ class StoredPredictions(Model):
         if (rows < 0).any():
             missing = [image for image, row in zip(batch.ids, rows, strict=True) if row < 0]
             raise InputError(self._missing({batch.stimulus or stimulus: missing}, len(batch)))
-        if "probabilities" not in self._parts:
-            return prediction(self._take("logits", rows), "logits")
-        logits = self._take("logits", rows) if "logits" in self._parts else None
-        return prediction(self._take("probabilities", rows), "probabilities", logits)
+        found = {kind: self._take(kind, rows) for kind in self._parts}
+        boxes = {kind: found.pop(kind) for kind in BOXES if kind in found}
+        if not found:
+            return Prediction(**boxes)
+        kind = "probabilities" if "probabilities" in found else "logits"
+        return prediction(found.pop(kind), kind, found.get("logits")).changed(**boxes)
 
     def check_complete(self, expected: Mapping[str, Sequence[str]]) -> int:
         """Before anything runs: every (stimulus key -> ids) that will be asked for must be there.
@@ -216,7 +227,7 @@ class StoredPredictions(Model):
 
     def _take(self, kind: str, rows: NDArray[np.int64]) -> Floats:
         parts = self._parts[kind]
-        out = np.empty((len(rows), self.num_classes), np.float32)
+        out = np.empty((len(rows), parts[0].shape[1]), np.float32)
         owner = np.searchsorted(self._offsets, rows, side="right") - 1
         for part in np.unique(owner):
             here = owner == part
@@ -244,6 +255,23 @@ class _Form:
             raise InputError(f"{file} has no column 'id'; its columns are {', '.join(list(columns)[:8])}")
         keys = tuple(key for key in KEYS if key in columns)
         rest = [column for column in columns if column not in KEYS and not column.startswith(PANDAS_INDEX)]
+        boxes = {kind: _of_boxes(columns, kind, prefix) for kind, prefix in BOXES.items()}
+        boxes = {kind: names for kind, names in boxes.items() if names}
+        rest = [column for column in rest if column not in {name for names in boxes.values() for name in names}]
+        form = cls._classes(keys, columns, rest, classes, file) if rest or not boxes else cls(keys, {})
+        form.answers |= boxes
+        return form
+
+    @classmethod
+    def _classes(
+        cls,
+        keys: tuple[str, ...],
+        columns: Mapping[str, pa.DataType | None],
+        rest: list[str],
+        classes: tuple[str, ...] | None,
+        file: Path,
+    ) -> _Form:
+        """The form of the answers in classes."""
         if classes is not None and set(classes) <= set(rest):
             return cls(keys, {"unnamed": list(classes)}, classes)
         lists = [column for column in ("probabilities", "logits") if _is_list(columns.get(column))]
@@ -257,6 +285,14 @@ class _Form:
             lacking = [name for name in classes if name not in rest]
             raise InputError(f"{file} has no column for the class {lacking[0]!r} ({len(lacking)} classes lack one)")
         return cls(keys, {"unnamed": rest}, tuple(rest))
+
+
+def _of_boxes(columns: Mapping[str, pa.DataType | None], kind: str, prefix: str) -> list[str]:
+    """The columns that hold boxes, or their variance: a list column, or four numbered ones."""
+    if _is_list(columns.get(kind)):
+        return [kind]
+    numbered = [f"{prefix}{side}" for side in range(BOX_SIDES)]
+    return numbered if all(column in columns for column in numbered) else []
 
 
 def _is_list(kind: pa.DataType | None) -> bool:

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import roadworthy.protocols.classification
+import roadworthy.protocols.dependability
+import roadworthy.protocols.ood  # noqa: F401 (these register)
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.protocols.base import Protocol
-from roadworthy.protocols.classification import Classification
-from roadworthy.protocols.dependability import Dependability
-from roadworthy.protocols.ood import OutOfDistribution
+from roadworthy.protocols.base import PROTOCOLS, Protocol
 from roadworthy.verdict import Criterion
 
-PROTOCOLS: dict[str, Protocol] = {
-    protocol.name: protocol for protocol in (Classification(), OutOfDistribution(), Dependability())
-}
+__all__ = ["PROTOCOLS", "Protocol", "default_protocol", "find_protocol", "protocol_of"]
 
 
 def find_protocol(name: str) -> Protocol:
     """The protocol of that name."""
-    if name not in PROTOCOLS:
-        raise UnknownName("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]
+    return PROTOCOLS.get(name)()
+
+
+def default_protocol() -> Protocol:
+    """The protocol of studies and criteria that name none."""
+    return next(PROTOCOLS.get(name)() for name in PROTOCOLS if PROTOCOLS.get(name).is_default)
 
 
 def protocol_of(criterion: Criterion, run: Iterable[str]) -> Protocol:
-    """The protocol a criterion speaks of: that of `where: {protocol: ...}`, or classification; the run must have it."""
-    wanted = criterion.where.get("protocol", Classification.name)
+    """The protocol a criterion speaks of: that of `where: {protocol: ...}`, or the default; the run must have it."""
+    wanted = criterion.where.get("protocol", default_protocol().name)
     named = wanted if isinstance(wanted, list) else [wanted]
     if len(named) != 1:
         raise InputError(f"criterion {criterion.id} must name one protocol, not {named}")

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
+from pydantic import BaseModel
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.registry import Registry
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
@@ -60,12 +62,22 @@ class Evidence(ABC):
 
 
 class Protocol(ABC):
-    """A test procedure. `name` is its key in a study and its folder under `readouts/`."""
+    """A test procedure. `name` is its key in a study."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    settings: ClassVar[type[BaseModel]]
+    """What a study may say of it: a frozen model; every field has a default."""
+    columns: ClassVar[frozenset[str]] = frozenset({"probabilities"})
+    """What a system must answer in to be asked; others are left out and named."""
+    is_default: ClassVar[bool] = False
+    """True for the protocol of studies that name none, and of criteria that name none."""
     wants_foreign: ClassVar[bool] = False
     """True where it shows data from outside the domain."""
+
+    def inlined(self, settings: Any, base: Path) -> Any:
+        """The settings with the content of the files that they name, paths starting from `base`."""
+        return settings
 
     def wants(self, settings: Any) -> frozenset[str]:
         """The data besides the test data that it must be given on the bench: `train`."""
@@ -96,6 +108,10 @@ class Protocol(ABC):
         self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
     ) -> Evidence:
         """What stored cases say."""
+
+
+PROTOCOLS: Registry[type[Protocol]] = Registry("protocol")
+"""The test procedures by name; third parties add theirs under the entry point group `roadworthy.protocols`."""
 
 
 def matching(label: str, rows: list[Any], columns: Sequence[str], criterion: Criterion) -> list[Any]:

@@ -149,10 +149,13 @@ def showings(settings: Settings, data: Dataset, seed: int, clean_repeats: int = 
     return planned
 
 
+@base.PROTOCOLS.register(NAME)
 class Classification(base.Protocol):
     """Every stimulus shown to every model."""
 
     name = NAME
+    settings = Settings
+    is_default = True
     summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
 
     def check_settings(self, settings: Settings) -> None:

@@ -113,10 +113,12 @@ class _Side:
     tags: Mapping[str, str]
 
 
+@base.PROTOCOLS.register(NAME)
 class OutOfDistribution(base.Protocol):
     """Every set, and the in-distribution side it is mixed with, shown to every model."""
 
     name = NAME
+    settings = Settings
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     wants_foreign = True
 

@@ -393,6 +393,8 @@ def notes(facts: Facts) -> list[str]:
     """What a reader must know about the data before trusting a number."""
     data = facts.record["data"]
     found = [str(note) for note in data["notes"]]
+    for protocol, reasons in facts.record.get("left_out", {}).items():
+        found += [f"Left out of {protocol}: {reason}." for reason in reasons.values()]
     if data["bad_images"]:
         found.append(f"Unreadable and left out of every figure: {plural(len(data['bad_images']), 'image')}.")
     if data["groups"] == data["images"]:

@@ -32,6 +32,15 @@ def predictive_entropy(samples: Samples) -> NDArray[np.float64]:
     return _entropy(_checked(samples).mean(axis=0))
 
 
+def expected_entropy(samples: Samples) -> NDArray[np.float64]:
+    """Mean entropy (N,) of the passes in nats: 1/S sum_s H(p_sn). The part of the entropy that all passes share.
+
+    >>> expected_entropy(np.array([[[1.0, 0.0]], [[0.0, 1.0]]])).tolist()
+    [0.0]
+    """
+    return np.asarray(_entropy(_checked(samples)).mean(axis=0), np.float64)
+
+
 def mutual_information(samples: Samples) -> NDArray[np.float64]:
     """What the passes disagree on, (N,), in nats: I_n = H(mean of the passes) - mean of H(pass). From 0 to log K.
 
@@ -42,8 +51,7 @@ def mutual_information(samples: Samples) -> NDArray[np.float64]:
     >>> bool(np.isclose(mutual_information(certain_but_opposed)[0], np.log(2)))
     True
     """
-    values = _checked(samples)
-    gap = _entropy(values.mean(axis=0)) - _entropy(values).mean(axis=0)
+    gap = predictive_entropy(samples) - expected_entropy(samples)
     return np.asarray(np.maximum(gap, 0.0), np.float64)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
@@ -69,11 +70,17 @@ FIGURES: Mapping[str, str] = {
 """The figures of the table, each with what it says; `docs/dependability.md` says what it does not."""
 
 
+@base.PROTOCOLS.register(NAME)
 class Dependability(base.Protocol):
     """Undisturbed images and every transformer shown to every model; activations and heat maps built besides."""
 
     name = NAME
+    settings = Settings
     summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
+
+    def inlined(self, settings: Settings, base: Path) -> Settings:
+        """With the conditions and severities that lie in files."""
+        return settings.inlined(base)
 
     def check_settings(self, settings: Settings) -> None:
         """Every transformer is known and has the level or parameters asked for."""

@@ -1,0 +1,209 @@
+"""Systems answer in columns: a model without classes goes through plan, engine, readouts, export and stored answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import pandas as pd
+import pytest
+from pydantic import BaseModel
+
+import roadworthy as rw
+from roadworthy.api import execute, no_progress, prepare
+from roadworthy.core.errors import InputError
+from roadworthy.core.types import Stimulus
+from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
+from roadworthy.protocols import PROTOCOLS
+from roadworthy.protocols.base import Evidence, KnownCase, Protocol, StoredCase, matching
+from roadworthy.shifts import make_shift
+from roadworthy.study import parse_study
+from roadworthy.uncertainty import Ensemble
+from roadworthy.uncertainty.measures import expected_entropy, variation_ratio
+from roadworthy.verdict import Criterion, Measurement
+from tiny import SIZE, save_onnx, study
+
+MODEL = "where"
+
+
+class Localizer(rw.Model):
+    """Says that the object fills the middle of the picture, and how sure it is of that: not very."""
+
+    name, concurrent = MODEL, True
+    capabilities = frozenset({"boxes", "box_variance"})
+
+    def fingerprint(self) -> str:
+        return "the middle"
+
+    def predict(self, batch: rw.Batch) -> rw.Prediction:
+        side = batch.images.shape[1] / 4
+        boxes = np.tile(np.float32([side, side, 3 * side, 3 * side]), (len(batch), 1))
+        return rw.Prediction(boxes=boxes, box_variance=np.full_like(boxes, 4.0))
+
+
+def iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Intersection over union (N,) of boxes (N, 4)."""
+    sides = np.minimum(one[:, 2:], other[:, 2:]) - np.maximum(one[:, :2], other[:, :2])
+    shared = np.prod(np.maximum(sides, 0), axis=1)
+    areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) for boxes in (one, other)]
+    return np.asarray(shared / (areas[0] + areas[1] - shared))
+
+
+class Settings(BaseModel, extra="forbid", frozen=True):
+    shift: str = "rotation"
+
+
+class Located(Protocol):
+    """A protocol that asks for boxes: how well do they fit, undisturbed and under a shift?"""
+
+    name, summary, settings = "located", "Where is the object?", Settings
+    columns = frozenset({"boxes"})
+
+    def check_settings(self, settings: Settings) -> None:
+        make_shift(settings.shift, 3)
+
+    def count_stimuli(self, settings: Settings, foreign: int) -> int:
+        return 2
+
+    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+        data, shift = bench.data.fingerprint(), make_shift(settings.shift, 3)
+        clean = Showing(Stimulus(data, seed=bench.seed), bench.data)
+        return [clean, Showing(shift.stimulus(data, seed=bench.seed), bench.data, shift)]
+
+    def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
+        return plan_cases(self.name, self.showings(settings, bench), bench)
+
+    def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
+        rows = [SimpleNamespace(model=case.system, shift=case.stimulus.name) for case in cases]
+        matching(f"criterion {criterion.id}", rows, ("model", "shift"), criterion)
+
+    def evidence(
+        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+    ) -> LocatedEvidence:
+        return LocatedEvidence(cases)
+
+
+class LocatedEvidence(Evidence):
+    def __init__(self, cases: Sequence[StoredCase]) -> None:
+        self.rows = []
+        for case in cases:
+            stored = case.load()
+            assert stored.true_box is not None
+            assert stored.boxes is not None
+            fit = iou(stored.true_box, stored.boxes)
+            self.rows.append(
+                {"model": case.system, "shift": case.stimulus.name, "metric": "accuracy", "value": fit.mean()}
+            )
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {"located": pd.DataFrame(self.rows)}
+
+    def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
+        return [
+            Measurement({"shift": row["shift"]}, row["value"], row["value"] - 0.1, row["value"] + 0.1, 10, 10)
+            for row in self.rows
+            if row["shift"] == criterion.where["shift"]
+        ]
+
+    def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+        return {}
+
+
+@pytest.fixture(autouse=True)
+def located() -> Iterator[None]:
+    PROTOCOLS.register("located")(Located)
+    yield
+    PROTOCOLS._members.pop("located")
+
+
+def content(folder: Path, models: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    protocols = {"classification": {"shifts": ["rotation"], "levels": [3]}, "located": {"shift": "rotation"}}
+    asked = {"protocol": "located", "shift": "rotation"}
+    criteria = [{"id": "L", "metric": "accuracy", "where": asked, "at_least": 0.05}]
+    return study(folder, 70, models=dict(models), **{"protocols": protocols, "criteria": criteria, **changes})
+
+
+def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> None:
+    onnx = str(save_onnx(tmp_path / "tiny.onnx"))
+    asked = content(tmp_path, {"tiny": {"onnx": onnx}, MODEL: "<in memory>"})
+    prepared = prepare(parse_study(asked, "study"), models={MODEL: Localizer()})
+    run = execute(prepared, tmp_path / "run", workers=2, progress=no_progress)
+    table = run.tables["located"].set_index("shift")["value"]
+    assert set(run.tables["located"]["model"]) == {MODEL}
+    assert set(run.tables["classification"]["model"]) == {"tiny"}
+    assert run.record["left_out"] == {
+        "classification": {MODEL: f"model {MODEL} answers no probabilities"},
+        "located": {"tiny": "model tiny answers no boxes"},
+    }
+    assert f"Left out of classification: model {MODEL} answers no probabilities." in run.report().read_text()
+    assert run.verdict().status == "pass"
+    assert run.verify() == []
+    shown = {showing.stimulus.name: showing for showing in prepared.plan.stimuli.values()}
+    for name, value in table.items():
+        batch = shown[str(name)].show(prepared.data.batch(slice(None)))
+        assert batch.boxes is not None
+        answer = Localizer().predict(batch).boxes
+        assert answer is not None
+        assert value == pytest.approx(iou(batch.boxes.astype(float), answer.astype(float)).mean(), abs=1e-6)
+    assert table["rotation"] != table["none"], "the true boxes moved with the images"
+
+    rw.export_study(asked, tmp_path / "export")
+    manifest = pd.read_csv(tmp_path / "export" / "manifest.csv", dtype=str)
+    sides = {cv2.imread(str(tmp_path / "export" / path)).shape[0] for path in manifest["path"]}
+    assert sides == {SIZE}
+    columns = {f"box{k}": SIZE / 4 if k < 2 else 3 * SIZE / 4 for k in range(4)}
+    manifest.drop(columns="path").assign(**columns).to_csv(tmp_path / "answers.csv", index=False)
+    stored = content(tmp_path, {MODEL: {"predictions": str(tmp_path / "answers.csv")}})
+    stored["protocols"].pop("classification")
+    again = rw.run_study(stored, out=tmp_path / "stored", progress=no_progress)
+    assert again.tables["located"].equals(run.tables["located"])
+
+
+def test_a_protocol_without_any_model_to_ask_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="protocol classification has no model to ask: model where answers no prob"):
+        prepare(parse_study(content(tmp_path, {MODEL: "<>"}), "study"), models={MODEL: Localizer()})
+
+
+def test_a_registered_protocol_has_its_settings_and_criteria_checked(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown key 'protocols.located.shfit': did you mean 'shift'"):
+        parse_study(content(tmp_path, {MODEL: "<>"}, protocols={"located": {"shfit": "fog"}}), "study")
+    asked = [{"id": "L", "metric": "accuracy", "where": {"protocol": "located", "shift": "fog"}, "at_least": 0.1}]
+    study_of_fog = content(tmp_path, {MODEL: "<>"}, protocols={"located": {}}, criteria=asked)
+    with pytest.raises(InputError, match="asks for shift 'fog', but the run has"):
+        prepare(parse_study(study_of_fog, "study"), models={MODEL: Localizer()})
+
+
+class Undeclared(Localizer):
+    capabilities = frozenset({"boxes"})
+
+
+class Silent(Localizer):
+    capabilities = frozenset({"boxes", "box_variance", "certainty"})
+
+
+@pytest.mark.parametrize(
+    ("model", "complaint"),
+    [(Undeclared(), "box_variance without declaring"), (Silent(), "declares certainty and does not answer")],
+)
+def test_columns_are_what_a_model_declares(model: rw.Model, complaint: str, tmp_path: Path) -> None:
+    batch = rw.open_dataset("builtin:signs").batch(slice(0, 3))
+    with pytest.raises(rw.ModelError, match=complaint):
+        model.answer(batch, 3)
+
+
+def test_what_passes_disagree_on_is_stored(tmp_path: Path) -> None:
+    members = [rw.load_model(save_onnx(tmp_path / f"{gain}.onnx", gain=gain)) for gain in (1.0, 3.0)]
+    ensemble = Ensemble(members, name="both")
+    asked = study(tmp_path, 70, models={"both": "<>"}, protocols={"classification": {"shifts": ["fog"], "levels": [5]}})
+    prepared = prepare(parse_study(asked, "study"), models={"both": ensemble})
+    run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
+    part = pd.read_parquet(next(run.path.glob("readouts/none-*/part-00000.parquet")))
+    samples = ensemble.answer(prepared.data.batch(slice(None)), 64).samples
+    assert samples is not None
+    np.testing.assert_array_equal(part["sample_entropy"], expected_entropy(samples))
+    np.testing.assert_array_equal(part["sample_dissent"], variation_ratio(samples))
+    assert {"certainty", "true_box", "probabilities"} <= set(part.columns)
