@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +12,12 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.protocols import BATCH, Dataset, Model, asking
-from roadworthy.core.types import Batch, Images, Prediction
+from roadworthy.core.types import STORED, Batch, Images, Prediction
 from roadworthy.models.head import penultimate
 
 LAYERED = ("features", "activations")
 """Signals of a layer, `features:24/Relu`; without one, of what goes into the last linear layer."""
-NAMES = ("images", "labels", "probabilities", "logits", "samples", *LAYERED)
+NAMES = ("images", "labels", "logits", *STORED, *LAYERED)
 PART = 512
 """Rows of training data that a fit reads at once: a fixed number, so that sums over parts have the same bits."""
 SUPPLY = {
@@ -57,9 +56,9 @@ class Signals:
             raise UnknownName("signal", name, NAMES)
         if kind in LAYERED:
             return self.features(layer or None) if kind == "features" else self.activations(layer or None)
-        if kind == "samples":
-            return np.moveaxis(self._given("samples"), 1, 0)
-        return self.batch.labels if kind == "labels" else np.asarray(getattr(self, kind))
+        if kind in ("images", "labels"):
+            return self.images if kind == "images" else self.batch.labels
+        return np.moveaxis(self._given(kind), 1, 0) if kind == "samples" else self._given(kind)
 
     @property
     def pieces(self) -> tuple[Signals, ...]:
@@ -85,15 +84,14 @@ class Signals:
         else:
             parts = [piece.prediction for piece in self.pieces]
             answer = Prediction.concatenate(parts, self.model.num_classes).rows(len(self))
-        for column in fields(answer):
-            if getattr(answer, column.name) is not None:
-                getattr(answer, column.name).flags.writeable = False
+        for column in answer.columns.values():
+            column.flags.writeable = False
         return answer
 
     @property
     def probabilities(self) -> NDArray[np.float32]:
         """The probabilities (N, K) of the classes."""
-        return self.prediction.probabilities
+        return self._given("probabilities")
 
     @property
     def logits(self) -> NDArray[np.float32]:
@@ -115,10 +113,10 @@ class Signals:
         return penultimate(self.model)
 
     def _given(self, column: str) -> NDArray[np.float32]:
-        values: NDArray[np.float32] | None = getattr(self.prediction, column)
-        if values is None:
-            raise InputError(f"model {self.model.name} gives no {column}: supply {SUPPLY[column]}")
-        return values
+        if column not in self.prediction.columns:
+            better = SUPPLY.get(column, f"a model that answers {column}")
+            raise InputError(f"model {self.model.name} gives no {column}: supply {better}")
+        return self.prediction.columns[column]
 
     def _once(self, name: str, make: Callable[[Signals], NDArray[np.float32]]) -> NDArray[np.float32]:
         """What was made under this name before; else made now, piece by piece."""
