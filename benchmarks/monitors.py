@@ -161,11 +161,10 @@ def race_scores(model: TorchModel, count: int) -> dict[str, Any]:
     times: dict[str, Any] = {}
     for name, (own, peer) in pairs.items():
         try:
-            peer.build(model, train)
+            fitted = [monitor.build(model, train) for monitor in (own, peer)]
         except InputError as error:
             return {"pytorch-ood": str(error)}
-        own.build(model, train)
-        turns = [partial(represent_data, monitor, model, asked) for monitor in (own, peer)]
+        turns = [partial(represent_data, monitor, model, asked) for monitor in fitted]
         seconds = processor_times(turns)
         ours, theirs = (float(median) for median in np.median(seconds, axis=0))
         ratio = float(np.median(seconds[:, 0] / seconds[:, 1]))
@@ -179,14 +178,14 @@ def measure_matrix(model: TorchModel, count: int) -> dict[str, dict[str, float]]
     found = {}
     monitors: tuple[Monitor, ...] = (Msp(), Energy(), ScoreSvm(), KnnSvm(k=8), Mahalanobis(), OpenMax())
     for monitor in monitors:
-        monitor.build(model, train)
+        fitted = monitor.build(model, train)
         started = time.perf_counter()
-        inside, shown, *outside = (represent_data(monitor, model, data) for data in (valid, test, *others))
+        inside, shown, *outside = (represent_data(fitted, model, data) for data in (valid, test, *others))
         represented = time.perf_counter() - started
         for judged in outside:
-            monitor.calibrate(inside, judged)
+            calibrated = fitted.calibrate(inside, judged)
             for tested in (other for other in outside if other is not judged):
-                monitor.reject(tested), monitor.reject(shown)
+                calibrated.reject(tested), calibrated.reject(shown)
         found[monitor.name] = {"represent": represented, "ratio": (time.perf_counter() - started) / represented}
     total = sum(row["represent"] for row in found.values())
     whole = sum(row["represent"] * row["ratio"] for row in found.values())

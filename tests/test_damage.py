@@ -90,7 +90,7 @@ FINISHED = {
 STOPPED = {
     "plain": (70, ["readouts/*/part-*.parquet", "study.yaml"]),
     "dependable": (48, ["artifacts/*.building/part-00000.npz", "artifacts/*[!g]/artifact.json"]),
-    "od": (7, ["representations/*/rows.npz"]),
+    "od": (6, ["representations/*/rows.npz"]),
 }
 """After how many answers a run is stopped, and what is damaged then."""
 

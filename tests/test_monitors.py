@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,17 +25,20 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_info
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.protocols import Model
 from roadworthy.core.registry import Registry
 from roadworthy.data import Subset
 from roadworthy.models import CallableModel, OnnxModel, TorchModel, align
+from roadworthy.models import signals as signals_module
 from roadworthy.models.head import find_head, penultimate
+from roadworthy.models.signals import LiveTraining, Signals, Training, full_name
 from roadworthy.monitors import (
     MONITORS,
     Aim,
     DeepKnn,
     Energy,
+    FittedMonitor,
     KnnSvm,
     Mahalanobis,
     Monitor,
@@ -122,30 +125,50 @@ def test_the_conformance_test_finds_what_is_wrong() -> None:
     class Turned(Msp):
         name = "turned"
 
-        def rate(self, rows: Any) -> Any:
+        def rate(self, rows: Any, rule: Any, state: Any) -> Any:
             return -rows[:, 0]
 
     class Neighbourly(Msp):
         name = "neighbourly"
 
-        def read(self, model: Model, batch: Any) -> Any:
-            return batch.images.mean(axis=(1, 2, 3)) - batch.images.mean()
+        def read(self, signals: Any, state: Any) -> Any:
+            return signals.images.mean(axis=(1, 2, 3)) - signals.images.mean()
 
-    class Forgetful(Msp):
-        name = "forgetful"
+    class Restless(Msp):
+        name = "restless"
+        calls: ClassVar[list[int]] = []
 
-        def save(self, folder: Any) -> Path:
-            self.fitted.threshold = 0.5
-            return super().save(folder)
+        def tune(self, inside: Any, outside: Any, aim: Any, state: Any) -> Any:
+            self.calls.append(1)
+            return {}
 
-    for kind, complaint in ((Turned, "decisions are right"), (Neighbourly, "order|batch|alone")):
+        def rate(self, rows: Any, rule: Any, state: Any) -> Any:
+            return rows[:, 0] + len(self.calls)
+
+    class Hasty(Msp):
+        name = "hasty"
+
+        def read(self, signals: Any, state: Any) -> Any:
+            return signals.probabilities.max(axis=1) * (2 if len(signals) == 1 else 1)
+
+    class Unannounced(Msp):
+        name = "unannounced"
+
+        def fit(self, training: Any) -> Any:
+            return {"mean": training.gather("logits").mean()}
+
+    for kind, complaint in (
+        (Turned, "decisions are right"),
+        (Neighbourly, "order|batch|alone"),
+        (Restless, "a second calibration must leave the first as it is"),
+        (Hasty, "one image alone"),
+        (Unannounced, "the signal logits was not announced"),
+    ):
         with pytest.raises(AssertionError, match=complaint):
             check_monitor(kind)
-    with pytest.raises(AssertionError):
-        check_monitor(Forgetful, informed=False)
 
 
-ANY = {"name": "own", "code_version": "1", "read": lambda self, model, batch: batch.images.mean(axis=(1, 2, 3))}
+ANY = {"name": "own", "code_version": "1", "read": lambda self, signals, state: signals.images.mean(axis=(1, 2, 3))}
 
 
 def own(**members: Any) -> type[Monitor]:
@@ -167,15 +190,16 @@ def own_with(setting: Any) -> Callable[[], Monitor]:
         (own(needs=frozenset({"logit"})), "needs must be some of .*, not 'logit'"),
         (own(needs=["logits"]), "needs must be a frozenset"),
         (own(classes="two"), "classes must be a whole number of at least 1, not 'two'"),
-        (own(batch_size=0), "batch_size must be a whole number of at least 1, or None, not 0"),
+        (own(learns_from=("valid",)), r"learns_from must be a tuple of .*, not \('valid',\)"),
+        (own(learns_from="train"), "learns_from must be a tuple of .*, not 'train'"),
         (own(read=None), "made without arguments: TypeError"),
         (own_with(np.zeros(2)), "plain values: .*floor"),
         (own_with(np.float32(1)), "plain values: .*floor"),
         (own_with(float("nan")), "plain values: .*floor"),
-        (own(read=lambda self, model, batch: np.zeros((3, 2))), r"one row of numbers per image: .*\(3, 2\)"),
-        (own(fit=lambda self, model, data: 1 / 0), "learn from training images: ZeroDivisionError"),
-        (own(rate=lambda self, rows: rows), "threshold on images inside alone: .*one score per image"),
-        (own(save=lambda self, folder: 1 / 0), "save and load must keep the monitor: ZeroDivisionError"),
+        (own(read=lambda self, signals, state: np.zeros((3, 2))), r"one row of numbers per image: .*\(3, 2\)"),
+        (own(fit=lambda self, training: 1 / 0), "learn from training images: ZeroDivisionError"),
+        (own(rate=lambda self, rows, rule, state: rows), "threshold on images inside alone: .*one score per image"),
+        (own(notes=lambda self, state, rule: 1 / 0), "save and load must keep the monitor: ZeroDivisionError"),
     ],
 )
 def test_every_broken_promise_is_an_assertion_that_names_it(make: Callable[[], Monitor], complaint: str) -> None:
@@ -186,9 +210,9 @@ def test_every_broken_promise_is_an_assertion_that_names_it(make: Callable[[], M
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        (lambda n: np.zeros(n - 1), r"monitor own: read must return one row per image, .* N = 32, not \(31,\)"),
-        (lambda n: np.zeros((n, 2, 2)), r"not \(32, 2, 2\)"),
-        (lambda n: np.zeros((n, 0)), r"not \(32, 0\)"),
+        (lambda n: np.zeros(n - 1), r"monitor own: read must return one row per image, .* N = 64, not \(63,\)"),
+        (lambda n: np.zeros((n, 2, 2)), r"not \(64, 2, 2\)"),
+        (lambda n: np.zeros((n, 0)), r"not \(64, 0\)"),
         (lambda n: 0.5, r"not \(\)"),
         (lambda n: None, "must be an array of numbers, not NoneType"),
         (lambda n: ["sharp"] * n, "must be an array of numbers, not list"),
@@ -197,9 +221,9 @@ def test_every_broken_promise_is_an_assertion_that_names_it(make: Callable[[], M
     ],
 )
 def test_rows_that_are_none_are_refused(rows: Callable[[int], Any], sentence: str) -> None:
-    monitor = own(read=lambda self, model, batch: rows(len(batch)))()
+    fitted = own(read=lambda self, signals, state: rows(len(signals)))().build(ToyModel())
     with pytest.raises(InputError, match=sentence):
-        monitor.represent(ToyModel(), TEST.batch(slice(0, 5)))
+        fitted.represent(ToyModel(), TEST.batch(slice(0, 5)))
 
 
 @pytest.mark.parametrize(
@@ -213,11 +237,11 @@ def test_rows_that_are_none_are_refused(rows: Callable[[int], Any], sentence: st
     ],
 )
 def test_a_fit_that_gives_no_arrays_is_refused(found: Any, sentence: str) -> None:
-    monitor = own(fit=lambda self, model, data: found)()
+    monitor = own(fit=lambda self, training: found)()
     with pytest.raises(InputError, match=sentence):
         monitor.build(ToyModel(), TRAIN)
-    with pytest.raises(InputError, match="not built yet"):
-        monitor.represent(ToyModel(), TEST.batch(slice(0, 5)))
+    with pytest.raises(InputError, match="monitor own learns from training images: give them to build"):
+        monitor.build(ToyModel())
 
 
 @pytest.mark.parametrize(
@@ -231,7 +255,11 @@ def test_a_fit_that_gives_no_arrays_is_refused(found: Any, sentence: str) -> Non
 )
 def test_scores_that_are_none_are_refused(scores: Callable[[Any], Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        own(rate=lambda self, rows: scores(rows))().calibrate(np.arange(8.0).reshape(4, 2) / 2)
+        fitted(own(rate=lambda self, rows, rule, state: scores(rows))()).calibrate(np.arange(8.0).reshape(4, 2) / 2)
+
+
+def fitted(monitor: Monitor) -> FittedMonitor:
+    return monitor.build(ToyModel(), TRAIN)
 
 
 def test_an_unknown_need_is_refused() -> None:
@@ -288,19 +316,19 @@ def test_thresholds_at_the_edges() -> None:
 
 def test_a_threshold_that_ties_keep_from_its_share_says_so(tmp_path: Path) -> None:
     """Three of 149 images lie below the others, which are all alike: 2.01 % can be rejected and 5 % cannot."""
-    monitor, model = Msp(), ToyModel()
-    monitor.build(model, TRAIN)
+    built, model = fitted(Msp()), ToyModel()
     rows = np.array([0.5, 0.6, 0.7] + [1.0] * 146, np.float32)[:, None]
     with pytest.warns(TiesWarning, match=r"monitor msp rejects 2\.01 % of the 149 .* not the 5 % asked for: ties"):
-        monitor.calibrate(rows)
-    assert monitor.reject(rows).mean() == monitor.fitted.rejected.achieved == 3 / 149
+        monitor = built.calibrate(rows)
+    assert monitor.rejected is not None
+    assert monitor.reject(rows).mean() == monitor.rejected.achieved == 3 / 149
     saved = json.loads((monitor.save(tmp_path / "m") / "monitor.json").read_text())
     assert saved["rejected"] == {"asked": 0.05, "achieved": 3 / 149, "images": 149}
     for said in (str(monitor), str(load_monitor(tmp_path / "m", model))):
         assert said.startswith("Msp() with threshold 1 rejects 2.01 % of the 149 in-distribution images")
         assert "ties prevent it" in said
-    monitor.calibrate(rows, rows - 1)
-    assert monitor.fitted.rejected is None
+    monitor = built.calibrate(rows, rows - 1)
+    assert monitor.rejected is None
     assert str(monitor) == f"Msp() with threshold {monitor.threshold:g}"
 
 
@@ -320,12 +348,11 @@ def test_a_threshold_that_ties_keep_from_its_share_says_so(tmp_path: Path) -> No
 def test_the_share_that_a_threshold_reaches_is_told_beside_the_one_asked_for(
     scores: Any, rejected: float, achieved: float, tied: bool
 ) -> None:
-    monitor = Msp()
     rows = np.asarray(scores, np.float32)[:, None]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        monitor.calibrate(rows, rejected=rejected)
-    share = monitor.fitted.rejected
+        monitor = fitted(Msp()).calibrate(rows, rejected=rejected)
+    share = monitor.rejected
     assert share is not None
     assert (share.asked, share.achieved, share.images, share.tied) == (rejected, achieved, len(rows), tied)
     assert monitor.reject(rows).mean() == achieved
@@ -336,13 +363,12 @@ def test_the_share_that_a_threshold_reaches_is_told_beside_the_one_asked_for(
 
 
 def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refused(tmp_path: Path) -> None:
-    monitor = Msp()
-    monitor.calibrate(np.arange(40.0)[:, None])
+    monitor = fitted(Msp()).calibrate(np.arange(40.0)[:, None])
     path = monitor.save(tmp_path) / "monitor.json"
     record = json.loads(path.read_text())
-    del record["rejected"], record["digest"]
+    del record["rejected"], record["calibrated_on"], record["digest"]
     path.write_text(json.dumps(record))
-    assert load_monitor(tmp_path).fitted.rejected is None
+    assert load_monitor(tmp_path).rejected is None
     assert str(load_monitor(tmp_path)) == "Msp() with threshold 2"
     path.write_text(json.dumps(record | {"rejected": {"asked": 0.05}}))
     with pytest.raises(InputError, match="damaged, its rejected cannot be read"):
@@ -369,8 +395,7 @@ def test_what_differs_from_the_paper_is_said_where_monitors_are_chosen() -> None
 
 
 def test_openmax_starts_its_weibull_where_it_says(torch_model: TorchModel) -> None:
-    monitor = OpenMax(tail=5)
-    monitor.build(torch_model, TRAIN)
+    monitor = OpenMax(tail=5).build(torch_model, TRAIN)
     logits = np.concatenate([torch_model.answer(TRAIN.batch(slice(None)), 32).logits]).astype(np.float64)
     for label, (shape, location, _) in enumerate(monitor.state["weibulls"]):
         own = logits[(logits.argmax(axis=1) == TRAIN.labels) & (TRAIN.labels == label)]
@@ -438,15 +463,14 @@ def dual_bound(signed: np.ndarray, vector: np.ndarray) -> float:
 
 def test_an_svm_that_does_not_converge_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     inside, outside = np.random.default_rng(0).normal([[[1.0]], [[-1.0]]], 1.0, (2, 30, 3))
-    monitor = ScoreSvm()
+    monitor = fitted(ScoreSvm())
     with monkeypatch.context() as patch:
         patch.setattr(threshold_module, "SVM_STEPS", 2)
-        monitor.calibrate(inside, outside)
-        monitor.calibrate(inside, outside)
-    assert monitor.fitted.notes == (svm_module.NOT_CONVERGED,)
-    assert not monitor.rule["converged"]
-    monitor.calibrate(inside, outside)
-    assert monitor.fitted.notes == ()
+        stopped = monitor.calibrate(inside, outside)
+    solved = monitor.calibrate(inside, outside)
+    assert stopped.notes == (svm_module.NOT_CONVERGED,)
+    assert not stopped.rule["converged"]
+    assert solved.notes == monitor.notes == ()
 
 
 # Neighbours
@@ -513,8 +537,7 @@ def test_neighbours_do_not_depend_on_the_block(kind: type, monkeypatch: pytest.M
 
 
 def test_knn_svm_sees_pixels_from_0_to_1() -> None:
-    monitor = KnnSvm(k=4)
-    monitor.build(ToyModel(), TRAIN)
+    monitor = fitted(KnnSvm(k=4))
     flat = lambda data: data.batch(slice(None)).images.reshape(len(data), -1) / 255  # noqa: E731
     expected = NearestNeighbors(n_neighbors=4, algorithm="brute").fit(flat(TRAIN)).kneighbors(flat(TEST))[0]
     np.testing.assert_allclose(represent_data(monitor, ToyModel(), TEST), expected, rtol=1e-6)
@@ -538,12 +561,12 @@ def answers(model: Model, data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def scored(monitor: Monitor, model: Model) -> np.ndarray:
-    monitor.build(model, TRAIN)
-    rows = represent_data(monitor, model, HELD_OUT)
+    built = monitor.build(model, TRAIN)
+    rows = represent_data(built, model, HELD_OUT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TiesWarning)
-        monitor.calibrate(rows)
-    return monitor.score(represent_data(monitor, model, OUTLIERS))
+        calibrated = built.calibrate(rows)
+    return calibrated.score(represent_data(built, model, OUTLIERS))
 
 
 def test_scores_of_logits(torch_model: TorchModel) -> None:
@@ -567,7 +590,7 @@ def test_odin(network: Any, range_: str) -> None:
 
     model = TorchModel(network, size=8, name="small", range=range_)
     monitor = Odin(temperatures=(1.0, 1000.0), epsilons=(0.0, 0.002, 0.03))
-    rows = represent_data(monitor, model, OUTLIERS)
+    rows = represent_data(monitor.build(model), model, OUTLIERS)
     mean, std = (
         (0.0, 1.0) if range_ == "0-1" else np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[..., None, None]
     )
@@ -594,15 +617,15 @@ def test_odin(network: Any, range_: str) -> None:
 
 def test_odin_chooses_on_validation_data(torch_model: TorchModel) -> None:
     monitor = Odin(temperatures=(1.0, 10.0), epsilons=(0.0, 0.1))
+    built = monitor.build(torch_model)
     rng = np.random.default_rng(0)
     inside, outside = rng.random((2, 60, 4)).astype(np.float32)
     inside[:, 2] += 1
-    monitor.calibrate(inside, outside)
-    assert monitor.choice == (10.0, 0.0)
-    assert not monitor.reject(inside).any()
+    calibrated = built.calibrate(inside, outside)
+    assert monitor.choice(calibrated.rule) == (10.0, 0.0)
+    assert not calibrated.reject(inside).any()
     inside[:, 3] += 2
-    monitor.calibrate(inside)
-    assert monitor.choice == (10.0, 0.1)
+    assert monitor.choice(built.calibrate(inside).rule) == (10.0, 0.1)
     assert len(Odin().temperatures) * len(Odin().epsilons) == 210
     assert (Odin().epsilons[0], Odin().epsilons[-1]) == (0.0, 0.004)
 
@@ -613,7 +636,7 @@ def test_odin_needs_one_gradient_per_temperature(torch_model: TorchModel, monkey
     calls = []
     gradient = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or gradient(*a, **k))
-    Odin(temperatures=(1.0, 2.0, 5.0)).represent(torch_model, TEST.batch(slice(0, 5)))
+    Odin(temperatures=(1.0, 2.0, 5.0)).build(torch_model).represent(torch_model, TEST.batch(slice(0, 5)))
     assert len(calls) == 3
 
 
@@ -632,9 +655,7 @@ def test_mahalanobis_is_safe_where_features_are_degenerate() -> None:
             values = super().features(batch, layer)
             return np.concatenate([1e4 + values, 1e4 + values, np.zeros_like(values)], axis=1)
 
-    plain, odd = Mahalanobis(), Mahalanobis()
-    plain.build(ToyModel(), TRAIN)
-    odd.build(Degenerate(), TRAIN)
+    plain, odd = fitted(Mahalanobis()), Mahalanobis().build(Degenerate(), TRAIN)
     first, second = represent_data(plain, ToyModel(), TEST), represent_data(odd, Degenerate(), TEST)
     np.testing.assert_allclose(second, first, rtol=2e-2)
 
@@ -656,16 +677,14 @@ def test_features_that_outnumber_the_images() -> None:
     centred = known - means[labels]
     inverse = np.linalg.pinv(centred.T @ centred / 100, rcond=1e-10, hermitian=True)
     away = asked[:, None] - means
-    monitor = Mahalanobis()
-    monitor.build(model, few)
+    monitor = Mahalanobis().build(model, few)
     found = represent_data(monitor, model, OUTLIERS)[:, 0]
     np.testing.assert_allclose(found, -np.einsum("nkd,de,nke->nk", away, inverse, away).min(axis=1), rtol=1e-3)
     origin = -np.linalg.pinv(weights) @ bias
     directions = np.linalg.svd(known - origin, full_matrices=True)[2][50:]
     lengths, virtual = (np.linalg.norm((rows - origin) @ directions.T, axis=1) for rows in (known, asked))
     scale = (known @ weights.T + bias).max(axis=1).mean() / lengths.mean()
-    vim = Vim()
-    vim.build(model, few)
+    vim = Vim().build(model, few)
     expected = logsumexp(asked @ weights.T + bias, axis=1) - scale * virtual
     np.testing.assert_allclose(represent_data(vim, model, OUTLIERS)[:, 0], expected, rtol=1e-3, atol=1e-3)
     with pytest.raises(InputError, match="no feature leaves the principal space; give it fewer dimensions than 150"):
@@ -742,8 +761,9 @@ def test_openmax(torch_model: TorchModel) -> None:
 def test_openmax_says_which_classes_it_cannot_weigh() -> None:
     monitor = OpenMax()
     rows = np.flatnonzero(TRAIN.labels != 2)
-    monitor.build(ToyModel(), Subset(TRAIN, rows.tolist()))
-    assert monitor.fitted.notes == ("classes with fewer than 3 correct training images keep their logit: [2]",)
+    assert monitor.build(ToyModel(), Subset(TRAIN, rows.tolist())).notes == (
+        "classes with fewer than 3 correct training images keep their logit: [2]",
+    )
     wrong = Subset(TRAIN, range(len(TRAIN)))
     wrong.table = replace(wrong.table, labels=(wrong.labels + 1) % 4)
     with pytest.raises(InputError, match="correctly"):
@@ -770,11 +790,11 @@ def test_mc_dropout(network: Any, torch_model: TorchModel) -> None:
     assert samples is not None
     mean = samples[:7].astype(float).mean(axis=0)
     expected = (mean * np.log(mean)).sum(axis=1)
-    np.testing.assert_allclose(McDropoutEntropy().represent(sampler, batch)[:, 0], expected, atol=1e-5)
-    own = McDropoutEntropy(seed=3).represent(torch_model, batch)[:, 0]
+    np.testing.assert_allclose(McDropoutEntropy().build(sampler).represent(sampler, batch)[:, 0], expected, atol=1e-5)
+    own = McDropoutEntropy(seed=3).build(torch_model).represent(torch_model, batch)[:, 0]
     np.testing.assert_allclose(own, expected, atol=1e-5)
     with pytest.raises(InputError, match="needs 12 stochastic passes but model small answers 9"):
-        McDropoutEntropy(passes=12).represent(sampler, batch)
+        McDropoutEntropy(passes=12).build(sampler).represent(sampler, batch)
 
 
 def test_a_network_without_dropout_is_refused() -> None:
@@ -788,12 +808,12 @@ def test_a_network_without_dropout_is_refused() -> None:
 
 
 def test_random_is_blind() -> None:
-    rows = represent_data(Random(), ToyModel(), TEST)[:, 0]
+    rows = represent_data(fitted(Random()), ToyModel(), TEST)[:, 0]
     assert stats.kstest(rows, "uniform").pvalue > 0.001
     batch = TEST.batch(slice(None))
     other = batch.with_images(255 - batch.images)
-    np.testing.assert_array_equal(Random().represent(ToyModel(), other)[:, 0], rows)
-    assert (represent_data(Random(seed=1), ToyModel(), TEST)[:, 0] != rows).all()
+    np.testing.assert_array_equal(fitted(Random()).represent(ToyModel(), other)[:, 0], rows)
+    assert (represent_data(fitted(Random(seed=1)), ToyModel(), TEST)[:, 0] != rows).all()
 
 
 # Models
@@ -909,18 +929,14 @@ def test_one_class_is_refused(name: str) -> None:
 
 
 def test_other_settings_are_another_monitor() -> None:
-    first = KnnSvm(k=1)
-    first.build(ToyModel(), TRAIN)
-    second = replace(first, k=2)
-    assert not second.fitted.arrays
-    assert first.fingerprint() != second.fingerprint()
+    first, second = KnnSvm(k=1), replace(KnnSvm(k=1), k=2)
+    assert fitted(first).fingerprint() != fitted(second).fingerprint()
     with pytest.raises(AttributeError):
         first.k = 3  # type: ignore[misc]
-    with pytest.raises(InputError, match="not built yet"):
-        represent_data(second, ToyModel(), TEST)
     assert KnnSvm(k=1).recipe(ToyModel(), TRAIN).hash != KnnSvm(k=2).recipe(ToyModel(), TRAIN).hash
     half = Subset(TRAIN, range(100))
     assert KnnSvm().recipe(ToyModel(), TRAIN).hash != KnnSvm().recipe(ToyModel(), half).hash
+    assert KnnSvm().recipe(ToyModel(), TRAIN).hash != KnnSvm().recipe(ToyModel(), TRAIN, size=32).hash
 
 
 def test_settings_by_name() -> None:
@@ -960,25 +976,21 @@ def test_prior_and_cost_move_the_decision() -> None:
     shares = {}
     for cost in (0.1, 1.0, 10.0):
         for monitor in (Msp(), ScoreSvm()):
-            monitor.calibrate(inside, outside, cost=cost)
-            shares[monitor.name, cost] = monitor.reject(inside).mean()
+            shares[monitor.name, cost] = fitted(monitor).calibrate(inside, outside, cost=cost).reject(inside).mean()
     assert shares["msp", 0.1] < shares["msp", 1.0] < shares["msp", 10.0]
     assert shares["score_svm", 0.1] < shares["score_svm", 1.0] < shares["score_svm", 10.0]
-    monitor.calibrate(inside, outside, threshold="hinge")
-    assert monitor.threshold == 0.0
+    assert fitted(monitor).calibrate(inside, outside, threshold="hinge").threshold == 0.0
 
 
 def test_saved_monitors_are_checked_when_loaded(tmp_path: Path, torch_model: TorchModel) -> None:
-    monitor = Mahalanobis()
-    monitor.build(ToyModel(), TRAIN)
-    monitor.save(tmp_path)
-    assert isinstance(load_monitor(tmp_path, ToyModel()), Mahalanobis)
-    with pytest.raises(InputError, match="has no threshold yet"):
-        load_monitor(tmp_path).reject(np.zeros((1, 1), np.float32))
+    fitted(Mahalanobis()).save(tmp_path)
+    assert isinstance(FittedMonitor.load(tmp_path, ToyModel()).monitor, Mahalanobis)
+    with pytest.raises(InputError, match="holds a monitor without a threshold: load it as a FittedMonitor"):
+        load_monitor(tmp_path)
     with pytest.raises(InputError, match="built on another model than small"):
         load_monitor(tmp_path, torch_model)
     with pytest.raises(InputError, match="holds a monitor mahalanobis, not vim"):
-        Vim.load(tmp_path)
+        FittedMonitor.load(tmp_path, kind=Vim)
     record = json.loads((tmp_path / "monitor.json").read_text())
     (tmp_path / "monitor.json").write_text(json.dumps({**record, "format": 99}))
     with pytest.raises(InputError, match="format 99"):
@@ -995,20 +1007,19 @@ def test_saved_monitors_are_checked_when_loaded(tmp_path: Path, torch_model: Tor
 
 
 def test_a_record_that_was_edited_is_refused(tmp_path: Path) -> None:
-    monitor = Energy()
-    monitor.calibrate(np.arange(40.0)[:, None])
+    monitor = fitted(Energy()).calibrate(np.arange(40.0)[:, None])
     monitor.save(tmp_path)
     path = tmp_path / "monitor.json"
     record = json.loads(path.read_text())
     aim = {**record["aim"], "prior": 0.9}
-    for change in ({"parameters": {"temperature": 9.0}}, {"built_from": ["x"]}, {"notes": ["x"]}, {"aim": aim}):
+    for change in ({"parameters": {"temperature": 9.0}}, {"built_from": ["x"]}, {"calibrated_on": ["x"]}, {"aim": aim}):
         path.write_text(json.dumps(record | change))
         with pytest.raises(InputError, match="was edited since the monitor was saved"):
             load_monitor(tmp_path)
     before = {key: value for key, value in record.items() if key not in ("digest", "code", "columns")}
     path.write_text(json.dumps(before))
     assert load_monitor(tmp_path).threshold == monitor.threshold
-    damages = {"built_from": 3, "notes": [1], "aim": {"prior": "half"}, "parameters": [], "monitor": []}
+    damages = {"built_from": 3, "calibrated_on": [1], "aim": {"prior": "half"}, "parameters": [], "monitor": []}
     for key, damage in damages.items():
         path.write_text(json.dumps(before | {key: damage}))
         with pytest.raises(InputError, match=f"is damaged, its {key} cannot be read"):
@@ -1023,39 +1034,37 @@ from roadworthy.monitors import Monitor
 class Grey(Monitor):
     name = "grey"
 
-    def read(self, model, batch):
-        return batch.images.mean(axis=(1, 2, 3))
+    def read(self, signals, state):
+        return signals.images.mean(axis=(1, 2, 3))
 """
 
 
 def test_a_monitor_whose_code_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "own_grey", None)
     grey, file = import_text(OWN, tmp_path / "own_grey.py").Grey(), tmp_path / "own_grey.py"
-    grey.save(tmp_path / "saved")
-    import_text(OWN + "\n# a remark\n", file).Grey.load(tmp_path / "saved")
+    fitted(grey).save(tmp_path / "saved")
+    FittedMonitor.load(tmp_path / "saved", kind=import_text(OWN + "\n# a remark\n", file).Grey)
     with pytest.raises(
         InputError, match="holds a monitor grey; its code has changed since it was saved: build it anew"
     ):
-        import_text(OWN.replace(".mean", ".max"), file).Grey.load(tmp_path / "saved")
+        FittedMonitor.load(tmp_path / "saved", kind=import_text(OWN.replace(".mean", ".max"), file).Grey)
 
 
 def test_settings_that_cannot_be_saved_leave_the_folder_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="monitor own: its setting floor must be a plain value to be saved"):
-        own_with(np.float32(1))().save(tmp_path / "saved")
+        fitted(own_with(np.float32(1))()).save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
 
 def test_thresholds_of_infinity_are_saved(tmp_path: Path) -> None:
-    monitor = Msp()
-    monitor.calibrate(np.ones((3, 1)), np.ones((3, 1)))
-    monitor.save(tmp_path)
+    fitted(Msp()).calibrate(np.ones((3, 1)), np.ones((3, 1))).save(tmp_path)
     assert load_monitor(tmp_path).threshold == -np.inf
 
 
 def test_a_pickle_in_disguise_is_not_read(tmp_path: Path) -> None:
     from roadworthy.core.hashing import digest_file
 
-    Msp().save(tmp_path)
+    fitted(Msp()).save(tmp_path)
     np.savez(tmp_path / "monitor.npz", threshold=np.array([{"a": 1}], dtype=object))
     record = json.loads((tmp_path / "monitor.json").read_text())
     record["arrays"] = digest_file(tmp_path / "monitor.npz")
@@ -1075,16 +1084,15 @@ def test_calibration_refuses_what_does_not_fit() -> None:
         (np.full((3, 2), np.nan), None, "NaN or infinity in 3 of 3"),
     ):
         with pytest.raises(InputError, match=sentence):
-            Msp().calibrate(inside, outside)
+            fitted(Msp()).calibrate(inside, outside)
     for aim, sentence in (({"rejected": -0.1}, "to reject"), ({"prior": np.nan}, "prior"), ({"cost": 0.0}, "cost")):
         for outside in (None, rows):
             with pytest.raises(InputError, match=sentence):
-                Msp().calibrate(rows, outside, **aim)
+                fitted(Msp()).calibrate(rows, outside, **aim)
 
 
 def test_scores_are_of_the_columns_calibrated_with(tmp_path: Path) -> None:
-    monitor = Msp()
-    monitor.calibrate(np.zeros((3, 1)))
+    monitor = fitted(Msp()).calibrate(np.zeros((3, 1)))
     monitor.save(tmp_path)
     for each in (monitor, load_monitor(tmp_path)):
         with pytest.raises(InputError, match="monitor msp was calibrated on representations of 1 columns, not 2"):
@@ -1114,11 +1122,210 @@ def test_a_model_of_a_fixed_batch_is_served() -> None:
             assert len(batch) == 7
             return super().features(batch, layer)
 
-    monitor, reference = Mahalanobis(), Mahalanobis()
-    monitor.build(Fixed(), TRAIN)
-    reference.build(ToyModel(), TRAIN)
+    monitor, reference = Mahalanobis().build(Fixed(), TRAIN), fitted(Mahalanobis())
     ours, theirs = represent_data(monitor, Fixed(), TEST), represent_data(reference, ToyModel(), TEST)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+# Signals and training data
+
+
+class Asked(ToyModel):
+    """Counts what it is asked for, and how many images at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, int]] = []
+
+    def predict(self, batch: Any) -> Any:
+        self.asked.append(("predict", len(batch)))
+        return super().predict(batch)
+
+    def features(self, batch: Any, layer: str) -> Any:
+        self.asked.append((layer, len(batch)))
+        return super().features(batch, layer)
+
+
+def test_every_signal_is_asked_once_for_all_monitors() -> None:
+    plain = [CASES[name]() for name in MONITORS if name not in ("odin", "pytorch_ood")]
+    built, model, batch = [fitted(monitor) for monitor in plain], Asked(), TEST.batch(slice(None))
+    signals = Signals(model, batch)
+    shared = [each.represent_signals(signals) for each in built]
+    assert sorted(model.asked) == [("hidden", 64)] * 2 + [("predict", 64)] * 2
+    for rows, each in zip(shared, built, strict=True):
+        np.testing.assert_array_equal(rows, each.represent(ToyModel(), batch))
+
+
+NAMED = ("features", "samples", "images", "logits", "activations:hidden", "probabilities", "labels")
+
+
+def test_the_bits_of_a_signal_do_not_depend_on_what_else_is_read(torch_model: TorchModel) -> None:
+    batch = TEST.batch(slice(0, 70))
+    for names in (NAMED, NAMED[::-1], *((name,) for name in NAMED)):
+        signals = Signals(ToyModel(), batch)
+        for name in names:
+            assert len(signals[name]) == 70
+            assert not signals[name].flags.writeable
+            np.testing.assert_array_equal(signals[name], Signals(ToyModel(), batch)[name])
+    answer = torch_model.answer(batch, 64)
+    np.testing.assert_array_equal(Signals(torch_model, batch).probabilities, answer.probabilities)
+    sixteen = np.concatenate([Signals(torch_model, batch.take([*range(64)]))["logits"], answer.logits[64:]])
+    np.testing.assert_array_equal(Signals(torch_model, batch).logits, sixteen)
+
+
+def test_signals_of_layers_and_what_is_not_given(torch_model: TorchModel) -> None:
+    batch = TEST.batch(slice(0, 5))
+    signals = Signals(torch_model, batch)
+    maps = signals.activations("1")
+    assert maps.shape == (5, 8, 6, 6)
+    np.testing.assert_array_equal(signals.features("1"), maps.mean(axis=(2, 3)))
+    np.testing.assert_array_equal(signals.features(), signals[full_name(torch_model, "features")])
+    assert full_name(torch_model, "features:1") == "features:1"
+    for ask in (lambda: signals["logit"], lambda: full_name(torch_model, "logit")):
+        with pytest.raises(InputError, match="did you mean 'logits'"):
+            ask()
+    with pytest.raises(InputError, match="model small gives no samples: supply a model that answers several passes"):
+        signals["samples"]
+    black = CallableModel(lambda images: np.full((len(images), 4), 0.25), num_classes=4, version="1", name="black")
+    with pytest.raises(InputError, match="model black gives no logits: supply a model that answers logits"):
+        Signals(black, batch).logits  # noqa: B018
+
+    class Short(ToyModel):
+        def features(self, batch: Any, layer: str) -> Any:
+            return super().features(batch, layer)[1:]
+
+    with pytest.raises(ModelError, match=r"layer 'hidden' of model toy gives \(63, 24\) for 64 images"):
+        Signals(Short(), batch).features()
+
+
+class StoredTraining(Training):
+    """Signals that were stored before, as an engine would read them."""
+
+    def __init__(self, data: Any, arrays: dict[str, Any]) -> None:
+        super().__init__(ToyModel(), data, [*arrays])
+        self.arrays = arrays | {"labels": data.labels}
+
+    def read(self, rows: slice, names: Any) -> Any:
+        return tuple(self.arrays[name][rows] for name in names)
+
+
+def test_a_fit_does_not_see_whether_its_signals_were_stored() -> None:
+    model, batch = Asked(), TRAIN.batch(slice(None))
+    for name, make in CASES.items():
+        monitor = make()
+        if monitor.learns:
+            stored = {each: Signals(ToyModel(), batch)[each] for each in monitor.signals(model)}
+            model.asked.clear()
+            built = monitor.build(model, StoredTraining(TRAIN, stored))
+            assert model.asked == [], name
+            assert built.fingerprint() == fitted(monitor).fingerprint()
+            for key, array in fitted(monitor).state.items():
+                np.testing.assert_array_equal(built.state[key], array)
+
+
+def test_a_fit_announces_its_signals_and_reads_them_in_one_pass() -> None:
+    names = {name: MONITORS.get(name)().signals(ToyModel()) for name in MONITORS if name != "pytorch_ood"}
+    assert {name: signals for name, signals in names.items() if signals} == {
+        "deep_knn": ("features:hidden",),
+        "kl_matching": ("probabilities",),
+        "knn_svm": ("images",),
+        "mahalanobis": ("features:hidden",),
+        "openmax": ("logits",),
+        "react": ("features:hidden", "logits"),
+        "vim": ("features:hidden", "logits"),
+    }
+    assert Mahalanobis(layer="inner").signals(ToyModel()) == ("features:inner",)
+    for monitor, asked in ((Vim(), {"hidden", "predict"}), (DeepKnn(k=3), {"hidden"}), (KnnSvm(), set())):
+        model = Asked()
+        monitor.build(model, TRAIN)
+        assert sorted(model.asked) == sorted((each, 64) for each in asked for _ in range(4))
+
+
+def test_training_data_comes_in_parts_or_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals_module, "PART", 100)
+    training = LiveTraining(ToyModel(), TRAIN, ["features:hidden", "images"])
+    sizes = [(len(features), len(labels)) for features, labels in training.parts("features", "labels")]
+    assert sizes == [(100, 100), (100, 100), (40, 40)]
+    np.testing.assert_array_equal(training.gather("images"), TRAIN.batch(slice(None)).images)
+    np.testing.assert_array_equal(training.gather("labels"), training.labels)
+    assert (len(training), training.ids, training.groups) == (len(TRAIN), TRAIN.ids, TRAIN.groups)
+    assert training.class_names == TRAIN.class_names
+    with pytest.raises(InputError, match="the signal logits was not announced"):
+        training.gather("logits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Between(Monitor):
+    """Where an image lies between the mean features of the source and those of validation outliers."""
+
+    name = "between"
+    needs = frozenset({"features"})
+    learns_from = ("train", "valid_outliers")
+
+    def fit(self, training: Any) -> Any:
+        inside, outside = (each.gather("features").mean(axis=0) for each in (training, training.outliers))
+        return {"direction": inside - outside}
+
+    def read(self, signals: Any, state: Any) -> Any:
+        return signals.features() @ state["direction"]
+
+
+def test_a_monitor_that_learns_from_validation_outliers() -> None:
+    check_monitor(Between)
+    built = Between().build(ToyModel(), TRAIN, outliers=OUTLIERS)
+    assert built.built_from == (ToyModel().fingerprint(), TRAIN.fingerprint(), OUTLIERS.fingerprint())
+    other = Between().build(ToyModel(), TRAIN, outliers=Subset(OUTLIERS, range(50)))
+    assert other.fingerprint() != built.fingerprint()
+    recipes = [Between().recipe(ToyModel(), TRAIN, outliers=data).hash for data in (OUTLIERS, HELD_OUT)]
+    assert recipes[0] != recipes[1]
+    with pytest.raises(InputError, match=r"monitor between learns from validation outliers \(outliers=\): give them"):
+        Between().build(ToyModel(), TRAIN)
+    with pytest.raises(InputError, match="monitor msp does not learn from outliers"):
+        Msp().build(ToyModel(), TRAIN, outliers=OUTLIERS)
+    with pytest.raises(InputError, match="did you mean 'valid_outliers'"):
+        own(learns_from=("train", "valid_outlier"))().check(ToyModel())
+
+
+# Three values
+
+
+def test_two_calibrations_live_side_by_side() -> None:
+    built = fitted(Mahalanobis())
+    inside, outside = (represent_data(built, ToyModel(), data) for data in (HELD_OUT, OUTLIERS))
+    alone = built.calibrate(inside)
+    threshold, before = alone.threshold, alone.reject(outside)
+    against = built.calibrate(inside, outside, cost=5.0)
+    assert against.threshold != alone.threshold == threshold
+    np.testing.assert_array_equal(alone.reject(outside), before)
+    assert alone.fingerprint() != against.fingerprint()
+    assert built.calibrate(inside).fingerprint() == alone.fingerprint()
+    for value, field in ((built, "state"), (alone, "threshold"), (alone.fitted, "built_from")):
+        with pytest.raises(AttributeError):
+            setattr(value, field, None)
+    for array in built.state.values():
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    with pytest.raises(TypeError):
+        built.state["means"] = np.zeros(1)  # type: ignore[index]
+
+
+def test_decide_shows_the_model_one_image_and_no_other() -> None:
+    built = fitted(Msp())
+    calibrated = built.calibrate(represent_data(built, ToyModel(), HELD_OUT))
+    for images, asked in ((1, [1]), (5, [5]), (70, [64, 64]), (0, [])):
+        model = Asked()
+        assert calibrated.decide(model, TEST.batch(slice(0, images))).shape == (images,)
+        assert [size for _, size in model.asked] == asked
+
+
+GOLDEN = Path(__file__).parent / "golden" / "schema1" / "od_test"
+
+
+def test_monitors_that_earlier_versions_saved_can_be_loaded() -> None:
+    saved = sorted(path.parent for path in GOLDEN.glob("artifacts/*/monitor.json"))
+    loaded = [FittedMonitor.load(folder) for folder in saved]
+    assert len({each.monitor.name for each in loaded}) == 12
+    assert all(each.notes == () or "classes" in each.notes[0] for each in loaded)
 
 
 # pytorch-ood
@@ -1205,7 +1412,7 @@ def test_the_example_in_the_docs_works(tmp_path: Path, mlp: Any, monkeypatch: py
     (code,) = python_blocks("monitors.md")
     names: dict[str, Any] = {}
     exec(code, names)
-    rejected = names["monitor"].reject(represent_data(names["monitor"], names["model"], names["held_out"]))
+    rejected = names["monitor"].reject(represent_data(names["fitted"], names["model"], names["held_out"]))
     assert rejected.sum() == 2
 
 

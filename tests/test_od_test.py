@@ -26,8 +26,8 @@ from roadworthy.data import open_dataset
 from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.representations import Representations, Sample
 from roadworthy.models import ReferenceModel, load_model
-from roadworthy.models.head import find_head
-from roadworthy.models.memory import RememberingModel, network_of
+from roadworthy.models.head import find_head, network_of
+from roadworthy.models.memory import RememberingModel
 from roadworthy.models.networks import resnet50, small_resnet, vgg16
 from roadworthy.models.quick import QuickForward
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
@@ -78,7 +78,7 @@ def by_hand(**changes: Any) -> Represented:
     given: dict[str, Any] = {
         "source": "source",
         "label": "msp",
-        "monitor": make_monitor("msp"),
+        "monitor": make_monitor("msp").build(ToyModel()),
         "valid": sample([5, 6, 7, 8]),
         "test": sample([5, 6, 7, 1]),
         "outliers": {"a": sample([1, 2, 3, 4]), "b": sample([4.6, 4.7, 0, 0]), "c": sample([9, 9, 9, 9])},
@@ -134,8 +134,8 @@ class Coarse(Monitor):
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
     differs_from_paper: ClassVar[str] = "there is <no> paper"
 
-    def read(self, model: Any, batch: Batch) -> Any:
-        return np.floor(batch.images.mean(axis=(1, 2, 3)) / self.step)
+    def read(self, signals: Any, state: Any) -> Any:
+        return np.floor(signals.images.mean(axis=(1, 2, 3)) / self.step)
 
 
 def test_ties_and_what_differs_from_papers_are_told_by_table_terminal_and_report(onnx: Path, tmp_path: Path) -> None:
@@ -258,9 +258,9 @@ class Brightness(Monitor):
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
     seen: ClassVar[list[int]] = []
 
-    def read(self, model: Any, batch: Batch) -> Any:
-        self.seen.append(len(batch))
-        return self.scale * batch.images.mean(axis=(1, 2, 3))
+    def read(self, signals: Any, state: Any) -> Any:
+        self.seen.append(len(signals))
+        return self.scale * signals.images.mean(axis=(1, 2, 3))
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +309,7 @@ def test_one_more_monitor_computes_only_that_one(onnx: Path, tmp_path: Path) -> 
     Brightness.seen.clear()
     run(onnx, tmp_path / "run", Brightness())
     asked = len(Brightness.seen)
-    assert asked == 5  # two parts of the source and three sets of outliers, each in one batch of 32
+    assert asked == 5  # two parts of the source and three sets of outliers, each in one batch of 64
     stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "run/representations").glob("*/rows.npz")}
     found = run(onnx, tmp_path / "run", Brightness(), Brightness(scale=2.0))
     assert len(Brightness.seen) == 2 * asked
@@ -330,14 +330,14 @@ class Mine(Monitor):
     needs = frozenset({"input"})
     seen = []
 
-    def fit(self, model, data):
-        return {"middle": np.array([usual(data)])}
+    def fit(self, training):
+        return {"middle": np.array([usual(training)])}
 
-    def read(self, model, batch):
-        self.seen.append(len(batch))
-        return -np.abs(batch.images.mean(axis=(1, 2, 3)) - self.state["middle"])
+    def read(self, signals, state):
+        self.seen.append(len(signals))
+        return -np.abs(signals.images.mean(axis=(1, 2, 3)) - state["middle"])
 
-def usual(data):
+def usual(training):
     return 100.0
 """
 
@@ -648,10 +648,10 @@ class Broken(Monitor):
 
     name: ClassVar[str] = "broken"
 
-    def fit(self, model: Any, data: Any) -> Any:
+    def fit(self, training: Any) -> Any:
         raise InputError("no <b>luck</b> today")
 
-    def read(self, model: Any, batch: Batch) -> Any:
+    def read(self, signals: Any, state: Any) -> Any:
         raise AssertionError
 
 
@@ -795,20 +795,20 @@ class Raising(Monitor):
             raise ValueError("no luck")
         return super().recipe(model, id_train)
 
-    def fit(self, model: Any, data: Any) -> Any:
+    def fit(self, training: Any) -> Any:
         self.at("fit")
         return {"one": np.ones(1)}
 
-    def read(self, model: Any, batch: Batch) -> Any:
+    def read(self, signals: Any, state: Any) -> Any:
         self.at("read")
-        return batch.images.mean(axis=(1, 2, 3))
+        return signals.images.mean(axis=(1, 2, 3))
 
-    def tune(self, inside: Any, outside: Any, aim: Any) -> Any:
+    def tune(self, inside: Any, outside: Any, aim: Any, state: Any) -> Any:
         self.at("tune" if outside is None else "tune with outliers")
-        return {}
+        return {"inside": inside, **({} if outside is None else {"outside": outside})}
 
-    def rate(self, rows: Any) -> Any:
-        self.at("calibrated" if self.fitted.threshold is not None else "rate")
+    def rate(self, rows: Any, rule: Any, state: Any) -> Any:
+        self.at("rate" if any(np.array_equal(rows, known) for known in rule.values()) else "calibrated")
         return rows[:, 0]
 
 
@@ -846,7 +846,7 @@ def test_what_is_out_of_a_monitor_s_hands_stops_the_run(
     monkeypatch.setattr(Raising, "error", error)
     for stage in ("rate", "calibrated"):
         with pytest.raises(error):
-            evaluate(by_hand(monitor=Raising(stage=stage)), Aim())
+            evaluate(by_hand(monitor=Raising(stage=stage).build(ToyModel(), toy_data()[0])), Aim())
     with pytest.raises(error):
         run(onnx, tmp_path / "run", Raising())
 

@@ -166,9 +166,9 @@ class Twice(rw.Monitor):
 
     name = "twice"
 
-    def read(self, model: rw.Model, batch: rw.Batch) -> np.ndarray:
-        rows = [model.features(batch, "any").mean(1), model.answer(batch, len(batch)).probabilities[:, 1]]
-        return np.stack([*rows, batch.images.mean(axis=(1, 2, 3))], axis=1)
+    def read(self, signals: rw.Signals, state: Any) -> np.ndarray:
+        rows = [signals.features("any").mean(1), signals.probabilities[:, 1]]
+        return np.stack([*rows, signals.images.mean(axis=(1, 2, 3))], axis=1)
 
 
 def test_monitors_see_what_they_would_without_a_model_that_writes(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ class Leaving(rw.Shift):
 class Quitting(rw.Monitor):
     name = "quitting"
 
-    def read(self, model, batch):
+    def read(self, signals, state):
         raise SystemExit("gone too")
 """
     module = import_text(source, tmp_path / "leaving.py")

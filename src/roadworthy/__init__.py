@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from roadworthy.core.types import Batch, Prediction
     from roadworthy.data import open_dataset
     from roadworthy.models import load_model
-    from roadworthy.monitors import MONITORS, Monitor, make_monitor
+    from roadworthy.models.signals import Signals
+    from roadworthy.monitors import MONITORS, CalibratedMonitor, FittedMonitor, Monitor, make_monitor
     from roadworthy.monitors.conformance import check_monitor
     from roadworthy.od_testing import od_test
     from roadworthy.runs import open_run, run_study
@@ -47,6 +48,9 @@ _HOME = {
     "MONITORS": "monitors",
     "od_test": "od_testing",
     "Monitor": "monitors",
+    "FittedMonitor": "monitors",
+    "CalibratedMonitor": "monitors",
+    "Signals": "models.signals",
     "check_monitor": "monitors.conformance",
     "make_monitor": "monitors",
     "OUTLIERS": "core.protocols",
@@ -66,7 +70,9 @@ __all__ = [
     "OUTLIERS",
     "SHIFTS",
     "Batch",
+    "CalibratedMonitor",
     "Dataset",
+    "FittedMonitor",
     "InputError",
     "Model",
     "ModelError",
@@ -76,6 +82,7 @@ __all__ = [
     "RoadworthyError",
     "Run",
     "Shift",
+    "Signals",
     "check",
     "check_monitor",
     "compare",

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -51,7 +51,7 @@ from roadworthy.engine.workers import in_workers
 from roadworthy.models import ReferenceModel, align
 from roadworthy.models.head import find_head
 from roadworthy.models.memory import RememberingModel
-from roadworthy.monitors import MONITORS, Aim, Monitor, make_monitor, represent_data
+from roadworthy.monitors import MONITORS, Aim, FittedMonitor, Monitor, make_monitor, represent_data
 from roadworthy.monitors.base import over
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.foreign import Foreign
@@ -414,7 +414,7 @@ def _label(monitor: Monitor) -> str:
     for each in fields(monitor):
         value = getattr(monitor, each.name)
         default = each.default_factory() if each.default_factory is not MISSING else each.default
-        if each.init and value != default:
+        if value != default:
             changed.append(f"{each.name}={value}")
     return " ".join([monitor.name, *changed])
 
@@ -732,8 +732,9 @@ def _represent_source(
             try:
                 with monitor_errors(OSError):
                     recipe = given.recipe(model, source.train)
-                    home = ensure_artifact(folder, recipe, partial(_build, replace(given), model, source.train))
-                    keys = _represent_sets(store, type(given).load(home, model), model, source.sets, workers, advance)
+                    home = ensure_artifact(folder, recipe, partial(_build, given, model, source.train))
+                    fitted = FittedMonitor.load(home, model, kind=type(given))
+                    keys = _represent_sets(store, fitted, model, source.sets, workers, advance)
             except (InputError, ModelError) as error:
                 stored["failed"][label] = str(error)
                 continue
@@ -750,16 +751,16 @@ def _build(monitor: Monitor, model: RememberingModel, train: Dataset, workshop: 
     model.seconds_spared()
     started = time.perf_counter()
     with monitor_errors():
-        monitor.build(model, train)
+        fitted = monitor.build(model, train)
     seconds = time.perf_counter() - started + model.seconds_spared()
-    monitor.save(workshop)
-    kept = sum(array.nbytes for array in monitor.fitted.arrays.values())
-    return {"seconds": seconds, "state_bytes": kept, "notes": [*monitor.fitted.notes]}
+    fitted.save(workshop)
+    kept = sum(array.nbytes for array in fitted.state.values())
+    return {"seconds": seconds, "state_bytes": kept, "notes": [*fitted.notes]}
 
 
 def _represent_sets(
     store: Representations,
-    monitor: Monitor,
+    monitor: FittedMonitor,
     model: RememberingModel,
     sets: Mapping[str, OpenedDataset],
     workers: int,
@@ -776,6 +777,7 @@ def _represent_sets(
     def ensure(item: tuple[str, OpenedDataset]) -> None:
         name, data = item
         recipe = {"monitor": monitor.fingerprint(), "model": model.fingerprint(), "data": data.fingerprint()}
+        recipe["batch"] = str(BATCH)
         keys[name] = store.ensure(recipe, data, represent, model.seconds_spared)
         advance(len(data))
 
@@ -818,7 +820,7 @@ def _represented(
             yield Represented(
                 name,
                 label,
-                kind.load(home),
+                FittedMonitor.load(home, kind=kind),
                 samples.pop("valid"),
                 samples.pop("test"),
                 {key.partition("/")[2]: sample for key, sample in samples.items()},

@@ -18,6 +18,9 @@ from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import STORED, Artifact, Batch, Prediction, Stimulus
 
+BATCH = 64
+"""Images that a model is asked about at once, wherever nothing else is planned: it fixes the bits of an answer."""
+
 
 class Dataset(ABC):
     """Images that are read when asked for. `size` is (H, W) as delivered; `channels` is 1 or 3."""

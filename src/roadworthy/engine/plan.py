@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roadworthy.core.errors import InputError, ModelError, foreign_code
+from roadworthy.core.protocols import BATCH as BATCH
 from roadworthy.core.protocols import Buildable, Dataset, Model, Shift, leaves
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Case, Stimulus
@@ -13,7 +14,6 @@ from roadworthy.models import StoredPredictions
 
 CHUNK_BYTES = 64 * 2**20
 CHUNK_IMAGES = 1024
-BATCH = 64
 MOST_CASES = 100_000
 """Cases of a study (triples of an OD-test), at most: a plan is made whole before anything runs."""
 THREADS = 1

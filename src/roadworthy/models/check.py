@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import binomtest
 
 from roadworthy.core.errors import InputError, RoadworthyError
-from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.protocols import BATCH, Dataset, Model
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.metrics import ChanceTest, compare_with_chance
@@ -23,7 +23,6 @@ from roadworthy.models.base import Adapter
 from roadworthy.models.classes import AlignedModel, align
 from roadworthy.models.preprocess import COLOURS, LAYOUTS, RANGES, AmbiguousLayout, Preprocess, parse_range
 
-BATCH = 64
 SAMPLE = 512
 SIGNIFICANCE = 1e-3
 MIN_GAIN = 0.02

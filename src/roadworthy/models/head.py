@@ -35,6 +35,13 @@ class HasHead(Protocol):
         """The last linear layer; an `InputError` where the network ends in another way."""
 
 
+def network_of(model: Model) -> Model:
+    """What answers in the end, without what orders or remembers its answers."""
+    while isinstance(model, AlignedModel | RememberingModel):
+        model = model.model
+    return model
+
+
 def find_head(model: Model) -> Head:
     """The last linear layer of a model, its rows in the order of the model's classes."""
     if isinstance(model, RememberingModel):

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from roadworthy.core.protocols import Buildable, Model
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.models.classes import AlignedModel
 
 MOST_BYTES = 2**28
 
@@ -90,13 +89,6 @@ class RememberingModel(Model):
             self._held += size
             while self._held > self.most_bytes:
                 self._held -= self._kept.popitem(last=False)[1][2]
-
-
-def network_of(model: Model) -> Model:
-    """What answers in the end, without what orders or remembers its answers."""
-    while isinstance(model, AlignedModel | RememberingModel):
-        model = model.model
-    return model
 
 
 def _columns(answer: Prediction | NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from roadworthy.monitors.base import MONITORS, Aim, Fitted, Monitor, load_monitor, represent_data
+from roadworthy.monitors.base import (
+    MONITORS,
+    CalibratedMonitor,
+    FittedMonitor,
+    Learned,
+    Monitor,
+    load_monitor,
+    represent_data,
+)
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
@@ -15,6 +23,7 @@ from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.pytorch_ood import PytorchOod
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.threshold import (
+    Aim,
     RejectedShare,
     TiesWarning,
     best_threshold,
@@ -26,11 +35,13 @@ from roadworthy.monitors.threshold import (
 __all__ = [
     "MONITORS",
     "Aim",
+    "CalibratedMonitor",
     "DeepKnn",
     "Energy",
-    "Fitted",
+    "FittedMonitor",
     "KlMatching",
     "KnnSvm",
+    "Learned",
     "Mahalanobis",
     "MaxLogit",
     "McDropoutEntropy",

@@ -1,128 +1,83 @@
-"""The role Monitor: says of an image whether it is like those the model was trained on, in three stages.
+"""The role Monitor: says of an image whether it is like those the model was trained on. Three values, never changed:
 
-build      fits what needs in-distribution training data (once per model and training set)
-represent  what the monitor keeps of each image, (N, D): the expensive part, worth storing per data set
-calibrate  a threshold from held-out images (cheap: once per pair of validation sets)
+Monitor            the settings; `build` learns from training data, once per model and training set
+FittedMonitor      what was learned; `represent` is the expensive part, (N, D), worth storing per data set
+CalibratedMonitor  with a threshold from held-out images (cheap: once per pair of validation sets)
 
-Then `score` (higher = more in-distribution, for every monitor) and `reject`. In-distribution is the positive class.
+`score` is higher the more in-distribution an image is, for every monitor. In-distribution is the positive class.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import threading
 import warnings
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.code import Written, code_of
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.hashing import digest, digest_file
-from roadworthy.core.protocols import Dataset, Model, asking
+from roadworthy.core.hashing import digest, digest_array
+from roadworthy.core.protocols import BATCH, Dataset, Model
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch
-from roadworthy.core.validation import check_settings, require_file
-from roadworthy.models.head import penultimate
+from roadworthy.core.validation import check_settings
+from roadworthy.models.signals import PART, SUPPLY, LiveTraining, Signals, Training, full_name
+from roadworthy.monitors.saving import read_monitor, write_monitor
 from roadworthy.monitors.threads import one_thread
-from roadworthy.monitors.threshold import (
-    RejectedShare,
-    TiesWarning,
-    best_threshold,
-    check_rejected,
-    hinge_thresholds,
-    share_threshold,
-    side_weights,
-)
+from roadworthy.monitors.threshold import Aim, RejectedShare, TiesWarning
 
 Rep = NDArray[np.float32]
 Floats = NDArray[np.float64]
-Arrays = dict[str, NDArray[Any]]
-
-BATCH_SIZE = 32
-CHUNK = 512
-THRESHOLDS = ("exact", "hinge")
-FORMAT = 1
-RECORD, ARRAYS = "monitor.json", "monitor.npz"
+Arrays = Mapping[str, NDArray[Any]]
+Made = TypeVar("Made")
 
 CAPABILITY = {"gradients": "input_gradient"}
 """The capability of a model behind a need, where it has another name."""
-SUPPLY = {
-    "logits": "a model that answers logits, or an ONNX model whose last node is a softmax",
-    "features": "an ONNX model, or a torch module of Python code",
-    "gradients": "a torch model (a module, or weights with their architecture) in place of a black box",
-    "samples": "a model that answers several passes: MC-Dropout or an ensemble",
-}
+SIGNAL = {"input": "images", "gradients": "images"}
+"""The signal of training data behind a need, where it has another name."""
 NEEDS = frozenset({"probabilities", "input", *SUPPLY})
+TRAIN, VALID_OUTLIERS = "train", "valid_outliers"
+ROLES = {TRAIN: "training images", VALID_OUTLIERS: "validation outliers (outliers=)"}
+"""The data that a monitor can learn from, by role."""
 
 MONITORS: Registry[type[Monitor]] = Registry("monitor")
 
 
-@dataclass(frozen=True)
-class Aim:
-    """What a calibration aims at.
+class Learned(Mapping[str, NDArray[Any]]):
+    """Arrays by name that cannot be written to: what `fit` or `tune` has learned.
 
-    rejected   share of in-distribution images to reject where no outliers are given
-    prior      share of outliers expected;  cost: of an accepted outlier, where a rejected image inside costs 1
-    threshold  `exact` (the best on the validation data) or `hinge` (the published fit)
+    `cached` keeps what can be made from them again, such as a search tree; nothing that decides a result.
     """
 
-    rejected: float = 0.05
-    prior: float = 0.5
-    cost: float = 1.0
-    threshold: str = "exact"
+    def __init__(self, arrays: Arrays | None = None) -> None:
+        self._arrays = {key: _read_only(array) for key, array in (arrays or {}).items()}
+        self._lock, self._made = threading.RLock(), dict[str, tuple[Any, Any]]()
 
-    def __post_init__(self) -> None:
-        if self.threshold not in THRESHOLDS:
-            raise UnknownName("threshold", self.threshold, THRESHOLDS)
-        check_rejected(self.rejected)
-        side_weights(self.prior, self.cost)
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]
 
-    def cut(self, inside: Floats, outside: Floats | None) -> float:
-        """The threshold on scores (n,) and, where outliers are given, (m,)."""
-        if outside is None:
-            return share_threshold(inside, self.rejected)
-        return float(self.cuts(inside[:, None], outside[:, None])[0])
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
 
-    def cuts(self, inside: Floats, outside: Floats) -> Floats:
-        """The threshold of each column of scores (n, C) and (m, C): (C,)."""
-        if self.threshold == "hinge":
-            return hinge_thresholds(inside, outside, prior=self.prior, cost=self.cost)
-        columns = zip(inside.T, outside.T, strict=True)
-        return np.array([best_threshold(ins, outs, prior=self.prior, cost=self.cost) for ins, outs in columns])
+    def __len__(self) -> int:
+        return len(self._arrays)
 
-    def losses(self, inside: Floats, outside: Floats, thresholds: Floats) -> Floats:
-        """The expected cost of a threshold for each column: (C,)."""
-        lost, missed = (inside < thresholds).mean(axis=0), (outside >= thresholds).mean(axis=0)
-        return np.asarray((1 - self.prior) * lost + self.prior * self.cost * missed)
-
-
-@dataclass
-class Fitted:
-    """What a monitor has learned, apart from its settings.
-
-    built_from  fingerprints of the model and the training data;  arrays: what `fit` found;  notes: what is odd about it
-    aim, columns, rule, threshold  what `calibrate` found, columns: of the representations it was given
-    rejected    the share of images inside that was asked for and the one reached; None where outliers were given
-    cache       what can be made again from the arrays
-    """
-
-    built_from: tuple[str, ...] = ()
-    arrays: Arrays = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    aim: Aim | None = None
-    columns: int | None = None
-    rule: Arrays = field(default_factory=dict)
-    threshold: float | None = None
-    rejected: RejectedShare | None = None
-    cache: dict[str, Any] = field(default_factory=dict, repr=False)
+    def cached(self, name: str, make: Callable[[], Made], of: Any = None) -> Made:
+        """What `make` returns, made once; again where it is to be made for another object than the last time."""
+        with self._lock:
+            known, made = self._made.get(name, (None, None))
+            if name not in self._made or known is not of:
+                made = make()
+                self._made[name] = of, made
+            return made  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,18 +89,15 @@ class Monitor(Written, ABC):
 
     needs        some of probabilities, logits, features, gradients, samples, input
     classes      how many classes the training data must hold at least
-    batch_size   images that `read` is given at once, always so many (the last ones repeated), so that results depend on
-                 neither the number of images nor their neighbours; None where `read` keeps that promise by itself
+    learns_from  the data that `fit` reads, by role: `train`, and `valid_outliers` where it learns from those too
     differs_from_paper   what is other than in the method's paper, empty where nothing is known to be: shown by
                  `roadworthy list monitors`, the help of the class and the report of an OD-test
     """
 
-    fitted: Fitted = field(default_factory=Fitted, init=False, repr=False, compare=False)
-
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset({"probabilities"})
     classes: ClassVar[int] = 1
-    batch_size: ClassVar[int | None] = BATCH_SIZE
+    learns_from: ClassVar[tuple[str, ...]] = (TRAIN,)
     differs_from_paper: ClassVar[str] = ""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -153,59 +105,54 @@ class Monitor(Written, ABC):
         if cls.differs_from_paper and vars(cls).get("__doc__"):
             cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\nDiffers from the paper: {cls.differs_from_paper}."
 
-    def __str__(self) -> str:
-        """The monitor with its settings, and what it is calibrated for."""
-        if self.fitted.threshold is None:
-            return repr(self)
-        share = self.fitted.rejected
-        return f"{self!r} with threshold {self.fitted.threshold:g}" + (f" {share.sentence()}" if share else "")
-
     @abstractmethod
-    def read(self, model: Model, batch: Batch) -> NDArray[Any]:
+    def read(self, signals: Signals, state: Learned) -> NDArray[Any]:
         """What to keep of each image: (N,) or (N, D), finite."""
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
-        """What to learn from in-distribution training data, as arrays by name; `read` finds them in `state`."""
+    def fit(self, training: Training) -> Arrays:
+        """What to learn from in-distribution training data, as arrays by name: the `state` of the other methods."""
         return {}
 
-    def tune(self, inside: Rep, outside: Rep | None, aim: Aim) -> Arrays:
-        """What to learn from validation data beyond a threshold; `rate` finds it in `rule`."""
+    def tune(self, inside: Rep, outside: Rep | None, aim: Aim, state: Learned) -> Arrays:
+        """What to learn from validation data beyond a threshold, as arrays by name: the `rule` of `rate`."""
         return {}
 
-    def rate(self, rows: Rep) -> NDArray[Any]:
+    def rate(self, rows: Rep, rule: Learned, state: Learned) -> NDArray[Any]:
         """Scores (N,) of rows (N, D), higher = more in-distribution."""
         return rows[:, 0]
 
-    def cut(self, inside: Rep, outside: Rep | None, aim: Aim) -> float:
-        """The threshold on the score."""
-        return aim.cut(self._scored(inside), None if outside is None else self._scored(outside))
+    def cut(self, inside: Floats, outside: Floats | None, aim: Aim) -> float:
+        """The threshold on scores (n,) and, where outliers are given, (m,)."""
+        return aim.cut(inside, outside)
+
+    def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
+        """What a reader should know of what was learned; `rule` is empty before a calibration."""
+        return ()
+
+    def signals(self, model: Model) -> tuple[str, ...]:
+        """The signals of training data that `fit` reads, with their layers; none where there is nothing to learn.
+
+        They follow from `needs` and a setting `layer`, unless a monitor says otherwise.
+        """
+        if not self.learns:
+            return ()
+        names = {need: SIGNAL.get(need, need) for need in self.needs}
+        layer = getattr(self, "layer", None)
+        names |= {"features": f"features:{layer}"} if layer and "features" in names else {}
+        return tuple(sorted({full_name(model, name) for name in names.values()}))
 
     @property
-    def state(self) -> Arrays:
-        """What `fit` learned; an error before."""
-        self._require_built()
-        return self.fitted.arrays
-
-    @property
-    def rule(self) -> Arrays:
-        """What `tune` learned from validation data; empty where there was nothing to learn."""
-        return self.fitted.rule
-
-    @property
-    def threshold(self) -> float:
-        """Scores below are rejected; an error before `calibrate`."""
-        if self.fitted.threshold is None:
-            raise InputError(f"monitor {self.name} has no threshold yet: call calibrate with held-out representations")
-        return self.fitted.threshold
+    def learns(self) -> bool:
+        """Whether there is anything to learn from training data."""
+        return type(self).fit is not Monitor.fit
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
         """The monitor with these settings, the others at their default; an unknown one is an error."""
-        settable = [f for f in fields(cls) if f.init]
         for parameter in parameters:
-            if parameter not in {f.name for f in settable}:
-                raise UnknownName(f"parameter of monitor {cls.name}", str(parameter), {f.name for f in settable})
-        required = {f.name for f in settable if f.default is MISSING and f.default_factory is MISSING}
+            if parameter not in {f.name for f in fields(cls)}:
+                raise UnknownName(f"parameter of monitor {cls.name}", str(parameter), {f.name for f in fields(cls)})
+        required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
         if required - set(parameters):
             raise InputError(f"monitor {cls.name} lacks its parameter {sorted(required - set(parameters))[0]}")
         check_settings(cls, parameters, f"{cls.name} monitor setting")
@@ -214,175 +161,27 @@ class Monitor(Written, ABC):
 
     def parameters(self) -> dict[str, Any]:
         """The monitor's settings."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def fingerprint(self) -> str:
-        """A hash of all that decides a representation: name, settings, code, the model and data it was built from."""
-        told = {"monitor": self.name, "parameters": self.parameters(), "built_from": self.fitted.built_from}
-        code = code_of(type(self))
-        return digest(told | ({"code": code} if code else {}))
-
-    def recipe(self, model: Model, id_train: Dataset) -> Artifact:
-        """The built monitor as an artifact, known before it is built."""
-        code = code_of(type(self))
-        inputs = (model.fingerprint(), id_train.fingerprint(), *([code] if code else []))
-        return Artifact(f"monitor:{self.name}", self.parameters(), inputs)
+    def recipe(self, model: Model, train: Dataset, *, outliers: Dataset | None = None, size: int = BATCH) -> Artifact:
+        """The fitted monitor as an artifact, known before it is built."""
+        learned = [data.fingerprint() for data in (train, outliers) if data is not None and self.learns]
+        inputs = (model.fingerprint(), *learned, code_of(type(self)), f"batches of {size}" if learned else "")
+        return Artifact(f"monitor:{self.name}", self.parameters(), tuple(filter(None, inputs)))
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot give what the monitor needs."""
         for need in sorted(set(self.needs) - NEEDS):
             raise UnknownName(f"need of monitor {self.name}", need, NEEDS)
+        for role in sorted(set(self.learns_from) - set(ROLES)):
+            raise UnknownName(f"data that monitor {self.name} learns from", role, ROLES)
         for need in sorted(set(self.needs) - {"input", "probabilities"}):
             if CAPABILITY.get(need, need) not in model.capabilities:
                 raise InputError(
                     f"monitor {self.name} needs {need}, which model {model.name} does not give: supply {SUPPLY[need]}"
                 )
 
-    def build(self, model: Model, id_train: Dataset) -> None:
-        """Fit to in-distribution training data; what was fitted or calibrated before is gone."""
-        self.check(model)
-        if not len(id_train):
-            raise InputError(f"monitor {self.name} cannot be built on {id_train.name}: it holds no images")
-        held = len(np.unique(id_train.labels))
-        if held < self.classes:
-            raise InputError(
-                f"monitor {self.name} needs images of at least {self.classes} classes: {id_train.name} has {held}"
-            )
-        self._keep(Fitted((model.fingerprint(), id_train.fingerprint())))
-        try:
-            arrays = self._named(self.fit(model, id_train), "fit")
-            for name, array in arrays.items():
-                if not np.isfinite(array).all():
-                    raise InputError(
-                        f"monitor {self.name} cannot be built on {id_train.name}: {name} is NaN or infinite"
-                    )
-        except BaseException:
-            self._keep(Fitted())
-            raise
-        self.fitted.arrays = arrays
-
-    def represent(self, model: Model, batch: Batch) -> Rep:
-        """What the monitor keeps of each image: (N, D) float32."""
-        self.check(model)
-        self._require_built()
-        with one_thread() if self.batch_size is not None else nullcontext():
-            rows = in_batches(model, batch, self.batch_size, lambda part: self._rows(model, part))
-        rows = np.ascontiguousarray(rows.reshape(len(batch), -1) if len(batch) else rows.reshape(0, 1), np.float32)
-        return self._checked(rows, f"of {len(batch)} images")
-
-    def calibrate(
-        self,
-        rep_id: Rep,
-        rep_ood: Rep | None = None,
-        *,
-        rejected: float = 0.05,
-        prior: float = 0.5,
-        cost: float = 1.0,
-        threshold: str = "exact",
-    ) -> None:
-        """Find the threshold on held-out representations (n, D): of in-distribution images alone, or against outliers.
-
-        Alone, it rejects the share `rejected` of them, or less where images of equal score make that impossible: then a
-        `TiesWarning` says so, and `fitted.rejected` holds both shares. With outliers it is the one of lowest expected
-        cost: see `Aim`.
-        """
-        aim = Aim(rejected, prior, cost, threshold)
-        inside = self._checked(rep_id, "of in-distribution images")
-        outside = None if rep_ood is None else self._checked(rep_ood, "of outliers")
-        if not len(inside) or (outside is not None and not len(outside)):
-            side = "in-distribution images" if not len(inside) else "outliers"
-            raise InputError(f"monitor {self.name} cannot be calibrated without {side}: the set is empty")
-        if outside is not None and outside.shape[1] != inside.shape[1]:
-            raise InputError(
-                f"monitor {self.name}: {inside.shape[1]} columns inside but {outside.shape[1]} of the outliers"
-            )
-        self.fitted.aim, self.fitted.columns = aim, inside.shape[1]
-        self.fitted.rule, self.fitted.threshold, self.fitted.rejected = {}, None, None
-        self.fitted.rule = self._named(self.tune(inside, outside, aim), "tune")
-        self.fitted.threshold = self.cut(inside, outside, aim)
-        if outside is None:
-            self.fitted.rejected = RejectedShare.of(self._scored(inside), self.fitted.threshold, rejected)
-            if self.fitted.rejected.tied:
-                warnings.warn(f"monitor {self.name} {self.fitted.rejected.sentence()}", TiesWarning, stacklevel=2)
-
-    def score(self, rep: Rep) -> Floats:
-        """Scores (N,) of representations (N, D), higher = more in-distribution."""
-        rows, columns = self._checked(rep, "to score"), self.fitted.columns
-        if len(rows) and columns is not None and rows.shape[1] != columns:
-            raise InputError(
-                f"monitor {self.name} was calibrated on representations of {columns} columns, not {rows.shape[1]}: "
-                "represent the images with this monitor"
-            )
-        return self._scored(rows)
-
-    def reject(self, rep: Rep) -> NDArray[np.bool_]:
-        """(N,): True where the score lies below the threshold."""
-        return self.score(rep) < self.threshold
-
-    def decide(self, model: Model, batch: Batch) -> NDArray[np.bool_]:
-        """(N,): True where an image is to be rejected; for one image or many, at deployment."""
-        return self.reject(self.represent(model, batch))
-
-    def save(self, folder: str | Path) -> Path:
-        """Write settings, state and threshold to a folder: JSON and plain arrays."""
-        self._require_built()
-        self.check_plain()
-        code = code_of(type(self))
-        home = Path(folder)
-        home.mkdir(parents=True, exist_ok=True)
-        arrays = {f"state.{key}": array for key, array in self.fitted.arrays.items()}
-        arrays |= {f"rule.{key}": array for key, array in self.fitted.rule.items()}
-        if self.fitted.threshold is not None:
-            arrays["threshold"] = np.float64(self.fitted.threshold)  # type: ignore[assignment]
-        np.savez(home / ARRAYS, allow_pickle=False, **arrays)
-        record = {
-            "format": FORMAT,
-            "monitor": self.name,
-            "parameters": self.parameters(),
-            "built_from": self.fitted.built_from,
-            "notes": self.fitted.notes,
-            "aim": None if self.fitted.aim is None else asdict(self.fitted.aim),
-            "columns": self.fitted.columns,
-            "rejected": None if self.fitted.rejected is None else asdict(self.fitted.rejected),
-            "code": code,
-            "arrays": digest_file(home / ARRAYS),
-        }
-        record["digest"] = digest(record)
-        (home / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        return home
-
-    @classmethod
-    def load(cls, folder: str | Path, model: Model | None = None) -> Self:
-        """What `save` wrote; where a model is given, it must be the one that the monitor was built on."""
-        home = Path(folder)
-        record = read_record(home)
-        if record["monitor"] != cls.name:
-            raise InputError(f"{home} holds a monitor {record['monitor']}, not {cls.name}")
-        if "code" in record and record["code"] != code_of(cls):
-            raise InputError(
-                f"{home} holds a monitor {cls.name}; its code has changed since it was saved: build it anew"
-            )
-        monitor = cls.of(record["parameters"])
-        arrays = _read_arrays(home / ARRAYS, record["arrays"])
-        threshold = arrays.pop("threshold", None)
-        built_from = tuple(record["built_from"])
-        if model is not None and built_from and model.fingerprint() != built_from[0]:
-            raise InputError(f"{home} was built on another model than {model.name}: build the monitor anew")
-        monitor._keep(
-            Fitted(
-                built_from=built_from,
-                arrays={key[6:]: array for key, array in arrays.items() if key.startswith("state.")},
-                notes=tuple(record["notes"]),
-                aim=record["aim"],
-                columns=record.get("columns"),
-                rule={key[5:]: array for key, array in arrays.items() if key.startswith("rule.")},
-                threshold=None if threshold is None else float(threshold),
-                rejected=record["rejected"],
-            )
-        )
-        return monitor
-
-    def check_plain(self) -> None:
+    def check_savable(self, state: Learned) -> None:
         """Refuse settings that JSON cannot hold."""
         for key, value in self.parameters().items():
             try:
@@ -393,48 +192,310 @@ class Monitor(Written, ABC):
                     f"None), not {value!r}"
                 ) from None
 
-    def _keep(self, fitted: Fitted) -> None:
-        object.__setattr__(self, "fitted", fitted)
+    def build(
+        self,
+        model: Model,
+        train: Dataset | Training | None = None,
+        *,
+        outliers: Dataset | None = None,
+        size: int = BATCH,
+    ) -> FittedMonitor:
+        """Learn from in-distribution training data; a monitor with nothing to learn does not look at any.
 
-    def _require_built(self) -> None:
-        if type(self).fit is not Monitor.fit and not self.fitted.built_from:
-            raise InputError(f"monitor {self.name} is not built yet: call build with the model and its training data")
+        train     a data set, whose signals are then computed in batches of `size`, or `Training` that has them stored
+        outliers  validation outliers, for a monitor that learns from those too
+        """
+        self.check(model)
+        others = train.outliers if isinstance(train, Training) else outliers
+        if others is not None and VALID_OUTLIERS not in self.learns_from:
+            raise InputError(f"monitor {self.name} does not learn from outliers: leave them out")
+        if not self.learns:
+            return FittedMonitor(self, Learned(), (model.fingerprint(),))
+        training = self._checked_training(model, train, outliers, size)
+        with one_thread():
+            state = _learned(self, self.fit(training), "fit")
+        for name, array in state.items():
+            if not np.isfinite(array).all():
+                raise InputError(f"monitor {self.name} cannot be built on {training.name}: {name} is NaN or infinite")
+        return FittedMonitor(self, state, (model.fingerprint(), *training.fingerprints()))
 
-    def _scored(self, rows: Rep) -> Floats:
-        scores = _numbers(self.rate(rows), f"monitor {self.name}: what rate returns").astype(np.float64, copy=False)
-        if scores.shape != (len(rows),):
+    def _checked_training(
+        self, model: Model, train: Dataset | Training | None, outliers: Dataset | None, size: int
+    ) -> Training:
+        """What `fit` reads; an `InputError` where some of it is missing."""
+
+        def live(data: Dataset | None, others: Training | None) -> Training | None:
+            return None if data is None else LiveTraining(model, data, self.signals(model), others, size)
+
+        training = train if isinstance(train, Training) else live(train, live(outliers, None))
+        if training is None or (VALID_OUTLIERS in self.learns_from and training.outliers is None):
+            role = TRAIN if training is None else VALID_OUTLIERS
+            raise InputError(f"monitor {self.name} learns from {ROLES[role]}: give them to build")
+        for part in (training, training.outliers):
+            if part is not None and not len(part):
+                raise InputError(f"monitor {self.name} cannot be built on {part.name}: it holds no images")
+        held = len(np.unique(training.labels))
+        if held < self.classes:
             raise InputError(
-                f"monitor {self.name}: rate must return one score per image, ({len(rows)},), not {scores.shape}"
+                f"monitor {self.name} needs images of at least {self.classes} classes: {training.name} has {held}"
             )
-        undefined = int(np.isnan(scores).sum())
-        if undefined:
-            raise InputError(f"monitor {self.name}: rate returned NaN for {undefined} of {len(rows)} images")
-        return scores
+        return training
 
-    def _rows(self, model: Model, batch: Batch) -> NDArray[Any]:
-        rows = _numbers(self.read(model, batch), f"monitor {self.name}: what read returns")
-        if rows.ndim not in (1, 2) or len(rows) != len(batch) or not rows.size:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedMonitor:
+    """A monitor with what it has learned. Nothing in it changes: it can be calibrated in several ways at once.
+
+    monitor     the settings;  state: what `fit` learned
+    built_from  fingerprints of the model and, where it learned anything, of the data
+    """
+
+    monitor: Monitor
+    state: Learned
+    built_from: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"fitted {self.monitor!r}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of what was learned."""
+        return self.monitor.notes(self.state, Learned())
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides a representation: name, settings, code, the model and data it was built from."""
+        monitor, code = self.monitor, code_of(type(self.monitor))
+        known = {"monitor": monitor.name, "parameters": monitor.parameters(), "built_from": self.built_from}
+        return digest(known | ({"code": code} if code else {}))
+
+    def represent(self, model: Model, batch: Batch, size: int = BATCH) -> Rep:
+        """What the monitor keeps of each image, (N, D) float32; the model is asked in batches of exactly `size`."""
+        size = model.fixed_batch or size
+        with one_thread():
+            parts = [
+                self.represent_signals(Signals(model, batch.take(slice(start, start + size)), size))
+                for start in range(0, len(batch), size)
+            ]
+        return np.concatenate(parts) if parts else np.zeros((0, 1), np.float32)
+
+    def represent_signals(self, signals: Signals) -> Rep:
+        """The same from signals that others read too."""
+        self.monitor.check(signals.model)
+        with one_thread():
+            rows = np.concatenate([self._rows(piece) for piece in signals.pieces])[: len(signals)]
+        rows = np.ascontiguousarray(rows.reshape(len(signals), -1), np.float32)
+        return _checked(self.monitor, rows, f"of {len(signals)} images")
+
+    def _rows(self, signals: Signals) -> NDArray[Any]:
+        name = self.monitor.name
+        rows = _numbers(self.monitor.read(signals, self.state), f"monitor {name}: what read returns")
+        if rows.ndim not in (1, 2) or len(rows) != len(signals) or not rows.size:
             raise InputError(
-                f"monitor {self.name}: read must return one row per image, (N,) or (N, D) with N = {len(batch)}, "
+                f"monitor {name}: read must return one row per image, (N,) or (N, D) with N = {len(signals)}, "
                 f"not {rows.shape}"
             )
         return rows
 
-    def _named(self, found: Any, method: str) -> Arrays:
-        if not isinstance(found, Mapping) or not all(isinstance(key, str) for key in found):
-            raise InputError(f"monitor {self.name}: {method} must return arrays by name, not {type(found).__name__}")
-        return {key: _numbers(value, f"monitor {self.name}: {key} of {method}") for key, value in found.items()}
+    def calibrate(
+        self,
+        rep_id: Rep,
+        rep_ood: Rep | None = None,
+        *,
+        rejected: float = 0.05,
+        prior: float = 0.5,
+        cost: float = 1.0,
+        threshold: str = "exact",
+    ) -> CalibratedMonitor:
+        """Find the threshold on held-out representations (n, D): of in-distribution images alone, or against outliers.
 
-    def _checked(self, rep: Rep, which: str) -> Rep:
-        rows = _numbers(rep, f"monitor {self.name}: representations {which}").astype(np.float32, copy=False)
-        if rows.ndim != 2:
-            raise InputError(f"monitor {self.name}: representations {which} must be (N, D), not {rows.shape}")
-        bad = int((~np.isfinite(rows)).any(axis=1).sum())
-        if bad:
+        Alone, it rejects the share `rejected` of them, or less where images of equal score make that impossible: then a
+        `TiesWarning` says so, and `rejected` of the result holds both shares. With outliers it is the one of lowest
+        expected cost: see `Aim`.
+        """
+        aim, monitor = Aim(rejected, prior, cost, threshold), self.monitor
+        inside = _checked(monitor, rep_id, "of in-distribution images")
+        outside = None if rep_ood is None else _checked(monitor, rep_ood, "of outliers")
+        if not len(inside) or (outside is not None and not len(outside)):
+            side = "in-distribution images" if not len(inside) else "outliers"
+            raise InputError(f"monitor {monitor.name} cannot be calibrated without {side}: the set is empty")
+        if outside is not None and outside.shape[1] != inside.shape[1]:
             raise InputError(
-                f"monitor {self.name}: representations {which} hold NaN or infinity in {bad} of {len(rows)}"
+                f"monitor {monitor.name}: {inside.shape[1]} columns inside but {outside.shape[1]} of the outliers"
             )
-        return rows
+        rule = _learned(monitor, monitor.tune(inside, outside, aim, self.state), "tune")
+        scores = _scored(self, rule, inside)
+        cut = monitor.cut(scores, None if outside is None else _scored(self, rule, outside), aim)
+        share = RejectedShare.of(scores, cut, rejected) if outside is None else None
+        if share is not None and share.tied:
+            warnings.warn(f"monitor {monitor.name} {share.sentence()}", TiesWarning, stacklevel=2)
+        rows = tuple(digest_array(side) for side in (inside, outside) if side is not None)
+        return CalibratedMonitor(self, aim, inside.shape[1], rule, cut, share, rows)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write settings and state to a folder: JSON and plain arrays."""
+        return self._save(folder, {}, {})
+
+    def _save(self, folder: str | Path, calibration: Mapping[str, Any], arrays: Arrays) -> Path:
+        self.monitor.check_savable(self.state)
+        record = {
+            "monitor": self.monitor.name,
+            "parameters": self.monitor.parameters(),
+            "built_from": self.built_from,
+            "notes": self.notes,
+            "code": code_of(type(self.monitor)),
+            **calibration,
+        }
+        return write_monitor(folder, record, {f"state.{key}": array for key, array in self.state.items()} | {**arrays})
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, model: Model | None = None, *, kind: type[Monitor] | None = None
+    ) -> FittedMonitor:
+        """What `save` wrote, a threshold left aside; where a model is given, it must be the one it was built on.
+
+        `kind` is the class of the monitor, where it is not registered.
+        """
+        return _loaded(folder, model, kind)[0]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CalibratedMonitor:
+    """A fitted monitor with a threshold: a small value that says which images to reject.
+
+    aim, rule, threshold  what the calibration aimed at, what `tune` learned, and the score below which it rejects
+    columns        of the representations it was calibrated on;  calibrated_on: hashes of these
+    rejected       the share of images inside that was asked for and the one reached; None where outliers were given
+    """
+
+    fitted: FittedMonitor
+    aim: Aim
+    columns: int | None
+    rule: Learned
+    threshold: float
+    rejected: RejectedShare | None
+    calibrated_on: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        share = f" {self.rejected.sentence()}" if self.rejected else ""
+        return f"{self.fitted.monitor!r} with threshold {self.threshold:g}{share}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of what was learned."""
+        return self.fitted.monitor.notes(self.fitted.state, self.rule)
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides the threshold: the fitted monitor, the representations and the aim."""
+        return digest({"fitted": self.fitted.fingerprint(), "aim": asdict(self.aim), "rows": self.calibrated_on})
+
+    def score(self, rep: Rep) -> Floats:
+        """Scores (N,) of representations (N, D), higher = more in-distribution."""
+        rows = _checked(self.fitted.monitor, rep, "to score")
+        if len(rows) and self.columns is not None and rows.shape[1] != self.columns:
+            raise InputError(
+                f"monitor {self.fitted.monitor.name} was calibrated on representations of {self.columns} columns, not "
+                f"{rows.shape[1]}: represent the images with this monitor"
+            )
+        return _scored(self.fitted, self.rule, rows)
+
+    def reject(self, rep: Rep) -> NDArray[np.bool_]:
+        """(N,): True where the score lies below the threshold."""
+        return self.score(rep) < self.threshold
+
+    def decide(self, model: Model, batch: Batch) -> NDArray[np.bool_]:
+        """(N,): True where an image is to be rejected; for one image or many, at deployment.
+
+        Nothing is filled up to a batch where one holds all images: what is asked of the model is this image alone. So
+        the last bits of a score can differ from those of `represent`.
+        """
+        return self.reject(self.fitted.represent(model, batch, max(1, min(len(batch), BATCH))))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write settings, state and threshold to a folder: JSON and plain arrays."""
+        calibration = {
+            "aim": asdict(self.aim),
+            "columns": self.columns,
+            "rejected": None if self.rejected is None else asdict(self.rejected),
+            "calibrated_on": self.calibrated_on,
+        }
+        arrays = {f"rule.{key}": array for key, array in self.rule.items()}
+        return self.fitted._save(folder, calibration, arrays | {"threshold": np.asarray(self.threshold, np.float64)})
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, model: Model | None = None, *, kind: type[Monitor] | None = None
+    ) -> CalibratedMonitor:
+        """What `save` wrote; see `FittedMonitor.load`."""
+        fitted, record, arrays = _loaded(folder, model, kind)
+        if "threshold" not in arrays or record["aim"] is None:
+            raise InputError(f"{folder} holds a monitor without a threshold: load it as a FittedMonitor, and calibrate")
+        rule, threshold = _under("rule.", arrays), float(arrays["threshold"])
+        calibrated_on = tuple(record["calibrated_on"])
+        return cls(fitted, record["aim"], record["columns"], rule, threshold, record["rejected"], calibrated_on)
+
+
+def load_monitor(folder: str | Path, model: Model | None = None) -> CalibratedMonitor:
+    """A saved monitor of any registered kind, ready to decide."""
+    return CalibratedMonitor.load(folder, model)
+
+
+def _loaded(
+    folder: str | Path, model: Model | None, kind: type[Monitor] | None
+) -> tuple[FittedMonitor, dict[str, Any], dict[str, NDArray[Any]]]:
+    record, arrays = read_monitor(folder)
+    name = record["monitor"]
+    kind = kind or MONITORS.get(name)
+    if name != kind.name:
+        raise InputError(f"{folder} holds a monitor {name}, not {kind.name}")
+    if "code" in record and record["code"] != code_of(kind):
+        raise InputError(f"{folder} holds a monitor {name}; its code has changed since it was saved: build it anew")
+    built_from = tuple(record["built_from"])
+    if model is not None and built_from and model.fingerprint() != built_from[0]:
+        raise InputError(f"{folder} was built on another model than {model.name}: build the monitor anew")
+    return FittedMonitor(kind.of(record["parameters"]), _under("state.", arrays), built_from), record, arrays
+
+
+def _under(prefix: str, arrays: Arrays) -> Learned:
+    return Learned({key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)})
+
+
+def _learned(monitor: Monitor, arrays: Any, method: str) -> Learned:
+    """What `fit` or `tune` returned; an `InputError` where it is other than arrays of numbers by name."""
+    if not isinstance(arrays, Mapping) or not all(isinstance(key, str) for key in arrays):
+        raise InputError(f"monitor {monitor.name}: {method} must return arrays by name, not {type(arrays).__name__}")
+    numbers = {key: _numbers(array, f"monitor {monitor.name}: {key} of {method}") for key, array in arrays.items()}
+    return arrays if isinstance(arrays, Learned) else Learned(numbers)
+
+
+def _scored(fitted: FittedMonitor, rule: Learned, rows: Rep) -> Floats:
+    name = fitted.monitor.name
+    rated = fitted.monitor.rate(rows, rule, fitted.state)
+    scores = _numbers(rated, f"monitor {name}: what rate returns").astype(np.float64, copy=False)
+    if scores.shape != (len(rows),):
+        raise InputError(f"monitor {name}: rate must return one score per image, ({len(rows)},), not {scores.shape}")
+    undefined = int(np.isnan(scores).sum())
+    if undefined:
+        raise InputError(f"monitor {name}: rate returned NaN for {undefined} of {len(rows)} images")
+    return scores
+
+
+def _checked(monitor: Monitor, rep: Rep, which: str) -> Rep:
+    """Representations as rows that cannot be written to; an `InputError` where they are none."""
+    rows = _numbers(rep, f"monitor {monitor.name}: representations {which}").astype(np.float32, copy=False)
+    if rows.ndim != 2:
+        raise InputError(f"monitor {monitor.name}: representations {which} must be (N, D), not {rows.shape}")
+    bad = int((~np.isfinite(rows)).any(axis=1).sum())
+    if bad:
+        raise InputError(
+            f"monitor {monitor.name}: representations {which} hold NaN or infinity in {bad} of {len(rows)}"
+        )
+    return _read_only(rows)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _numbers(value: Any, what: str) -> NDArray[Any]:
@@ -444,12 +505,9 @@ def _numbers(value: Any, what: str) -> NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{what} must be an array of numbers: {error}") from None
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{what} must be an array of numbers, not {_told(value, array)}")
+        kind = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise InputError(f"{what} must be an array of numbers, not {kind}")
     return array
-
-
-def _told(value: Any, array: NDArray[Any]) -> str:
-    return f"an array of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def require_count(monitor: Monitor, setting: str, least: int = 1, most: int | None = None) -> None:
@@ -467,99 +525,14 @@ def require_layer(monitor: Monitor, layer: Any) -> None:
         raise InputError(f"monitor {monitor.name}: layer is the name of a layer of the model, or None, not {layer!r}")
 
 
-def in_batches(model: Model, batch: Batch, size: int | None, function: Callable[[Batch], NDArray[Any]]) -> NDArray[Any]:
-    """Apply a function of a batch to `size` images at a time, the last repeated to fill up; None: to all at once."""
-    size = model.fixed_batch or size
-    if size is None or not len(batch):
-        return function(batch.copy()) if len(batch) else np.zeros((0, 1), np.float32)
-    parts = []
-    for start in range(0, len(batch), size):
-        rows = np.minimum(np.arange(start, start + size), len(batch) - 1)
-        parts.append(np.asarray(function(batch.take(rows.tolist())))[: len(batch) - start])
-    return np.concatenate(parts)
-
-
-def over(data: Dataset, size: int = CHUNK) -> Iterator[Batch]:
+def over(data: Dataset, size: int = PART) -> Iterator[Batch]:
     """The whole of a data set, some images at a time."""
     for start in range(0, len(data), size):
         yield data.batch(slice(start, min(start + size, len(data))))
 
 
-def represent_data(monitor: Monitor, model: Model, data: Dataset) -> Rep:
+def represent_data(fitted: FittedMonitor, model: Model, data: Dataset, size: int = BATCH) -> Rep:
     """The representations (N, D) of a whole data set."""
     if not len(data):
-        raise InputError(f"monitor {monitor.name} cannot represent {data.name}: it holds no images")
-    return np.concatenate([monitor.represent(model, batch) for batch in over(data)])
-
-
-def logits_of(model: Model, batch: Batch) -> NDArray[np.float32]:
-    """Logits (N, K) of a batch; a model that gives none is an error."""
-    logits = model.answer(batch, len(batch)).logits
-    if logits is None:
-        raise InputError(f"model {model.name} gives no logits: supply {SUPPLY['logits']}")
-    return logits
-
-
-def features_of(model: Model, batch: Batch, layer: str | None = None) -> NDArray[np.float32]:
-    """Features (N, D) of a layer, by default what goes into the last linear one; maps (N, C, H, W) are averaged."""
-    place = layer or penultimate(model)
-    with asking(model):
-        values = model.features(batch.copy(), place)
-    if values.ndim == 4:
-        values = values.mean(axis=(2, 3))
-    return values.reshape(len(batch), -1)
-
-
-def load_monitor(folder: str | Path, model: Model | None = None) -> Monitor:
-    """A saved monitor of any registered kind."""
-    return MONITORS.get(read_record(Path(folder))["monitor"]).load(folder, model)
-
-
-def read_record(home: Path) -> dict[str, Any]:
-    """The JSON record of a saved monitor, its aim as an `Aim` and its share rejected as a `RejectedShare`.
-
-    What is no such record, or was edited, is an `InputError`.
-    """
-    path = home / RECORD
-    require_file(path, "monitor")
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        version = record["format"]
-        complete = {"monitor", "parameters", "built_from", "notes", "aim", "arrays"} <= set(record)
-        found = digest({key: value for key, value in record.items() if key != "digest"})
-    except (OSError, ValueError, TypeError, KeyError):
-        raise InputError(f"{path} is no record of a monitor: save the monitor again") from None
-    if version != FORMAT or not complete:
-        raise InputError(f"{path} is of format {version!r}, which this version does not read: save the monitor again")
-    if record.get("digest", found) != found:
-        raise InputError(f"{path} was edited since the monitor was saved: build and save it anew")
-    try:
-        aim = None if record["aim"] is None else Aim(**record["aim"])
-    except (TypeError, InputError):
-        raise _damaged(path, "aim") from None
-    try:
-        rejected = RejectedShare(**record["rejected"]) if record.get("rejected") is not None else None
-    except TypeError:
-        raise _damaged(path, "rejected") from None
-    for key, kind in (("monitor", str), ("parameters", dict), ("arrays", str)):
-        if not isinstance(record[key], kind):
-            raise _damaged(path, key)
-    for key in ("built_from", "notes"):
-        if not isinstance(record[key], list) or not all(isinstance(value, str) for value in record[key]):
-            raise _damaged(path, key)
-    return {**record, "aim": aim, "rejected": rejected}
-
-
-def _damaged(path: Path, key: str) -> InputError:
-    return InputError(f"{path} is damaged, its {key} cannot be read: save the monitor again")
-
-
-def _read_arrays(path: Path, expected: str) -> Arrays:
-    require_file(path, "monitor")
-    if digest_file(path) != expected:
-        raise InputError(f"{path} is not the file that was saved: save the monitor again")
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {key: stored[key] for key in stored.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} cannot be read as plain arrays: {error}") from None
+        raise InputError(f"monitor {fitted.monitor.name} cannot represent {data.name}: it holds no images")
+    return np.concatenate([fitted.represent(model, batch, size) for batch in over(data)])

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.random import Streams
-from roadworthy.core.types import Batch
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Monitor, in_batches, logits_of, over
+from roadworthy.models.signals import Signals, Training
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 """What a probability of 0 counts as in a divergence."""
@@ -36,9 +35,9 @@ class Msp(Monitor):
 
     name: ClassVar[str] = "msp"
 
-    def read(self, model: Model, batch: Batch) -> NDArray[np.float32]:
-        """(N,)."""
-        return np.asarray(model.answer(batch, len(batch)).probabilities.max(axis=1))
+    def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
+        """The largest probability, (N,)."""
+        return np.asarray(signals.probabilities.max(axis=1))
 
 
 @MONITORS.register("max_logit")
@@ -49,9 +48,9 @@ class MaxLogit(Monitor):
     name: ClassVar[str] = "max_logit"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
-    def read(self, model: Model, batch: Batch) -> NDArray[np.float32]:
-        """(N,)."""
-        return np.asarray(logits_of(model, batch).max(axis=1))
+    def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
+        """The largest logit, (N,)."""
+        return np.asarray(signals.logits.max(axis=1))
 
 
 @MONITORS.register("energy")
@@ -72,9 +71,9 @@ class Energy(Monitor):
         if not 0 < self.temperature < np.inf:
             raise InputError(f"monitor {self.name}: the temperature is a number above 0, not {self.temperature!r}")
 
-    def read(self, model: Model, batch: Batch) -> Floats:
-        """(N,)."""
-        return energy(logits_of(model, batch), self.temperature)
+    def read(self, signals: Signals, state: Learned) -> Floats:
+        """The energy, (N,)."""
+        return energy(signals.logits, self.temperature)
 
 
 @MONITORS.register("kl_matching")
@@ -92,25 +91,26 @@ class KlMatching(Monitor):
         "answered has none"
     )
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
-        """The mean answers (classes answered, K)."""
-        sums = np.zeros((model.num_classes, model.num_classes))
-        counts = np.zeros(model.num_classes, np.int64)
-        for batch in over(data):
-            answers = in_batches(model, batch, self.batch_size, lambda b: model.answer(b, len(b)).probabilities)
+    def fit(self, training: Training) -> Arrays:
+        """The mean answers (K, K), zeros where a class is never answered."""
+        classes = training.model.num_classes
+        sums, counts = np.zeros((classes, classes)), np.zeros(classes, np.int64)
+        for (answers,) in training.parts("probabilities"):
             taken_for = answers.argmax(axis=1)
             np.add.at(sums, taken_for, answers.astype(np.float64))
             np.add.at(counts, taken_for, 1)
-        never = np.flatnonzero(counts == 0)
-        if len(never):
-            self.fitted.notes = (f"classes that model {model.name} never answers have no template: {never.tolist()}",)
-        return {"templates": sums[counts > 0] / counts[counts > 0, None]}
+        return {"templates": sums / np.maximum(counts, 1)[:, None]}
 
-    def read(self, model: Model, batch: Batch) -> Floats:
-        """(N,)."""
-        answers = np.asarray(model.answer(batch, len(batch)).probabilities, np.float64)
+    def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
+        """The classes without a template."""
+        never = np.flatnonzero(~state["templates"].any(axis=1)).tolist()
+        return (f"classes that the model never answers have no template: {never}",) if never else ()
+
+    def read(self, signals: Signals, state: Learned) -> Floats:
+        """Minus the least divergence from a template, (N,)."""
+        answers, templates = signals.probabilities.astype(np.float64), state["templates"]
         log_answers = np.log(np.maximum(answers, SMALLEST))
-        log_templates = np.log(np.maximum(self.state["templates"], SMALLEST))
+        log_templates = np.log(np.maximum(templates[templates.any(axis=1)], SMALLEST))
         own = np.einsum("nk,nk->n", answers, log_answers)
         return np.asarray((np.einsum("nk,ck->nc", answers, log_templates) - own[:, None]).max(axis=1))
 
@@ -124,8 +124,7 @@ class Random(Monitor):
 
     name: ClassVar[str] = "random"
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
-    batch_size: ClassVar[int | None] = None
 
-    def read(self, model: Model, batch: Batch) -> NDArray[Any]:
-        """(N,)."""
-        return np.array([rng.random() for rng in Streams("random monitor", self.seed).each(batch.ids)])
+    def read(self, signals: Signals, state: Learned) -> NDArray[Any]:
+        """A uniform number per image id, (N,)."""
+        return np.array([rng.random() for rng in Streams("random monitor", self.seed).each(signals.batch.ids)])

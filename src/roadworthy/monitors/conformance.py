@@ -20,7 +20,21 @@ from roadworthy.data.table import Table
 from roadworthy.metrics import binary_auroc
 from roadworthy.models import softmax
 from roadworthy.models.head import Head
-from roadworthy.monitors.base import CAPABILITY, NEEDS, Monitor, represent_data
+from roadworthy.models.signals import Signals
+from roadworthy.monitors.base import (
+    CAPABILITY,
+    NEEDS,
+    ROLES,
+    TRAIN,
+    VALID_OUTLIERS,
+    CalibratedMonitor,
+    FittedMonitor,
+    Learned,
+    Monitor,
+    represent_data,
+)
+
+Rep = NDArray[np.float32]
 
 SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8
 CLOSE = 1e-5
@@ -45,24 +59,28 @@ def check_monitor(
     with _promised("the class must state what it is"):
         _check_class(monitor)
     with _promised("settings must be plain values"):
-        monitor.check_plain()
+        monitor.check_savable(Learned())
     with _promised("what does not fit must be refused with an InputError"):
-        _check_refusals(make, model, train)
+        _check_refusals(monitor, model, train, outliers)
     with _promised("build must learn from training images"):
-        monitor.build(model, train)
+        fitted = _built(monitor, model, train, outliers)
+        _check_build(make(), fitted, model, train, outliers)
     with _promised("represent must give one row of numbers per image"):
-        inside, outside = represent_data(monitor, model, held_out), represent_data(monitor, model, outliers)
-        shown = represent_data(monitor, model, test)
-        _check_rows(monitor, model, test)
+        inside, outside, shown = (represent_data(fitted, model, data) for data in (held_out, outliers, test))
+        _check_rows(fitted, model, test)
     with _promised("calibrate must find a threshold on images inside alone"):
-        _check_alone(monitor, inside, shown)
+        alone = _check_alone(fitted, inside, shown)
+        before = alone.score(shown)
     with _promised("calibrate must find a threshold against outliers"):
-        _check_against(monitor, inside, outside, shown, informed)
-    with _promised("build must start anew"):
-        _check_refit(make, monitor, model, train)
+        calibrated = _check_against(fitted, inside, outside, shown, informed)
+    with _promised("nothing may change what was made before"):
+        assert np.array_equal(alone.score(shown), before), "a second calibration must leave the first as it is"
+        assert fitted.fingerprint() == _built(make(), model, train, outliers).fingerprint(), "settings must not change"
     if saves:
         with _promised("save and load must keep the monitor"):
-            _check_saved(monitor, model, test)
+            _check_saved(calibrated, model, test)
+    with _promised("decide must answer for one image"):
+        _check_decision(calibrated, model, test)
 
 
 @contextmanager
@@ -85,101 +103,113 @@ def _check_class(monitor: Monitor) -> None:
     assert needs <= NEEDS, (
         f"needs must be some of {', '.join(sorted(NEEDS))}, not {', '.join(map(repr, needs - NEEDS))}"
     )
-    assert _is_count(monitor.classes), f"classes must be a whole number of at least 1, not {monitor.classes!r}"
-    size = monitor.batch_size
-    assert size is None or _is_count(size), f"batch_size must be a whole number of at least 1, or None, not {size!r}"
+    count = monitor.classes
+    is_count = isinstance(count, int) and not isinstance(count, bool) and count >= 1
+    assert is_count, f"classes must be a whole number of at least 1, not {count!r}"
+    roles = monitor.learns_from
+    assert isinstance(roles, tuple) and TRAIN in roles and set(roles) <= set(ROLES), (  # noqa: PT018
+        f"learns_from must be a tuple of {', '.join(ROLES)}, {TRAIN} among them, not {roles!r}"
+    )
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _built(monitor: Monitor, model: Model, train: Dataset, outliers: Dataset) -> FittedMonitor:
+    return monitor.build(model, train, outliers=outliers if VALID_OUTLIERS in monitor.learns_from else None)
 
 
-def _check_alone(monitor: Monitor, inside: NDArray[np.float32], shown: NDArray[np.float32]) -> None:
-    monitor.calibrate(inside)
-    rejected = float(monitor.reject(inside).mean())
+def _check_alone(fitted: FittedMonitor, inside: Rep, shown: Rep) -> CalibratedMonitor:
+    calibrated = fitted.calibrate(inside)
+    rejected = float(calibrated.reject(inside).mean())
     assert rejected <= 0.05 + 1e-9, f"calibrated inside alone, it rejects {rejected:.0%} of those images, not 5 %"
-    assert monitor.reject(shown).mean() <= 0.25, "calibrated inside alone, it rejects far more than 5 % of new images"
-    _check_threshold(monitor, shown)
+    share = calibrated.reject(shown).mean()
+    assert share <= 0.25, f"calibrated inside alone, it rejects {share:.0%} of new images, far more than 5 %"
+    _check_threshold(calibrated, shown)
+    return calibrated
 
 
-def _check_against(
-    monitor: Monitor,
-    inside: NDArray[np.float32],
-    outside: NDArray[np.float32],
-    shown: NDArray[np.float32],
-    informed: bool,
-) -> None:
+def _check_against(fitted: FittedMonitor, inside: Rep, outside: Rep, shown: Rep, informed: bool) -> CalibratedMonitor:
     for threshold in ("hinge", "exact"):
-        monitor.calibrate(inside, outside, threshold=threshold)
-        _check_threshold(monitor, shown)
+        calibrated = fitted.calibrate(inside, outside, threshold=threshold)
+        _check_threshold(calibrated, shown)
         if informed:
-            right = (monitor.reject(outside).mean() + 1 - monitor.reject(shown).mean()) / 2
+            right = (calibrated.reject(outside).mean() + 1 - calibrated.reject(shown).mean()) / 2
             assert right > 0.6, (
                 f"calibrated ({threshold}) on plain outliers, only {right:.0%} of the decisions are right"
             )
     if informed:
-        scores = np.concatenate([monitor.score(shown), monitor.score(outside)])
+        scores = np.concatenate([calibrated.score(shown), calibrated.score(outside)])
         area = binary_auroc(scores, np.arange(len(scores)) < len(shown))
         assert area > 0.6, f"higher scores must mean in-distribution: the AUROC on plain outliers is {area:.2f}"
+    return calibrated
 
 
-def _check_refusals(make: Callable[[], Monitor], model: Model, train: Dataset) -> None:
-    monitor = make()
+def _check_refusals(monitor: Monitor, model: Model, train: Dataset, outliers: Dataset) -> None:
     for need in monitor.needs - {"input", "probabilities"}:
         poor = ToyModel()
         poor.capabilities = model.capabilities - {CAPABILITY.get(need, need)}
-        message = _refused(lambda poor=poor: make().build(poor, train))  # type: ignore[misc]
+        message = _refused(lambda poor=poor: _built(monitor, poor, train, outliers))  # type: ignore[misc]
         assert need in message, f"a model without {need} must be refused by name, not with {message!r}"
-    assert _refused(lambda: make().build(model, Subset(train, []))), "an empty training set must be refused"
-    assert _refused(lambda: monitor.reject(np.zeros((1, 1), np.float32))), "reject before calibrate must be refused"
+    if monitor.learns:
+        empty = _refused(lambda: _built(monitor, model, _Empty(train, [0]), outliers))
+        assert "holds no images" in empty, "an empty training set must be refused"
+        assert _refused(lambda: monitor.build(model)), "build without training images must be refused"
 
 
-def _check_rows(monitor: Monitor, model: Model, data: Dataset) -> None:
+class _Empty(Subset):
+    """A data set without images, which none of ours can be."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _check_build(twin: Monitor, fitted: FittedMonitor, model: Model, train: Dataset, outliers: Dataset) -> None:
+    again = _built(twin, model, train, outliers)
+    assert again.fingerprint() == fitted.fingerprint(), "equal settings must have equal fingerprints"
+    assert _hashes(again) == _hashes(fitted), "built again on the same data, it must learn the same"
+    assert not any(array.flags.writeable for array in fitted.state.values()), "what was learned must not be writable"
+    if twin.learns:
+        other = _built(twin, model, Subset(train, range(len(train) // 2)), outliers)
+        assert other.fingerprint() != fitted.fingerprint(), "other training data must change the fingerprint"
+        same = fitted.state and _hashes(other) == _hashes(fitted)
+        assert not same, "other training data must change what was learned"
+
+
+def _check_rows(fitted: FittedMonitor, model: Model, data: Dataset) -> None:
     batch = data.batch(slice(None))
-    whole = monitor.represent(model, batch)
+    whole = fitted.represent(model, batch)
     assert whole.dtype == np.float32, f"representations must be float32, not {whole.dtype}"
     assert (whole.ndim, len(whole)) == (2, len(batch)), f"representations must be (N, D), not {whole.shape}"
     scale = CLOSE * max(1.0, float(np.abs(whole).max()))
-    again = monitor.represent(model, batch)
+    again = fitted.represent(model, batch)
     assert np.array_equal(whole, again), "the same images must give the same representations"
+    shared = Signals(model, batch)
+    _ = shared.prediction, [fitted.represent_signals(shared)]
+    assert np.array_equal(whole, fitted.represent_signals(shared)), "signals that others read must give the same"
     order = np.arange(len(batch))[::-1]
-    turned = monitor.represent(model, batch.take(order.tolist()))
+    turned = fitted.represent(model, batch.take(order.tolist()))
     assert np.abs(turned - whole[order]).max() <= scale, "representations must not depend on the order of the images"
     pieces = (slice(0, 7), slice(7, None))
-    parts = np.concatenate([monitor.represent(model, batch.take(piece)) for piece in pieces])
+    parts = np.concatenate([fitted.represent(model, batch.take(piece)) for piece in pieces])
     assert np.abs(parts - whole).max() <= scale, "representations must not depend on the batch"
-    single = monitor.represent(model, batch.take(slice(3, 4)))
+    single = fitted.represent(model, batch.take(slice(3, 4)), size=1)
     assert np.abs(single - whole[3:4]).max() <= scale, "one image alone must give the same representation"
 
 
-def _check_threshold(monitor: Monitor, rows: NDArray[np.float32]) -> None:
-    scores = monitor.score(rows)
+def _check_threshold(calibrated: CalibratedMonitor, rows: Rep) -> None:
+    scores = calibrated.score(rows)
     assert scores.shape == (len(rows),), "there must be one score per image"
     assert np.isfinite(scores).all(), "scores must be finite"
-    assert np.array_equal(monitor.reject(rows), scores < monitor.threshold), "reject must be score < threshold"
+    assert np.array_equal(calibrated.reject(rows), scores < calibrated.threshold), "reject must be score < threshold"
     bad = rows.copy()
     bad[0, 0] = np.nan
-    assert "NaN" in _refused(lambda: monitor.score(bad)), "a NaN in a representation must be refused"
-    assert _refused(lambda: monitor.calibrate(rows[:0])), "calibration on an empty set must be refused"
+    assert "NaN" in _refused(lambda: calibrated.score(bad)), "a NaN in a representation must be refused"
+    assert _refused(lambda: calibrated.fitted.calibrate(rows[:0])), "calibration on an empty set must be refused"
 
 
-def _check_refit(make: Callable[[], Monitor], monitor: Monitor, model: Model, train: Dataset) -> None:
-    other = make()
-    assert other.fingerprint() == make().fingerprint(), "equal settings must have equal fingerprints"
-    other.build(model, Subset(train, range(len(train) // 2)))
-    assert other.fingerprint() != monitor.fingerprint(), "other training data must change the fingerprint"
-    if monitor.fitted.arrays:
-        assert _hashes(other) != _hashes(monitor), "other training data must change what was learned"
-    other.build(model, train)
-    assert _hashes(other) == _hashes(monitor), "built again on the same data, it must learn the same"
-
-
-def _check_saved(monitor: Monitor, model: Model, data: Dataset) -> None:
-    batch = data.batch(slice(None))
-    rows, threshold = monitor.represent(model, batch), monitor.threshold
-    scores = monitor.score(rows)
+def _check_saved(calibrated: CalibratedMonitor, model: Model, data: Dataset) -> None:
+    batch, fitted = data.batch(slice(None)), calibrated.fitted
+    rows = fitted.represent(model, batch)
     with tempfile.TemporaryDirectory() as folder:
-        monitor.save(folder)
+        calibrated.save(folder)
         for path in Path(folder).rglob("*"):
             assert path.suffix in (".json", ".npz", ".safetensors"), (
                 f"{path.name}: save JSON and plain arrays, no pickle"
@@ -187,20 +217,26 @@ def _check_saved(monitor: Monitor, model: Model, data: Dataset) -> None:
             if path.suffix == ".npz":
                 with np.load(path, allow_pickle=False) as arrays:
                     assert all(arrays[key].dtype != object for key in arrays.files)
-        loaded = type(monitor).load(folder, model)
-    assert loaded.parameters() == monitor.parameters(), "settings must come back from save and load"
-    assert loaded.fingerprint() == monitor.fingerprint(), "the fingerprint must come back from save and load"
-    again = loaded.represent(model, batch)
+        loaded = CalibratedMonitor.load(folder, model, kind=type(fitted.monitor))
+    assert loaded.fitted.monitor == fitted.monitor, "settings must come back from save and load"
+    assert loaded.fingerprint() == calibrated.fingerprint(), "the fingerprint must come back from save and load"
+    again = loaded.fitted.represent(model, batch)
     assert np.array_equal(again, rows), "save and load must keep every bit of the representations"
-    assert np.array_equal(loaded.score(again), scores), "save and load must keep every bit of the scores"
-    assert loaded.threshold == threshold, "save and load must keep the threshold"
-    decision = loaded.decide(model, batch.take(slice(0, 1)))
+    assert np.array_equal(loaded.score(again), calibrated.score(rows)), "save and load must keep every bit of scores"
+    assert loaded.threshold == calibrated.threshold, "save and load must keep the threshold"
+
+
+def _check_decision(calibrated: CalibratedMonitor, model: Model, data: Dataset) -> None:
+    image = data.batch(slice(0, 1))
+    decision, score = calibrated.decide(model, image), calibrated.score(calibrated.fitted.represent(model, image))
     assert decision.shape == (1,), "decide must answer once per image"
     assert decision.dtype == np.bool_, f"decide must answer bools, not {decision.dtype}"
+    near = abs(score[0] - calibrated.threshold) <= CLOSE * max(1.0, abs(score[0]))
+    assert near or decision[0] == (score[0] < calibrated.threshold), "decide must reject what reject does"
 
 
-def _hashes(monitor: Monitor) -> dict[str, str]:
-    return {key: digest_array(np.asarray(array)) for key, array in monitor.fitted.arrays.items()}
+def _hashes(fitted: FittedMonitor) -> dict[str, str]:
+    return {key: digest_array(np.asarray(array)) for key, array in fitted.state.items()}
 
 
 def _refused(action: Callable[[], object]) -> str:

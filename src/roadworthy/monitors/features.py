@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +11,9 @@ from scipy.linalg import eigh, lapack, solve_triangular
 from scipy.spatial.distance import cdist
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Dataset, Model
-from roadworthy.core.types import Batch
 from roadworthy.models.head import Head, find_head
-from roadworthy.monitors.base import (
-    CHUNK,
-    MONITORS,
-    Arrays,
-    Floats,
-    Monitor,
-    features_of,
-    in_batches,
-    logits_of,
-    over,
-    require_count,
-    require_layer,
-)
+from roadworthy.models.signals import PART, Signals, Training
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, require_count, require_layer
 from roadworthy.monitors.confidence import energy
 
 SMALLEST_VARIANCE = 1e-10
@@ -37,26 +23,9 @@ NOTHING_LEFT = 1e-6
 """Residuals that are shorter than this share of the features are rounding."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureMonitor(Monitor):
-    """A monitor that learns from the features of the training images, some at a time."""
-
-    needs: ClassVar[frozenset[str]] = frozenset({"features"})
-
-    def gather(self, model: Model, data: Dataset, layer: str | None) -> NDArray[np.float32]:
-        """Features (n, D) of all training data."""
-        return np.concatenate([part.astype(np.float32) for part, _ in self.each(model, data, layer)])
-
-    def each(self, model: Model, data: Dataset, layer: str | None) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
-        """Features (n, D) and labels (n,) of the training data, in parts."""
-        for batch in over(data):
-            values = in_batches(model, batch, self.batch_size, lambda part: features_of(model, part, layer))
-            yield values.astype(np.float64), batch.labels
-
-
 @MONITORS.register("mahalanobis")
 @dataclass(frozen=True, kw_only=True)
-class Mahalanobis(FeatureMonitor):
+class Mahalanobis(Monitor):
     """-min_k (f - m_k)^T S^+ (f - m_k): class means m_k, one covariance S shared by all classes, of features f.
 
     S^+ leaves out directions without variance. Where there are more images than features, sums are made batch by batch,
@@ -66,6 +35,7 @@ class Mahalanobis(FeatureMonitor):
     layer: str | None = None
 
     name: ClassVar[str] = "mahalanobis"
+    needs: ClassVar[frozenset[str]] = frozenset({"features"})
     classes: ClassVar[int] = 2
     differs_from_paper: ClassVar[str] = (
         "neither the input perturbation nor the ensemble of layers of the paper: it is the distance of the unchanged "
@@ -75,14 +45,15 @@ class Mahalanobis(FeatureMonitor):
     def __post_init__(self) -> None:
         require_layer(self, self.layer)
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
+    def fit(self, training: Training) -> Arrays:
         """Whitened class means (K, R) and the whitening (D, R): distances are Euclidean behind it."""
-        present, origin = np.unique(data.labels), np.zeros(0)
+        present, origin = np.unique(training.labels), np.zeros(0)
         kept: list[Floats] = []
-        for values, labels in self.each(model, data, self.layer):
+        for rows, labels in training.parts(f"features:{self.layer or ''}", "labels"):
+            values = rows.astype(np.float64)
             if not len(origin):
                 origin = values.mean(axis=0)
-                few, size = len(data) <= len(origin), len(origin)
+                few, size = len(training) <= len(origin), len(origin)
                 sums, squares = np.zeros((len(present), size)), np.zeros((0, 0) if few else (size, size))
             shifted = values - origin
             sums += (labels == present[:, None]).astype(np.float64) @ shifted
@@ -90,19 +61,20 @@ class Mahalanobis(FeatureMonitor):
                 kept.append(shifted)
             else:
                 squares += shifted.T @ shifted
-        means = sums / np.bincount(np.searchsorted(present, data.labels))[:, None]
+        means = sums / np.bincount(np.searchsorted(present, training.labels))[:, None]
         if few:
-            whitening = _whitening_of_rows(np.concatenate(kept) - means[np.searchsorted(present, data.labels)])
+            whitening = _whitening_of_rows(np.concatenate(kept) - means[np.searchsorted(present, training.labels)])
         else:
-            whitening = _whitening((squares - means.T @ sums) / len(data))
+            whitening = _whitening((squares - means.T @ sums) / len(training))
         if not whitening.size:
-            raise InputError(f"monitor {self.name} cannot be built on {data.name}: the features of a class never vary")
+            raise InputError(
+                f"monitor {self.name} cannot be built on {training.name}: the features of a class never vary"
+            )
         return {"origin": origin, "whitening": whitening, "means": means @ whitening}
 
-    def read(self, model: Model, batch: Batch) -> Floats:
-        """(N,)."""
-        state = self.state
-        white = (features_of(model, batch, self.layer) - state["origin"]) @ state["whitening"]
+    def read(self, signals: Signals, state: Learned) -> Floats:
+        """Minus the squared distance from the nearest class mean, (N,)."""
+        white = (signals.features(self.layer) - state["origin"]) @ state["whitening"]
         return np.asarray(-cdist(white, state["means"], "sqeuclidean").min(axis=1))
 
 
@@ -137,9 +109,30 @@ def _whitening_of_rows(rows: Floats) -> Floats:
     return np.asarray(rows.T @ (vectors[:, varies] / (values[varies] * np.sqrt(len(rows)))))
 
 
+@dataclass(frozen=True, kw_only=True)
+class LastLayerMonitor(Monitor):
+    """A monitor that learns from the features of the training images and the layer that makes logits of them."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
+
+    def head_and_features(self, training: Training) -> tuple[Head, NDArray[np.float32]]:
+        """The last linear layer, checked on some images to make the model's logits, and all features (n, D)."""
+        head = find_head(training.model)
+        kept: list[NDArray[np.float32]] = []
+        for features, logits in training.parts(f"features:{head.layer}", "logits"):
+            made = features @ head.weights.T + head.bias
+            if not kept and np.abs(made - logits).max() > HEAD_TOLERANCE * max(1.0, np.abs(logits).max()):
+                raise InputError(
+                    f"monitor {self.name} cannot use model {training.model.name}: its last linear layer does not make "
+                    "its logits"
+                )
+            kept.append(features)
+        return head, np.concatenate(kept)
+
+
 @MONITORS.register("vim")
 @dataclass(frozen=True, kw_only=True)
-class Vim(FeatureMonitor):
+class Vim(LastLayerMonitor):
     """log sum_k exp z_k - a |R^T (f - o)|: the energy less the length of what leaves the principal space.
 
     o = -W^+ b is the origin of the last layer z = W f + b; R spans all but the `dimensions` strongest directions of the
@@ -151,7 +144,6 @@ class Vim(FeatureMonitor):
     dimensions: int | None = None
 
     name: ClassVar[str] = "vim"
-    needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
     differs_from_paper: ClassVar[str] = (
         "half of the directions are principal unless the setting dimensions says otherwise; the published code takes "
         "1000 where features have 2048 values or more, else 512"
@@ -161,37 +153,35 @@ class Vim(FeatureMonitor):
         if self.dimensions is not None:
             require_count(self, "dimensions", least=0)
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
+    def fit(self, training: Training) -> Arrays:
         """The origin (D,), the principal space (D, P), a, and the last layer."""
-        head = checked_head(self, model, data)
+        head, rows = self.head_and_features(training)
         weights, bias = head.weights.astype(np.float64), head.bias.astype(np.float64)
         size = weights.shape[1]
-        principal = min(size, len(data)) // 2 if self.dimensions is None else self.dimensions
+        principal = min(size, len(rows)) // 2 if self.dimensions is None else self.dimensions
         if principal >= size:
             raise InputError(
                 f"monitor {self.name}: dimensions must be from 0 to {size - 1} for this model, not {principal}"
             )
         origin = -np.linalg.pinv(weights) @ bias
-        rows = self.gather(model, data, head.layer)
         space = _strongest(rows, origin, principal)
         lengths = largest = whole = 0.0
-        for start in range(0, len(rows), CHUNK):
-            values = rows[start : start + CHUNK].astype(np.float64)
+        for start in range(0, len(rows), PART):
+            values = rows[start : start + PART].astype(np.float64)
             lengths += float(_left(values - origin, space).sum())
             whole += float(np.linalg.norm(values - origin, axis=1).sum())
             largest += float((values @ weights.T + bias).max(axis=1).sum())
         if lengths <= NOTHING_LEFT * whole:
             raise InputError(
-                f"monitor {self.name} cannot be built on {data.name}: no feature leaves the principal space; give it "
-                f"fewer dimensions than {principal}, or more training images than {len(rows)}"
+                f"monitor {self.name} cannot be built on {training.name}: no feature leaves the principal space; give "
+                f"it fewer dimensions than {principal}, or more training images than {len(rows)}"
             )
         scale = np.asarray(largest / lengths)
         return {"origin": origin, "principal": space, "scale": scale, "weights": weights, "bias": bias}
 
-    def read(self, model: Model, batch: Batch) -> Floats:
-        """(N,)."""
-        state = self.state
-        values = features_of(model, batch).astype(np.float64)
+    def read(self, signals: Signals, state: Learned) -> Floats:
+        """The energy less the scaled length of the residual, (N,)."""
+        values = signals.features().astype(np.float64)
         virtual = state["scale"] * _left(values - state["origin"], state["principal"])
         return np.asarray(energy(values @ state["weights"].T + state["bias"]) - virtual)
 
@@ -206,8 +196,8 @@ def _strongest(rows: NDArray[np.float32], origin: Floats, count: int) -> Floats:
         strong = values[kept] > SMALLEST_VARIANCE * max(values[-1], 0.0)
         return np.asarray(shifted.T @ (vectors[:, kept][:, strong] / np.sqrt(values[kept][strong])))
     squares = np.zeros((size, size))
-    for start in range(0, len(rows), CHUNK):
-        shifted = rows[start : start + CHUNK] - origin
+    for start in range(0, len(rows), PART):
+        shifted = rows[start : start + PART] - origin
         squares += shifted.T @ shifted
     if not count:
         return np.zeros((size, 0))
@@ -221,13 +211,12 @@ def _left(shifted: Floats, space: Floats) -> Floats:
 
 @MONITORS.register("react")
 @dataclass(frozen=True, kw_only=True)
-class React(FeatureMonitor):
+class React(LastLayerMonitor):
     """log sum_k exp (W min(f, c) + b)_k: the energy, features f cut at c, their `quantile` over the training data."""
 
     quantile: float = 0.9
 
     name: ClassVar[str] = "react"
-    needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
 
     def __post_init__(self) -> None:
         if not 0 < self.quantile <= 1:
@@ -235,31 +224,13 @@ class React(FeatureMonitor):
                 f"monitor {self.name}: the quantile is a share above 0 and at most 1, not {self.quantile!r}"
             )
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
+    def fit(self, training: Training) -> Arrays:
         """The cut c and the last layer."""
-        head = checked_head(self, model, data)
-        values = self.gather(model, data, head.layer)
+        head, values = self.head_and_features(training)
         cut = np.asarray(np.quantile(values, self.quantile, overwrite_input=True), np.float64)
         return {"cut": cut, "weights": head.weights.astype(np.float64), "bias": head.bias.astype(np.float64)}
 
-    def read(self, model: Model, batch: Batch) -> Floats:
-        """(N,)."""
-        state = self.state
-        values = np.minimum(features_of(model, batch).astype(np.float64), state["cut"])
+    def read(self, signals: Signals, state: Learned) -> Floats:
+        """The energy of the cut features, (N,)."""
+        values = np.minimum(signals.features().astype(np.float64), state["cut"])
         return energy(values @ state["weights"].T + state["bias"])
-
-
-def checked_head(monitor: Monitor, model: Model, data: Dataset) -> Head:
-    """The last linear layer, after checking on some images that it makes the model's logits."""
-    head = find_head(model)
-
-    def both(batch: Batch) -> NDArray[Any]:
-        made = features_of(model, batch, head.layer) @ head.weights.T + head.bias
-        return np.stack([made, logits_of(model, batch)], axis=1)
-
-    answers = in_batches(model, data.batch(slice(0, min(len(data), 8))), monitor.batch_size, both)
-    if np.abs(answers[:, 0] - answers[:, 1]).max() > HEAD_TOLERANCE * max(1.0, np.abs(answers[:, 1]).max()):
-        raise InputError(
-            f"monitor {monitor.name} cannot use model {model.name}: its last linear layer does not make its logits"
-        )
-    return head

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Model
-from roadworthy.core.types import Batch
 from roadworthy.core.validation import MOST_PASSES
 from roadworthy.models import TorchModel
-from roadworthy.models.memory import network_of
-from roadworthy.monitors.base import MONITORS, Floats, Monitor, require_count
+from roadworthy.models.head import network_of
+from roadworthy.models.signals import Signals
+from roadworthy.monitors.base import MONITORS, Floats, Learned, Monitor, require_count
 from roadworthy.uncertainty import McDropout, predictive_entropy
 
 
@@ -43,38 +43,37 @@ class McDropoutEntropy(Monitor):
         if not _holds_dropout(network_of(model)):
             super().check(model)
 
-    def read(self, model: Model, batch: Batch) -> Floats:
-        """(N,)."""
-        source = model if "samples" in model.capabilities else self._sampler(network_of(model), batch)
-        samples = source.answer(batch, len(batch)).samples
+    def read(self, signals: Signals, state: Learned) -> Floats:
+        """Minus the entropy of the mean, (N,)."""
+        if "samples" in signals.model.capabilities:
+            samples = signals.prediction.samples
+        else:
+            network = network_of(signals.model)
+            sampler = state.cached("sampler", lambda: self._sampler(network, signals.images.shape[1:3]), of=network)
+            samples = sampler.answer(signals.batch, len(signals)).samples
         held = 0 if samples is None else len(samples)
         if samples is None or held < self.passes:
             raise InputError(
-                f"monitor {self.name} needs {self.passes} stochastic passes but model {model.name} answers {held}: "
-                f"give an MC-Dropout model or an ensemble of at least {self.passes}"
+                f"monitor {self.name} needs {self.passes} stochastic passes but model {signals.model.name} answers "
+                f"{held}: give an MC-Dropout model or an ensemble of at least {self.passes}"
             )
         return -predictive_entropy(samples[: self.passes])
 
-    def _sampler(self, model: Model, batch: Batch) -> McDropout:
+    def _sampler(self, model: Model, size: tuple[int, ...]) -> McDropout:
         assert isinstance(model, TorchModel)
-        known, sampler = self.fitted.cache.get("sampler", (None, None))
-        if known is not model:
-            form = model.preprocess
-            sampler = McDropout(
-                model.module,
-                passes=self.passes,
-                seed=self.seed,
-                size=model.input_size or batch.images.shape[1:3],
-                name=model.name,
-                range=form.range,
-                layout=form.layout,
-                colour=form.colour,
-                channels=form.channels,
-                outputs=model.outputs,
-            )
-            self.fitted.cache["sampler"] = (model, sampler)
-        assert isinstance(sampler, McDropout)
-        return sampler
+        form = model.preprocess
+        return McDropout(
+            model.module,
+            passes=self.passes,
+            seed=self.seed,
+            size=model.input_size or size,
+            name=model.name,
+            range=form.range,
+            layout=form.layout,
+            colour=form.colour,
+            channels=form.channels,
+            outputs=model.outputs,
+        )
 
 
 def _holds_dropout(model: Model) -> bool:

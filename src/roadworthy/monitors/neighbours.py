@@ -11,20 +11,8 @@ import onnxruntime
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Dataset, Model
-from roadworthy.core.types import Batch
-from roadworthy.monitors.base import (
-    MONITORS,
-    Arrays,
-    Floats,
-    Monitor,
-    Rep,
-    features_of,
-    in_batches,
-    over,
-    require_count,
-    require_layer,
-)
+from roadworthy.models.signals import Signals, Training
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, Rep, require_count, require_layer
 from roadworthy.monitors.svm import SvmMonitor
 
 PANEL_BYTES = 2**26
@@ -165,13 +153,9 @@ def _squared_lengths(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.concatenate(parts).astype(np.float32)
 
 
-def search_of(monitor: Monitor, references: NDArray[Any]) -> Neighbours:
-    """The search among a monitor's references, made once per fit."""
-    cache = monitor.fitted.cache
-    if "search" not in cache:
-        cache["search"] = Neighbours(references.reshape(len(references), -1))
-    search: Neighbours = cache["search"]
-    return search
+def search_of(state: Learned, name: str) -> Neighbours:
+    """The search among references that a monitor has learned, made once."""
+    return state.cached("search", lambda: Neighbours(state[name].reshape(len(state[name]), -1)))
 
 
 def check_count(monitor: Monitor, count: int, images: int) -> None:
@@ -192,7 +176,6 @@ class KnnSvm(SvmMonitor):
 
     name: ClassVar[str] = "knn_svm"
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
-    batch_size: ClassVar[int | None] = None
     differs_from_paper: ClassVar[str] = (
         "the SVM is solved exactly, where the published code trains it by gradient descent; the exact threshold cuts "
         "its score anew, where the paper keeps the boundary of the SVM; without outliers, where the paper has no "
@@ -202,24 +185,19 @@ class KnnSvm(SvmMonitor):
     def __post_init__(self) -> None:
         require_count(self, "k")
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
+    def fit(self, training: Training) -> Arrays:
         """The training images (n, H, W, C) as they are."""
-        check_count(self, self.k, len(data))
-        images = np.empty((len(data), *data.size, data.channels), np.uint8)
-        start = 0
-        for batch in over(data):
-            images[start : start + len(batch)] = batch.images
-            start += len(batch)
-        return {"images": images}
+        check_count(self, self.k, len(training))
+        return {"images": training.gather("images")}
 
-    def read(self, model: Model, batch: Batch) -> Floats:
+    def read(self, signals: Signals, state: Learned) -> Floats:
         """Distances (N, k), ascending."""
-        known = self.state["images"]
-        if batch.images.shape[1:] != known.shape[1:]:
+        images, known = signals.images, state["images"]
+        if images.shape[1:] != known.shape[1:]:
             raise InputError(
-                f"monitor {self.name} was built on images {known.shape[1:]}, not {batch.images.shape[1:]}: resize them"
+                f"monitor {self.name} was built on images {known.shape[1:]}, not {images.shape[1:]}: resize them"
             )
-        return search_of(self, known).distances(batch.images.reshape(len(batch), -1), self.k) / 255.0
+        return search_of(state, "images").distances(images.reshape(len(images), -1), self.k) / 255.0
 
     def unsupervised(self, rows: Rep) -> NDArray[Any]:
         """Minus the mean distance."""
@@ -245,18 +223,20 @@ class DeepKnn(Monitor):
         require_count(self, "k")
         require_layer(self, self.layer)
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
+    def fit(self, training: Training) -> Arrays:
         """Normalised features (n, D)."""
-        check_count(self, self.k, len(data))
-        parts = [in_batches(model, batch, self.batch_size, lambda b: self._features(model, b)) for batch in over(data)]
-        return {"features": np.concatenate(parts)}
+        check_count(self, self.k, len(training))
+        return {
+            "features": np.concatenate(
+                [_normalised(rows) for (rows,) in training.parts(f"features:{self.layer or ''}")]
+            )
+        }
 
-    def read(self, model: Model, batch: Batch) -> Floats:
-        """(N,)."""
-        search = search_of(self, self.state["features"])
-        return -search.distances(self._features(model, batch), self.k)[:, -1]
+    def read(self, signals: Signals, state: Learned) -> Floats:
+        """Minus the distance to the k-th nearest, (N,)."""
+        return -search_of(state, "features").distances(_normalised(signals.features(self.layer)), self.k)[:, -1]
 
-    def _features(self, model: Model, batch: Batch) -> NDArray[np.float32]:
-        features = features_of(model, batch, self.layer)
-        length = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
-        return np.asarray(features / np.maximum(length, 1e-10), np.float32)
+
+def _normalised(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    length = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
+    return np.asarray(features / np.maximum(length, 1e-10), np.float32)

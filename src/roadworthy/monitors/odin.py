@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch
 from roadworthy.models import TorchModel
-from roadworthy.models.memory import network_of
+from roadworthy.models.head import network_of
 from roadworthy.models.quick import QuickForward
-from roadworthy.monitors.base import MONITORS, SUPPLY, Aim, Arrays, Floats, Monitor, Rep
+from roadworthy.models.signals import SUPPLY, Signals
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, Rep
+from roadworthy.monitors.threshold import Aim
 
 TEMPERATURES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 EPSILONS = tuple(round(0.0002 * step, 4) for step in range(21))
@@ -59,23 +60,21 @@ class Odin(Monitor):
         if not self.epsilons or not all(0 <= value < np.inf for value in self.epsilons):
             raise InputError(f"monitor {self.name}: epsilons are numbers of at least 0, not {self.epsilons!r}")
 
-    def read(self, model: Model, batch: Batch) -> Floats:
+    def read(self, signals: Signals, state: Learned) -> Floats:
         """Confidences (N, T E), the epsilons of the first temperature first."""
-        network = network_of(model)
+        network = network_of(signals.model)
         if not isinstance(network, Steps):
-            raise InputError(f"model {model.name} cannot follow its gradient: supply {SUPPLY['gradients']}")
-        quick: dict[str, Any] = {"quick": self._quick} if isinstance(network, TorchModel) else {}
-        logits = np.asarray(network.stepped_logits(batch, self.temperatures, self.epsilons, **quick), np.float64)
+            raise InputError(f"model {signals.model.name} cannot follow its gradient: supply {SUPPLY['gradients']}")
+        quick: dict[str, Any] = (
+            {"quick": state.cached("quick", QuickForward)} if isinstance(network, TorchModel) else {}
+        )
+        stepped = network.stepped_logits(signals.batch.copy(), self.temperatures, self.epsilons, **quick)
+        logits = np.asarray(stepped, np.float64)
         scaled = logits / np.array(self.temperatures)[:, None, None, None]
         confidence = 1.0 / np.exp(scaled - scaled.max(axis=-1, keepdims=True)).sum(axis=-1)
-        return np.asarray(confidence.transpose(2, 0, 1).reshape(len(batch), -1))
+        return np.asarray(confidence.transpose(2, 0, 1).reshape(len(signals), -1))
 
-    @property
-    def _quick(self) -> QuickForward:
-        quick: QuickForward = self.fitted.cache.setdefault("quick", QuickForward())
-        return quick
-
-    def tune(self, inside: Rep, outside: Rep | None, aim: Aim) -> Arrays:
+    def tune(self, inside: Rep, outside: Rep | None, aim: Aim, state: Learned) -> Arrays:
         """The column of the grid to use."""
         if outside is None:
             hottest = int(np.argmax(self.temperatures)) * len(self.epsilons)
@@ -85,14 +84,11 @@ class Odin(Monitor):
         costs = aim.losses(*grids, aim.cuts(*grids))
         return {"column": np.asarray(int(np.argmin(costs.round(12))))}
 
-    def rate(self, rows: Rep) -> NDArray[Any]:
+    def rate(self, rows: Rep, rule: Learned, state: Learned) -> NDArray[Any]:
         """The chosen column."""
-        if "column" not in self.rule:
-            raise InputError(f"monitor {self.name} has not chosen T and epsilon yet: call calibrate first")
-        return rows[:, int(self.rule["column"])]
+        return rows[:, int(rule["column"])]
 
-    @property
-    def choice(self) -> tuple[float, float]:
-        """The temperature and epsilon in use."""
-        row, column = divmod(int(self.rule["column"]), len(self.epsilons))
+    def choice(self, rule: Learned) -> tuple[float, float]:
+        """The temperature and epsilon of a calibration."""
+        row, column = divmod(int(rule["column"]), len(self.epsilons))
         return self.temperatures[row], self.epsilons[column]

@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Dataset, Model
-from roadworthy.core.types import Batch
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Rep, in_batches, logits_of, over, require_count
+from roadworthy.models.signals import Signals, Training
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Rep, require_count
 from roadworthy.monitors.svm import SvmMonitor
 
 EUCLIDEAN_SCALE = 200.0
@@ -86,17 +85,14 @@ class OpenMax(SvmMonitor):
         require_count(self, "tail", least=FEWEST)
         require_count(self, "alpha")
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
+    def fit(self, training: Training) -> Arrays:
         """Mean logits (K, K), and shape, location and scale of each class's Weibull (K, 3), zeros where it has none."""
-        parts = [in_batches(model, batch, self.batch_size, lambda b: logits_of(model, b)) for batch in over(data)]
-        logits = np.concatenate(parts).astype(np.float64)
-        correct = logits.argmax(axis=1) == data.labels
-        centres, weibulls = np.zeros((model.num_classes, model.num_classes)), np.zeros((model.num_classes, 3))
-        without = []
-        for label in range(model.num_classes):
-            own = logits[correct & (data.labels == label)]
+        logits, classes = training.gather("logits").astype(np.float64), training.model.num_classes
+        correct = logits.argmax(axis=1) == training.labels
+        centres, weibulls = np.zeros((classes, classes)), np.zeros((classes, 3))
+        for label in range(classes):
+            own = logits[correct & (training.labels == label)]
             if len(own) < FEWEST:
-                without.append(label)
                 continue
             centres[label] = own.mean(axis=0)
             largest = np.sort(distance(own, centres[label]))[-self.tail :]
@@ -105,23 +101,25 @@ class OpenMax(SvmMonitor):
                 fit_weibull(largest, location) if largest[-1] > largest[0] else (np.finfo(np.float32).max, 1.0)
             )
             weibulls[label] = shape, location, scale
-        if len(without) == model.num_classes:
+        if not weibulls.any():
             raise InputError(
-                f"monitor {self.name} cannot be built: model {model.name} classifies fewer than {FEWEST} images "
-                f"of every class of {data.name} correctly"
-            )
-        if without:
-            self.fitted.notes = (
-                f"classes with fewer than {FEWEST} correct training images keep their logit: {without}",
+                f"monitor {self.name} cannot be built: model {training.model.name} classifies fewer than {FEWEST} "
+                f"images of every class of {training.name} correctly"
             )
         return {"centres": centres, "weibulls": weibulls}
 
-    def read(self, model: Model, batch: Batch) -> Floats:
+    def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
+        """The classes without a Weibull, too."""
+        without = np.flatnonzero(~state["weibulls"].any(axis=1)).tolist()
+        few = f"classes with fewer than {FEWEST} correct training images keep their logit: {without}"
+        return (*([few] if without else []), *super().notes(state, rule))
+
+    def read(self, signals: Signals, state: Learned) -> Floats:
         """Probabilities (N, K + 1), the unknown first."""
-        logits = logits_of(model, batch).astype(np.float64)
+        logits = signals.logits.astype(np.float64)
         unlike = np.zeros_like(logits)
         for label, (centre, (shape, location, scale)) in enumerate(
-            zip(self.state["centres"], self.state["weibulls"], strict=True)
+            zip(state["centres"], state["weibulls"], strict=True)
         ):
             if shape > 0:
                 unlike[:, label] = weibull_cdf(distance(logits, centre), shape, location, scale)

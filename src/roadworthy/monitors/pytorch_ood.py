@@ -6,19 +6,18 @@ import importlib
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Dataset, Model
-from roadworthy.core.types import Batch
+from roadworthy.core.protocols import BATCH, Model
 from roadworthy.models import TorchModel
-from roadworthy.models.memory import network_of
+from roadworthy.models.head import network_of
+from roadworthy.models.signals import Signals, Training
 from roadworthy.models.torch import import_torch
-from roadworthy.monitors.base import MONITORS, Arrays, Monitor, over
+from roadworthy.monitors.base import MONITORS, Arrays, Learned, Monitor
 
 
 @MONITORS.register("pytorch_ood")
@@ -38,38 +37,49 @@ class PytorchOod(Monitor):
     needs: ClassVar[frozenset[str]] = frozenset({"gradients", "logits"})
     differs_from_paper: ClassVar[str] = "whatever the implementation of the package differs in: see its documentation"
 
-    def fit(self, model: Model, data: Dataset) -> Arrays:
-        """The tensors and numbers that the detector holds after its own fit."""
-        network = _network(model)
+    def signals(self, model: Model) -> tuple[str, ...]:
+        """The images: a detector asks its network itself."""
+        return ("images",)
+
+    def fit(self, training: Training) -> Arrays:
+        """The tensors and numbers that the detector holds after its own fit, and the detector itself."""
+        network = _network(training.model)
         detector = self._make(network)
         before = dict(vars(detector))
         if getattr(detector, "requires_fit", False):
-            detector.fit(_Loader(network, data))
-        self.fitted.cache["detector"] = (network, detector)
+            detector.fit(_Loader(network, training))
         tensor = import_torch().Tensor
         changed = {key: value for key, value in vars(detector).items() if value is not before.get(key)}
         plain = {key: value for key, value in changed.items() if isinstance(value, tensor | float | int | np.ndarray)}
-        if len(plain) < len(changed):
-            self.fitted.notes = (f"{self.detector} cannot be saved: {', '.join(sorted(set(changed) - set(plain)))}",)
-        return {key: np.array(v.detach().cpu().numpy() if isinstance(v, tensor) else v) for key, v in plain.items()}
+        arrays = {key: np.array(v.detach().cpu().numpy() if isinstance(v, tensor) else v) for key, v in plain.items()}
+        state = Learned(arrays)
+        state.cached("detector", lambda: detector, of=network)
+        state.cached("kept", lambda: sorted(set(changed) - set(plain)))
+        return state
 
-    def read(self, model: Model, batch: Batch) -> NDArray[Any]:
-        """(N,)."""
-        network = _network(model)
-        known, detector = self.fitted.cache.get("detector", (None, None))
-        if known is not network:
-            detector = self._make(network)
-            for key, array in self.state.items():
-                setattr(detector, key, array.item() if array.ndim == 0 else import_torch().from_numpy(array.copy()))
-            self.fitted.cache["detector"] = (network, detector)
-        scores = detector.predict(import_torch().from_numpy(network.preprocess(batch.images)))
-        return np.asarray(-scores.detach().cpu().double().numpy().reshape(len(batch)))
+    def read(self, signals: Signals, state: Learned) -> NDArray[Any]:
+        """Minus the outlier score, (N,)."""
+        network = _network(signals.model)
+        detector = state.cached("detector", lambda: self._restored(network, state), of=network)
+        scores = detector.predict(import_torch().from_numpy(network.preprocess(signals.images)))
+        return np.asarray(-scores.detach().cpu().double().numpy().reshape(len(signals)))
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the monitor to a folder, unless its detector holds more than tensors and numbers."""
-        if self.fitted.notes:
-            raise InputError(f"monitor {self.name}: {self.fitted.notes[0]} is neither tensor nor number; build it anew")
-        return super().save(folder)
+    def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
+        """What keeps the detector from being saved."""
+        kept = state.cached("kept", list[str])
+        return (f"{self.detector} cannot be saved: {', '.join(kept)}",) if kept else ()
+
+    def check_savable(self, state: Learned) -> None:
+        """Refuse a detector that holds more than tensors and numbers, too."""
+        for note in self.notes(state, Learned()):
+            raise InputError(f"monitor {self.name}: {note} is neither tensor nor number; build it anew")
+        super().check_savable(state)
+
+    def _restored(self, network: TorchModel, state: Learned) -> Any:
+        detector = self._make(network)
+        for key, array in state.items():
+            setattr(detector, key, array.item() if array.ndim == 0 else import_torch().from_numpy(array.copy()))
+        return detector
 
     def _make(self, network: TorchModel) -> Any:
         detectors = import_detectors()
@@ -106,16 +116,18 @@ def import_detectors() -> Any:
 class _Loader:
     """The training data as batches of tensors and labels, as often as asked for."""
 
-    def __init__(self, network: TorchModel, data: Dataset) -> None:
-        self.network, self.data = network, data
+    def __init__(self, network: TorchModel, training: Training) -> None:
+        self.network, self.training = network, training
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         torch = import_torch()
-        for batch in over(self.data, 128):
-            yield torch.from_numpy(self.network.preprocess(batch.images)), torch.from_numpy(batch.labels.copy())
+        for images, labels in self.training.parts("images", "labels"):
+            for start in range(0, len(images), BATCH):
+                rows = slice(start, start + BATCH)
+                yield torch.from_numpy(self.network.preprocess(images[rows])), torch.from_numpy(labels[rows].copy())
 
     def __len__(self) -> int:
-        return -(-len(self.data) // 128)
+        return -(-len(self.training) // BATCH)
 
 
 def _network(model: Model) -> TorchModel:

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.protocols import Model
-from roadworthy.core.types import Batch
-from roadworthy.monitors.base import MONITORS, Aim, Arrays, Monitor, Rep, logits_of
-from roadworthy.monitors.threshold import LinearSvm, fit_svm
+from roadworthy.models.signals import Signals
+from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, Rep
+from roadworthy.monitors.threshold import Aim, LinearSvm, fit_svm
 
 NOT_CONVERGED = "the linear SVM did not converge: its scores are not those of the best one"
 
@@ -28,23 +27,24 @@ class SvmMonitor(Monitor):
     def unsupervised(self, rows: Rep) -> NDArray[Any]:
         """Scores (N,) where there are no outliers to learn from."""
 
-    def tune(self, inside: Rep, outside: Rep | None, aim: Aim) -> Arrays:
-        """The SVM, where there are outliers; a note says so where its solver did not come to its end."""
-        self.fitted.notes = tuple(note for note in self.fitted.notes if note != NOT_CONVERGED)
+    def tune(self, inside: Rep, outside: Rep | None, aim: Aim, state: Learned) -> Arrays:
+        """The SVM, where there are outliers."""
         if outside is None:
             return {}
         svm = fit_svm(inside, outside, prior=aim.prior, cost=aim.cost)
-        if not svm.converged:
-            self.fitted.notes += (NOT_CONVERGED,)
         return {field.name: np.asarray(getattr(svm, field.name)) for field in fields(svm)}
 
-    def rate(self, rows: Rep) -> NDArray[Any]:
+    def rate(self, rows: Rep, rule: Learned, state: Learned) -> NDArray[Any]:
         """The decision value of the SVM, or `unsupervised`."""
-        return LinearSvm(**self.rule)(rows) if self.rule else self.unsupervised(rows)  # type: ignore[arg-type]
+        return LinearSvm(**rule)(rows) if rule else self.unsupervised(rows)  # type: ignore[arg-type]
 
-    def cut(self, inside: Rep, outside: Rep | None, aim: Aim) -> float:
+    def cut(self, inside: Floats, outside: Floats | None, aim: Aim) -> float:
         """The SVM's own boundary where the published fit is asked for."""
         return 0.0 if outside is not None and aim.threshold == "hinge" else super().cut(inside, outside, aim)
+
+    def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
+        """Whether the solver of the SVM came to its end."""
+        return (NOT_CONVERGED,) if rule and not rule["converged"] else ()
 
 
 @MONITORS.register("score_svm")
@@ -60,9 +60,9 @@ class ScoreSvm(SvmMonitor):
         "score, it is the largest logit"
     )
 
-    def read(self, model: Model, batch: Batch) -> NDArray[np.float32]:
+    def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
         """Logits (N, K)."""
-        return logits_of(model, batch)
+        return signals.logits
 
     def unsupervised(self, rows: Rep) -> NDArray[Any]:
         """The largest logit."""

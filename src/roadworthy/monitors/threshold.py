@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.monitors.threads import one_thread
 
 Floats = NDArray[np.float64]
 
+THRESHOLDS = ("exact", "hinge")
 TRAIN_SHARE = 0.8
 EPOCHS = 100
 HINGE_BATCH = 2048
@@ -170,6 +171,45 @@ def hinge_thresholds(inside: ArrayLike, outside: ArrayLike, *, prior: float = 0.
         rate = np.where(waited > PATIENCE, np.maximum(rate * DECAY, LOWEST_RATE), rate)
         waited = np.where(waited > PATIENCE, 0, waited)
     return np.asarray(best, np.float64)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a calibration aims at.
+
+    rejected   share of in-distribution images to reject where no outliers are given
+    prior      share of outliers expected;  cost: of an accepted outlier, where a rejected image inside costs 1
+    threshold  `exact` (the best on the validation data) or `hinge` (the published fit)
+    """
+
+    rejected: float = 0.05
+    prior: float = 0.5
+    cost: float = 1.0
+    threshold: str = "exact"
+
+    def __post_init__(self) -> None:
+        if self.threshold not in THRESHOLDS:
+            raise UnknownName("threshold", self.threshold, THRESHOLDS)
+        check_rejected(self.rejected)
+        side_weights(self.prior, self.cost)
+
+    def cut(self, inside: Floats, outside: Floats | None) -> float:
+        """The threshold on scores (n,) and, where outliers are given, (m,)."""
+        if outside is None:
+            return share_threshold(inside, self.rejected)
+        return float(self.cuts(inside[:, None], outside[:, None])[0])
+
+    def cuts(self, inside: Floats, outside: Floats) -> Floats:
+        """The threshold of each column of scores (n, C) and (m, C): (C,)."""
+        if self.threshold == "hinge":
+            return hinge_thresholds(inside, outside, prior=self.prior, cost=self.cost)
+        columns = zip(inside.T, outside.T, strict=True)
+        return np.array([best_threshold(ins, outs, prior=self.prior, cost=self.cost) for ins, outs in columns])
+
+    def losses(self, inside: Floats, outside: Floats, thresholds: Floats) -> Floats:
+        """The expected cost of a threshold for each column: (C,)."""
+        lost, missed = (inside < thresholds).mean(axis=0), (outside >= thresholds).mean(axis=0)
+        return np.asarray((1 - self.prior) * lost + self.prior * self.cost * missed)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from roadworthy.engine.representations import Sample
 from roadworthy.metrics import value_range
 from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.models.base import first_line
-from roadworthy.monitors import Aim, Monitor, TiesWarning
+from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, TiesWarning
 from roadworthy.protocols.estimates import CONFIDENCE, Estimate, bootstrap_bounds
 from roadworthy.statistics import GroupBootstrap, Interval, proportion_interval
 from roadworthy.verdict import Criterion, Measurement, check_threshold, threshold_remark
@@ -96,7 +96,7 @@ class Settings(_Section):
 
     outliers   data sets by name, or makers of noise (`uniform_noise`); a source may be named too
     limit      most images per set and side
-    prior, cost, threshold, rejected: as in `Monitor.calibrate`;  mirror: add a mirrored copy of every image
+    prior, cost, threshold, rejected: as in `FittedMonitor.calibrate`;  mirror: add a mirrored copy of every image
     resamples  of the bootstrap that bounds AUROC, AUPR and FPR95 (both kinds) of each triple; 0 gives none
     """
 
@@ -134,7 +134,7 @@ class Represented:
 
     source: str
     label: str
-    monitor: Monitor
+    monitor: FittedMonitor
     valid: Sample
     test: Sample
     outliers: Mapping[str, Sample]
@@ -189,10 +189,11 @@ def threshold_row(represented: Represented, aim: Aim) -> dict[str, Any]:
     `tied` is true where images of equal score keep it from rejecting that share; `reason` says so in a sentence.
     """
     where = {"source": represented.source, "monitor": represented.label, "asked": aim.rejected}
-    refused = _calibrated(represented, represented.valid, None, aim)
-    share = represented.monitor.fitted.rejected
-    if refused or share is None:
-        return {**where, "achieved": math.nan, "images": 0, "tied": False, "reason": refused}
+    calibrated = _calibrated(represented, represented.valid, None, aim)
+    if isinstance(calibrated, str) or calibrated.rejected is None:
+        reason = calibrated if isinstance(calibrated, str) else ""
+        return {**where, "achieved": math.nan, "images": 0, "tied": False, "reason": reason}
+    share = calibrated.rejected
     reason = f"{represented.label} {share.sentence()}" if share.tied else ""
     return {**where, "achieved": share.achieved, "images": share.images, "tied": share.tied, "reason": reason}
 
@@ -253,26 +254,32 @@ def _judged(
     confidence: float = CONFIDENCE,
 ) -> Iterator[Tested]:
     """The estimates on each test set after a calibration; without values where it is refused."""
-    refused = _calibrated(represented, inside, outside, aim)
-    if refused:
-        yield from (_without_estimates(name, refused) for name in test_sets)
+    calibrated = _calibrated(represented, inside, outside, aim)
+    if isinstance(calibrated, str):
+        yield from (_without_estimates(name, calibrated) for name in test_sets)
         return
-    yield from _tested(represented, test_sets, aim, resamples, seed, confidence)
+    yield from _tested(represented, calibrated, test_sets, aim, resamples, seed, confidence)
 
 
-def _calibrated(represented: Represented, inside: Sample, outside: Sample | None, aim: Aim) -> str:
-    """Calibrate the monitor; why it refuses, or empty. Ties are told by `threshold_row`."""
+def _calibrated(represented: Represented, inside: Sample, outside: Sample | None, aim: Aim) -> CalibratedMonitor | str:
+    """The calibrated monitor, or why it cannot be calibrated. Ties are told by `threshold_row`."""
     try:
         with monitor_errors(), warnings.catch_warnings():
             warnings.simplefilter("ignore", TiesWarning)
-            represented.monitor.calibrate(inside.rows, None if outside is None else outside.rows, **asdict(aim))
+            rows = None if outside is None else outside.rows
+            return represented.monitor.calibrate(inside.rows, rows, **asdict(aim))
     except (InputError, ModelError) as error:
         return f"not calibrated: {error}"
-    return ""
 
 
 def _tested(
-    represented: Represented, test_sets: Sequence[str], aim: Aim, resamples: int, seed: int, confidence: float
+    represented: Represented,
+    calibrated: CalibratedMonitor,
+    test_sets: Sequence[str],
+    aim: Aim,
+    resamples: int,
+    seed: int,
+    confidence: float,
 ) -> Iterator[Tested]:
     """The estimates of a calibrated monitor on each test set, with the numbers of images and of objects."""
     for test_set in test_sets:
@@ -282,12 +289,12 @@ def _tested(
             continue
         try:
             with monitor_errors():
-                scores = [represented.monitor.score(side.rows) for side in (inside, outside)]
+                scores = [calibrated.score(side.rows) for side in (inside, outside)]
         except (InputError, ModelError) as error:
             yield _without_estimates(test_set, f"not scored: {error}")
             continue
         groups = np.concatenate([_prefixed("in", inside.groups), _prefixed("out", outside.groups)])
-        accepted, rejected = (scores[0] >= represented.monitor.threshold), (scores[1] < represented.monitor.threshold)
+        accepted, rejected = (scores[0] >= calibrated.threshold), (scores[1] < calibrated.threshold)
         sides = ((accepted, inside.groups), (rejected, outside.groups))
         shares = tuple(proportion_interval(side, of, confidence) for side, of in sides)
         estimates = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import has_receipt, write_bytes, write_receipt
-from roadworthy.core.protocols import Buildable, Dataset, Model, asking
+from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.metrics.coverage import condition_text
@@ -26,7 +26,7 @@ from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_mas
 from roadworthy.models import ReferenceModel
 from roadworthy.models.head import penultimate
 from roadworthy.models.occlusion import occlusion_map
-from roadworthy.monitors.base import in_batches
+from roadworthy.models.signals import Signals
 from roadworthy.protocols.dependability.settings import Occlusion, Resolved, conditions_of
 
 ALGORITHM = 1
@@ -126,8 +126,7 @@ class Activations(Probe):
         """`on` (n, bytes) and the number of `neurons`."""
         model = self.model.opened() if isinstance(self.model, ReferenceModel) else self.model
         layer = penultimate(model) if self.layer == PENULTIMATE else self.layer
-        with asking(model):
-            values = in_batches(model, self.data.batch(rows), self.batch, lambda part: model.features(part, layer))
+        values = Signals(model, self.data.batch(rows), self.batch).activations(layer)
         if values.ndim > 2:
             values = values.max(axis=tuple(range(2, values.ndim)))
         if values.ndim != 2:

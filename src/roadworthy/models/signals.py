@@ -1,0 +1,216 @@
+"""Signals: what a model says of some images, asked once for all that read it. Monitors read nothing else of a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.protocols import BATCH, Dataset, Model, asking
+from roadworthy.core.types import STORED, Batch, Images, Prediction
+from roadworthy.models.head import penultimate
+
+LAYERED = ("features", "activations")
+"""Signals of a layer, `features:24/Relu`; without one, of what goes into the last linear layer."""
+NAMES = ("images", "labels", "logits", *STORED, *LAYERED)
+PART = 512
+"""Rows of training data that a fit reads at once: a fixed number, so that sums over parts have the same bits."""
+SUPPLY = {
+    "logits": "a model that answers logits, or an ONNX model whose last node is a softmax",
+    "features": "an ONNX model, or a torch module of Python code",
+    "gradients": "a torch model (a module, or weights with their architecture) in place of a black box",
+    "samples": "a model that answers several passes: MC-Dropout or an ensemble",
+}
+"""What to use in place of a model that does not give a signal."""
+
+
+class Signals:
+    """What one model says of one batch: every signal is asked for when it is first read, and only once.
+
+    The model is asked in batches of exactly `size` images, the last one repeated to fill up; a model that insists on a
+    size gets its own. So the bits of a signal depend on the images and this size, never on what else is read. Arrays
+    cannot be written to, since several read them. An instance lives for one batch.
+
+    >>> from roadworthy.monitors.conformance import ToyModel, toy_data
+    >>> signals = Signals(ToyModel(), toy_data()[0].batch(slice(0, 5)))
+    >>> signals.logits.shape, signals.features().shape, signals["probabilities"] is signals.probabilities
+    ((5, 4), (5, 24), True)
+    """
+
+    def __init__(self, model: Model, batch: Batch, size: int = BATCH) -> None:
+        self.model, self.batch, self.size = model, batch.read_only(), model.fixed_batch or size
+        self._known: dict[str, NDArray[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A signal by its name, a row per image: one of `NAMES`, those of a layer as in `features:24/Relu`."""
+        kind, _, layer = name.partition(":")
+        if kind not in NAMES:
+            raise UnknownName("signal", name, NAMES)
+        if kind in LAYERED:
+            return self.features(layer or None) if kind == "features" else self.activations(layer or None)
+        if kind in ("images", "labels"):
+            return self.images if kind == "images" else self.batch.labels
+        return np.moveaxis(self._given(kind), 1, 0) if kind == "samples" else self._given(kind)
+
+    @property
+    def pieces(self) -> tuple[Signals, ...]:
+        """The batch in pieces of exactly `size` images, the last one filled up; always the same objects."""
+        return (self,) if len(self) == self.size else self._cut
+
+    @cached_property
+    def _cut(self) -> tuple[Signals, ...]:
+        last = len(self) - 1
+        rows = (np.minimum(np.arange(start, start + self.size), last) for start in range(0, len(self), self.size))
+        return tuple(Signals(self.model, self.batch.take(part.tolist()), self.size) for part in rows)
+
+    @property
+    def images(self) -> Images:
+        """The pixels (N, H, W, C)."""
+        return self.batch.images
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """The whole answer, checked."""
+        if len(self) == self.size:
+            answer = self.model.answer(self.batch, self.size)
+        else:
+            parts = [piece.prediction for piece in self.pieces]
+            answer = Prediction.concatenate(parts, self.model.num_classes).rows(len(self))
+        for column in answer.columns.values():
+            column.flags.writeable = False
+        return answer
+
+    @property
+    def probabilities(self) -> NDArray[np.float32]:
+        """The probabilities (N, K) of the classes."""
+        return self._given("probabilities")
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """The logits (N, K); a model that gives none is an `InputError`."""
+        return self._given("logits")
+
+    def features(self, layer: str | None = None) -> NDArray[np.float32]:
+        """Features (N, D) of a layer, by default what goes into the last linear one; maps (N, C, H, W) are averaged."""
+        layer = layer or self._last_layer
+        return self._once(f"features:{layer}", lambda piece: _averaged(piece.activations(layer)))
+
+    def activations(self, layer: str | None = None) -> NDArray[np.float32]:
+        """What a layer gives as it is, (N, ...)."""
+        layer = layer or self._last_layer
+        return self._once(f"activations:{layer}", lambda piece: piece._asked(layer))
+
+    @cached_property
+    def _last_layer(self) -> str:
+        return penultimate(self.model)
+
+    def _given(self, column: str) -> NDArray[np.float32]:
+        if column not in self.prediction.columns:
+            better = SUPPLY.get(column, f"a model that answers {column}")
+            raise InputError(f"model {self.model.name} gives no {column}: supply {better}")
+        return self.prediction.columns[column]
+
+    def _once(self, name: str, make: Callable[[Signals], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """What was made under this name before; else made now, piece by piece."""
+        if name not in self._known:
+            if len(self) == self.size:
+                values = make(self)
+            elif self.pieces:
+                values = np.concatenate([piece._once(name, make) for piece in self.pieces])[: len(self)]
+            else:
+                values = np.zeros((0, 1), np.float32)
+            values.flags.writeable = False
+            self._known[name] = values
+        return self._known[name]
+
+    def _asked(self, layer: str) -> NDArray[np.float32]:
+        with asking(self.model):
+            values = np.array(self.model.features(self.batch.copy(), layer))
+        if not values.ndim or len(values) != len(self):
+            raise ModelError(f"layer {layer!r} of model {self.model.name} gives {values.shape} for {len(self)} images")
+        return values
+
+
+def _averaged(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    if values.ndim == 4:
+        values = values.mean(axis=(2, 3))
+    return values.reshape(len(values), -1)
+
+
+def full_name(model: Model, name: str) -> str:
+    """The name of a signal with its layer, by which planners and stores know it.
+
+    >>> from roadworthy.monitors.conformance import ToyModel
+    >>> full_name(ToyModel(), "features"), full_name(ToyModel(), "logits")
+    ('features:hidden', 'logits')
+    """
+    kind, _, layer = name.partition(":")
+    if kind not in NAMES:
+        raise UnknownName("signal", name, NAMES)
+    return f"{kind}:{layer or penultimate(model)}" if kind in LAYERED else kind
+
+
+class Training(ABC):
+    """What a fit reads of training data: what is known without asking the model at once, its signals part by part.
+
+    Whether the signals are computed now or were stored before makes no difference to the fit: a subclass only says how
+    some rows are read. `names` are the signals that were announced, with their layers; no others can be read, but
+    labels. `outliers` is the same of validation outliers, for a monitor that learns from those too.
+    """
+
+    def __init__(self, model: Model, data: Dataset, names: Sequence[str], outliers: Training | None = None) -> None:
+        self.model, self.data, self.names, self.outliers = model, data, (*names, "labels"), outliers
+        self.name, self.class_names = data.name, data.class_names
+        self.ids, self.groups, self.labels = data.ids, data.groups, data.labels
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def fingerprints(self) -> tuple[str, ...]:
+        """Those of the data, the outliers' last."""
+        return (self.data.fingerprint(), *(self.outliers.fingerprints() if self.outliers is not None else ()))
+
+    @abstractmethod
+    def read(self, rows: slice, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
+        """These signals, by their full names, of some rows: an array (n, ...) each."""
+
+    def parts(self, *names: str) -> Iterator[tuple[NDArray[Any], ...]]:
+        """These signals of all rows in order, `PART` rows at a time: an array (n, ...) each. `labels` is one too."""
+        asked = [full_name(self.model, name) for name in names]
+        for name in asked:
+            if name not in self.names:
+                raise InputError(f"the signal {name} was not announced: return it from the monitor's method signals")
+        for start in range(0, len(self), PART):
+            yield self.read(slice(start, min(start + PART, len(self))), asked)
+
+    def gather(self, name: str) -> NDArray[Any]:
+        """A signal of all rows at once, (n, ...)."""
+        rows = np.zeros(0)
+        for number, (part,) in enumerate(self.parts(name)):
+            if not number:
+                rows = np.empty((len(self), *part.shape[1:]), part.dtype)
+            rows[number * PART : number * PART + len(part)] = part
+        return rows
+
+
+class LiveTraining(Training):
+    """Training data whose signals are computed now, in batches of `size` images."""
+
+    def __init__(
+        self, model: Model, data: Dataset, names: Sequence[str], outliers: Training | None = None, size: int = BATCH
+    ) -> None:
+        super().__init__(model, data, names, outliers)
+        self.size = size
+
+    def read(self, rows: slice, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
+        """The signals of these rows, each asked once."""
+        signals = Signals(self.model, self.data.batch(rows), self.size)
+        return tuple(signals[name] for name in names)
