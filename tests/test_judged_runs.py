@@ -127,7 +127,9 @@ def test_every_metric_of_a_criterion_has_a_range() -> None:
         ({"metric": "accuracy", "at_least": 95}, "at_least 95 .* accuracy, which is 0 to 1: did you mean 0.95"),
         ({"metric": "accuracy", "at_least": -0.5}, "at_least -0.5 .* accuracy, which is 0 to 1: give a value inside"),
         ({"metric": "brier_mean", "at_most": 1.5}, "brier_mean, which is 0 to 0.666667: did you mean 0.015"),
-        ({"metric": "nll", "at_most": 2800}, "nll, which is 0 to 27.631: give a value inside it"),
+        ({"metric": "brier_mean", "at_most": 0.7}, "brier_mean, which is 0 to 0.666667: give a value inside it"),
+        ({"metric": "nll", "at_most": 28}, "nll, which is 0 to 27.631: give a value inside it"),
+        ({"metric": "accuracy", "at_least": True}, "at_least: give a number, not true"),
     ],
 )
 def test_a_threshold_outside_the_range_is_refused_before_and_after_a_run(
@@ -140,7 +142,8 @@ def test_a_threshold_outside_the_range_is_refused_before_and_after_a_run(
     assert "\n" not in said
     assert bytes_of(finished) == before
     code, _, again = run_study(fill(tmp_path), [{"id": "A", **asked}])
-    assert (code, again) == (2, said)
+    assert code == 2
+    assert re.search(says, again), again
     assert not (tmp_path / "run").exists()
 
 
@@ -338,6 +341,8 @@ def test_a_run_with_a_failed_case_is_never_a_pass(tmp_path: Path, criteria: Any)
     assert out.splitlines()[-1].startswith("verdict: inconclusive (")
     assert "1 case failed, which is never a pass" in out
     assert "failed: m at grey 5" in said
+    code, out, said = call("run", tmp_path / "study.yaml", "--out", run, "--trust", "--accept-chance", "--quiet")
+    assert (code, out, said.splitlines()[0][:19]) == (3, "", "failed: m at grey 5")
     suite = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert int(suite.get("errors") or 0) >= 1
     assert suite[-1].get("name") == "failed: m at grey 5"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +109,30 @@ def test_always_answering_one_class_is_chance_even_where_that_class_is_common(tm
             suite="quick",
             out=tmp_path / "run",
         )
+
+
+def answers_by_number(tmp_path: Path, labels: np.ndarray, answers: np.ndarray) -> Path:
+    """A run of a function that reads the number of the image from its first two pixels and answers by a list."""
+    pixels = np.zeros((len(labels), SIDE, SIDE, 3), np.uint8)
+    pixels[:, 0, :2, 0] = np.stack([np.arange(len(labels)) // 256, np.arange(len(labels)) % 256], axis=1)
+
+    def answer(images: np.ndarray) -> np.ndarray:
+        numbers = images[:, 0, 0, 0].astype(int) * 256 + images[:, 0, 1, 0]
+        return np.eye(2)[answers[np.minimum(numbers, len(answers) - 1)]]
+
+    study = {"suite": "quick", "out": tmp_path / "run", "classes": ["usual", "rare"], "version": "1"}
+    return rw.evaluate(answer, (pixels, labels), **study).path
+
+
+def test_a_model_that_finds_some_of_a_rare_class_is_above_chance(tmp_path: Path) -> None:
+    labels = np.repeat([0, 1], [95, 5])
+    path = answers_by_number(tmp_path, labels, np.repeat([0, 1], [97, 3]))
+    assert "<strong>No better than chance.</strong>" not in (path / "report.html").read_text()
+
+
+def test_always_answering_a_very_common_class_is_chance(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no better than chance"):
+        answers_by_number(tmp_path, np.repeat([0, 1], [788, 12]), np.zeros(800, int))
 
 
 def test_too_few_images_to_tell_are_no_reason_to_stop(tmp_path: Path) -> None:
@@ -268,6 +295,61 @@ def test_code_and_values_that_a_function_reaches_count() -> None:
     one, other, again = variants(np.ones(3), np.zeros(3), np.ones(3))
     assert one == again
     assert all(a != b for a, b in itertools.zip_longest(one, other))
+
+
+SCALES = {"now": 1.0}
+
+
+def by_module(images: np.ndarray) -> np.ndarray:
+    import scales  # type: ignore[import-not-found]
+
+    return brightest(images) * scales.SCALE
+
+
+def by_environment(images: np.ndarray) -> np.ndarray:
+    return brightest(images) * float(os.environ["TEST_SCALE"])
+
+
+def by_attribute(images: np.ndarray) -> np.ndarray:
+    return brightest(images) * by_attribute.scale  # type: ignore[attr-defined]
+
+
+def by_name(images: np.ndarray) -> np.ndarray:
+    return brightest(images) * globals()["SCALES"]["now"]
+
+
+@pytest.mark.parametrize("function", [by_module, by_environment, by_attribute, by_name])
+def test_a_value_that_a_function_finds_when_called_is_noticed(
+    function: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    prints = []
+    for scale in (1.0, 0.5, 1.0):
+        (tmp_path / "scales.py").write_text(f"SCALE = {scale}\n")
+        monkeypatch.delitem(sys.modules, "scales", raising=False)
+        monkeypatch.setenv("TEST_SCALE", str(scale))
+        monkeypatch.setattr(by_attribute, "scale", scale, raising=False)
+        monkeypatch.setitem(SCALES, "now", scale)
+        importlib.invalidate_caches()
+        prints.append(rw.load_model(function, num_classes=3).fingerprint())
+    assert prints[0] == prints[2] != prints[1]
+
+
+def test_a_file_is_noticed_also_where_the_function_takes_one_size_only(tmp_path: Path) -> None:
+    def answer(images: np.ndarray, folder: Path = tmp_path) -> np.ndarray:
+        if images.shape[1:3] != (48, 48):
+            raise Panic("48x48 only")
+        return brightest(images) @ np.load(folder / "weights.npy")
+
+    prints = []
+    for turn in (0, 1, 0):
+        np.save(tmp_path / "weights.npy", np.roll(np.eye(3), turn, axis=1))
+        prints.append(rw.load_model(answer, num_classes=3).fingerprint())
+    assert prints[0] == prints[2] != prints[1]
+
+
+class Panic(BaseException):
+    """What extensions in Rust raise: it is not an `Exception`."""
 
 
 # --- one folder, one run ---------------------------------------------------------------------------------------------

@@ -256,7 +256,13 @@ def _leave() -> NoReturn:
 
 
 def _say(text: str) -> None:
-    typer.echo(spelled(text, *sys.argv[1:2]).encode("utf-8", "backslashreplace").decode(), err=True)
+    """A line on standard error, its settings as options of the command."""
+    _print(text, err=True)
+
+
+def _print(text: str, *, err: bool = False) -> None:
+    """A line on standard output, its settings as options of the command."""
+    typer.echo(spelled(text, *sys.argv[1:2]).encode("utf-8", "backslashreplace").decode(), err=err)
 
 
 @app.command()
@@ -357,17 +363,23 @@ def _print_summary(run: Run, quiet: bool) -> str:
     verdict = json.loads((run.path / "verdict.json").read_text())
     if not quiet:
         for line in headline(run.path):
-            typer.echo(line)
+            _print(line)
         _print_criteria(verdict)
+    _say_failed(verdict)
+    if not quiet:
         typer.echo(f"report: {from_here(run.path / 'report.html')}")
     return str(verdict["status"])
 
 
 def _print_criteria(verdict: dict[str, Any]) -> None:
-    """What follows for each criterion; on standard error what is to be said of thresholds, and what failed."""
+    """What follows for each criterion; on standard error what is to be said of thresholds."""
     for criterion in verdict["criteria"]:
-        typer.echo(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
+        _print(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
     _say_remarks({criterion["id"]: criterion["remark"] for criterion in verdict["criteria"] if criterion["remark"]})
+
+
+def _say_failed(verdict: dict[str, Any]) -> None:
+    """What failed, on standard error."""
     for failed in verdict["failed"]:
         _say(_one_line(f"failed: {failed['name']}: {failed['reason']}"))
 
@@ -382,6 +394,7 @@ def _print_verdict(verdict: Verdict) -> None:
     from roadworthy.verdict.failures import count_failed
 
     _print_criteria(verdict.to_json())
+    _say_failed(verdict.to_json())
     reasons = [] if verdict.findings else ["no criteria given"]
     if verdict.failed:
         reasons.append(f"{count_failed(verdict.failed)} failed, which is never a pass")

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.errors import InputError, ModelError, foreign_code
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Prediction
 from roadworthy.core.validation import MOST_BATCH, MOST_CLASSES, check_whole, parse_size
-from roadworthy.models.base import Adapter, probe
+from roadworthy.models.base import Adapter, first_line, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import LoadedObject, load_object
 from roadworthy.models.identity import Unseen, identity_of, watched_files
@@ -106,12 +106,16 @@ class CallableModel(Adapter):
         return prediction(rows, self.outputs)
 
     def _watch(self) -> None:
-        """Call the function once, to see the files that it opens and to let it load what it loads when first called."""
-        images = probe_images(
-            self.preprocess.size or PROBE_SIZES[0], self.preprocess.channels or 3, self.fixed_batch or 1
-        )
-        with watched_files() as files, suppress(Exception, SystemExit):  # the images themselves will tell
-            self.function(self.preprocess(images))
+        """Let the function answer a probe image, to see the files that it opens and to let it load what it needs.
+
+        Sizes are tried until it takes one; where it takes none, the images themselves will tell.
+        """
+        channels, batch = self.preprocess.channels or 3, self.fixed_batch or 1
+        with watched_files() as files:
+            for size in (self.preprocess.size,) if self.preprocess.size else PROBE_SIZES:
+                with suppress(ModelError), foreign_code(lambda error: ModelError(first_line(error))):
+                    self.function(self.preprocess(probe_images(size, channels, batch)))
+                    break
         self._files |= files
 
     def turn_key(self) -> Hashable:

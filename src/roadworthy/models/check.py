@@ -92,7 +92,7 @@ class CheckReport:
     """What `check_model` saw; printed, it is the report for people.
 
     `findings` is empty where no setting is wrong, `class_order` is set where it was. `at_chance` is True where the
-    model is no better than always answering the commonest class, and nothing was found that helps.
+    model is no better than chance (see `compare_with_chance`), and nothing was found that helps.
     """
 
     model: str
@@ -202,7 +202,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
         findings=tuple(findings),
         class_order=order,
         notes=tuple(notes),
-        at_chance=not findings and bool(binomtest(hits, len(batch), majority, "greater").pvalue > SIGNIFICANCE),
+        at_chance=not findings and compare_with_chance(batch.labels, answers, model.num_classes).is_chance,
     )
 
 
@@ -220,8 +220,9 @@ class Rehearsal:
 def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int = BATCH) -> Rehearsal:
     """Ask a model about a sample of the data, twice: what would spoil every figure is known before a run starts.
 
-    A few images are enough for most models; where they do not settle whether it is above chance, up to `SAMPLE` images
-    are shown. A model that changes what its answers are made of while it answers is an error.
+    A few images are enough for most models; where they do not settle whether it is above chance, or are all of one
+    class, up to `SAMPLE` images are shown. A model that changes what its answers are made of while it answers is an
+    error.
     """
     size = max(BATCH, batch)
     sample = replace(_draw(dataset, SAMPLE, 0), stimulus=stimulus)
@@ -236,7 +237,7 @@ def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int =
         )
     answers = probabilities.argmax(axis=1)
     result = compare_with_chance(first.labels, answers, model.num_classes)
-    if not result.is_above and len(first) < len(sample):
+    if len(first) < len(sample) and not (result.is_above and np.ptp(first.labels)):
         answers = np.concatenate([answers, _answers(model, sample.take(slice(size, None)), batch)])
         result = compare_with_chance(sample.labels, answers, model.num_classes)
     return Rehearsal(result, changes_by)

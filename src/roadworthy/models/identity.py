@@ -25,6 +25,8 @@ from roadworthy.core.code import PLAIN, cell_content, code_files, is_written_her
 from roadworthy.core.hashing import digest_array, digest_file
 
 MAX_PATH = 4096
+ENVIRONMENT = {"environ", "getenv"}
+"""The names by which code reads environment variables."""
 METHODS = ("__call__", "__init__", "__new__")
 CODE_SUFFIXES = (".py", ".pyc", ".pyi", ".so", ".pth", ".egg-link")
 NO_DATA = tuple(Path(name) for name in ("/proc", "/sys", "/dev", "/etc"))
@@ -39,10 +41,11 @@ class Unseen(Exception):
 def identity_of(function: Callable[..., Any]) -> Any:
     """Everything visible that decides what a function answers, as a plain value for a hash.
 
-    Read are its source code, the values that it captures or has as defaults, the global variables it uses, and the same
-    of the functions and classes of the user's that it calls. Arrays, torch modules and objects of libraries such as
-    scikit-learn count by their content, files named in the code by theirs. Functions and classes of installed libraries
-    count by their name. Raises `Unseen` where a value has no readable content.
+    Read are its source code, the values that it captures or has as defaults or attributes, the global variables and
+    environment variables it names, and the same of the functions, classes and modules of the user's that it uses.
+    Arrays, torch modules and objects of libraries such as scikit-learn count by their content, files named in the code
+    by theirs. Functions and classes of installed libraries count by their name. Raises `Unseen` where a value has no
+    readable content.
 
     >>> def shares(factor):
     ...     return lambda images: images * factor
@@ -128,9 +131,15 @@ class _Reader:
         defaults: dict[Any, Any] = dict(enumerate(function.__defaults__ or ()))
         for key, default in (defaults | (function.__kwdefaults__ or {})).items():
             read[f"default {key}"] = self.value(default, f"a default of {name}")
+        for key, value in vars(function).items():
+            read[f"attribute {key}"] = self.value(value, f"{name}.{key}")
         names, texts = _names_in(function.__code__)
-        for key in sorted(names & set(function.__globals__)):
-            read[key] = self._read_global(function.__globals__[key], key, names)
+        for key in sorted((names | texts) & set(function.__globals__)):
+            read[key] = self._read_global(function.__globals__[key], key, names | texts)
+        for key in _imported_inside(function, names | texts):
+            read[f"module {key}"] = self._read_global(sys.modules[key], key, names | texts)
+        if names & ENVIRONMENT:
+            read["environment"] = {text: os.environ[text] for text in sorted(texts & set(os.environ))}
         return [source, read, [_content_of_file(text) for text in sorted(texts)]]
 
     def _read_global(self, value: Any, key: str, names: set[str]) -> Any:
@@ -169,6 +178,13 @@ def _names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
             more_names, more_texts = _names_in(inner)
             names, texts = names | more_names, texts | more_texts
     return names, texts
+
+
+def _imported_inside(function: types.FunctionType, names: set[str]) -> list[str]:
+    """The loaded modules of the user's that a function names, as it must to import them, relative ones included."""
+    package = function.__globals__.get("__package__")
+    spelled = names | {f"{package}.{name}" for name in names if package}
+    return sorted(name for name in spelled & set(sys.modules) if is_written_here(name))
 
 
 def _content_of_file(value: str | os.PathLike[Any]) -> str | None:

@@ -44,6 +44,13 @@ class Criterion(BaseModel):
         check_no_nul("name of a criterion or hazard", [value])
         return value
 
+    @field_validator("at_least", "at_most", "confidence", "min_groups", mode="before")
+    @classmethod
+    def _is_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"give a number, not {str(value).lower()}")
+        return value
+
     @field_validator("metric")
     @classmethod
     def _by_its_present_name(cls, value: str) -> str:

@@ -7,6 +7,9 @@ from roadworthy.metrics import bound_stays_inside, higher_is_better
 from roadworthy.metrics.ranges import DROP
 from roadworthy.verdict.criteria import Criterion
 
+LARGEST_SHARE = 1.0
+"""A larger threshold of a metric that never is was meant in percent."""
+
 
 def check_threshold(criterion: Criterion, values: tuple[float, float]) -> None:
     """Refuse a threshold outside the range of the metric: no measurement could fail it, or none could pass.
@@ -19,7 +22,8 @@ def check_threshold(criterion: Criterion, values: tuple[float, float]) -> None:
     threshold = criterion.threshold
     if low <= threshold <= high:
         return
-    hint = f"did you mean {threshold / 100:g}?" if low <= threshold / 100 <= high else "give a value inside it"
+    percent = high <= LARGEST_SHARE < abs(threshold) and low <= threshold / 100 <= high
+    hint = f"did you mean {threshold / 100:g}?" if percent else "give a value inside it"
     raise InputError(
         f"criterion {criterion.id}: {_limit(criterion)} lies outside the range of {criterion.metric}, which is "
         f"{low:g} to {high:g}: {hint}"
