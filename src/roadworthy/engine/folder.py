@@ -128,7 +128,7 @@ class RunFolder:
         return False
 
     def check_usable(self) -> None:
-        """Refuse a path that holds something else than a run; changes nothing."""
+        """Refuse a path that holds something else than a run, or a link that leads outside; changes nothing."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: give a folder for the run")
         if not self.path.is_dir():
@@ -136,6 +136,7 @@ class RunFolder:
         names = {entry.name for entry in self.path.iterdir()}
         if names and not (LOCK in names or (RECORD in names and (STUDY in names or self.is_finished))):
             raise InputError(f"{self.path} is not empty and holds no run: choose another folder with `out=`")
+        check_links_inside(self.path)
         if self._schema() > SCHEMA:
             RunFolder.existing(self.path)
 
@@ -275,7 +276,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = error.strerror or str(error)
-        raise InputError(f"cannot write to {path}: {what}; mend that and run again to resume") from error
+        raise InputError(f"cannot write to {path}: {what}; fix that and run again to resume") from error
 
 
 def write_csv(path: Path, table: pd.DataFrame) -> None:
