@@ -1017,7 +1017,7 @@ def test_a_disk_that_fills_up_while_a_run_is_extended(
         patch.setattr(os, "fsync", fill_up)
         code, _, said = call("run study.yaml --out run --workers 1", patch, capfd)
     assert code == 2
-    check_sentence(said, r"cannot write to run: No space left on device; mend that and run again to resume")
+    check_sentence(said, r"cannot write to run: No space left on device; fix that and run again to resume")
     after = snapshot(kitchen / "run" / "readouts")
     assert {name: after.get(name) for name in before} == before
     assert not list((kitchen / "run").rglob("*.tmp"))
@@ -1030,7 +1030,7 @@ def test_a_real_limit_on_the_size_of_files(kitchen: Path) -> None:
     program = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (10**5, 10**5)); import roadworthy.cli as c; c.main()"
     command = [sys.executable, "-c", program, "run", "study.yaml", "--out", "out"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    check_sentence(without_progress(done.stderr), r"cannot write to out: File too large; mend that")
+    check_sentence(without_progress(done.stderr), r"cannot write to out: File too large; fix that")
     assert done.returncode == 2
     assert not list(Path("out").rglob("*.tmp"))
 

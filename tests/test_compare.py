@@ -306,6 +306,8 @@ def test_any_two_models_of_one_run_or_of_two_can_be_compared(tested: Path) -> No
     assert (two["change"] == 0).all()
     assert "blurred against many/broken: accuracy" in asked(many, "--models", "broken", "blurred").output
     everything = rw.compare_runs([many], metrics=["accuracy"])
+    for single in (many, str(many), rw.open_run(many)):
+        pd.testing.assert_frame_equal(rw.compare(single, metrics=["accuracy"]), everything)
     assert pairs(everything) == [("many/tiny", "many/blurred"), ("many/tiny", "many/broken")]
 
 

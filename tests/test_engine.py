@@ -255,7 +255,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(RunFolder, "write_table", full)
-    with pytest.raises(InputError, match="No space left on device; mend that and run again to resume"):
+    with pytest.raises(InputError, match="No space left on device; fix that and run again to resume"):
         run(tmp_path, "run", models=[Counting()])
     monkeypatch.undo()
     assert run(tmp_path, "run", models=[Counting()]).verify() == []

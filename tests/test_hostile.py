@@ -293,6 +293,22 @@ def test_a_tampered_run_is_not_followed_outside(
         assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["media", "tables", "readouts"])
+def test_nothing_outside_is_written_or_removed_through_a_link(
+    name: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished / "run", tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    link_out(name)(tmp_path / "run")
+    (tmp_path / "outside" / "a.png").write_bytes(b"someone else's")
+    before = snapshot(tmp_path)
+    for options in ("", " --fresh"):
+        code, _, said = call(f"run run/study.yaml --out run{options}", monkeypatch, capfd)
+        assert code == 2, said
+        check_sentence(said, f"'{name}' is a link that leads outside")
+        assert snapshot(tmp_path) == before
+
+
 HUGE = 10**9
 DRAWN = {"test": {"builtin": "signs", "n": 14}, "train": {"builtin": "signs", "n": 14, "split": "train"}}
 NETWORK = {"torch": "weights.pth", "arch": "own.py:net", "size": SIDE}

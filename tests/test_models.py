@@ -22,6 +22,7 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 from scipy.special import softmax as scipy_softmax
 
+import roadworthy as rw
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, UnknownName
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch, Stimulus
@@ -747,6 +748,42 @@ def test_torch_fingerprint(pixels: np.ndarray) -> None:
     buffer.norm.running_mean += 1e-6
     prints = [other.fingerprint() for other in (base, *others, trained, TorchModel(buffer))]
     assert len(set(prints)) == len(prints)
+
+
+def test_attributes_of_a_torch_module_count_also_inside_containers() -> None:
+    module = net()
+    module.config = {"scale": 1.0, "weights": [torch.ones(2)]}
+    model = TorchModel(module)
+    prints = [model.fingerprint()]
+    for change in (
+        lambda: module.config.update(scale=2.0),
+        lambda: module.config["weights"][0].add_(1),
+        lambda: setattr(module.conv, "dilation", (2, 2)),
+    ):
+        change()
+        prints.append(model.fingerprint())
+    assert len(set(prints)) == len(prints)
+
+
+def test_a_torch_module_that_counts_its_calls_can_be_given_a_version(tmp_path: Path) -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, tensor: Any) -> Any:
+            self.calls += 1
+            return 20 * tensor.flatten(2).mean(2)
+
+    labels = np.arange(30) % 3
+    images = np.zeros((30, 8, 8, 3), np.uint8)
+    images[np.arange(30), :, :, labels] = 200
+    with pytest.raises(InputError, match=r"changes what it reads .*`version='TEXT'`"):
+        rw.evaluate(Counting(), (images, labels), suite="quick", out=tmp_path / "run")
+    model = rw.load_model(Counting(), version="1")
+    before = model.fingerprint()
+    model.predict(batch_of(images))
+    assert model.fingerprint() == before != rw.load_model(Counting(), version="2").fingerprint()
 
 
 def save_all(folder: Path) -> dict[str, Path]:

@@ -349,7 +349,7 @@ def load_evidence(folder: RunFolder, workers: int = 1, seed: int | None = None) 
 
 
 def compare_runs(
-    runs: Sequence[str | Path],
+    runs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     models: Sequence[str] | None = None,
     metrics: Sequence[str] | None = None,
@@ -359,17 +359,19 @@ def compare_runs(
 ) -> pd.DataFrame:
     """Compare models on the same images, condition by condition (see `protocols.comparison.compare`).
 
-    The first run is the baseline: models of the others are compared with its model of the same name, or its only model
-    with their only one. A single run compares its later models with its first. `models=("a", "b")` compares any two:
-    b with a of a single run, or b of every later run with a of the first.
+    `runs` is a run or several, each by its path or as a `Run`. The first is the baseline: models of the others are
+    compared with its model of the same name, or its only model with their only one. A single run compares its later
+    models with its first. `models=("a", "b")` compares any two: b with a of a single run, or b of every later run with
+    a of the first.
     """
+    runs = [runs] if isinstance(runs, str | os.PathLike) else runs
     metrics = None if metrics is None else [current_name(metric) for metric in metrics]
     check_question(metrics, alpha, margin)
     folders = [_comparable(path) for path in runs]
     cases = [stored_cases(folder) for folder in folders]
     names = [list(dict.fromkeys(case.system for stored in own.values() for case in stored)) for own in cases]
     pairs = load_systems(
-        choose_pairs([str(path) for path in runs], names, models),
+        choose_pairs([os.fspath(path) for path in runs], names, models),
         [folder.path.name for folder in folders],
         cases,
         [folder.record()["data"]["class_names"] for folder in folders],
@@ -380,8 +382,8 @@ def compare_runs(
     return compare(pairs, metrics, alpha, margin)
 
 
-def _comparable(path: str | Path) -> RunFolder:
-    folder = RunFolder.existing(path)
+def _comparable(path: str | os.PathLike[str]) -> RunFolder:
+    folder = RunFolder.existing(Path(path))
     if folder.record().get("kind") == OD_TEST:
         raise InputError(
             f"{folder.path} is an OD-test, which holds no cases to compare: its tables compare its monitors"

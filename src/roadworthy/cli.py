@@ -87,7 +87,7 @@ Unpickle = Annotated[
 ]
 ModelVersion = Annotated[
     str | None,
-    typer.Option("--model-version", help="For code.py:function: any text that changes when its answers do."),
+    typer.Option("--model-version", help="For functions and torch: any text that changes when the answers do."),
 ]
 AcceptChance = Annotated[
     bool, typer.Option("--accept-chance", help="Test a model that is no better than chance all the same.")

@@ -133,7 +133,10 @@ class RunFolder:
         return False
 
     def check_usable(self, fresh: bool = False) -> None:
-        """Refuse a path that holds something else than a run, or one of an earlier version that is to be kept."""
+        """Refuse a path that holds something else than a run, a link that leads outside, or an earlier version's run.
+
+        The last may be replaced by one that is `fresh`. Changes nothing.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: give a folder for the run")
         if not self.path.is_dir():
@@ -141,6 +144,7 @@ class RunFolder:
         names = {entry.name for entry in self.path.iterdir()}
         if names and not (LOCK in names or (RECORD in names and (STUDY in names or self.is_finished))):
             raise InputError(f"{self.path} is not empty and holds no run: choose another folder with `out=`")
+        check_links_inside(self.path)
         if self._schema() > SCHEMA:
             RunFolder.existing(self.path)
         if 0 < self._schema() < SCHEMA and not fresh:
@@ -285,7 +289,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = error.strerror or str(error)
-        raise InputError(f"cannot write to {path}: {what}; mend that and run again to resume") from error
+        raise InputError(f"cannot write to {path}: {what}; fix that and run again to resume") from error
 
 
 def write_csv(path: Path, table: pd.DataFrame) -> None:

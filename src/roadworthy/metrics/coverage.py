@@ -86,7 +86,7 @@ class Schema:
                 shown &= np.isin(codes[:, place], allowed)
             if shown.any():
                 raise ValueError(
-                    f"row {int(np.flatnonzero(shown)[0])} shows {dict(choice)}, which is declared impossible: mend the "
+                    f"row {int(np.flatnonzero(shown)[0])} shows {dict(choice)}, which is declared impossible: fix the "
                     "label or the schema"
                 )
         return codes

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, foreign_code
-from roadworthy.core.hashing import digest
+from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, parse_size
 from roadworthy.models.base import Adapter, first_line, probe
@@ -64,6 +64,7 @@ class TorchModel(Adapter):
     outputs   `auto`: probabilities where the answers to probe images sum to 1, else logits
     threads   torch threads of this process, set once;  device `auto` is cuda where available (the module moves there)
     dims      the shape of the input where it is known, None for its open sides
+    version   any text that changes when the answers do, for a module whose attributes change while it answers
 
     Capabilities: `logits` where it answers logits; `input_gradient`; `features` of a named submodule, for modules
     of Python code (TorchScript and exported programs run no hooks).
@@ -89,11 +90,13 @@ class TorchModel(Adapter):
         classes: str | Path | Sequence[str] | None = None,
         device: str = "auto",
         threads: int = 1,
+        version: str | None = None,
         name: str | None = None,
         base: Path = Path(),
         dims: Sequence[int | None] = ANY_SHAPE,
     ) -> None:
         torch = import_torch()
+        self.version = version
         check_whole("the threads of a torch model", threads, 1, MOST_THREADS)
         if channels is not None:
             check_whole("the channels of a torch model", channels, 1, MOST_CHANNELS)
@@ -251,12 +254,15 @@ class TorchModel(Adapter):
         return self.preprocess.adjoint(gradient.cpu().numpy(), batch.images.shape)
 
     def fingerprint(self) -> str:
-        """Hash of the weights, the structure with its plain attributes, the code of its classes, and the settings.
+        """Hash of the weights, the structure with its attributes, the code of its classes, and the settings.
+
+        A `version` stands for all but the settings.
 
         Made anew at each call, since a live module can be trained on. Files that a module reads are not seen.
         """
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
-        return digest({"kind": "torch", **module_state(self.module), "settings": settings})
+        state = module_state(self.module) if self.version is None else {"version": self.version}
+        return digest({"kind": "torch", **state, "settings": settings})
 
     def describe(self) -> dict[str, Any]:
         """What is in use, for people."""
@@ -328,6 +334,7 @@ def load_torch(
     classes: str | Path | Sequence[str] | None = None,
     device: str = "auto",
     threads: int = 1,
+    version: str | None = None,
     name: str | None = None,
     base: Path = Path(),
 ) -> TorchModel:
@@ -364,6 +371,7 @@ def load_torch(
         classes=classes,
         device=device,
         threads=threads,
+        version=version,
         name=name or file.stem,
         base=base,
         dims=dims,
@@ -537,17 +545,34 @@ def _add_tensor(sha: Any, tensor: Any) -> None:
 
 
 def _structure(module: Any) -> list[Any]:
-    """Names, classes, plain attributes and, once per class of one's own, the code of a module's parts."""
+    """Names, classes, attributes and, once per class of one's own, the code of a module's parts."""
     parts: list[Any] = []
     own: set[type] = set()
     for name, part in module.named_modules():
-        plain = {key: value for key, value in vars(part).items() if isinstance(value, bool | int | float | str | None)}
-        attributes = sorted((key, repr(value)) for key, value in plain.items() if key != "training" and key[0] != "_")
+        public = {key: value for key, value in vars(part).items() if key != "training" and key[0] != "_"}
+        attributes = [[key, _content(value)] for key, value in sorted(public.items())]
         parts.append([name, type(part).__qualname__, attributes, getattr(part, "original_name", "")])
         if not type(part).__module__.startswith("torch."):
             own.add(type(part))
     code = getattr(module, "code", "")
     return [parts, sorted(map(_code, own)), code if isinstance(code, str) else ""]
+
+
+def _content(value: Any) -> Any:
+    """A plain value, a tensor or an array, also inside a container, by its content; all else by its class."""
+    if isinstance(value, bool | int | float | str | None):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return [[_content(key), _content(inner)] for key, inner in value.items()]
+    if isinstance(value, list | tuple):
+        return [_content(inner) for inner in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, map(_content, value)))
+    if isinstance(value, import_torch().Tensor):
+        return tensor_state(value)
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return digest_array(value)
+    return type(value).__qualname__
 
 
 def _code(cls: type) -> str:

@@ -285,7 +285,7 @@ def _gradients(model: Model, batch: Batch) -> NDArray[np.float32]:
     if not finite.all():
         image = batch.ids[int(np.argmin(finite))]
         raise ModelError(
-            f"model {model.name} gives a gradient that is not finite for image {image}: mend the model, or use the "
+            f"model {model.name} gives a gradient that is not finite for image {image}: fix the model, or use the "
             "attack square, which needs probabilities alone"
         )
     return found

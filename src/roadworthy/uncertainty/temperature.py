@@ -75,7 +75,7 @@ def fit_temperature(
         raise InputError(f"labels are {truth.min()} to {truth.max()}, but there are {values.shape[1]} classes")
     if not np.isfinite(values).all():
         bad = int((~np.isfinite(values).all(axis=1)).sum())
-        raise InputError(f"the logits of {bad} of {len(values)} images are NaN or infinite: mend the model first")
+        raise InputError(f"the logits of {bad} of {len(values)} images are NaN or infinite: fix the model first")
 
     def nll(inverse: float) -> float:
         scaled = values * inverse
