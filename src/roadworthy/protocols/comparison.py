@@ -21,6 +21,14 @@ from roadworthy.protocols import classification, ood
 from roadworthy.protocols.base import Evidence, StoredCase
 from roadworthy.protocols.estimates import LEAST_BOOTSTRAP_GROUPS, RESAMPLES, mean_defined
 from roadworthy.statistics import holm, mcnemar, mean_interval, p_text, paired_interval, paired_p, sign_flip_p
+from roadworthy.statistics.paired import (
+    BELOW_MARGIN,
+    IMPROVEMENT,
+    NO_DIFFERENCE,
+    NOT_COMPARED,
+    REGRESSION,
+    RESULTS,
+)
 
 ALPHA = 0.05
 MARGIN = 0.001
@@ -42,13 +50,6 @@ KNOWN_METRICS: Mapping[str, Sequence[str]] = {
 TESTED_BY_FLIPS = ("accuracy", "brier", "brier_mean")
 """Metrics of classification whose p value comes from counting; that of all others comes from resamples."""
 OTHER = "shown with other parameters or other code"
-REGRESSION, IMPROVEMENT, BELOW_MARGIN, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
-    "regression",
-    "improvement",
-    "clear, but below the margin",
-    "no clear difference",
-    "not compared",
-)
 SHORT_RESULTS = {REGRESSION: REGRESSION, IMPROVEMENT: IMPROVEMENT, BELOW_MARGIN: "below margin"}
 """The results that are changes, the most important first, as a line of text starts with them."""
 MOST_LINES = 10

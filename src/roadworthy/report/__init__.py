@@ -31,6 +31,7 @@ from roadworthy.report import (
     words,
 )
 from roadworthy.report.facts import CLEAN, NOT_RUN, Facts, load_facts
+from roadworthy.statistics import paired
 
 __all__ = ["headline", "render", "render_comparison"]
 
@@ -139,8 +140,8 @@ def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: flo
         margin=margin,
         found=found,
         page_words=comparison.sentences(found, alpha, margin),
-        results=comparison.RESULTS,
-        below_margin=comparison.BELOW_MARGIN,
+        results=paired.RESULTS,
+        below_margin=paired.BELOW_MARGIN,
         pair_names=list(dict.fromkeys((pair.baseline, pair.model) for pair in found.pairs)),
         pair_metrics=[_labels(pair.metrics) for pair in found.pairs],
         pair_protocols=comparison.PROTOCOLS,

@@ -26,16 +26,16 @@ from roadworthy.report.drawing import (
 )
 from roadworthy.report.facts import Condition
 from roadworthy.report.words import p_value, signed, words_of
+from roadworthy.statistics.paired import (
+    BELOW_MARGIN,
+    IMPROVEMENT,
+    NOT_COMPARED,
+    REGRESSION,
+    RESULTS,
+)
 
 OOD = "ood"
 PROTOCOLS = {"classification": "under shifts", OOD: "on outliers"}
-REGRESSION, IMPROVEMENT, BELOW_MARGIN, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
-    "regression",
-    "improvement",
-    "clear, but below the margin",
-    "no clear difference",
-    "not compared",
-)
 MARKS = {REGRESSION: "▼", IMPROVEMENT: "▲", BELOW_MARGIN: "≈"}
 WORSE_TO_BETTER = ((0.0, "#ea7320"), (0.25, "#fbc873"), (0.5, "#ffffff"), (0.75, "#a9cbe6"), (1.0, "#5f9fd0"))
 LEAST_SCALE = 0.02

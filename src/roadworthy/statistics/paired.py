@@ -17,6 +17,14 @@ Floats = NDArray[np.float64]
 SMALLEST_P = 1e-12
 """The sum over a Fourier transform is exact to about 1e-14: a p value of sign flips below this would be rounding."""
 LEAST_SHOWN_P = 0.001
+REGRESSION, IMPROVEMENT, BELOW_MARGIN, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
+    "regression",
+    "improvement",
+    "clear, but below the margin",
+    "no clear difference",
+    "not compared",
+)
+"""What a comparison of two models can come to, condition by condition; the most important first."""
 
 
 @dataclass(frozen=True)
