@@ -366,6 +366,8 @@ def test_a_finished_run_is_not_replaced_by_that_of_another_model_or_other_data(t
         error = call("evaluate", "--model", tmp_path / f"{model}.onnx", "--data", shown, *words, code=2)
         assert f"holds the run of {what}" in error
         assert "--fresh" in error
+    seeded = call("evaluate", "--model", tmp_path / "a.onnx", "--data", data, *words, "--seed", "1", code=2)
+    assert "holds the run of another seed, 0" in seeded
     assert before == (contents(tmp_path / "run"), (tmp_path / "run" / "run.json").read_bytes())
     call("evaluate", "--model", tmp_path / "b.onnx", "--data", data, *words, "--fresh")
     assert [*rw.open_run(tmp_path / "run").record["models"]] == ["b"]

@@ -946,15 +946,21 @@ def evaluate(
 
 
 def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
-    """Refuse to put a run in the place of a finished one of another model or of other data."""
+    """Refuse to put a run in the place of a finished one of another model, of other data or of another seed."""
     folder.check_usable()
     if not folder.is_finished:
         return
     record = folder.record()
     models = {name: model["fingerprint"] for name, model in record.get("models", {}).items()}
     own = {name: model.fingerprint() for name, model in prepared.models.items()}
-    what = "another model" if models != own else "other data"
-    if models != own or record["data"].get("fingerprint") != prepared.data.fingerprint():
+    what = ""
+    if models != own:
+        what = "another model"
+    elif record["data"].get("fingerprint") != prepared.data.fingerprint():
+        what = "other data"
+    elif record["seed"] != prepared.study.seed:
+        what = f"another seed, {record['seed']}"
+    if what:
         raise InputError(
             f"{folder.path} holds the run of {what} ({', '.join(models)} on {record['data'].get('name')}): choose "
             "another folder with `out=`, or replace it with `fresh=True`"
