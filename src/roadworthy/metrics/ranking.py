@@ -135,18 +135,28 @@ def false_positive_rate(
         raise ValueError("scores must not be NaN")
     if positive.all() or not positive.any():
         return np.full(len(rows), np.nan)
-    descending = np.argsort(-score, kind="stable")
-    positives, negatives = descending[positive[descending]], descending[~positive[descending]]
-    not_below = np.searchsorted(-score[negatives], -score[positives], side="right")
+    ascending = np.argsort(score, kind="stable")
+    positives, negatives = ascending[positive[ascending]], ascending[~positive[ascending]]
+    below = np.searchsorted(score[negatives], score[positives], side="left")
     rates = np.empty(len(rows))
     for part in _parts(rows):
-        true = np.cumsum(np.take(rows[part], positives, axis=1), axis=1, dtype=np.float64)
-        false = np.zeros((len(true), len(negatives) + 1))
-        np.cumsum(np.take(rows[part], negatives, axis=1), axis=1, dtype=np.float64, out=false[:, 1:])
-        threshold = (true >= at * true[:, -1:] - 1e-9).argmax(axis=1)
-        rate = ratio(false[np.arange(len(false)), not_below[threshold]], false[:, -1])
-        rates[part] = np.where(true[:, -1] > 0, rate, np.nan)
+        true, false = (np.take(rows[part], side, axis=1) for side in (positives, negatives))
+        all_true, all_false = (side.sum(axis=1, dtype=np.float64) for side in (true, false))
+        place = _highest_place(true, (1 - at) * all_true + 1e-9)
+        lowest = np.arange(false.shape[1]) < below[place][:, None]
+        rejected = np.einsum("bn,bn->b", false, lowest, dtype=np.float64)
+        rates[part] = np.where(all_true > 0, ratio(all_false - rejected, all_false), np.nan)
     return rates
+
+
+def _highest_place(weights: Weights, most: Floats) -> NDArray[np.intp]:
+    """The last column (B,) of weights (B, n) before which, from the first on, lies at most this much weight (B,)."""
+    columns = max(1, weights.shape[1] // 8)
+    while True:
+        before = np.cumsum(weights[:, :columns], axis=1, dtype=np.float64)
+        if columns == weights.shape[1] or (before[:, -1] > most).all():
+            return np.minimum((before <= most[:, None]).sum(axis=1), weights.shape[1] - 1)
+        columns = min(weights.shape[1], 2 * columns)
 
 
 def _runs_from_top(score: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
