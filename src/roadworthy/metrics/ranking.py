@@ -155,7 +155,7 @@ def _highest_place(weights: Weights, most: Floats) -> NDArray[np.intp]:
     while True:
         before = np.cumsum(weights[:, :columns], axis=1, dtype=np.float64)
         if columns == weights.shape[1] or (before[:, -1] > most).all():
-            return np.minimum((before <= most[:, None]).sum(axis=1), weights.shape[1] - 1)
+            return np.asarray(np.minimum((before <= most[:, None]).sum(axis=1), weights.shape[1] - 1), np.intp)
         columns = min(weights.shape[1], 2 * columns)
 
 
