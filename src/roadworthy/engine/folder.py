@@ -145,11 +145,12 @@ class RunFolder:
         if names and not (LOCK in names or (RECORD in names and (STUDY in names or self.is_finished))):
             raise InputError(f"{self.path} is not empty and holds no run: choose another folder with `out=`")
         check_links_inside(self.path)
-        if self._schema() > SCHEMA:
+        schema = self._schema()
+        if schema > SCHEMA:
             RunFolder.existing(self.path)
-        if 0 < self._schema() < SCHEMA and not fresh:
+        if 0 < schema < SCHEMA and not fresh:
             raise InputError(
-                f"{self.path} holds a run of an earlier version (run schema {self._schema()}), which can be read but "
+                f"{self.path} holds a run of an earlier version (run schema {schema}), which can be read but "
                 "not gone on with: choose another folder with `out=`, or replace it with `fresh=True`"
             )
 

@@ -166,7 +166,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
         raise InputError(f"data {dataset.name} holds no images")
     own, forced = open_given(build)
     model = align(own, dataset.class_names)
-    batch = _draw(dataset, sample, seed)
+    batch = _draw(dataset, slice(0, sample), seed)
     started = time.perf_counter()
     prediction = model.answer(batch, BATCH)
     seconds = (time.perf_counter() - started) / len(batch)
@@ -224,9 +224,8 @@ def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int =
     class, up to `SAMPLE` images are shown. A model that changes what its answers are made of while it answers is an
     error.
     """
-    size = max(BATCH, batch)
-    sample = replace(_draw(dataset, SAMPLE, 0), stimulus=stimulus)
-    first = sample.take(slice(0, size))
+    size = min(max(BATCH, batch), SAMPLE)
+    first = replace(_draw(dataset, slice(0, size), 0), stimulus=stimulus)
     probabilities = model.answer(first, batch).probabilities
     before = model.fingerprint()
     changes_by = float(np.abs(model.answer(first, batch).probabilities - probabilities).max(initial=0.0))
@@ -237,9 +236,10 @@ def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int =
         )
     answers = probabilities.argmax(axis=1)
     result = compare_with_chance(first.labels, answers, model.num_classes)
-    if len(first) < len(sample) and not (result.is_above and np.ptp(first.labels)):
-        answers = np.concatenate([answers, _answers(model, sample.take(slice(size, None)), batch)])
-        result = compare_with_chance(sample.labels, answers, model.num_classes)
+    if size < min(SAMPLE, len(dataset)) and not (result.is_above and np.ptp(first.labels)):
+        rest = replace(_draw(dataset, slice(size, SAMPLE), 0), stimulus=stimulus)
+        answers = np.concatenate([answers, _answers(model, rest, batch)])
+        result = compare_with_chance(np.concatenate([first.labels, rest.labels]), answers, model.num_classes)
     return Rehearsal(result, changes_by)
 
 
@@ -357,10 +357,10 @@ def open_given(build: Factory) -> tuple[Model, dict[str, str]]:
         return build(layout=LAYOUTS[0]), {"layout": LAYOUTS[0]}
 
 
-def _draw(dataset: Dataset, sample: int, seed: int) -> Batch:
-    """Images drawn evenly, in an order that makes any first part of them an even draw as well."""
+def _draw(dataset: Dataset, which: slice, seed: int) -> Batch:
+    """Images drawn evenly: some of an order that makes any part of it an even draw as well."""
     (rng,) = Streams("check", seed).each([dataset.name])
-    return dataset.batch([int(row) for row in rng.permutation(len(dataset))[:sample]])
+    return dataset.batch([int(row) for row in rng.permutation(len(dataset))[which]])
 
 
 def _alternatives(build: Factory, model: Model, given: Trial, batch: Batch, judge: Judge) -> Iterator[Trial]:

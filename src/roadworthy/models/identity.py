@@ -47,8 +47,6 @@ def identity_of(function: Callable[..., Any]) -> Any:
     by theirs. Functions and classes of installed libraries count by their name. Raises `Unseen` where a value has no
     readable content.
 
-    >>> def shares(factor):
-    ...     return lambda images: images * factor
     >>> identity_of(np.mean)
     'numpy.mean'
     """
@@ -110,7 +108,8 @@ class _Reader:
             return module_state(value) if isinstance(value, torch.nn.Module) else tensor_state(value)
         if kind.startswith("onnxruntime.") and hasattr(value, "_model_path"):
             content = getattr(value, "_model_bytes", None)
-            return [kind, repr(content) if content else _content_of_file(value._model_path)]
+            own = digest_array(np.frombuffer(content, np.uint8)) if content else _content_of_file(value._model_path)
+            return [kind, own]
         if is_written_here(type(value).__module__) and hasattr(value, "__dict__"):
             return [self.value(type(value), name), self.value(vars(value), name)]
         try:
