@@ -33,7 +33,7 @@ from roadworthy.models.quick import QuickForward
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.od_testing import OdStudy, OdTestRun, od_test, prepare_od_study, run_od_study
-from roadworthy.protocols.od_test import (
+from roadworthy.protocols.od_test.evaluation import (
     METRICS,
     Represented,
     check_criterion,

@@ -57,7 +57,7 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.foreign import Foreign
 from roadworthy.outliers.noise import NoiseImages
 from roadworthy.protocols.latex import to_latex
-from roadworthy.protocols.od_test import (
+from roadworthy.protocols.od_test.evaluation import (
     ACCURACY,
     ALL,
     NAME,
