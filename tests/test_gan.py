@@ -561,7 +561,7 @@ def test_gans_need_training_data(tmp_path: Path) -> None:
 
 def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
     prepared = prepare(parse_study(gan_study(tmp_path, {**WEIGHTS, "configurations": ["lee_gan"]}, repeats=2), "study"))
-    waiting = [(name, part.recipe.seed) for name, part in prepared.plan.parts()]
+    waiting = [(name, part.recipe.seed) for name, part in prepared.plan.requires()]
     assert waiting == [("lee_gan", 0), ("lee_gan", 1)]
     assert estimate_seconds(prepared.plan, RunFolder(tmp_path / "none"), 1) > 0
     assert not (tmp_path / "none").exists()

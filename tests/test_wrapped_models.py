@@ -70,7 +70,7 @@ def test_a_temperature_is_fitted_in_the_order_of_the_data_s_classes(tmp_path: Pa
             return rw.Prediction(probabilities=sure)
 
     data = open_dataset((np.zeros((40, 8, 8, 3), np.uint8), np.arange(40) % 2), classes=["a", "b"])
-    model = Calibrated(Reversed()).given({"validation": data})
+    model = Calibrated(Reversed()).with_data({"validation": data})
     competence = model.build(tmp_path, lambda _: None)
     assert competence["nll"] < 0.01, "all answers are right, so that the best temperature is the lowest"
     answer = model.model.answer(data.batch(slice(None)), 64)

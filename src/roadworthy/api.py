@@ -459,10 +459,10 @@ def prepare(
     with progress("reading images", len(data)) as advance:
         data.verify_all(advance)
     wanted = frozenset[str]().union(
-        *(model.wants for model in opened.values()), *(protocol.wants(settings) for protocol, settings in chosen)
+        *(model.learns_from for model in opened.values()), *(protocol.learns_from(settings) for protocol, settings in chosen)
     )
     given = {role: open_learning_data(study, role, base, data, on_bad_image) for role in sorted(wanted)}
-    opened = {name: model.given(given) for name, model in opened.items()}
+    opened = {name: model.with_data(given) for name, model in opened.items()}
     for name, model in opened.items():
         if "probabilities" not in model.columns:
             continue
@@ -624,7 +624,7 @@ def _rehearse_all(
     """
     data, seed, rehearsals = prepared.data, prepared.study.seed, {}
     for name, model in prepared.models.items():
-        if not all(part.loaded for part in model.parts()) or "probabilities" not in model.columns:
+        if not all(part.loaded for part in model.requires()) or "probabilities" not in model.columns:
             continue
         if is_stored(model):
             asked = [planned for planned in prepared.plan.cases if not planned.refused]
@@ -656,7 +656,7 @@ def execute(
         failed |= {
             planned.case.hash: broken[part.recipe.hash]
             for planned in (plan.cases if broken else ())
-            for _, part in planned.parts()
+            for _, part in planned.requires()
             if part.recipe.hash in broken
         }
         plan = Plan(tuple(each for each in plan.cases if each.case.hash not in failed), plan.chunk, plan.batch)

@@ -474,7 +474,7 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     typer.echo(f"models    {', '.join(prepared.models)}")
     typer.echo(f"stimuli   {len(plan.stimuli)} (undisturbed data among them)")
     typer.echo(f"cases     {len(plan.cases)}, {done} of them done; {plan.image_cases():,} answers in all")
-    waiting = {part.recipe.hash for _, part in plan.parts() if not part.loaded}
+    waiting = {part.recipe.hash for _, part in plan.requires() if not part.loaded}
     untimed = (
         f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
     )

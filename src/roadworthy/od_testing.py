@@ -469,14 +469,14 @@ def _prepare_source(
     learned_on, valid, test, *others = [
         _shuffled(Mirrored(part), seed) if mirror else part for part in (learned, *limited, *met.values())
     ]
-    if model.wants - {"train"}:
+    if model.learns_from - {"train"}:
         raise InputError(f"the model of source {name} wants data to be fitted on: give its temperature as a value")
     overlap = {key: _labels_of(data, given.overlap[key].source) for key in _known_sets(given.overlap, outliers)}
     _check_left(name, {"validation": valid, "test": test}, overlap)
-    bound = model.given({"train": learned_on})
+    bound = model.with_data({"train": learned_on})
     left_out = _left_out(name, monitors, given.leave_out)
     planned = _planned(name, bound, data)
-    if all(part.loaded for part in bound.parts()):
+    if all(part.loaded for part in bound.requires()):
         rehearsed(planned, data, seed, BATCH, build, accept_chance)
     chosen = _served(name, planned, learned_on, {k: v for k, v in monitors.items() if k not in left_out})
     return SourceTest(
@@ -630,7 +630,7 @@ def _planned(source: str, model: Model, data: OpenedDataset) -> Model:
 
 def _served(source: str, planned: Model, train: OpenedDataset, monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
     """The monitors of a source, each checked against what its model can give."""
-    ready, chosen = all(part.loaded for part in planned.parts()), {}
+    ready, chosen = all(part.loaded for part in planned.requires()), {}
     classes = len(np.unique(train.labels))
     for label, monitor in monitors.items():
         try:
@@ -706,7 +706,7 @@ def _represent_source(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Build the model and every monitor, represent every set; says where all of it is stored."""
     store, given_model = Representations(folder.path), source.model
-    artifacts = [build_part(source.name, part, folder, progress) for part in given_model.parts()]
+    artifacts = [build_part(source.name, part, folder, progress) for part in given_model.requires()]
     if isinstance(given_model, ReferenceModel):
         given_model = given_model.opened()
     model = RememberingModel(align(given_model, source.train.class_names))

@@ -137,14 +137,44 @@ class Outliers(Written, ABC):
         """
 
 
-class Model(ABC):
+class System(ABC):
+    """What is asked about a batch and answers in columns: a model, or something that reads what a model says.
+
+    Its columns follow from the system alone, never from who asks.
+    """
+
+    name: str
+    kind: ClassVar[str] = "system"
+    """What it is, in one word, for people: model, monitor, layer."""
+    num_classes: int = 0
+    part_images: int | None = None
+    """Images whose answers are stored together, where a system takes long for each; None: as many as the plan says."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of all that decides an answer."""
+
+    @property
+    def asked(self) -> Model | None:
+        """The model whose signals it reads; None where it reads the data alone."""
+        return None
+
+    @abstractmethod
+    def read(self, signals: Any) -> Mapping[str, NDArray[Any]]:
+        """Its columns, a row per image, from the `Signals` of one batch."""
+
+    def requires(self) -> tuple[Buildable, ...]:
+        """The artifacts that it is made of."""
+        return () if self.asked is None else self.asked.requires()
+
+
+class Model(System):
     """A system under test. Images in, class probabilities out is enough; more is declared in `capabilities`.
 
     A model that only says where the object is declares `boxes` instead of `probabilities`, and has no classes.
     """
 
-    name: str
-    num_classes: int = 0
+    kind: ClassVar[str] = "model"
     class_names: tuple[str, ...] | None = None
     input_size: tuple[int, int] | None = None
     """(H, W) the model wants; None where it takes any size."""
@@ -153,7 +183,7 @@ class Model(ABC):
     concurrent: bool = False
     """True where `predict` may be called from several threads at once."""
     capabilities: frozenset[str] = frozenset({"probabilities"})
-    wants: frozenset[str] = frozenset()
+    learns_from: frozenset[str] = frozenset()
     """The data that a study must give it before it is complete: `train`, `validation`."""
 
     @property
@@ -161,9 +191,14 @@ class Model(ABC):
         """The columns of its answers that are stored: they follow from its capabilities alone, never from who asks."""
         return tuple(name for name in STORED if name in self.capabilities)
 
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """A hash of the weights and every setting that changes an answer."""
+    @property
+    def asked(self) -> Model:
+        """Itself."""
+        return self
+
+    def read(self, signals: Any) -> Mapping[str, NDArray[Any]]:
+        """The columns of its answer that are stored."""
+        return {name: signals.prediction.columns[name] for name in self.columns}
 
     @abstractmethod
     def predict(self, batch: Batch) -> Prediction:
@@ -196,12 +231,12 @@ class Model(ABC):
         """What answers in this repeat of a study: the model itself, unless it is trained anew for each."""
         return self
 
-    def given(self, data: Mapping[str, Dataset]) -> Model:
+    def with_data(self, data: Mapping[str, Dataset]) -> Model:
         """The model with the data it `wants`, by role; then its classes, input size and fingerprint are known."""
         return self
 
-    def parts(self) -> tuple[Buildable, ...]:
-        """What must be built before it can answer, each after what it needs itself."""
+    def requires(self) -> tuple[Buildable, ...]:
+        """The artifacts that must be built before it can answer."""
         return (self,) if isinstance(self, Buildable) else ()
 
     def wrapped(self) -> tuple[Model, ...]:

@@ -297,13 +297,15 @@ class Case:
 class Artifact:
     """Something built before cases run (a trained network, a fitted monitor): the recipe, not the thing.
 
-    `inputs` are the hashes of the data sets and artifacts it is made from.
+    `inputs` are the hashes of the data sets, models and artifacts it is made from; `requires` are the artifacts and
+    cases that must be there before it is built, which these hashes stand for.
     """
 
     builder: str
     parameters: Mapping[str, Any]
     inputs: tuple[str, ...] = ()
     seed: int = 0
+    requires: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def hash(self) -> str:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roadworthy.core.errors import DamagedFile, InputError, ModelError, RoadworthyError
+from roadworthy.core.errors import DamagedFile, InputError, ModelError
 from roadworthy.core.files import RECEIPT, inside
 from roadworthy.core.hashing import digest_file, sealed, unsealed
-from roadworthy.core.protocols import Buildable
 from roadworthy.core.types import Artifact
 from roadworthy.engine.folder import RunFolder, write_json
-from roadworthy.engine.plan import Plan
-from roadworthy.engine.progress import ProgressBar
 
 RECORD = "artifact.json"
 _KEYS = ("builder", "parameters", "inputs", "seed", "competence", "files")
@@ -90,39 +86,6 @@ def _record(home: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged ({error}): run the study again to build it anew") from None
 
 
-def build_artifacts(
-    plan: Plan, folder: RunFolder, progress: ProgressBar
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Build what the plan's models and stimuli are made of, unless it is there; says what, and how good it is.
-
-    What could not be built (a training that diverged) comes second, by the hash of its recipe with the reason: the
-    models that need it fail, and the others go on.
-    """
-    built, broken = {}, {}
-    for name, part in plan.parts():
-        try:
-            built[name, part.recipe.hash] = build_part(name, part, folder, progress)
-        except RoadworthyError as error:
-            broken[part.recipe.hash] = str(error)
-    return list(built.values()), broken
-
-
-def build_part(system: str, part: Buildable, folder: RunFolder, progress: ProgressBar) -> dict[str, Any]:
-    """Build an artifact of the run, unless it is there, and make it ready; what run.json says of it."""
-    recipe = part.recipe
-    with progress(f"{part.activity} {system}", part.work) as advance:
-        home = ensure_artifact(folder, recipe, partial(part.build, progress=advance))
-    part.load(home)
-    return {"system": system, "hash": recipe.hash, **read_artifact(home)}
-
-
-def build_needs(plan: Plan, folder: RunFolder, progress: ProgressBar) -> dict[str, str]:
-    """Build what protocols read besides answers, unless it is there; says which could not be built, and why."""
-    lost = {}
-    needs = {need.recipe.hash: (planned.case.system, need) for planned in plan.cases for need in planned.needs}
-    for recipe, (name, need) in needs.items():
-        try:
-            build_part(name, need, folder, progress)
-        except RoadworthyError as error:
-            lost[recipe] = str(error)
-    return lost
+def is_built(folder: RunFolder, artifact: Artifact) -> bool:
+    """True where an artifact is there."""
+    return (folder.artifact(artifact.hash) / RECORD).is_file()

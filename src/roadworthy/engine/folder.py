@@ -20,69 +20,22 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from roadworthy.core.cells import ENDING, CsvText, escape_cell
 from roadworthy.core.errors import InputError
-from roadworthy.core.files import TEMPORARY, check_links_inside, check_name_inside, inside
+from roadworthy.core.files import TEMPORARY, check_links_inside, inside
 from roadworthy.core.files import write_bytes as write_bytes
 from roadworthy.core.files import write_json as write_json
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.validation import explain
+from roadworthy.core.record import RECORD, SCHEMA, RunRecord, read_record
 
-SCHEMA = 2
-FIRST_SCHEMA = 1
-"""The oldest schema that can be read; runs of an older one than the present are not written to."""
 LOCK = ".lock"
-RECORD = "run.json"
 STUDY = "study.yaml"
-
-
-NameInside = Annotated[str, AfterValidator(check_name_inside)]
-"""A name in a record that a path is made of: it must stay in the run."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _Data(_Part):
-    class_names: Annotated[list[str], Field(min_length=1)]
-
-
-class _Stimulus(_Part, extra="forbid"):
-    data: str
-    name: str
-    level: int
-    parameters: dict[str, Any]
-    repeat: int
-    seed: int
-    code: str = ""
-
-
-class _Case(_Part):
-    protocol: NameInside
-    key: NameInside
-    system: str
-    stimulus: _Stimulus
-    status: str
-    reason: str
-    tags: dict[str, str] = {}
-
-
-class _Record(_Part):
-    """What every reader of run.json relies on."""
-
-    seed: int
-    data: _Data
-    cases: list[_Case]
-    criteria: list[Any]
-    files: dict[NameInside, str]
 
 
 class RunFolder:
@@ -99,21 +52,13 @@ class RunFolder:
             if (folder.path / LOCK).is_file():
                 raise InputError(folder._unfinished())
             raise InputError(f"{path} is no run: it holds no {RECORD}")
-        schema = folder.record().get("schema")
-        if not isinstance(schema, int) or not FIRST_SCHEMA <= schema <= SCHEMA:
-            known = f"{FIRST_SCHEMA} to {SCHEMA}"
-            raise InputError(f"{path} was written with run schema {schema}; this version reads schemas {known}")
-        try:
-            _Record.model_validate(folder.record())
-        except ValidationError as error:
-            reason = explain(error, _Record)
-            raise InputError(f"{folder.path / RECORD} was changed or is incomplete: {reason}") from None
+        folder.record()
         check_links_inside(folder.path)
         return folder
 
     def check_finished(self) -> None:
         """Refuse a run that did not come to its end."""
-        if "finished" not in self.record():
+        if not self.record().finished:
             raise InputError(self._unfinished())
 
     def _unfinished(self) -> str:
@@ -173,7 +118,7 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what killed writers left half-written; only for who holds the lock."""
-        folders = [self.path / name for name in ("readouts", "representations", "artifacts", "tables", "media")]
+        folders = [self.path / name for name in ("readouts", "artifacts", "tables", "media")]
         left = [*self.path.glob(f"*{TEMPORARY}"), *(p for f in folders for p in f.rglob(f"*{TEMPORARY}"))]
         for path in left:
             if path.is_file():
@@ -191,14 +136,14 @@ class RunFolder:
     def _schema(self) -> int:
         """The schema of the run that is here; 0 where its record is missing or damaged."""
         try:
-            schema = self.record().get("schema")
-        except InputError:
+            schema = json.loads((self.path / RECORD).read_text(encoding="utf-8")).get("schema")
+        except (OSError, ValueError, RecursionError, AttributeError):
             return 0
         return schema if isinstance(schema, int) else 0
 
-    def earlier_record(self) -> dict[str, Any]:
-        """The content of run.json where there is one that is whole, else nothing."""
-        return self.record() if self.is_finished else {}
+    def earlier_record(self) -> RunRecord | None:
+        """The content of run.json where there is one that is whole."""
+        return self.record() if self.is_finished else None
 
     def clear(self) -> None:
         """Remove everything but the lock, run.json first; only for who holds the lock."""
@@ -215,43 +160,38 @@ class RunFolder:
 
         Pictures stay where they are as recorded: they are named by what they show.
         """
-        recorded = self.earlier_record().get("files", {})
+        earlier = self.earlier_record()
+        recorded = earlier.files if earlier else {}
         pictures = [p for p in self.path.glob("media/*") if recorded.get(f"media/{p.name}") != digest_file(p)]
         stale = [*self.path.glob("tables/*"), self.path / "verdict.json", self.path / "report.html", *pictures]
         for path in stale:
             path.unlink(missing_ok=True)
 
-    def case(self, key: str, protocol: str | None = None) -> Path:
-        """The folder of one case's readouts; in a run of schema 1 they are those of a protocol."""
-        return inside(self.path, "readouts", *([] if protocol is None else [protocol]), key)
+    def case(self, key: str) -> Path:
+        """The folder of one case's readouts."""
+        return inside(self.path, "readouts", key)
 
     def artifact(self, recipe: str) -> Path:
         """The folder of a built thing, by the hash of its recipe."""
         return inside(self.path, "artifacts", recipe)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> RunRecord:
         """The content of run.json."""
-        try:
-            record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(
-                f"{self.path / RECORD} cannot be read, it is damaged ({error}): run the same command into this "
-                "folder again, what is intact is kept"
-            ) from None
-        if not isinstance(record, dict):
-            raise InputError(f"{self.path / RECORD} is no run record")
-        return record
+        return read_record(self.path)
 
-    def write_record(self, record: dict[str, Any]) -> None:
+    def write_record(self, record: RunRecord) -> None:
         """Write run.json with the SHA-256 of every other file, last of all."""
         files = {str(path.relative_to(self.path)): digest_file(path) for path in self.files()}
-        write_json(self.path / RECORD, {"schema": SCHEMA, **record, "files": files})
+        write_json(self.path / RECORD, record.model_copy(update={"files": files}).dump())
 
     def update_record(self, names: Iterable[str], **changes: Any) -> None:
-        """Write run.json with new hashes for the files of these names alone: all others must stay as recorded."""
-        record = self.record()
-        files = record["files"] | {name: digest_file(self.path / name) for name in names}
-        write_json(self.path / RECORD, {**record, **changes, "files": dict(sorted(files.items()))})
+        """Write run.json with new hashes for the files of these names alone: all others must stay as recorded.
+
+        That of an earlier version keeps its form.
+        """
+        content = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
+        files = content["files"] | {name: digest_file(self.path / name) for name in names}
+        write_json(self.path / RECORD, {**content, **changes, "files": dict(sorted(files.items()))})
 
     def files(self) -> list[Path]:
         """Every file of the run but run.json, the lock and what a killed writer left, in a stable order."""

@@ -10,62 +10,128 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.protocols import Dataset
-from roadworthy.core.types import Batch, Prediction
+from roadworthy.core.types import Batch
 from roadworthy.engine import readouts
+from roadworthy.engine.artifacts import ensure_artifact, is_built, read_artifact
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.plan import Plan, PlannedCase, Showing
+from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, Showing
+from roadworthy.engine.progress import ProgressBar, no_progress
 from roadworthy.engine.workers import Turns, in_workers
+from roadworthy.models.signals import Signals
 
 
 @dataclass
 class Outcome:
-    """What came of a plan: failures by case hash, and (seconds, images) by case hash for what was run now.
+    """What came of a graph: failures by the hash of a node, and (seconds, images) by it for what was done now.
 
-    `not_shown` are the cases that failed because their stimulus could not be made.
+    not_shown   the cases that failed because their stimulus could not be made
+    built       the competence of every artifact that is there, by its hash
     """
 
     failures: dict[str, str] = field(default_factory=dict)
     not_shown: set[str] = field(default_factory=set)
     spent: dict[str, tuple[float, int]] = field(default_factory=dict)
+    built: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Task:
+    """A chunk of a stimulus, and the cases that lack it."""
+
     showing: Showing
+    size: int
     chunk: int
     cases: tuple[PlannedCase, ...]
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Which images it decodes."""
+        return id(self.showing.data), self.size, self.chunk
 
-def execute(
-    plan: Plan,
-    folder: RunFolder,
-    *,
-    workers: int,
-    progress: Callable[[int], None] = lambda images: None,
-) -> Outcome:
-    """Run every case of the plan that is not stored yet; `progress` is told how many image-cases have been done.
 
-    A case whose model fails is recorded and the others go on. Stopped at any instant, a second call goes on where the
-    first one was: stored parts are kept, but for those that are not as they were written.
+class LocalExecutor:
+    """Does all that a graph asks for and that is not stored yet, on this machine.
+
+    A node that fails is recorded, what requires it fails for the same reason, and all others go on. Stopped at any
+    instant, a second run goes on where the first one was: stored parts are kept, but for those that are not as they
+    were written. Artifacts come first, level by level, each level after the cases it requires; all other cases follow
+    together, so that a stimulus is made once for all that are shown it.
     """
-    outcome = Outcome()
-    for planned in plan.distinct():
-        parts = _parts(planned.showing.data, plan.chunk)
-        readouts.drop_damaged(_folder(folder, planned), planned.case, parts, planned.model.num_classes)
-    tasks = _pending(plan, folder, progress)
-    chunks = _Chunks(plan.chunk, tasks)
-    turns = Turns(p.model for p in plan.cases)
+
+    def __init__(self, workers: int = 1, progress: ProgressBar = no_progress, title: str = "testing") -> None:
+        self.workers, self.progress, self.title = workers, progress, title
+
+    def run(self, graph: Graph, store: RunFolder) -> Outcome:
+        """Do it all."""
+        outcome = Outcome(
+            failures={hash_: node.planned.refused for hash_, node in graph.cases.items() if node.planned.refused}
+        )
+        self._show([node for node in graph.cases.values() if node.early and not node.level], graph, store, outcome)
+        for level in graph.levels:
+            for node in graph.artifacts.values():
+                if node.level == level:
+                    self._build(node, graph, store, outcome)
+            early = [node for node in graph.cases.values() if node.early and node.level == level]
+            self._show(early, graph, store, outcome)
+        self._show([node for node in graph.cases.values() if not node.early], graph, store, outcome)
+        outcome.failures = graph.reasons(outcome.failures)
+        return outcome
+
+    def _build(self, node: ArtifactNode, graph: Graph, store: RunFolder, outcome: Outcome) -> None:
+        if node.hash in graph.reasons(outcome.failures):
+            return
+        started, part = time.perf_counter(), node.parts[0]
+        was_there = is_built(store, part.recipe)
+        try:
+            with self.progress(f"{part.activity} {node.name}", part.work) as advance:
+                home = ensure_artifact(store, part.recipe, partial(part.build, progress=advance))
+            for each in node.parts:
+                each.load(home)
+            outcome.built[node.hash] = read_artifact(home)
+        except RoadworthyError as error:
+            outcome.failures[node.hash] = str(error)
+        if not was_there:
+            outcome.spent[node.hash] = time.perf_counter() - started, part.work
+
+    def _show(self, nodes: Sequence[CaseNode], graph: Graph, store: RunFolder, outcome: Outcome) -> None:
+        lost = graph.reasons(outcome.failures)
+        cases = [node.planned for node in nodes if node.planned.case.hash not in lost]
+        if cases:
+            title = self.title if not nodes[0].early else "reading training data for"
+            with self.progress(title, sum(len(planned.showing.data) for planned in cases)) as advance:
+                show(cases, store, outcome, batch=graph.batch, workers=self.workers, progress=advance)
+
+
+def show(
+    cases: Sequence[PlannedCase],
+    store: RunFolder,
+    outcome: Outcome,
+    *,
+    batch: int,
+    workers: int,
+    progress: Callable[[int], None],
+) -> None:
+    """Run cases whose requirements are there; `progress` is told how many answers have been given."""
+    for planned in cases:
+        folder = store.case(planned.case.key)
+        readouts.drop_damaged(folder, planned.case, planned.parts, planned.system.num_classes)
+    tasks = _pending(cases, store, progress)
+    chunks = _Chunks(tasks)
+    models = [planned.system.asked for planned in cases]
+    turns = Turns(model for model in models if model is not None)
     failed_at: dict[str, dict[int, str]] = defaultdict(dict)
     clock, stopped = threading.Lock(), threading.Event()
 
@@ -74,7 +140,7 @@ def execute(
             todo = [p for p in task.cases if min(failed_at.get(p.case.hash, {task.chunk: ""})) >= task.chunk]
             if not todo:
                 return
-            decoded = chunks.get(task.showing.data, task.chunk)
+            decoded = chunks.get(task)
             try:
                 with turns.of(task.showing.attacked):
                     shown = task.showing.show(decoded)
@@ -83,92 +149,123 @@ def execute(
                     failed_at[planned.case.hash][task.chunk] = str(error)
                     outcome.not_shown.add(planned.case.hash)
                 return
-            answered: dict[int, Prediction] = {}
-            for planned in todo:
-                started = time.perf_counter()
-                try:
-                    if id(planned.model) not in answered:
-                        with turns.of(planned.model):
-                            started = time.perf_counter()
-                            answered[id(planned.model)] = planned.model.answer(shown, plan.batch)
-                except RoadworthyError as error:
-                    failed_at[planned.case.hash][task.chunk] = str(error)
-                    continue
+            for of_model in _by_model(todo):
+                with turns.of(of_model[0].system.asked):
+                    answers = _ask(of_model, shown, batch)
                 if stopped.is_set():
                     return
-                prediction, elapsed = answered[id(planned.model)], time.perf_counter() - started
-                readouts.write_part(_folder(folder, planned), task.chunk, shown, prediction)
-                with clock:
-                    seconds, images = outcome.spent.get(planned.case.hash, (0.0, 0))
-                    outcome.spent[planned.case.hash] = seconds + elapsed, images + len(shown)
-                progress(len(shown))
+                for planned, (answer, seconds) in zip(of_model, answers, strict=True):
+                    if isinstance(answer, RoadworthyError):
+                        failed_at[planned.case.hash][task.chunk] = str(answer)
+                        continue
+                    readouts.write_part(store.case(planned.case.key), task.chunk, shown, answer)
+                    with clock:
+                        before, images = outcome.spent.get(planned.case.hash, (0.0, 0))
+                        outcome.spent[planned.case.hash] = before + seconds, images + len(shown)
+                    progress(len(shown))
         finally:
-            chunks.release(task.showing.data, task.chunk)
+            chunks.release(task)
 
     with chunks:
         in_workers(work, tasks, workers, stopped)
-    for planned in plan.distinct():
-        case = planned.case
+    for planned in cases:
+        case, folder = planned.case, store.case(planned.case.key)
         if case.hash in failed_at:
             outcome.failures[case.hash] = failed_at[case.hash][min(failed_at[case.hash])]
-        elif not readouts.is_committed(_folder(folder, planned)):
-            parts = _parts(planned.showing.data, plan.chunk)
-            readouts.commit(_folder(folder, planned), case, parts, planned.model.num_classes)
-    return outcome
+        elif not readouts.is_committed(folder):
+            readouts.commit(folder, case, planned.parts, planned.system.num_classes)
 
 
-def is_done(folder: RunFolder, planned: PlannedCase) -> bool:
+def _by_model(cases: Sequence[PlannedCase]) -> list[list[PlannedCase]]:
+    """The cases that ask one model, together."""
+    found: dict[int, list[PlannedCase]] = defaultdict(list)
+    for planned in cases:
+        found[id(planned.system.asked)].append(planned)
+    return list(found.values())
+
+
+Asked = tuple[Mapping[str, NDArray[Any]] | RoadworthyError, float]
+
+
+def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
+    """What the systems that read from one model answer to a chunk, each with its seconds; or why it does not.
+
+    The model is asked batch by batch for each signal once; signals live for one batch.
+    """
+    model = cases[0].system.asked
+    size = (None if model is None else model.fixed_batch) or batch
+    parts: list[list[Mapping[str, NDArray[Any]]]] = [[] for _ in cases]
+    errors: dict[int, RoadworthyError] = {}
+    seconds = [0.0] * len(cases)
+    for start in range(0, len(shown), size):
+        count = min(size, len(shown) - start)
+        rows = slice(start, start + size) if count == size else [*range(start, len(shown))] + [-1] * (size - count)
+        signals = Signals(model, shown.take(rows), size)
+        for place, planned in enumerate(cases):
+            if place in errors:
+                continue
+            try:
+                answer, elapsed = signals.timed(planned.system.read)
+                parts[place].append({name: _first(name, values, count) for name, values in answer.items()})
+                seconds[place] += elapsed
+            except RoadworthyError as error:
+                errors[place] = error
+    whole = [
+        {name: np.concatenate([part[name] for part in own], axis=_axis(name)) for name in own[0]} if own else {}
+        for own in parts
+    ]
+    return [(errors.get(place, whole[place]), seconds[place]) for place in range(len(cases))]
+
+
+def _axis(name: str) -> int:
+    """The axis along which a column's images lie."""
+    return 1 if name == "samples" else 0
+
+
+def _first(name: str, values: NDArray[Any], count: int) -> NDArray[Any]:
+    return values[:, :count] if _axis(name) else values[:count]
+
+
+def is_done(store: RunFolder, planned: PlannedCase) -> bool:
     """True where the case's readouts are complete on disk."""
-    return readouts.is_committed(_folder(folder, planned))
+    return readouts.is_committed(store.case(planned.case.key))
 
 
-def _folder(folder: RunFolder, planned: PlannedCase) -> Path:
-    return folder.case(planned.case.key)
-
-
-def _parts(data: Dataset, chunk: int) -> int:
-    return -(-len(data) // chunk)
-
-
-def _pending(plan: Plan, folder: RunFolder, progress: Callable[[int], None]) -> list[_Task]:
+def _pending(cases: Sequence[PlannedCase], store: RunFolder, progress: Callable[[int], None]) -> list[_Task]:
     """The tasks still to do, chunk by chunk so that each chunk is decoded once; tells progress what is done already."""
-    by_stimulus: dict[str, list[PlannedCase]] = defaultdict(list)
-    for planned in plan.distinct():
-        if planned.refused:
-            continue
-        if is_done(folder, planned):
+    together: dict[tuple[str, int], list[PlannedCase]] = defaultdict(list)
+    for planned in cases:
+        if is_done(store, planned):
             progress(len(planned.showing.data))
         else:
-            by_stimulus[planned.showing.stimulus.hash].append(planned)
-    tasks: list[tuple[str, int, _Task]] = []
-    for stimulus, planned_cases in by_stimulus.items():
-        showing = plan.stimuli[stimulus]
-        for chunk in range(_parts(showing.data, plan.chunk)):
+            together[planned.showing.stimulus.hash, planned.chunk].append(planned)
+    tasks: list[_Task] = []
+    for (_, size), planned_cases in together.items():
+        showing = planned_cases[0].showing
+        for chunk in range(planned_cases[0].parts):
             missing = []
             for planned in planned_cases:
-                if readouts.has_part(_folder(folder, planned), chunk):
-                    progress(min(plan.chunk, len(showing.data) - chunk * plan.chunk))
+                if readouts.has_part(store.case(planned.case.key), chunk):
+                    progress(min(size, len(showing.data) - chunk * size))
                 else:
                     missing.append(planned)
             if missing:
-                tasks.append((showing.stimulus.data, chunk, _Task(showing, chunk, tuple(missing))))
-    tasks.sort(key=lambda item: item[:2])
-    return [task for _, _, task in tasks]
+                tasks.append(_Task(showing, size, chunk, tuple(missing)))
+    return sorted(tasks, key=lambda task: (task.showing.stimulus.data, task.size, task.chunk))
 
 
 class _Chunks:
     """Decoded chunks, each decoded once, the next one ahead of need, dropped when its last task is done."""
 
-    def __init__(self, size: int, tasks: list[_Task]) -> None:
-        self._size = size
-        self._users: dict[tuple[int, int], int] = defaultdict(int)
+    def __init__(self, tasks: list[_Task]) -> None:
+        self._users: dict[tuple[int, int, int], int] = defaultdict(int)
         self._data: dict[int, Dataset] = {}
         for task in tasks:
-            self._users[id(task.showing.data), task.chunk] += 1
+            self._users[task.place] += 1
             self._data[id(task.showing.data)] = task.showing.data
         self._order = list(self._users)
-        self._place = {key: place for place, key in enumerate(self._order)}
-        self._decoded: dict[tuple[int, int], Future[Batch]] = {}
+        self._index = {place: number for number, place in enumerate(self._order)}
+        self._decoded: dict[tuple[int, int, int], Future[Batch]] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="decode")
 
@@ -178,77 +275,82 @@ class _Chunks:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def get(self, data: Dataset, chunk: int) -> Batch:
-        key = (id(data), chunk)
+    def get(self, task: _Task) -> Batch:
         with self._lock:
-            here = self._place[key]
+            here = self._index[task.place]
             for wanted in self._order[here : here + 2]:
                 if wanted not in self._decoded and self._users[wanted]:
                     self._decoded[wanted] = self._pool.submit(self._decode, *wanted)
-            future = self._decoded[key]
+            future = self._decoded[task.place]
         return future.result()
 
-    def release(self, data: Dataset, chunk: int) -> None:
-        key = (id(data), chunk)
+    def release(self, task: _Task) -> None:
         with self._lock:
-            self._users[key] -= 1
-            if not self._users[key]:
-                self._decoded.pop(key, None)
+            self._users[task.place] -= 1
+            if not self._users[task.place]:
+                self._decoded.pop(task.place, None)
 
-    def _decode(self, data: int, chunk: int) -> Batch:
-        return self._data[data].batch(slice(chunk * self._size, (chunk + 1) * self._size))
+    def _decode(self, data: int, size: int, chunk: int) -> Batch:
+        return self._data[data].batch(slice(chunk * size, (chunk + 1) * size))
 
 
-def estimate_seconds(plan: Plan, folder: RunFolder, workers: int) -> float:
-    """A rough time for what is still to do: one batch per model and one per stimulus, timed.
+def estimate_seconds(graph: Graph, store: RunFolder, workers: int) -> float:
+    """A rough time for what is still to do: one batch per system and one per stimulus, timed.
 
     What is not built yet cannot be timed and does not count.
     """
-    tasks = _pending(plan, folder, lambda images: None)
-    if not tasks:
-        return 0.0
-    models: dict[int, float] = {}
+    cases = [node.planned for node in graph.cases.values() if not node.planned.refused]
+    systems: dict[int, float] = {}
     shifts: dict[str, float] = {}
     total = 0.0
-    for task in tasks:
-        images = min(plan.chunk, len(task.showing.data) - task.chunk * plan.chunk)
+    for task in _pending(cases, store, lambda images: None):
+        images = min(task.size, len(task.showing.data) - task.chunk * task.size)
         stimulus, attacked = task.showing.stimulus.hash, task.showing.attacked
-        if attacked is not None and not all(part.loaded for part in attacked.parts()):
-            continue
-        if not task.showing.ready:
+        waiting = task.showing.requires if attacked is None else (*task.showing.requires, *attacked.requires())
+        if not all(part.loaded for part in waiting):
             continue
         if stimulus not in shifts:
-            sample = task.showing.data.batch(slice(0, plan.batch))
+            sample = task.showing.data.batch(slice(0, graph.batch))
             started = time.perf_counter()
             shown = task.showing.show(sample)
             shifts[stimulus] = (time.perf_counter() - started) / max(1, len(sample))
         for planned in task.cases:
-            if not all(part.loaded for part in planned.model.parts()):
+            if not all(part.loaded for part in planned.system.requires()):
                 continue
-            if id(planned.model) not in models:
-                planned.model.answer(shown, plan.batch)
-                started = time.perf_counter()
-                planned.model.answer(shown, plan.batch)
-                models[id(planned.model)] = (time.perf_counter() - started) / max(1, len(shown))
-            total += images * models[id(planned.model)]
+            if id(planned.system) not in systems:
+                few = shown.take(slice(0, min(len(shown), task.size)))
+                _ask([planned], few, graph.batch)
+                systems[id(planned.system)] = _ask([planned], few, graph.batch)[0][1] / max(1, len(few))
+            total += images * systems[id(planned.system)]
         total += images * shifts[stimulus]
     return total / workers
 
 
-def timing_table(folder: RunFolder, plan: Plan, outcome: Outcome) -> pd.DataFrame:
-    """Seconds of inference per case, of the images that were shown in this session; earlier cases keep their row."""
-    rows: list[dict[Any, Any]] = []
+def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str, pd.DataFrame]:
+    """Seconds of inference per case and of building per artifact, as done in this session; others keep their row."""
     earlier: dict[Any, dict[Any, Any]] = {}
-    with suppress(InputError, KeyError):  # there is none yet, or it is damaged
-        earlier = {(row["case"], row["model"]): row for row in folder.table("timing_cases").to_dict("records")}
-    for case in {(planned.case.key, planned.case.system): planned.case for planned in plan.cases}.values():
-        seconds, images = outcome.spent.get(case.hash, (0.0, 0))
+    for name, key in (("timing_cases", "case"), ("timing_artifacts", "artifact")):
+        with suppress(InputError, KeyError):  # there is none yet, or it is damaged
+            earlier |= {row[key]: row for row in store.table(name).to_dict("records")}
+    rows, built = [], []
+    for hash_, node in graph.cases.items():
+        seconds, images = outcome.spent.get(hash_, (0.0, 0))
+        case = node.planned.case
         if images:
             where = {"model": case.system, "shift": case.stimulus.name, "level": case.stimulus.level}
             rows.append(
                 {"case": case.key, **where, "repeat": case.stimulus.repeat, "images": images, "seconds": seconds}
             )
-        elif (case.key, case.system) in earlier:
-            rows.append(earlier[case.key, case.system])
-    columns = ["case", "model", "shift", "level", "repeat", "images", "seconds"]
-    return pd.DataFrame(rows, columns=columns)
+        elif case.key in earlier:
+            rows.append(earlier[case.key])
+    for hash_, artifact in graph.artifacts.items():
+        if hash_ in outcome.spent:
+            what = {"builder": artifact.parts[0].recipe.builder, "system": artifact.name}
+            built.append({"artifact": hash_, **what, "seconds": outcome.spent[hash_][0]})
+        elif hash_ in earlier:
+            built.append(earlier[hash_])
+    tables = {
+        "timing_cases": pd.DataFrame(rows, columns=["case", "model", "shift", "level", "repeat", "images", "seconds"])
+    }
+    columns = ["artifact", "builder", "system", "seconds"]
+    return tables | ({"timing_artifacts": pd.DataFrame(built, columns=columns)} if graph.artifacts else {})

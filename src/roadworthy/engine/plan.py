@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from roadworthy.core.errors import InputError, ModelError, foreign_code
 from roadworthy.core.protocols import BATCH as BATCH
-from roadworthy.core.protocols import Buildable, Dataset, Model, Shift, leaves
+from roadworthy.core.protocols import Buildable, Dataset, Model, Outliers, Shift, System, leaves
 from roadworthy.core.random import Streams
-from roadworthy.core.types import Batch, Case, Stimulus
+from roadworthy.core.types import Artifact, Batch, Case, Stimulus
 from roadworthy.models import StoredPredictions
 
 CHUNK_BYTES = 64 * 2**20
@@ -24,7 +25,7 @@ THREADS = 1
 class Showing:
     """A stimulus together with what makes it: the data and, unless undisturbed, the shift.
 
-    `fresh` says that the data itself is drawn anew in each repeat; `maker` must be built before that can be done.
+    `fresh` says that the data itself is drawn anew in each repeat; `requires` must be built before that can be done.
     `attacked` is the model that an attack is made against, the only one it is shown to.
     """
 
@@ -33,12 +34,12 @@ class Showing:
     shift: Shift | None = None
     fresh: bool = False
     attacked: Model | None = None
-    maker: Buildable | None = None
+    requires: tuple[Buildable, ...] = ()
 
     @property
     def ready(self) -> bool:
         """True once its data can be drawn."""
-        return self.maker is None or self.maker.loaded
+        return all(part.loaded for part in self.requires)
 
     @property
     def varies(self) -> bool:
@@ -71,32 +72,42 @@ class Showing:
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case together with what runs it, and what the protocol that asks for it notes in run.json to find it again.
+    """A case together with what runs it, and what the protocol that asks for it notes to find it again: `labels`.
 
-    `needs` are artifacts that its protocol reads besides the readouts, each built once the model is ready. `refused`
-    says why the model cannot be shown this: then the case fails without being run.
+    `refused` says why the system cannot be shown this: then the case fails without being run. One that no protocol asks
+    for is there because an artifact requires it.
     """
 
-    protocol: str
     case: Case
     showing: Showing
-    model: Model
-    tags: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[Buildable, ...] = ()
+    system: System
+    protocol: str = ""
+    source: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
 
-    def parts(self) -> list[tuple[str, Buildable]]:
-        """What must be built before it can be shown, with the name of the model or stimulus it is a part of."""
-        maker = [] if self.showing.maker is None else [(self.showing.stimulus.name, self.showing.maker)]
-        return [*((self.case.system, part) for part in self.model.parts()), *maker]
+    @property
+    def requires(self) -> tuple[Buildable, ...]:
+        """The artifacts that must be there before it can be shown."""
+        return (*self.system.requires(), *self.showing.requires)
+
+    @property
+    def chunk(self) -> int:
+        """Images whose answers are stored together."""
+        chunk: int = self.case.recipe["chunk"]
+        return chunk
+
+    @property
+    def parts(self) -> int:
+        """How many parts its answers have."""
+        return -(-len(self.showing.data) // self.chunk)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All cases of a study. `chunk` and `batch` are part of every case's hash: they fix the bits of the answers."""
+    """All cases that protocols ask for; `batch` images are asked at once. See `Graph` for all that must be done."""
 
     cases: tuple[PlannedCase, ...]
-    chunk: int
     batch: int = BATCH
     stimuli: Mapping[str, Showing] = field(init=False)
 
@@ -104,21 +115,118 @@ class Plan:
         stimuli = {planned.showing.stimulus.hash: planned.showing for planned in self.cases}
         object.__setattr__(self, "stimuli", stimuli)
 
-    def of(self, protocol: str) -> list[PlannedCase]:
-        """The cases of one protocol."""
-        return [planned for planned in self.cases if planned.protocol == protocol]
+    def of(self, protocol: str, source: str) -> list[PlannedCase]:
+        """The cases of one protocol and source."""
+        return [planned for planned in self.cases if (planned.protocol, planned.source) == (protocol, source)]
 
-    def distinct(self) -> list[PlannedCase]:
-        """Every case once, however many protocols or models of the same content ask for it."""
-        return list({planned.case.hash: planned for planned in reversed(self.cases)}.values())[::-1]
+    def graph(self) -> Graph:
+        """All that must be done, in order."""
+        return Graph(self.cases, self.batch)
 
-    def parts(self) -> list[tuple[str, Buildable]]:
-        """What must be built before cases are shown, once each, as of a case."""
-        return list({id(part): (name, part) for planned in self.cases for name, part in planned.parts()}.values())
+
+@dataclass
+class ArtifactNode:
+    """An artifact of the graph: what builds it, and all that use it under the same recipe."""
+
+    hash: str
+    name: str
+    parts: list[Buildable]
+    requires: frozenset[str]
+    level: int
+
+
+@dataclass(frozen=True)
+class CaseNode:
+    """A case of the graph, as one of those who asked for it planned it; `level`: that of the artifacts it requires."""
+
+    planned: PlannedCase
+    requires: frozenset[str]
+    level: int
+    early: bool = False
+
+
+class Graph:
+    """Artifacts and cases, each after what it requires. A case is `early` where an artifact requires it.
+
+    artifacts, cases   nodes by their hash, in the order of the plan
+    """
+
+    def __init__(self, cases: Sequence[PlannedCase], batch: int = BATCH) -> None:
+        self.batch = batch
+        self.artifacts: dict[str, ArtifactNode] = {}
+        self.cases: dict[str, CaseNode] = {}
+        for planned in cases:
+            self._add_case(planned, early=False)
+
+    def __len__(self) -> int:
+        return len(self.artifacts) + len(self.cases)
+
+    @property
+    def levels(self) -> range:
+        """The levels of artifacts: those of one require none of the same or a higher one."""
+        return range(1, 1 + max((node.level for node in self.artifacts.values()), default=0))
 
     def image_cases(self) -> int:
-        """How many answers the plan asks for in all."""
-        return sum(len(planned.showing.data) for planned in self.distinct())
+        """How many answers it asks for in all."""
+        return sum(len(node.planned.showing.data) for node in self.cases.values())
+
+    def parts(self) -> list[tuple[str, Buildable]]:
+        """Everything that is built, with the name of what it is for."""
+        return [(node.name, part) for node in self.artifacts.values() for part in node.parts]
+
+    def reasons(self, failures: Mapping[str, str]) -> dict[str, str]:
+        """Why nodes cannot be done, by their hash: `failures`, and those of what they require."""
+        found = dict(failures)
+        if not found:
+            return found
+        for level in (*self.levels, 1 + len(self.levels)):
+            for node in self.artifacts.values():
+                if node.level == level and node.hash not in found:
+                    found.update(_inherited(node.hash, node.requires, found))
+            for hash_, case in self.cases.items():
+                if case.level <= level and hash_ not in found:
+                    found.update(_inherited(hash_, case.requires, found))
+        return found
+
+    def _add_case(self, planned: PlannedCase, early: bool) -> int:
+        known = self.cases.get(planned.case.hash)
+        nodes = [self._add_artifact(planned, part) for part in planned.requires]
+        level = max((node.level for node in nodes), default=0)
+        early = early or (known is not None and known.early)
+        requires = frozenset(node.hash for node in nodes)
+        self.cases[planned.case.hash] = CaseNode(known.planned if known else planned, requires, level, early)
+        return level
+
+    def _add_artifact(self, planned: PlannedCase, part: Buildable) -> ArtifactNode:
+        recipe = part.recipe
+        if recipe.hash in self.artifacts:
+            node = self.artifacts[recipe.hash]
+            if not any(part is other for other in node.parts):
+                node.parts.append(part)
+                self._required(planned, recipe)
+            return node
+        level, requires = self._required(planned, recipe)
+        name = planned.showing.stimulus.name if part in planned.showing.requires else planned.system.name
+        self.artifacts[recipe.hash] = ArtifactNode(recipe.hash, name, [part], requires, 1 + level)
+        return self.artifacts[recipe.hash]
+
+    def _required(self, planned: PlannedCase, recipe: Artifact) -> tuple[int, frozenset[str]]:
+        """The highest level of what a recipe requires, and the hashes of that."""
+        level, found = 0, set()
+        for need in recipe.requires:
+            if isinstance(need, PlannedCase):
+                level = max(level, self._add_case(need, early=True))
+                found.add(need.case.hash)
+            else:
+                node = self._add_artifact(planned, need)
+                level = max(level, node.level)
+                found.add(node.hash)
+        return level, frozenset(found)
+
+
+def _inherited(node: str, requires: Iterable[str], reasons: Mapping[str, str]) -> dict[str, str]:
+    lost = [reasons[need] for need in sorted(requires) if need in reasons]
+    return {node: lost[0]} if lost else {}
 
 
 def check_plan_size(number: int, unit: str = "cases") -> None:
@@ -152,9 +260,12 @@ def chunk_size(data: Dataset, batch: int = BATCH) -> int:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a study puts on the table: data, foreign sets and models, all open, and what fixes the bits of an answer.
+    """What a source puts on the table: data, sets from outside, models and monitors, all open, and what fixes the bits.
 
-    `train` is the training data, where a model or a protocol wants it.
+    source      its name; empty where a study has one only
+    foreign     data sets from outside at the size of the data;  makers: of outliers, by the name of the set
+    train, validation   where the source names them;  monitors: by their label
+    near, exclude, leave_out, overlap   what the source says of sets outside and of monitors
     """
 
     data: Dataset
@@ -163,24 +274,56 @@ class Bench:
     batch: int
     chunk: int
     foreign: Mapping[str, Dataset] = field(default_factory=dict)
+    makers: Mapping[str, Outliers] = field(default_factory=dict)
     train: Dataset | None = None
+    validation: Dataset | None = None
+    monitors: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+    said: Any = None
+    hashes: dict[int, tuple[System, str]] = field(default_factory=dict, repr=False)
+
+    def fingerprint(self, system: System) -> str:
+        """That of a system, made once: some take long."""
+        if id(system) not in self.hashes:
+            self.hashes[id(system)] = system, system.fingerprint()
+        return self.hashes[id(system)][1]
 
     def without(self, models: Iterable[str]) -> Bench:
         """The same without these models."""
         return replace(self, models={name: model for name, model in self.models.items() if name not in set(models)})
 
+    def case(
+        self,
+        showing: Showing,
+        system: System,
+        *,
+        name: str | None = None,
+        protocol: str = "",
+        labels: Mapping[str, str] | None = None,
+        refused: str = "",
+    ) -> PlannedCase:
+        """A stimulus shown to a system, with all that decides the bits of an answer in its recipe."""
+        fixed = None if system.asked is None else system.asked.fixed_batch
+        recipe = {
+            system.kind: self.fingerprint(system),
+            "batch": fixed or self.batch,
+            "chunk": system.part_images or self.chunk,
+            "threads": THREADS,
+        }
+        case = Case(showing.stimulus, name or system.name, recipe)
+        return PlannedCase(case, showing, system, protocol, self.source, labels or {}, refused)
+
 
 def plan_cases(
-    protocol: str, showings: Sequence[Showing], bench: Bench, tags: Mapping[str, str] | None = None
+    protocol: str, showings: Sequence[Showing], bench: Bench, labels: Mapping[str, str] | None = None
 ) -> list[PlannedCase]:
-    """Every stimulus shown to every model, with all that decides the bits of an answer in the recipe of its case.
+    """Every stimulus shown to every model.
 
     A model that is trained anew for each repeat answers with the member of that repeat. Where a repeat would show the
     same pixels to the same network once more, it is left out: it could only give the same answer. An attack is a
     stimulus of its own for every model; one that no model can be attacked by is an error.
     """
     planned = []
-    fingerprints: dict[int, str] = {}
     for showing in showings:
         repeat = showing.stimulus.repeat
         refusals: list[InputError] = []
@@ -188,22 +331,14 @@ def plan_cases(
             member = model.for_repeat(repeat)
             if repeat and not showing.varies and member is model.for_repeat(0):
                 continue
-            if id(member) not in fingerprints:
-                fingerprints[id(member)] = member.fingerprint()
-            recipe = {
-                "model": fingerprints[id(member)],
-                "batch": member.fixed_batch or bench.batch,
-                "chunk": bench.chunk,
-                "threads": THREADS,
-            }
             shown, refused = showing, ""
             try:
                 shown = showing.against(member)
             except InputError as error:
                 refused = str(error)
                 refusals.append(error)
-            case = Case(shown.stimulus, name, recipe)
-            planned.append(PlannedCase(protocol, case, shown, member, tags or {}, refused=refused))
+            case = bench.case(shown, member, name=name, protocol=protocol, labels=labels, refused=refused)
+            planned.append(case)
         if refusals and len(refusals) == len(bench.models):
             raise refusals[0]
     return planned

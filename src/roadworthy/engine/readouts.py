@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import has_receipt, json_bytes, receipt_path, write_receipt
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.types import Batch, Case, Prediction
+from roadworthy.core.types import Batch, Case
 from roadworthy.engine.folder import write_json, write_parquet
 from roadworthy.metrics.classification import Answers
 from roadworthy.uncertainty.measures import expected_entropy, variation_ratio
@@ -80,44 +80,55 @@ def has_part(folder: Path, chunk: int) -> bool:
     return path.is_file() and receipt_path(path).is_file()
 
 
-def write_part(folder: Path, chunk: int, batch: Batch, prediction: Prediction) -> None:
-    """Store what a system answered to one chunk: an immutable part, with a receipt until its case is finished."""
+def write_part(folder: Path, chunk: int, batch: Batch, answer: Mapping[str, NDArray[Any]]) -> None:
+    """Store the columns that a system answered to one chunk: an immutable part, with a receipt until all are there."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = {
         "id": pa.array(_text(batch.ids), pa.string()),
         "group": pa.array(_text(batch.group), pa.string()),
         "label": pa.array(batch.labels, pa.int32()),
     }
-    if "probabilities" in prediction.columns:
-        columns |= _classified(prediction.probabilities, batch.labels)
-    numbers: dict[str, NDArray[Any] | None] = {"certainty": prediction.certainty}
-    if prediction.samples is not None:
-        numbers |= {
-            "sample_entropy": expected_entropy(prediction.samples),
-            "sample_dissent": variation_ratio(prediction.samples),
-        }
-    columns |= {name: pa.array(np.float64(n), pa.float64()) for name, n in numbers.items() if n is not None}
-    boxes = {"true_box": batch.boxes, "boxes": prediction.boxes, "box_variance": prediction.box_variance}
-    columns |= {name: _lists(values) for name, values in boxes.items() if values is not None}
+    columns |= {} if batch.boxes is None else {"true_box": _lists(np.float32(batch.boxes))}
+    for name, values in answer.items():
+        columns |= STORED_AS[name](values, batch) if name in STORED_AS else {name: _lists(values)}
     path = part_path(folder, chunk)
     write_parquet(path, pa.table(columns))
     write_receipt(path)
 
 
-def _classified(probabilities: NDArray[np.float32], labels: NDArray[np.int64]) -> dict[str, pa.Array]:
-    answers = Answers.from_probabilities(probabilities, labels)
+def _classified(probabilities: NDArray[np.float32], batch: Batch) -> dict[str, pa.Array]:
+    answers = Answers.from_probabilities(probabilities, batch.labels)
     columns = {"prediction": pa.array(answers.prediction, pa.int32())}
     columns |= {name: pa.array(getattr(answers, name), pa.float64()) for name in CLASSIFIED[1:]}
     return columns | ({"probabilities": _lists(probabilities)} if probabilities.shape[1] <= FULL_CLASSES else {})
 
 
-def _lists(values: NDArray[np.float32]) -> pa.Array:
-    """Rows (N, D) as a column of lists of D numbers."""
-    flat = pa.array(np.ascontiguousarray(values, dtype=np.float32).ravel(), pa.float32())
-    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+def _certain(certainty: NDArray[np.float32], batch: Batch) -> dict[str, pa.Array]:
+    return {"certainty": pa.array(np.float64(certainty), pa.float64())}
 
 
-def _text(values: tuple[str, ...]) -> list[str]:
+def _sampled(samples: NDArray[np.float32], batch: Batch) -> dict[str, pa.Array]:
+    numbers = {"sample_entropy": expected_entropy(samples), "sample_dissent": variation_ratio(samples)}
+    return {name: pa.array(np.float64(values), pa.float64()) for name, values in numbers.items()}
+
+
+STORED_AS: Mapping[str, Callable[[NDArray[Any], Batch], dict[str, pa.Array]]] = {
+    "probabilities": _classified,
+    "certainty": _certain,
+    "samples": _sampled,
+}
+"""The columns that are stored as something else than what they are."""
+
+
+def _lists(values: NDArray[Any]) -> pa.Array:
+    """Rows (N, ...) as a column: of numbers or text, or of lists (of lists) of as many numbers each."""
+    column = pa.array(_text(values.tolist()) if values.dtype.kind in "US" else np.ascontiguousarray(values).ravel())
+    for size in values.shape[:0:-1]:
+        column = pa.FixedSizeListArray.from_arrays(column, size)
+    return column
+
+
+def _text(values: Sequence[str]) -> list[str]:
     """File names may hold bytes that are no UTF-8; Arrow strings may not."""
     return [value.encode("utf-8", "backslashreplace").decode("utf-8") for value in values]
 
@@ -211,6 +222,37 @@ def read_case(folder: Path) -> Readouts:
     return Readouts(tuple(table["id"].to_pylist()), tuple(table["group"].to_pylist()), classified, **numbers, **boxes)
 
 
+def read_columns(folder: Path, *names: str, rows: slice | None = None) -> dict[str, NDArray[Any]]:
+    """Columns of a finished case by name, an array (N, ...) each; of all its rows, or of those of a slice.
+
+    `id`, `group` and `label` are columns too.
+    """
+    try:
+        start, pieces = 0, []
+        for name in sorted(_parts(folder)):
+            file = pq.ParquetFile(folder / name)
+            stop = start + file.metadata.num_rows
+            if rows is None or (rows.start < stop and start < rows.stop):
+                table = file.read(columns=list(names))
+                inner = slice(None) if rows is None else slice(max(0, rows.start - start), rows.stop - start)
+                pieces.append({column: _array(table[column])[inner] for column in names})
+            start = stop
+        return {column: np.concatenate([piece[column] for piece in pieces]) for column in names}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
+        raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
+
+
+def _array(column: pa.ChunkedArray) -> NDArray[Any]:
+    """(N, ...) of a column, as it was given to `_lists`."""
+    values, kind, shape = column.combine_chunks(), column.type, [len(column)]
+    while pa.types.is_fixed_size_list(kind):
+        shape.append(kind.list_size)
+        values, kind = values.flatten(), kind.value_type
+    if pa.types.is_string(kind):
+        return np.array(values.to_pylist(), np.str_).reshape(shape)
+    return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
+
+
 def _rows(column: pa.ChunkedArray) -> Floats:
     """(N, D) of a column of lists."""
-    return np.asarray(column.combine_chunks().flatten().to_numpy(), np.float64).reshape(len(column), -1)
+    return np.asarray(_array(column), np.float64)

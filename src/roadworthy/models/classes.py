@@ -94,9 +94,9 @@ class AlignedModel(Model):
         """The model."""
         return (self.model,)
 
-    def parts(self) -> tuple[Buildable, ...]:
+    def requires(self) -> tuple[Buildable, ...]:
         """The model's own."""
-        return self.model.parts()
+        return self.model.requires()
 
     def predict(self, batch: Batch) -> Prediction:
         """The model's answer with reordered columns."""

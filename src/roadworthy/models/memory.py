@@ -41,9 +41,9 @@ class RememberingModel(Model):
         """The model's own."""
         return self.model.fingerprint()
 
-    def parts(self) -> tuple[Buildable, ...]:
+    def requires(self) -> tuple[Buildable, ...]:
         """The model's own."""
-        return self.model.parts()
+        return self.model.requires()
 
     def wrapped(self) -> tuple[Model, ...]:
         """The model."""

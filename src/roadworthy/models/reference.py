@@ -75,7 +75,7 @@ class ReferenceModel(Model, Buildable):
 
     activity = "training"
     concurrent = True
-    wants = frozenset({"train"})
+    learns_from = frozenset({"train"})
 
     def __init__(
         self,
@@ -145,12 +145,12 @@ class ReferenceModel(Model, Buildable):
         bound = copy.copy(self)
         bound._data, bound._model, bound._members = train, None, {0: bound}
         bound.class_names, bound.num_classes = tuple(train.class_names), len(train.class_names)
-        bound.input_size, bound.wants = train.size, frozenset()
+        bound.input_size, bound.learns_from = train.size, frozenset()
         return bound
 
-    def given(self, data: Mapping[str, Dataset]) -> ReferenceModel:
+    def with_data(self, data: Mapping[str, Dataset]) -> ReferenceModel:
         """The model on the training data of a study."""
-        return self.on(data["train"]) if self.wants else self
+        return self.on(data["train"]) if self.learns_from else self
 
     @property
     def data(self) -> Dataset:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,9 @@ SUPPLY = {
 """What to use in place of a model that does not give a signal."""
 
 
+Answer = TypeVar("Answer")
+
+
 class Signals:
     """What one model says of one batch: every signal is asked for when it is first read, and only once.
 
@@ -45,6 +49,16 @@ class Signals:
     def __init__(self, model: Model, batch: Batch, size: int = BATCH) -> None:
         self.model, self.batch, self.size = model, batch.read_only(), model.fixed_batch or size
         self._known: dict[str, NDArray[Any]] = {}
+        self._cost: dict[str, float] = {}
+        self._touched: set[str] = set()
+
+    def timed(self, read: Callable[[Signals], Answer]) -> tuple[Answer, float]:
+        """What a reader makes of the signals, and the seconds it would have taken alone: with all that it read."""
+        asked_before, self._touched = dict(self._cost), set()
+        started = time.perf_counter()
+        answer = read(self)
+        elapsed = time.perf_counter() - started
+        return answer, elapsed + sum(asked_before.get(name, 0.0) for name in self._touched)
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -76,9 +90,17 @@ class Signals:
         """The pixels (N, H, W, C)."""
         return self.batch.images
 
-    @cached_property
+    @property
     def prediction(self) -> Prediction:
         """The whole answer, checked."""
+        self._touched.add("prediction")
+        started = time.perf_counter()
+        answer = self._answer
+        self._cost.setdefault("prediction", time.perf_counter() - started)
+        return answer
+
+    @cached_property
+    def _answer(self) -> Prediction:
         if len(self) == self.size:
             answer = self.model.answer(self.batch, self.size)
         else:
@@ -120,7 +142,9 @@ class Signals:
 
     def _once(self, name: str, make: Callable[[Signals], NDArray[np.float32]]) -> NDArray[np.float32]:
         """What was made under this name before; else made now, piece by piece."""
+        self._touched.add(name)
         if name not in self._known:
+            started = time.perf_counter()
             if len(self) == self.size:
                 values = make(self)
             elif self.pieces:
@@ -128,7 +152,7 @@ class Signals:
             else:
                 values = np.zeros((0, 1), np.float32)
             values.flags.writeable = False
-            self._known[name] = values
+            self._known[name], self._cost[name] = values, time.perf_counter() - started
         return self._known[name]
 
     def _asked(self, layer: str) -> NDArray[np.float32]:

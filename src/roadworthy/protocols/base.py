@@ -4,45 +4,77 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
-from pydantic import BaseModel
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
+from roadworthy.metrics import value_range
 from roadworthy.verdict import Criterion, Measurement
+
+
+class NoContext(BaseModel):
+    """Of a protocol whose tables need nothing but readouts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a protocol asks of one source: its cases, and what its tables need besides their readouts."""
+
+    cases: Sequence[PlannedCase]
+    context: BaseModel = field(default_factory=NoContext)
 
 
 @dataclass(frozen=True)
 class KnownCase:
-    """A case as planned or as recorded: who was shown what. `tags` are what its protocol noted."""
+    """A case as planned or as recorded: who was shown what. `labels` are what its protocol noted."""
 
     system: str
     stimulus: Stimulus
-    tags: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StoredCase(KnownCase):
-    """A case of a run on disk: its readouts, or why there are none, and the artifacts of the run by their hash."""
+    """A case of a run on disk: its readouts, or why there are none, and the artifacts of the run by their hash.
+
+    hash       of the case;  load: its readouts, of a system that answers as models do
+    columns    reads columns of it by name
+    """
 
     failure: str = ""
+    hash: str = ""
     load: Callable[[], Readouts] = lambda: _nothing()
+    columns: Callable[..., dict[str, NDArray[Any]]] = lambda *names: _nothing()
     artifact: Callable[[str], Path] = lambda recipe: _no_artifact(recipe)
 
 
-def _nothing() -> Readouts:
+def _nothing() -> Any:
     raise InputError("a failed case has no readouts")
 
 
 def _no_artifact(recipe: str) -> Path:
     raise InputError(f"the run has no artifact {recipe}: run the study again")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a protocol knows of one source, planned or stored: its cases, its context, and the classes of its data."""
+
+    source: str
+    cases: Sequence[Any]
+    context: Any
+    class_names: Sequence[str]
 
 
 class Evidence(ABC):
@@ -68,6 +100,8 @@ class Protocol(ABC):
     summary: ClassVar[str]
     settings: ClassVar[type[BaseModel]]
     """What a study may say of it: a frozen model; every field has a default."""
+    context: ClassVar[type[BaseModel]] = NoContext
+    """What its tables need besides readouts, as stored in run.json."""
     columns: ClassVar[frozenset[str]] = frozenset({"probabilities"})
     """What a system must answer in to be asked; others are left out and named."""
     is_default: ClassVar[bool] = False
@@ -79,8 +113,8 @@ class Protocol(ABC):
         """The settings with the content of the files that they name, paths starting from `base`."""
         return settings
 
-    def wants(self, settings: Any) -> frozenset[str]:
-        """The data besides the test data that it must be given on the bench: `train`."""
+    def learns_from(self, settings: Any, monitors: Mapping[str, Any]) -> frozenset[str]:
+        """The data besides the test data that it must be given on the bench: `train`, `validation`."""
         return frozenset()
 
     @abstractmethod
@@ -96,18 +130,123 @@ class Protocol(ABC):
         """Every stimulus it shows."""
 
     @abstractmethod
-    def plan(self, settings: Any, bench: Bench) -> list[PlannedCase]:
-        """Every case it needs."""
+    def plan(self, settings: Any, bench: Bench) -> Planned:
+        """Every case it needs of one source."""
 
     @abstractmethod
-    def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
-        """Raise an `InputError` where a criterion matches none of the cases."""
+    def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
+        """Raise an `InputError` where a criterion matches none of the cases of a source."""
 
     @abstractmethod
     def evidence(
-        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+        self,
+        cases: Sequence[StoredCase],
+        class_names: Sequence[str],
+        *,
+        context: Any = None,
+        seed: int,
+        workers: int = 1,
+        resamples: int | None = None,
     ) -> Evidence:
-        """What stored cases say."""
+        """What stored cases of one source say."""
+
+    def metric_range(self, metric: str, settings: Any, num_classes: int) -> tuple[float, float]:
+        """The lowest and the highest value that a metric can have."""
+        return value_range(metric, num_classes)
+
+    def is_over_objects(self, criterion: Criterion) -> bool:
+        """Whether the bounds that a criterion is judged by count objects."""
+        return True
+
+    def check_all(self, parts: Sequence[Part], criterion: Criterion, settings: Any = None) -> None:
+        """Raise an `InputError` where a criterion matches nothing of a run: each source is looked at by itself."""
+        for part in chosen_parts(parts, criterion):
+            self.check(part.cases, without_source(criterion), part.context)
+
+    def evidence_of(
+        self,
+        parts: Sequence[Part],
+        settings: Any = None,
+        *,
+        seed: int,
+        workers: int = 1,
+        resamples: int | None = None,
+    ) -> Evidence:
+        """What the stored cases of all sources say: each source by itself, unless a protocol joins them."""
+        found = {
+            part.source: self.evidence(
+                part.cases, part.class_names, context=part.context, seed=seed, workers=workers, resamples=resamples
+            )
+            for part in parts
+        }
+        return BySource(found) if "" not in found else found[""]
+
+
+class BySource(Evidence):
+    """The evidence of several sources side by side: tables gain the column `source`."""
+
+    def __init__(self, found: Mapping[str, Evidence]) -> None:
+        self.found = found
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Every table with the rows of all sources."""
+        return _joined({source: evidence.tables() for source, evidence in self.found.items()})
+
+    def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
+        """What matches in the sources that the criterion speaks of."""
+        wanted = _sources(criterion, self.found)
+        return [
+            replace(measured, where={"source": source, **measured.where})
+            for source in wanted
+            for measured in self.found[source].measure(without_source(criterion), confidence)
+        ]
+
+    def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+        """Those of every source."""
+        return _joined(
+            {
+                source: evidence.pictures(own, media)
+                for source, evidence in self.found.items()
+                if (own := [planned for planned in cases if planned.source == source])
+            }
+        )
+
+
+def _joined(tables: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+    """Tables of several sources, one below the other, with the source as first column."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for source, own in tables.items():
+        for name, table in own.items():
+            placed = table.copy()
+            placed.insert(0, "source", source)
+            found.setdefault(name, []).append(placed)
+    return {name: pd.concat([t for t in some if len(t)] or some[:1], ignore_index=True) for name, some in found.items()}
+
+
+def without_source(criterion: Criterion) -> Criterion:
+    """The same criterion for a source by itself."""
+    where = {name: wanted for name, wanted in criterion.where.items() if name != "source"}
+    return criterion if len(where) == len(criterion.where) else criterion.model_copy(update={"where": where})
+
+
+def _sources(criterion: Criterion, known: Iterable[str]) -> list[str]:
+    """The sources that a criterion speaks of; one that the run does not have is an error."""
+    wanted = criterion.where.get("source")
+    names = [*known] if wanted is None else wanted if isinstance(wanted, list) else [wanted]
+    for name in names:
+        if name not in {*known}:
+            raise InputError(f"criterion {criterion.id}: {UnknownName('source', str(name), known)}")
+    return [str(name) for name in names]
+
+
+def chosen_parts(parts: Sequence[Part], criterion: Criterion) -> list[Part]:
+    """The parts of the sources that a criterion speaks of."""
+    if "" in {part.source for part in parts}:
+        if "source" in criterion.where:
+            raise InputError(f"criterion {criterion.id} names a source, but the study has no sources: leave it out")
+        return [*parts]
+    wanted = _sources(criterion, [part.source for part in parts])
+    return [part for part in parts if part.source in wanted]
 
 
 PROTOCOLS: Registry[type[Protocol]] = Registry("protocol")

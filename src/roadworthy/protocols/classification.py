@@ -172,11 +172,11 @@ class Classification(base.Protocol):
         """Undisturbed data, and every shift at every level in every repeat."""
         return showings(settings, bench.data, bench.seed)
 
-    def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
+    def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Every stimulus shown to every model; undisturbed data in every repeat to those trained anew for it."""
-        return plan_cases(NAME, showings(settings, bench.data, bench.seed, settings.repeats), bench)
+        return base.Planned(plan_cases(NAME, showings(settings, bench.data, bench.seed, settings.repeats), bench))
 
-    def check(self, cases: Iterable[base.KnownCase], criterion: Criterion) -> None:
+    def check(self, cases: Sequence[base.KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
         select([CellKey.of(case) for case in cases], criterion)
 
@@ -185,6 +185,7 @@ class Classification(base.Protocol):
         cases: Sequence[base.StoredCase],
         class_names: Sequence[str],
         *,
+        context: Any = None,
         seed: int,
         workers: int = 1,
         resamples: int | None = None,

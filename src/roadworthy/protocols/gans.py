@@ -128,7 +128,7 @@ def planned_gans(chosen: Gans | None, bench: Bench) -> list[Gan]:
 
 def training_of(case: StoredCase) -> dict[str, Any]:
     """How a GAN's training ended, as columns of a table; `undertrained` where its surrogate is below its floor."""
-    competence = read_artifact(case.artifact(case.tags["artifact"]))["competence"]
+    competence = read_artifact(case.artifact(case.labels["artifact"]))["competence"]
     names = (
         "surrogate_accuracy",
         "floor",
@@ -144,7 +144,7 @@ def training_of(case: StoredCase) -> dict[str, Any]:
 
 def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
     """Every epoch of every GAN: losses, accuracies, and what it drew; and per GAN a picture of its course."""
-    makers = {case.tags["artifact"]: case.showing.maker for case in cases}
+    makers = {case.labels["artifact"]: case.showing.requires[0] for case in cases}
     epochs, courses = [], []
     for gan in makers.values():
         assert isinstance(gan, Gan)

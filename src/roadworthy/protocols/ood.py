@@ -110,7 +110,7 @@ class _Side:
     """One showing of a set: what is shown and which set it belongs to."""
 
     showing: Showing
-    tags: Mapping[str, str]
+    labels: Mapping[str, str]
 
 
 @base.PROTOCOLS.register(NAME)
@@ -122,7 +122,7 @@ class OutOfDistribution(base.Protocol):
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     wants_foreign = True
 
-    def wants(self, settings: Settings) -> frozenset[str]:
+    def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train."""
         return frozenset({"train"} if settings.gans is not None else ())
 
@@ -149,19 +149,21 @@ class OutOfDistribution(base.Protocol):
         """Both sides of every set."""
         return [side.showing for side in _sides(settings, bench)]
 
-    def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
+    def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Both sides of every set shown to every model."""
-        return [case for side in _sides(settings, bench) for case in plan_cases(NAME, [side.showing], bench, side.tags)]
+        sides = _sides(settings, bench)
+        return base.Planned([case for s in sides for case in plan_cases(NAME, [s.showing], bench, s.labels)])
 
-    def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
+    def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
-        _select([SetKey.of(case) for case in cases if "ood_set" in case.tags], criterion)
+        _select([SetKey.of(case) for case in cases if "ood_set" in case.labels], criterion)
 
     def evidence(
         self,
         cases: Sequence[StoredCase],
         class_names: Sequence[str],
         *,
+        context: Any = None,
         seed: int,
         workers: int = 1,
         resamples: int | None = None,
@@ -174,14 +176,18 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
     """In-distribution sides first, then every set; in each repeat."""
     chosen = settings.sets
     if chosen is None:
-        chosen = [SetChoice(name=name) for name in (*NOISE, *bench.foreign, *DERIVED)]
+        named = [name for name in bench.makers if name not in (*NOISE, *DERIVED)]
+        chosen = [SetChoice(name=name) for name in (*NOISE, *bench.foreign, *named, *DERIVED)]
     known = [name for name in OUTLIERS if name != FOREIGN]
     for choice in chosen:
-        if choice.name not in known and choice.name not in bench.foreign:
-            raise UnknownName("set of outliers", choice.name, [*known, *bench.foreign])
+        if choice.name not in known and choice.name not in (*bench.foreign, *bench.makers):
+            raise UnknownName("set of outliers", choice.name, [*known, *bench.foreign, *bench.makers])
     for name in bench.foreign:
         if name in known:
             raise InputError(f"the foreign set {name!r} has the name of a maker of outliers: call it otherwise")
+    for name, own in bench.makers.items():
+        if name in known and name != own.name:
+            raise InputError(f"the outliers {name!r}, made by {own.name}, have the name of another maker: rename them")
     if settings.foreign is not None and settings.foreign not in bench.foreign:
         raise UnknownName("foreign set", settings.foreign, bench.foreign)
     shifts = [make_shift(name, level) for name in settings.transformed for level in settings.levels]
@@ -198,36 +204,37 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
             made, maker = _made(choice, bench, repeat)
             code = code_of(type(maker))
             stimulus = Stimulus(made.fingerprint(), choice.name, 0, maker.parameters(), repeat, seed, code)
-            kind = "literature" if choice.name in (*NOISE, *bench.foreign) else "derived"
+            kind = "literature" if maker.name in (*NOISE, FOREIGN) else "derived"
             fresh = choice.name not in bench.foreign
-            tags = {"ood_set": choice.name, "kind": kind} | ({} if fresh else {"foreign": choice.name})
-            sides.append(_Side(Showing(stimulus, made, fresh=fresh), tags))
+            labels = {"ood_set": choice.name, "kind": kind} | ({} if fresh else {"foreign": choice.name})
+            sides.append(_Side(Showing(stimulus, made, fresh=fresh), labels))
         if shifts:
             name = settings.foreign or next(iter(bench.foreign))
             made, _ = _made(SetChoice(name=name), bench, repeat)
             for shift in shifts:
                 shown_as = f"{name}_{shift.name}"
                 stimulus = shift.stimulus(made.fingerprint(), seed=seed, repeat=repeat, name=shown_as)
-                tags = {
+                labels = {
                     "ood_set": f"{shift.name}-{shift.level}",
                     "kind": "transformed",
                     "shift": shift.name,
                     "foreign": name,
                 }
-                sides.append(_Side(Showing(stimulus, made, shift), tags))
+                sides.append(_Side(Showing(stimulus, made, shift), labels))
         for gan in generators:
             name, drawer = gan.configuration.name, GanOutliers(gan=gan)
             drawn = drawer.make(bench.data, seed=seed + repeat)
             stimulus = Stimulus(drawn.fingerprint(), name, 0, drawer.parameters(), repeat, seed)
-            tags = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash}
-            sides.append(_Side(Showing(stimulus, drawn, fresh=True, maker=gan), tags))
+            labels = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash}
+            sides.append(_Side(Showing(stimulus, drawn, fresh=True, requires=(gan,)), labels))
     return sides
 
 
 def _made(choice: SetChoice, bench: Bench, repeat: int) -> tuple[Dataset, Outliers]:
     """The outliers of a choice for a repeat, and what makes them."""
     foreign = bench.foreign.get(choice.name)
-    maker = make_outliers(FOREIGN if foreign is not None else choice.name, **choice.parameters)
+    own = bench.makers.get(choice.name)
+    maker = own or make_outliers(FOREIGN if foreign is not None else choice.name, **choice.parameters)
     seed = bench.seed if foreign is not None else bench.seed + repeat
     return maker.make(bench.data, seed=seed, foreign=foreign), maker
 
@@ -246,9 +253,9 @@ class SetKey:
     @classmethod
     def of(cls, case: KnownCase) -> SetKey:
         """The row that the outlier side of a set belongs to."""
-        shift = case.tags.get("shift", UNDISTURBED)
-        tags = case.tags
-        return cls(case.system, tags["ood_set"], tags["kind"], shift, case.stimulus.level, tags.get("foreign", ""))
+        shift = case.labels.get("shift", UNDISTURBED)
+        labels = case.labels
+        return cls(case.system, labels["ood_set"], labels["kind"], shift, case.stimulus.level, labels.get("foreign", ""))
 
     def order(self) -> tuple[Any, ...]:
         """Models by name, then kinds from easy to hard, then sets by name."""
@@ -298,10 +305,10 @@ class Evidence(base.Evidence):
         resamples: int | None = None,
     ) -> None:
         self.class_names = class_names
-        inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.tags}
+        inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.labels}
         outside: dict[SetKey, list[StoredCase]] = {}
         for case in cases:
-            if "ood_set" in case.tags:
+            if "ood_set" in case.labels:
                 outside.setdefault(SetKey.of(case), []).append(case)
         self.keys = sorted(outside, key=SetKey.order)
         self.failures: dict[SetKey, str] = {}
@@ -314,7 +321,7 @@ class Evidence(base.Evidence):
             by_set.setdefault(key.ood_set, []).append(key)
 
         def partner(case: StoredCase) -> StoredCase:
-            place = (case.tags.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.tags else 0)
+            place = (case.labels.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.labels else 0)
             own = inside.get((case.system, *place, case.stimulus.repeat))
             return own or inside[case.system, *place, 0]
 
@@ -472,27 +479,27 @@ class Evidence(base.Evidence):
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A strip of images per set, and of the in-distribution side where that is disturbed too."""
         first = {
-            case.tags["ood_set"]: case
+            case.labels["ood_set"]: case
             for case in cases
-            if "ood_set" in case.tags
+            if "ood_set" in case.labels
             and not _repeat(case)
-            and (case.tags["kind"] != GAN or _gan(case) == self.hardest.get(case.tags["ood_set"], 0))
+            and (case.labels["kind"] != GAN or _gan(case) == self.hardest.get(case.labels["ood_set"], 0))
         }
         inside = {
             (case.showing.stimulus.name, case.showing.stimulus.level): case.showing
             for case in cases
-            if not case.tags and not _repeat(case)
+            if not case.labels and not _repeat(case)
         }
         rows = []
         for name, case in first.items():
-            row = {"ood_set": name, "kind": case.tags["kind"]}
+            row = {"ood_set": name, "kind": case.labels["kind"]}
             row["media"] = save_strip(case.showing, media / f"ood-{case.showing.stimulus.key}.png", GALLERY_IMAGES)
-            shift = case.tags.get("shift")
+            shift = case.labels.get("shift")
             partner = inside[shift, case.showing.stimulus.level] if shift else inside[UNDISTURBED, 0]
             row["media_in"] = save_strip(partner, media / f"ood-in-{partner.stimulus.key}.png", GALLERY_IMAGES)
             rows.append(row)
         gallery = pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])
-        drawn = [case for case in cases if case.tags.get("kind") == GAN and not _repeat(case)]
+        drawn = [case for case in cases if case.labels.get("kind") == GAN and not _repeat(case)]
         if not drawn:
             return {f"{NAME}_gallery": gallery}
         answers = self._answer_rows(GALLERY_IMAGES)
@@ -524,7 +531,7 @@ class Evidence(base.Evidence):
 
 
 def _gan(case: KnownCase | PlannedCase) -> int:
-    return int(case.tags["gan"])
+    return int(case.labels["gan"])
 
 
 def _hardest_gans(found: Mapping[tuple[SetKey, int], _Result]) -> dict[str, int]:

@@ -37,9 +37,9 @@ class Ensemble(Model):
         if not members:
             raise InputError(f"ensemble {name} has no members: give at least one model")
         self.name, self.members = name, tuple(members)
-        self.wants = frozenset[str]().union(*(member.wants for member in members))
+        self.learns_from = frozenset[str]().union(*(member.learns_from for member in members))
         self.concurrent = all(member.concurrent for member in members)
-        if not self.wants:
+        if not self.learns_from:
             self._agree_on_classes()
 
     def _agree_on_classes(self) -> None:
@@ -56,9 +56,9 @@ class Ensemble(Model):
         sizes = [member.input_size for member in members]
         self.input_size = sizes[0] if len(set(sizes)) == 1 else None
 
-    def given(self, data: Mapping[str, Dataset]) -> Ensemble:
+    def with_data(self, data: Mapping[str, Dataset]) -> Ensemble:
         """The ensemble of members that have their data."""
-        return Ensemble([member.given(data) for member in self.members], name=self.name)
+        return Ensemble([member.with_data(data) for member in self.members], name=self.name)
 
     def for_repeat(self, repeat: int) -> Ensemble:
         """Those who answer in this repeat, as one: the ensemble itself unless a member is trained anew."""
@@ -70,9 +70,9 @@ class Ensemble(Model):
         """The members."""
         return self.members
 
-    def parts(self) -> tuple[Buildable, ...]:
+    def requires(self) -> tuple[Buildable, ...]:
         """What the members are made of."""
-        return tuple(part for member in self.members for part in member.parts())
+        return tuple(part for member in self.members for part in member.requires())
 
     def fingerprint(self) -> str:
         """Hash of the members, in their order."""
@@ -104,9 +104,9 @@ class TrainedEnsemble(Ensemble):
         self.network, self.count = network, count
         super().__init__([network.member(first + place) for place in range(count)], name=name)
 
-    def given(self, data: Mapping[str, Dataset]) -> TrainedEnsemble:
+    def with_data(self, data: Mapping[str, Dataset]) -> TrainedEnsemble:
         """The ensemble on the training data of a study."""
-        return TrainedEnsemble(self.network.given(data), self.count, name=self.name)
+        return TrainedEnsemble(self.network.with_data(data), self.count, name=self.name)
 
     def for_repeat(self, repeat: int) -> Ensemble:
         """The members of a repeat where the network is trained anew for each, else the ensemble itself."""

@@ -31,7 +31,7 @@ def load_ensemble(
 
     Or one network trained from several seeds: `{ensemble: {reference: baseline}, members: 5}`.
 
-    >>> load_ensemble({"reference": "baseline"}, members=2).wants
+    >>> load_ensemble({"reference": "baseline"}, members=2).learns_from
     frozenset({'train'})
     """
     common: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device, "base": base}

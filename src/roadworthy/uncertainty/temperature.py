@@ -121,7 +121,7 @@ class Temperature(Model):
         self.name, self.num_classes, self.class_names = name or model.name, model.num_classes, model.class_names
         self.input_size, self.fixed_batch, self.concurrent = model.input_size, model.fixed_batch, model.concurrent
         self.capabilities = model.capabilities & {"probabilities", "logits", "features"}
-        self.wants = model.wants
+        self.learns_from = model.learns_from
 
     def fingerprint(self) -> str:
         """Hash of the model and the temperature."""
@@ -142,13 +142,13 @@ class Temperature(Model):
         """The model."""
         return (self.model,)
 
-    def parts(self) -> tuple[Buildable, ...]:
+    def requires(self) -> tuple[Buildable, ...]:
         """What the model is made of."""
-        return self.model.parts()
+        return self.model.requires()
 
-    def given(self, data: Mapping[str, Dataset]) -> Temperature:
+    def with_data(self, data: Mapping[str, Dataset]) -> Temperature:
         """The same temperature for the model with its data."""
-        return Temperature(self.model.given(data), self.temperature, name=self.name) if self.wants else self
+        return Temperature(self.model.with_data(data), self.temperature, name=self.name) if self.learns_from else self
 
     def for_repeat(self, repeat: int) -> Temperature:
         """The same temperature for what answers in this repeat."""
@@ -169,13 +169,13 @@ class Calibrated(Temperature, Buildable):
         self._members: dict[int, Calibrated] = {}
         if validation is None:
             self.model, self.name = model, name or model.name
-            self.concurrent, self.wants = model.concurrent, model.wants | {"validation"}
+            self.concurrent, self.learns_from = model.concurrent, model.learns_from | {"validation"}
         else:
             super().__init__(align(model, validation.class_names), 1.0, name=name)
 
-    def given(self, data: Mapping[str, Dataset]) -> Calibrated:
+    def with_data(self, data: Mapping[str, Dataset]) -> Calibrated:
         """The model with its data, to be fitted on the validation data."""
-        return Calibrated(self.model.given(data), data["validation"], name=self.name) if self.wants else self
+        return Calibrated(self.model.with_data(data), data["validation"], name=self.name) if self.learns_from else self
 
     def for_repeat(self, repeat: int) -> Calibrated:
         """What answers in this repeat, with a temperature of its own."""
@@ -185,9 +185,9 @@ class Calibrated(Temperature, Buildable):
             self._members[repeat] = own
         return self._members[repeat]
 
-    def parts(self) -> tuple[Buildable, ...]:
+    def requires(self) -> tuple[Buildable, ...]:
         """What the model is made of, then its temperature."""
-        return (*self.model.parts(), self)
+        return (*self.model.requires(), self)
 
     @property
     def validation(self) -> Dataset:

@@ -1,0 +1,109 @@
+"""Runs of schema 1: what their run.json says, in the form of today. They are read, verified and reported, not gone on.
+
+Their cases belong to a protocol each and carry tags; what is not an answer of a model lies in artifacts; a run of a
+`kind` has monitors with representations in place of cases.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+KINDS = {"inputs": "conditions", "heat_maps": "heat maps"}
+OF_DATA = ("name", "class_names", "fingerprint", "images", "groups", "size", "bad_images", "notes")
+
+
+def from_first_schema(content: dict[str, Any], run: Path) -> dict[str, Any]:
+    """A record of schema 1 as one of today; `run` is the folder it lies in."""
+    kept = ("schema", "study", "seed", "created", "finished", "environment", "earlier_environments", "settings")
+    record: dict[str, Any] = {key: content[key] for key in (*kept, "criteria", "files") if key in content}
+    record |= {"cases": {}, "artifacts": {}, "protocols": {}}
+    for built in content.get("artifacts", ()):
+        record["artifacts"][built["hash"]] = {key: value for key, value in built.items() if key != "hash"}
+    data = {key: content["data"][key] for key in OF_DATA if key in content["data"]}
+    if "kind" in content:
+        return record | _of_kind(content, data)
+    record["sources"] = {"": {"data": data, "models": content["models"]}}
+    for case in content["cases"]:
+        _add_case(record, case, content.get("artifact_failures", {}), run)
+    for name, reasons in content.get("left_out", {}).items():
+        _part(record, name)["left_out"] = reasons
+    return record
+
+
+def _part(record: dict[str, Any], protocol: str) -> dict[str, Any]:
+    named = record["protocols"].setdefault(protocol, {"settings": {}, "sources": {"": {"cases": [], "context": {}}}})
+    part: dict[str, Any] = named["sources"][""]
+    return part
+
+
+def _add_case(record: dict[str, Any], case: dict[str, Any], lost: dict[str, str], run: Path) -> None:
+    """A case, and as cases of their own the artifacts that its tags name by their role."""
+    part, tags = _part(record, case["protocol"]), dict(case.get("tags", {}))
+    own = {key: case[key] for key in ("system", "stimulus", "status", "reason")}
+    record["cases"][case["hash"]] = {"folder": f"readouts/{case['protocol']}/{case['key']}", **own}
+    noted = {key: json.loads(tags.pop(key)) for key in ("layers", "reasons", "scopes", "refused") if key in tags}
+    probes = {key: tags.pop(key) for key in [*tags] if key in KINDS or key.startswith("layer ")}
+    part["cases"].append({"case": case["hash"], "system": case["system"], "labels": tags})
+    if not noted:
+        return
+    part["context"].setdefault("models", {})[case["system"]] = {key: noted[key] for key in noted if key != "layers"}
+    for label, built in probes.items():
+        kind, _, layer = label.partition(" ")
+        failed = {"status": "failed", "reason": lost[built]} if built in lost else {}
+        record["cases"].setdefault(
+            built,
+            {
+                "folder": f"artifacts/{built}",
+                "system": case["system"],
+                "kind": KINDS.get(kind, kind),
+                "stimulus": case["stimulus"],
+                **failed,
+            },
+        )
+        labels = {"role": KINDS.get(kind, kind), **({"layer": layer} if layer else {})}
+        asked = {"case": built, "system": case["system"], "labels": labels}
+        if asked not in part["cases"]:
+            part["cases"].append(asked)
+        if label == "inputs":
+            manifest = json.loads((run / "artifacts" / built / "artifact.json").read_text(encoding="utf-8"))
+            part["context"]["resolved"] = {k: v for k, v in manifest["parameters"].items() if k != "algorithm"}
+
+
+def _of_kind(content: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """The sources, cases and protocol of a run of a kind: a case per monitor and set, and one per part of the data."""
+    kind = content["kind"]
+    cases: dict[str, Any] = {}
+    sources: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    for name, source in content[kind]["sources"].items():
+        model = content["models"][name]
+        size = source["size"][:2]
+        sources[name] = {"data": data | {"name": name, "size": size}, "models": {source["architecture"]: model}}
+        asked = []
+        stimulus = {"name": "none", "level": 0, "parameters": {}, "repeat": 0, "seed": content["seed"]}
+        for part, key in source["answers"].items():
+            cases[key] = {"folder": f"representations/{key}", "system": name, "stimulus": stimulus | {"data": part}}
+            asked.append({"case": key, "system": name, "labels": {"role": "answers", "set": part}})
+        for label, monitor in source["monitors"].items():
+            for where, key in monitor["keys"].items():
+                cases[key] = {
+                    "folder": f"representations/{key}",
+                    "system": label,
+                    "kind": "monitor",
+                    "stimulus": stimulus | {"data": source["fingerprints"][where]},
+                }
+                labels = {"role": "monitor", "set": where, "artifact": monitor["artifact"]}
+                asked.append({"case": key, "system": label, "labels": labels})
+        context = {key: source[key] for key in ("architecture", "classes", "size", "near", "overlap", "images")}
+        context |= {key: source[key] for key in ("left_out", "excluded", "failed")}
+        context["monitors"] = {
+            label: {key: monitor[key] for key in ("monitor", "differs_from_paper") if key in monitor}
+            for label, monitor in source["monitors"].items()
+        }
+        if source.get("seen"):
+            sources[name]["data"]["seen"] = [source["seen"]["first"]] * source["seen"]["images"]
+        parts[name] = {"cases": asked, "context": context}
+    settings = content[kind]["aim"] | {"resamples": content[kind]["resamples"]}
+    return {"sources": sources, "cases": cases, "protocols": {kind: {"settings": settings, "sources": parts}}}

@@ -1,0 +1,189 @@
+"""The record of a run, run.json: one typed form, which every reader uses; earlier forms are brought to it here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.files import check_name_inside
+from roadworthy.core.first_schema import from_first_schema
+from roadworthy.core.types import Stimulus
+from roadworthy.core.validation import explain
+
+RECORD = "run.json"
+SCHEMA = 2
+FIRST_SCHEMA = 1
+"""The oldest schema that can be read; runs of an older one than the present are not written to."""
+
+NameInside = Annotated[str, AfterValidator(check_name_inside)]
+"""A name in a record that a path is made of: it must stay in the run."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class DataRecord(_Part):
+    """The test data of a source."""
+
+    name: str
+    class_names: Annotated[list[str], Field(min_length=1)]
+    fingerprint: str = ""
+    images: int = 0
+    groups: int = 0
+    size: list[int] = []
+    bad_images: list[list[str]] = []
+    notes: list[str] = []
+    seen: list[str] = []
+    """Ids of test images that are training images too."""
+
+
+class ModelRecord(_Part):
+    """A model: what it is known by, and by how much its answers change when it is asked again."""
+
+    fingerprint: str
+    capabilities: list[str] = []
+    changes_by: float = 0.0
+
+
+class SourceRecord(_Part):
+    """A source: its data and the models made for it."""
+
+    data: DataRecord
+    models: dict[str, ModelRecord]
+
+
+class StimulusRecord(_Part):
+    """What was shown: see `Stimulus`."""
+
+    data: str
+    name: str
+    level: int
+    parameters: dict[str, Any]
+    repeat: int
+    seed: int
+    code: str = ""
+
+    def value(self) -> Stimulus:
+        """The stimulus itself."""
+        return Stimulus(**self.model_dump())
+
+
+class CaseRecord(_Part):
+    """A case, listed once however many protocols ask for it. `folder` is where its readouts lie in the run."""
+
+    folder: NameInside
+    system: str
+    kind: str = "model"
+    stimulus: StimulusRecord
+    status: Literal["done", "failed"] = "done"
+    reason: str = ""
+
+
+class ArtifactRecord(_Part):
+    """An artifact: its recipe, and how good it is; why it could not be built, else."""
+
+    system: str
+    builder: str
+    parameters: dict[str, Any]
+    seed: int = 0
+    competence: dict[str, Any] = {}
+    status: Literal["done", "failed"] = "done"
+    reason: str = ""
+
+
+class AskedCase(_Part):
+    """A case that a protocol asks for: its hash, the name of the system, and what the protocol notes of it."""
+
+    case: str
+    system: str
+    labels: dict[str, str] = {}
+
+
+class SourcePart(_Part):
+    """What a protocol asks of one source; `context` is what its tables need besides readouts, in the protocol's form.
+
+    `left_out` are the systems that do not answer in the columns it needs, with the reason.
+    """
+
+    cases: list[AskedCase]
+    context: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+
+
+class ProtocolRecord(_Part):
+    """A protocol of the run: its settings, and its part of every source."""
+
+    settings: dict[str, Any] = {}
+    sources: dict[str, SourcePart]
+
+
+class RunRecord(_Part):
+    """All that run.json says. A study of one source has it under the name ''."""
+
+    schema_: Annotated[int, Field(alias="schema")] = SCHEMA
+    study: str
+    seed: int
+    created: str
+    finished: str | None = None
+    environment: dict[str, Any]
+    earlier_environments: list[dict[str, Any]] = []
+    settings: dict[str, Any] = {}
+    sources: Annotated[dict[str, SourceRecord], Field(min_length=1)]
+    criteria: list[Any]
+    cases: dict[str, CaseRecord]
+    artifacts: dict[str, ArtifactRecord] = {}
+    protocols: dict[str, ProtocolRecord]
+    files: dict[NameInside, str] = {}
+
+    @property
+    def models(self) -> dict[str, ModelRecord]:
+        """The models of all sources, by their name, and by that of the source where there are several."""
+        return {
+            f"{source}/{name}" if source else name: model
+            for source, part in self.sources.items()
+            for name, model in part.models.items()
+        }
+
+    @property
+    def first(self) -> SourceRecord:
+        """The first source, the only one of most runs."""
+        return next(iter(self.sources.values()))
+
+    def asked(self) -> Iterator[tuple[str, str, AskedCase, CaseRecord]]:
+        """Every case of every protocol: (protocol, source, as it was asked for, the case)."""
+        for protocol, part in self.protocols.items():
+            for source, own in part.sources.items():
+                for asked in own.cases:
+                    yield protocol, source, asked, self.cases[asked.case]
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def read_record(run: Path) -> RunRecord:
+    """The record of the run in a folder; an `InputError` where it is damaged, or of a schema that is not known here."""
+    path = run / RECORD
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} cannot be read, it is damaged ({error}): run the same command into this folder again, what is "
+            "intact is kept"
+        ) from None
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if not isinstance(schema, int) or not FIRST_SCHEMA <= schema <= SCHEMA:
+        known = f"{FIRST_SCHEMA} to {SCHEMA}"
+        raise InputError(f"{run} was written with run schema {schema}; this version reads schemas {known}")
+    try:
+        return RunRecord.model_validate(from_first_schema(content, run) if schema == FIRST_SCHEMA else content)
+    except ValidationError as error:
+        raise InputError(f"{path} was changed or is incomplete: {explain(error, RunRecord)}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+        raise InputError(f"{path} was changed or is incomplete: {error!r}") from None
