@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 from pydantic import BaseModel
@@ -16,6 +16,7 @@ from roadworthy.core.registry import Registry
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
+from roadworthy.protocols.changes import Change
 from roadworthy.verdict import Criterion, Measurement
 
 
@@ -60,6 +61,34 @@ class Evidence(ABC):
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """Write what the report shows of the stimuli; the tables say which file is what."""
 
+    def compare(self, other: Self, before: System, after: System, metrics: Sequence[str]) -> Iterator[Change]:
+        """Every condition by each of the metrics: `before`, of which this is the evidence, and `after`, of the other.
+
+        A condition that cannot be paired has a reason. A protocol that says what is `compared` defines this.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} names metrics to compare, but does not compare them")
+
+
+@dataclass(frozen=True)
+class System:
+    """One model of one run: its name in the comparison, its name in the run, and what the run says by protocol.
+
+    `source` is the one it was tested on where the run has several.
+    """
+
+    label: str
+    model: str
+    evidence: Mapping[str, Evidence]
+    cases: Mapping[str, Sequence[StoredCase]]
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.label} on {self.source}" if self.source else self.label
+
+    def shown(self, protocol: str) -> list[StoredCase]:
+        """Its cases under a protocol."""
+        return [case for case in self.cases[protocol] if case.system == self.model]
+
 
 class Protocol(ABC):
     """A test procedure. `name` is its key in a study."""
@@ -74,6 +103,14 @@ class Protocol(ABC):
     """True for the protocol of studies that name none, and of criteria that name none."""
     wants_foreign: ClassVar[bool] = False
     """True where it shows data from outside the domain."""
+    compared: ClassVar[tuple[str, ...]] = ()
+    """The metrics that runs are compared by unless others are asked for; without any its figures are not compared."""
+    comparable: ClassVar[tuple[str, ...]] = ()
+    """All metrics that runs can be compared by, in the order of the table."""
+    resampled: ClassVar[tuple[str, ...]] = ()
+    """Those of them whose p value comes from resamples; that of all others comes from counting."""
+    subject: ClassVar[str] = ""
+    """What its conditions are (outliers), as a comparison calls them; the default protocol's are shifts at levels."""
 
     def inlined(self, settings: Any, base: Path) -> Any:
         """The settings with the content of the files that they name, paths starting from `base`."""
@@ -105,9 +142,15 @@ class Protocol(ABC):
 
     @abstractmethod
     def evidence(
-        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+        self,
+        cases: Sequence[StoredCase],
+        class_names: Sequence[str],
+        *,
+        seed: int,
+        workers: int = 1,
+        resamples: int | None = None,
     ) -> Evidence:
-        """What stored cases say."""
+        """What stored cases say; a bootstrap draws so many `resamples`, the usual number unless given."""
 
 
 PROTOCOLS: Registry[type[Protocol]] = Registry("protocol")

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,8 @@ from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
-from roadworthy.protocols.base import KnownCase, StoredCase, matching
+from roadworthy.protocols.base import KnownCase, StoredCase, System, matching
+from roadworthy.protocols.changes import OTHER_IMAGES, Change, not_paired
 from roadworthy.protocols.classification import THESIS_SHIFTS
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
@@ -121,6 +122,9 @@ class OutOfDistribution(base.Protocol):
     settings = Settings
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     wants_foreign = True
+    compared = ("auroc", "fpr95_in")
+    comparable = resampled = METRICS
+    subject = "outliers"
 
     def wants(self, settings: Settings) -> frozenset[str]:
         """Training data where there are GANs to train."""
@@ -367,6 +371,22 @@ class Evidence(base.Evidence):
         lo, hi, why = bootstrap_bounds(value, result.resampled[metric], result.groups, confidence, (0.0, 1.0))
         return Estimate(value, lo, hi, why, "group bootstrap", standard_deviation(result.values[metric]))
 
+    def compare(self, other: Self, before: System, after: System, metrics: Sequence[str]) -> Iterator[Change]:
+        """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides."""
+        keys, others = self._sets(before), other._sets(after)
+        shown = [
+            {name: evidence.outside[key][-1].stimulus.code for name, key in sets.items()}
+            for evidence, sets in ((self, keys), (other, others))
+        ]
+        for name in dict.fromkeys([*keys, *others]):
+            why = not_paired((before, after), shown, name)
+            for metric in metrics:
+                change = Change(name, (keys.get(name) or others[name]).level, metric, reason=why)
+                yield change if why else _changed(change, self.results.get(keys[name]), other.results.get(others[name]))
+
+    def _sets(self, system: System) -> dict[str, SetKey]:
+        return {key.ood_set: key for key in self.keys if key.model == system.model}
+
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """A measurement per model and set."""
         found = []
@@ -521,6 +541,16 @@ class Evidence(base.Evidence):
                     }
                 )
         return rows
+
+
+def _changed(change: Change, before: _Result | None, after: _Result | None) -> Change:
+    if before is None or after is None:
+        return replace(change, reason="case failed")
+    values = [mean_defined(result.values[change.metric]) for result in (before, after)]
+    change = replace(change, before=values[0], after=values[1], n=before.n, groups=before.groups)
+    if before.members != after.members:
+        return replace(change, reason=OTHER_IMAGES)
+    return change.by_bootstrap(before.resampled[change.metric], after.resampled[change.metric])
 
 
 def _gan(case: KnownCase | PlannedCase) -> int:

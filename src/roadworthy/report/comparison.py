@@ -34,8 +34,6 @@ from roadworthy.statistics.paired import (
     RESULTS,
 )
 
-OOD = "ood"
-PROTOCOLS = {"classification": "under shifts", OOD: "on outliers"}
 MARKS = {REGRESSION: "▼", IMPROVEMENT: "▲", BELOW_MARGIN: "≈"}
 WORSE_TO_BETTER = ((0.0, "#ea7320"), (0.25, "#fbc873"), (0.5, "#ffffff"), (0.75, "#a9cbe6"), (1.0, "#5f9fd0"))
 LEAST_SCALE = 0.02
@@ -44,11 +42,15 @@ LEAST_SCALE = 0.02
 
 @dataclass(frozen=True)
 class Change:
-    """One metric of one condition, before and after."""
+    """One metric of one condition, before and after.
+
+    `subject` says what the conditions of its protocol are (outliers); without it they are shifts at levels.
+    """
 
     baseline: str
     model: str
     protocol: str
+    subject: str
     condition: str
     level: int
     metric: str
@@ -68,14 +70,17 @@ class Change:
     @property
     def where(self) -> str:
         """The condition in words."""
-        if self.protocol == OOD:
-            return f"outliers {self.condition}"
-        return str(Condition(self.condition, self.level))
+        return f"{self.subject} {self.condition}" if self.subject else str(Condition(self.condition, self.level))
 
     @property
     def family(self) -> str:
-        """The metric in words, and whether it is one of outliers: changes of one family share a scale."""
-        return f"{words_of(self.metric).label}{' of outliers' if self.protocol == OOD else ''}"
+        """The metric in words, and what it is one of: changes of one family share a scale."""
+        return f"{words_of(self.metric).label}{f' of {self.subject}' if self.subject else ''}"
+
+    @property
+    def column(self) -> int:
+        """The level, where conditions have levels."""
+        return 0 if self.subject else self.level
 
     @property
     def gain(self) -> float:
@@ -97,6 +102,11 @@ class Pair:
         """The metrics compared, by name."""
         return tuple(sorted({change.metric for change in self.changes}))
 
+    @property
+    def subject(self) -> str:
+        """What the conditions are, if not shifts at levels."""
+        return self.changes[0].subject
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -117,7 +127,7 @@ class Compared:
 
     @cached_property
     def counts(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """How many changes have each of `RESULTS`, by metric in words: accuracy first, outliers last."""
+        """How many changes have each of `RESULTS`, by metric in words, protocol by protocol."""
         families = dict.fromkeys(c.family for c in sorted(self.changes, key=lambda c: (c.protocol, c.metric)))
         results = Counter((change.family, change.result) for change in self.changes)
         return tuple((family, tuple(results[family, result] for result in RESULTS)) for family in families)
@@ -189,7 +199,7 @@ def charts(found: Compared) -> Charts:
 def heat_map(pair: Pair, metric: str) -> View:
     """The change of a metric by condition and level: orange is worse, blue is better, marks are beyond chance."""
     changes = [change for change in pair.changes if change.metric == metric]
-    cells = {(change.condition, _column(change)): change for change in changes}
+    cells = {(change.condition, change.column): change for change in changes}
     rows = sorted({name for name, _ in cells}, key=lambda name: (_lowest(changes, name), name))
     columns = sorted({column for _, column in cells})
     table = [[cells.get((row, column)) for column in columns] for row in rows]
@@ -214,7 +224,7 @@ def heat_map(pair: Pair, metric: str) -> View:
     }
     layout = layout_of(height=70 + 30 * len(rows), margin={"l": 8, "r": 8, "t": 34, "b": 8})
     ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
-    by_level = pair.protocol != OOD
+    by_level = not pair.subject
     layout["xaxis"] = {
         **ticks,
         "tickvals": list(range(len(columns))),
@@ -229,10 +239,6 @@ def heat_map(pair: Pair, metric: str) -> View:
         "autorange": "reversed",
     }
     return view(words_of(metric).label, [values, absent], layout)
-
-
-def _column(change: Change) -> int:
-    return 0 if change.protocol == OOD else change.level
 
 
 def _lowest(changes: Sequence[Change], condition: str) -> float:
