@@ -16,7 +16,7 @@ from roadworthy.core.registry import Registry
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
-from roadworthy.protocols.changes import Change
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 
@@ -61,7 +61,7 @@ class Evidence(ABC):
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """Write what the report shows of the stimuli; the tables say which file is what."""
 
-    def compare(self, other: Self, before: System, after: System, metrics: Sequence[str]) -> Iterator[Change]:
+    def compare(self, other: Self, before: System, after: System, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every condition by each of the metrics: `before`, of which this is the evidence, and `after`, of the other.
 
         A condition that cannot be paired has a reason. A protocol that says what is `compared` defines this.

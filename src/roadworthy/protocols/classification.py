@@ -36,7 +36,7 @@ from roadworthy.metrics import (
 )
 from roadworthy.protocols import base, corruption_error
 from roadworthy.protocols.base import System, matching
-from roadworthy.protocols.changes import Change, not_paired
+from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
     RESAMPLES,
@@ -51,6 +51,7 @@ from roadworthy.protocols.pictures import save_gallery, save_mistakes
 from roadworthy.shifts import make_shift
 from roadworthy.shifts.corruptions import COMMON, EXTRA
 from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 NAME = "classification"
@@ -427,7 +428,7 @@ class Evidence(base.Evidence):
             f"{NAME}_mistakes": save_mistakes(self, cases, media),
         }
 
-    def compare(self, other: Self, before: System, after: System, metrics: Sequence[str]) -> Iterator[Change]:
+    def compare(self, other: Self, before: System, after: System, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every shift at every level by each of the metrics; both must have been tested on the same images."""
         if self.ids != other.ids or self.groups != other.groups or not np.array_equal(self.labels, other.labels):
             raise InputError(f"{before} and {after} were tested on other images: they cannot be paired")
@@ -437,21 +438,21 @@ class Evidence(base.Evidence):
             why = not_paired((before, after), shown, (condition, level))
             why = why or self.failures.get(here, "") or other.failures.get(there, "")
             for metric in metrics:
-                change = Change(condition, level, metric, reason=why)
+                change = PairedChange(condition, level, metric, reason=why)
                 yield change if why else self._changed(change, self.cells[here], other.cells[there])
 
-    def _changed(self, change: Change, before: Cell, after: Cell) -> Change:
+    def _changed(self, change: PairedChange, before: Cell, after: Cell) -> PairedChange:
         metric = change.metric
         values = [cell.values[metric] for cell in (before, after)]
         change = replace(change, before=mean_defined(values[0]), after=mean_defined(values[1]))
         change = replace(change, n=len(self.ids), groups=self.group_count)
         if metric in before.resampled:
-            return change.by_bootstrap(before.resampled[metric], after.resampled[metric])
+            return by_bootstrap(change, before.resampled[metric], after.resampled[metric])
         if metric == "accuracy" and len(values[0]) == len(values[1]) == 1:
-            return change.by_mcnemar(before.per_image[metric], after.per_image[metric], self.objects)
+            return by_mcnemar(change, before.per_image[metric], after.per_image[metric], self.objects)
         return self._flipped(change, before, after)
 
-    def _flipped(self, change: Change, before: Cell, after: Cell) -> Change:
+    def _flipped(self, change: PairedChange, before: Cell, after: Cell) -> PairedChange:
         """A mean over images of a bounded value: its paired differences flip their signs object by object."""
         metric = change.metric
         name, factor = ("brier", 1 / len(self.class_names)) if metric == "brier_mean" else (metric, 1.0)

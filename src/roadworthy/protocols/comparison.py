@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,19 +17,11 @@ import pandas as pd
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.metrics import higher_is_better
-from roadworthy.protocols import PROTOCOLS, default_protocol, find_protocol
+from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.protocols.base import Protocol, StoredCase, System
-from roadworthy.protocols.changes import Change
 from roadworthy.protocols.estimates import RESAMPLES
-from roadworthy.statistics import holm, p_text
-from roadworthy.statistics.paired import (
-    BELOW_MARGIN,
-    IMPROVEMENT,
-    NO_DIFFERENCE,
-    NOT_COMPARED,
-    REGRESSION,
-    RESULTS,
-)
+from roadworthy.statistics import holm, p_text, paired
+from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NO_DIFFERENCE, NOT_COMPARED, REGRESSION, RESULTS
 
 ALPHA = 0.05
 MARGIN = 0.001
@@ -127,16 +120,13 @@ def load_systems(
         {name: [case for case in stored if (run, case.system) in chosen] for name, stored in own.items()}
         for run, own in enumerate(cases)
     ]
+    protocols = [protocol for name in dict.fromkeys(chain(*kept)) if (protocol := _compared(name))]
+    resamples = {protocol: needed_resamples(choices, kept, protocol, metrics, alpha) for protocol in protocols}
     evidence = [
         {
-            protocol.name: protocol.evidence(
-                own[protocol.name],
-                names,
-                seed=0,
-                workers=workers,
-                resamples=needed_resamples(choices, kept, protocol, metrics, alpha),
-            )
-            for protocol in filter(None, map(_compared, own))
+            protocol.name: protocol.evidence(own[protocol.name], names, seed=0, workers=workers, resamples=number)
+            for protocol, number in resamples.items()
+            if protocol.name in own
         }
         for own, names in zip(kept, class_names, strict=True)
     ]
@@ -248,22 +238,16 @@ def _rows(before: System, after: System, metrics: Sequence[str] | None) -> Itera
     if not shared:
         raise InputError(f"{before} and {after} have no protocol in common")
     for name in shared:
-        protocol = _compared(name)
+        protocol, subject = _compared(name), name
         if protocol:
             one, other = (system.evidence[name] for system in (before, after))
             changes = one.compare(other, before, after, _metrics(protocol, metrics))
+            subject = "" if protocol.is_default else protocol.subject or name
         else:
             why = f"figures of the protocol {name} are not compared"
-            changes = iter([Change("all", 0, (metrics or ["accuracy"])[0], reason=why)])
-        head = {"baseline": str(before), "model": str(after), "protocol": name, "subject": _subject(name)}
+            changes = iter([paired.PairedChange("all", 0, (metrics or ["accuracy"])[0], reason=why)])
+        head = {"baseline": str(before), "model": str(after), "protocol": name, "subject": subject}
         yield from ({**head, **vars(change), "p_holm": math.nan, "result": ""} for change in changes)
-
-
-def _subject(name: str) -> str:
-    """What the conditions of a protocol are called: its name, unless it has a word; nothing for the default one."""
-    if name == default_protocol().name:
-        return ""
-    return (name in PROTOCOLS and find_protocol(name).subject) or name
 
 
 def comparison_lines(
@@ -274,7 +258,7 @@ def comparison_lines(
     lines = [f"{_counts(table)} (margin {margin:g}; chance of any false alarm per metric: {100 * alpha:g} %)"]
     for protocol, metric in families if len(families) > 1 else ():
         rows = table[(table["protocol"] == protocol) & (table["metric"] == metric)]
-        suffix = "" if protocol == default_protocol().name else f" ({protocol})"
+        suffix = f" ({protocol})" if rows["subject"].any() else ""
         lines.append(f"  {metric}{suffix}: {_counts(rows, zeros=False)}")
     changes = table[table["result"].isin(SHORT_RESULTS)].to_dict("records")
     lines += [_change_line(row) for row in changes[:most]]

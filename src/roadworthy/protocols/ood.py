@@ -32,7 +32,7 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase, StoredCase, System, matching
-from roadworthy.protocols.changes import OTHER_IMAGES, Change, not_paired
+from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, not_paired
 from roadworthy.protocols.classification import THESIS_SHIFTS
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
@@ -49,6 +49,7 @@ from roadworthy.protocols.gans import Gans, planned_gans, save_gans, training_of
 from roadworthy.protocols.pictures import save_strip, spread
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 NAME = "ood"
@@ -371,7 +372,7 @@ class Evidence(base.Evidence):
         lo, hi, why = bootstrap_bounds(value, result.resampled[metric], result.groups, confidence, (0.0, 1.0))
         return Estimate(value, lo, hi, why, "group bootstrap", standard_deviation(result.values[metric]))
 
-    def compare(self, other: Self, before: System, after: System, metrics: Sequence[str]) -> Iterator[Change]:
+    def compare(self, other: Self, before: System, after: System, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides."""
         keys, others = self._sets(before), other._sets(after)
         shown = [
@@ -381,7 +382,7 @@ class Evidence(base.Evidence):
         for name in dict.fromkeys([*keys, *others]):
             why = not_paired((before, after), shown, name)
             for metric in metrics:
-                change = Change(name, (keys.get(name) or others[name]).level, metric, reason=why)
+                change = PairedChange(name, (keys.get(name) or others[name]).level, metric, reason=why)
                 yield change if why else _changed(change, self.results.get(keys[name]), other.results.get(others[name]))
 
     def _sets(self, system: System) -> dict[str, SetKey]:
@@ -543,14 +544,14 @@ class Evidence(base.Evidence):
         return rows
 
 
-def _changed(change: Change, before: _Result | None, after: _Result | None) -> Change:
+def _changed(change: PairedChange, before: _Result | None, after: _Result | None) -> PairedChange:
     if before is None or after is None:
         return replace(change, reason="case failed")
     values = [mean_defined(result.values[change.metric]) for result in (before, after)]
     change = replace(change, before=values[0], after=values[1], n=before.n, groups=before.groups)
     if before.members != after.members:
         return replace(change, reason=OTHER_IMAGES)
-    return change.by_bootstrap(before.resampled[change.metric], after.resampled[change.metric])
+    return by_bootstrap(change, before.resampled[change.metric], after.resampled[change.metric])
 
 
 def _gan(case: KnownCase | PlannedCase) -> int:

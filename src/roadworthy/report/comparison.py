@@ -12,27 +12,10 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.metrics import higher_is_better
-from roadworthy.report.drawing import (
-    ABSENT,
-    INK,
-    MUTED,
-    Charts,
-    View,
-    layout_of,
-    plain,
-    short_text,
-    text,
-    view,
-)
+from roadworthy.report.drawing import ABSENT, INK, MUTED, Charts, View, layout_of, plain, short_text, text, view
 from roadworthy.report.facts import Condition
 from roadworthy.report.words import p_value, signed, words_of
-from roadworthy.statistics.paired import (
-    BELOW_MARGIN,
-    IMPROVEMENT,
-    NOT_COMPARED,
-    REGRESSION,
-    RESULTS,
-)
+from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NOT_COMPARED, REGRESSION, RESULTS, PairedChange
 
 MARKS = {REGRESSION: "▼", IMPROVEMENT: "▲", BELOW_MARGIN: "≈"}
 WORSE_TO_BETTER = ((0.0, "#ea7320"), (0.25, "#fbc873"), (0.5, "#ffffff"), (0.75, "#a9cbe6"), (1.0, "#5f9fd0"))
@@ -40,9 +23,9 @@ LEAST_SCALE = 0.02
 """The change at which colours are strongest where no change is larger."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """One metric of one condition, before and after.
+@dataclass(frozen=True, kw_only=True)
+class Change(PairedChange):
+    """A row of the table.
 
     `subject` says what the conditions of its protocol are (outliers); without it they are shifts at levels.
     """
@@ -51,21 +34,8 @@ class Change:
     model: str
     protocol: str
     subject: str
-    condition: str
-    level: int
-    metric: str
-    before: float
-    after: float
-    change: float
-    lo: float
-    hi: float
-    p: float
     p_holm: float
     result: str
-    n: int
-    groups: int
-    method: str
-    reason: str
 
     @property
     def where(self) -> str:
@@ -76,11 +46,6 @@ class Change:
     def family(self) -> str:
         """The metric in words, and what it is one of: changes of one family share a scale."""
         return f"{words_of(self.metric).label}{f' of {self.subject}' if self.subject else ''}"
-
-    @property
-    def column(self) -> int:
-        """The level, where conditions have levels."""
-        return 0 if self.subject else self.level
 
     @property
     def gain(self) -> float:
@@ -101,11 +66,6 @@ class Pair:
     def metrics(self) -> tuple[str, ...]:
         """The metrics compared, by name."""
         return tuple(sorted({change.metric for change in self.changes}))
-
-    @property
-    def subject(self) -> str:
-        """What the conditions are, if not shifts at levels."""
-        return self.changes[0].subject
 
 
 @dataclass(frozen=True)
@@ -199,7 +159,8 @@ def charts(found: Compared) -> Charts:
 def heat_map(pair: Pair, metric: str) -> View:
     """The change of a metric by condition and level: orange is worse, blue is better, marks are beyond chance."""
     changes = [change for change in pair.changes if change.metric == metric]
-    cells = {(change.condition, change.column): change for change in changes}
+    by_level = not pair.changes[0].subject
+    cells = {(change.condition, change.level if by_level else 0): change for change in changes}
     rows = sorted({name for name, _ in cells}, key=lambda name: (_lowest(changes, name), name))
     columns = sorted({column for _, column in cells})
     table = [[cells.get((row, column)) for column in columns] for row in rows]
@@ -224,7 +185,6 @@ def heat_map(pair: Pair, metric: str) -> View:
     }
     layout = layout_of(height=70 + 30 * len(rows), margin={"l": 8, "r": 8, "t": 34, "b": 8})
     ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
-    by_level = not pair.subject
     layout["xaxis"] = {
         **ticks,
         "tickvals": list(range(len(columns))),
