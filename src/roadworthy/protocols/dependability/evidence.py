@@ -145,8 +145,10 @@ class Heat:
 class Evidence(base.Evidence):
     """What a run says about dependability. Rows come in an order that depends on names alone."""
 
-    def __init__(self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int = 0) -> None:
-        self.class_names, self.seed = tuple(class_names), seed
+    def __init__(
+        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int = 0, resamples: int = RESAMPLES
+    ) -> None:
+        self.class_names, self.seed, self.resamples = tuple(class_names), seed, resamples
         self.keys = planned_figures(cases)
         self.clean = {case.system: case for case in cases if case.tags.get("role") == "undisturbed"}
         self.transformers: dict[str, dict[str, StoredCase]] = {name: {} for name in self.clean}
@@ -446,7 +448,9 @@ class Evidence(base.Evidence):
         if metric in ("brier", "brier_mean", "mean_confidence"):
             return _mean(per_image(metric, part), objects, low, high)
         groups = len(np.unique(objects))
-        resampled = GroupBootstrap(objects, resamples=RESAMPLES, seed=self.seed).distribution(METRICS[metric], part)
+        resampled = GroupBootstrap(objects, resamples=self.resamples, seed=self.seed).distribution(
+            METRICS[metric], part
+        )
 
         def estimate(confidence: float) -> Estimate:
             lo, hi, why = bootstrap_bounds(value, resampled, groups, confidence, (low, high))
@@ -682,7 +686,7 @@ class Evidence(base.Evidence):
         if why:
             found.missing[model, "weighted_confusion"] = why
             return
-        bootstrap = GroupBootstrap(self.objects, resamples=RESAMPLES, seed=self.seed)
+        bootstrap = GroupBootstrap(self.objects, resamples=self.resamples, seed=self.seed)
         resampled = np.concatenate([cost.of_rows(answers, weights) for weights in bootstrap.chunks()])
 
         def estimate(confidence: float) -> Estimate:

@@ -50,6 +50,7 @@ from roadworthy.protocols.dependability.settings import (
     resolve,
     transformers_for,
 )
+from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
 
@@ -121,10 +122,16 @@ class Dependability(base.Protocol):
         select(planned_figures(cases), criterion)
 
     def evidence(
-        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
+        self,
+        cases: Sequence[StoredCase],
+        class_names: Sequence[str],
+        *,
+        seed: int,
+        workers: int = 1,
+        resamples: int | None = None,
     ) -> Evidence:
         """What stored cases and artifacts say."""
-        return Evidence(cases, class_names, seed=seed)
+        return Evidence(cases, class_names, seed=seed, resamples=resamples or RESAMPLES)
 
 
 @dataclass(frozen=True)
