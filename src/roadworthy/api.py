@@ -221,11 +221,19 @@ class Run:
         return path
 
     def _render(self) -> Path:
+        from roadworthy.protocols.pages import pages_of
         from roadworthy.report import render
 
         path = self.path / "report.html"
-        write_bytes(path, render(self.path).encode())
+        write_bytes(path, render(self.path, pages_of(self.path)).encode())
         return path
+
+    def headline(self) -> list[str]:
+        """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
+        from roadworthy.protocols.pages import pages_of
+        from roadworthy.report import headline
+
+        return headline(self.path, pages_of(self.path))
 
     def file_problems(self) -> list[str]:
         """Files that are missing, changed or added, by their hashes in run.json; and whether the run is finished."""

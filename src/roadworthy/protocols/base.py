@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 from pydantic import BaseModel
@@ -17,6 +17,10 @@ from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
 from roadworthy.verdict import Criterion, Measurement
+
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class Protocol(ABC):
     """True for the protocol of studies that name none, and of criteria that name none."""
     wants_foreign: ClassVar[bool] = False
     """True where it shows data from outside the domain."""
+    shows_sources_together: ClassVar[bool] = False
+    """True where one page of the report shows all sources; else each has a page of its own."""
 
     def inlined(self, settings: Any, base: Path) -> Any:
         """The settings with the content of the files that they name, paths starting from `base`."""
@@ -108,6 +114,10 @@ class Protocol(ABC):
         self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
     ) -> Evidence:
         """What stored cases say."""
+
+    def page(self, run: Path, facts: Facts) -> Page | None:
+        """What the report shows of the run in a folder; None shows the table of the protocol's name."""
+        return None
 
 
 PROTOCOLS: Registry[type[Protocol]] = Registry("protocol")

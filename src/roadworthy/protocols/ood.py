@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -49,6 +49,10 @@ from roadworthy.protocols.pictures import save_strip, spread
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.verdict import Criterion, Measurement
+
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
 
 NAME = "ood"
 METRICS = tuple(field.name for field in fields(Separation))
@@ -156,6 +160,12 @@ class OutOfDistribution(base.Protocol):
     def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
         _select([SetKey.of(case) for case in cases if "ood_set" in case.tags], criterion)
+
+    def page(self, run: Path, facts: Facts) -> Page:
+        """What the report shows of it."""
+        from roadworthy.report.pages import outlier_page
+
+        return outlier_page(self.name, run, facts)
 
     def evidence(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.report.classification import Condition
 from roadworthy.report.drawing import (
     ABSENT,
     INK,
@@ -24,7 +25,6 @@ from roadworthy.report.drawing import (
     text,
     view,
 )
-from roadworthy.report.facts import Condition
 from roadworthy.report.words import p_value, signed, words_of
 from roadworthy.statistics.paired import (
     BELOW_MARGIN,

@@ -12,9 +12,9 @@ from typing import Any
 
 from roadworthy.core.errors import InputError
 from roadworthy.metrics import higher_is_better
-from roadworthy.report.facts import NOT_RUN, REPORT, Cell, Facts
-from roadworthy.report.reading import Row, number_of, read_rows
-from roadworthy.report.summary import undertrained_words
+from roadworthy.report.facts import NOT_RUN, Cell, Facts
+from roadworthy.report.frame import undertrained_words
+from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import MISSING, MetricWords, bounds, listing, number, plural, whole, words_of
 
 NAME = "od_test"
@@ -317,21 +317,16 @@ class OdTest:
         return _counted(tuple(s for s in self.sources if all((s.name, label) in known for label in labels)))
 
 
-def is_od_test(record: Mapping[str, Any]) -> bool:
-    """A run of this kind."""
-    return record.get("kind") == NAME
-
-
 def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     """Read the tables of an OD-test."""
     run, what = Path(path), facts.record[NAME]
     judged = _judged(what["aim"])
-    rows, means = read_rows(run, NAME), read_rows(run, f"{NAME}_methods")
+    rows, means = read_rows(run, NAME, None), read_rows(run, f"{NAME}_methods", None)
     for name, table in ((NAME, rows), (f"{NAME}_methods", means)):
         if not table or not COLUMNS[name] <= set(table[0]):
             raise InputError(f"table {name} of {run} was written by another version: run the study again")
     sources = tuple(_source(name, found, facts) for name, found in what["sources"].items())
-    sources = _with_accuracy(sources, read_rows(run, f"{NAME}_competence"))
+    sources = _with_accuracy(sources, read_rows(run, f"{NAME}_competence", None))
     cells = {(row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in means}
     absent = {(ALL, ALL, label, judged): NOT_RUN for source in sources for label in source.failed}
     triples = {
@@ -347,19 +342,19 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         means=cells,
         alone={
             (row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row)
-            for row in read_rows(run, f"{NAME}_unsupervised_methods")
+            for row in read_rows(run, f"{NAME}_unsupervised_methods", None)
         },
         architectures={
             (row["architecture"], row["monitor"], row["metric"]): _cell(row)
-            for row in read_rows(run, f"{NAME}_architectures")
+            for row in read_rows(run, f"{NAME}_architectures", None)
             if row["ood"] == ALL and row["architecture"] != ALL
         },
         triples=triples,
         costs=tuple(
             CostRow(**{name: row[name] for name in CostRow.__dataclass_fields__})
-            for row in read_rows(run, f"timing_{NAME}")
+            for row in read_rows(run, f"timing_{NAME}", None)
         ),
-        lost=tuple(Lost(**row) for row in read_rows(run, f"{NAME}_missing")),
+        lost=tuple(Lost(**row) for row in read_rows(run, f"{NAME}_missing", None)),
         aim=what["aim"],
         rejected=_rejected(run),
         differs={
@@ -373,9 +368,9 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
 
 def _rejected(run: Path) -> tuple[Rejected, ...]:
     table = f"{NAME}_thresholds"
-    if not (run / "tables" / f"{table}.parquet").is_file():
+    if not has_table(run, table):
         return ()
-    return tuple(Rejected(**{**row, "achieved": number_of(row["achieved"])}) for row in read_rows(run, table))
+    return tuple(Rejected(**{**row, "achieved": number_of(row["achieved"])}) for row in read_rows(run, table, None))
 
 
 def _rejected_at(row: Rejected) -> str:
@@ -547,37 +542,3 @@ def _undertrained(found: OdTest, facts: Facts) -> Iterator[str]:
         counts = len(found.counted) == len(found.sources)
         what = "ranked all the same, as there is no other" if counts else "left out of the ranking and of means"
         yield f"Undertrained, {what}: {undertrained_words(facts)}"
-
-
-def tables_of(path: str | Path) -> list[str]:
-    """The names of the stored tables, each there as CSV, LaTeX and Parquet."""
-    folder = Path(path) / "tables"
-    return sorted(file.stem for file in folder.glob("*.csv") if file.with_suffix(".tex").is_file())
-
-
-def provenance(found: OdTest, facts: Facts) -> dict[str, list[tuple[str, str]]]:
-    """What the run was made of and with: sections of (name, value)."""
-    record = facts.record
-    environment = record["environment"]
-    files = [name for name in record.get("files", {}) if name != REPORT]
-    packages = environment.get("packages", {})
-    return {
-        "Run": [
-            ("study", str(record["study"])),
-            ("created", str(record["created"])),
-            ("seed", str(record["seed"])),
-            *((name, str(value)) for name, value in found.aim.items()),
-            ("resamples", str(record[NAME]["resamples"])),
-            ("run schema", str(record.get("schema", "not recorded"))),
-            ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
-        ],
-        "Sources": [
-            (source.named, f"{listing([f'{key} {whole(count)}' for key, count in source.images.items()])} images")
-            for source in found.sources
-        ],
-        "Models": [(facts.named(name), f"fingerprint {m['fingerprint']}") for name, m in record["models"].items()],
-        "Environment": [
-            *((name, str(value)) for name, value in environment.items() if name != "packages"),
-            *((name, str(version)) for name, version in packages.items()),
-        ],
-    }
