@@ -88,7 +88,7 @@ def write_part(folder: Path, chunk: int, batch: Batch, answer: Mapping[str, NDAr
         "group": pa.array(_text(batch.group), pa.string()),
         "label": pa.array(batch.labels, pa.int32()),
     }
-    columns |= {} if batch.boxes is None else {"true_box": _lists(np.float32(batch.boxes))}
+    columns |= {} if batch.boxes is None else {"true_box": _lists(batch.boxes.astype(np.float32))}
     for name, values in answer.items():
         columns |= STORED_AS[name](values, batch) if name in STORED_AS else {name: _lists(values)}
     path = part_path(folder, chunk)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
@@ -53,6 +54,10 @@ from roadworthy.protocols.dependability.settings import (
 from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
+
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
 
 FIGURES: Mapping[str, str] = {
     "scenario_coverage": "Share of the possible combinations of k operating conditions that the data shows.",
@@ -120,6 +125,12 @@ class Dependability(base.Protocol):
     def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
         """Raise an `InputError` where a criterion matches no figure that the run will have."""
         select(planned_figures(cases), criterion)
+
+    def page(self, run: Path, facts: Facts) -> Page:
+        """What the report shows of it."""
+        from roadworthy.report.pages import dependability_page
+
+        return dependability_page(self.name, run, facts)
 
     def evidence(
         self,
