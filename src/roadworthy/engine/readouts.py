@@ -239,9 +239,10 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
 def _array(column: pa.ChunkedArray) -> NDArray[Any]:
     """(N, ...) of a column, as it was given to `_lists`."""
     values, kind, shape = column.combine_chunks(), column.type, [len(column)]
-    while pa.types.is_fixed_size_list(kind):
-        shape.append(kind.list_size)
-        values, kind = values.flatten(), kind.value_type
+    while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = values.flatten()
+        shape.append(len(inner) // max(1, len(values)))
+        values, kind = inner, kind.value_type
     if pa.types.is_string(kind):
         return np.array(values.to_pylist(), np.str_).reshape(shape)
     return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
