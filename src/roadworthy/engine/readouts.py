@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -228,6 +229,8 @@ def read_columns(folder: Path, *names: str, rows: slice | None = None) -> dict[s
     `id`, `group` and `label` are columns too.
     """
     try:
+        if any(folder.glob("part-*.npz")):
+            return _columns_of_first_schema(folder, names)
         start, pieces = 0, []
         for name in sorted(_parts(folder)):
             file = pq.ParquetFile(folder / name)
@@ -238,17 +241,26 @@ def read_columns(folder: Path, *names: str, rows: slice | None = None) -> dict[s
                 pieces.append({column: _array(table[column])[inner] for column in names})
             start = stop
         return {column: np.concatenate([piece[column] for piece in pieces]) for column in names}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, BadZipFile, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
+
+
+def _columns_of_first_schema(folder: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Columns of what runs of schema 1 kept as an artifact: arrays, some of them named in the plural."""
+    pieces = []
+    for path in sorted(folder.glob("part-*.npz")):
+        with np.load(path, allow_pickle=False) as file:
+            pieces.append({name: np.atleast_1d(file[name if name in file else f"{name}s"]) for name in names})
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
 
 
 def _array(column: pa.ChunkedArray) -> NDArray[Any]:
     """(N, ...) of a column, as it was given to `_lists`."""
-    values, kind, shape = column.combine_chunks(), column.type, [len(column)]
-    while pa.types.is_fixed_size_list(kind):
-        shape.append(kind.list_size)
-        values, kind = values.flatten(), kind.value_type
-    if pa.types.is_string(kind):
+    values, shape = column.combine_chunks(), [len(column)]
+    while pa.types.is_nested(values.type):
+        outer, values = len(values), values.flatten()
+        shape.append(len(values) // max(1, outer))
+    if pa.types.is_string(values.type):
         return np.array(values.to_pylist(), np.str_).reshape(shape)
     return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
 
