@@ -6,10 +6,9 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,39 +18,60 @@ import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError, ModelError, from_here
-from roadworthy.core.hashing import digest_file
-from roadworthy.core.protocols import Dataset, Model, leaves
-from roadworthy.core.types import Stimulus
+from roadworthy.core.files import inside
+from roadworthy.core.hashing import canonical_json, digest_file
+from roadworthy.core.record import (
+    ArtifactRecord,
+    AskedCase,
+    CaseRecord,
+    DataRecord,
+    ModelRecord,
+    ProtocolRecord,
+    RunRecord,
+    SourcePart,
+    SourceRecord,
+    StimulusRecord,
+)
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import OpenedDataset, open_dataset
-from roadworthy.engine import local
-from roadworthy.engine.artifacts import build_artifacts, build_needs, find_artifact
-from roadworthy.engine.folder import FIRST_SCHEMA, STUDY, RunFolder, write_bytes, write_json, writing
-from roadworthy.engine.plan import Bench, Plan, check_plan_size, chunk_size, is_stored
+from roadworthy.engine.artifacts import find_artifact
+from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
+from roadworthy.engine.local import LocalExecutor, Outcome, timing_tables
+from roadworthy.engine.plan import THREADS, ArtifactNode, Graph
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
 from roadworthy.engine.progress import terminal_progress as terminal_progress
 from roadworthy.engine.provenance import environment
-from roadworthy.engine.readouts import read_case
-from roadworthy.metrics import current_name, stored_name, value_range
-from roadworthy.models import StoredPredictions, align, kind_of, load_model
-from roadworthy.models.check import CheckReport, Rehearsal, chance_error, check_model, open_given, rehearse
-from roadworthy.protocols import Protocol, classification, find_protocol, protocol_of
+from roadworthy.engine.readouts import read_case, read_columns
+from roadworthy.metrics import current_name, stored_name
+from roadworthy.models import kind_of
+from roadworthy.models.check import CheckReport, check_model, open_given
+from roadworthy.preparing import (
+    Given,
+    Prepared,
+    check_criteria,
+    check_study_size,
+    model_builder,
+    open_benches,
+    prepare,
+    remarks,
+)
+from roadworthy.protocols import classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
-from roadworthy.protocols.base import Evidence, KnownCase, StoredCase
+from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
-from roadworthy.study import OD_TEST, Study, load_study, parse_study, whole_paths
+from roadworthy.protocols.latex import to_latex
+from roadworthy.study import Study, load_study, parse_study, whole_paths
 from roadworthy.verdict import (
     Criterion,
+    Failed,
     Measure,
     Measurement,
     Verdict,
-    check_threshold,
     failed_parts,
     judge,
     load_criteria,
-    threshold_remark,
 )
 from roadworthy.verdict.history import (
     HISTORY,
@@ -66,25 +86,6 @@ from roadworthy.verdict.history import (
 from roadworthy.verdict.judge import never_pass
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A study whose data and models are open and checked, and its plan. Nothing has been written yet."""
-
-    study: Study
-    data: OpenedDataset
-    models: Mapping[str, Model]
-    plan: Plan
-    criteria: Sequence[Criterion]
-    base: Path = Path()
-    rehearsals: Mapping[str, Rehearsal] = field(default_factory=dict)
-    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @property
-    def remarks(self) -> dict[str, str]:
-        """What must be said of the thresholds of criteria, by their id."""
-        return _remarks(self.criteria, len(self.data.class_names))
-
-
 class Run:
     """A finished run.
 
@@ -97,14 +98,14 @@ class Run:
 
     def __repr__(self) -> str:
         record = self.record
-        images = record["data"].get("images")
+        images = sum(source.data.images for source in record.sources.values())
         facts = [
-            f"models {', '.join(record['models'])}" if record.get("models") else "no models",
+            f"models {', '.join(record.models)}" if record.models else "no models",
             *([f"{images:,} images"] if images else []),
             self._status(),
             f"{len(self.tables)} tables",
         ]
-        return f"<{type(self).__name__} {record.get('study')} in {from_here(self.path)}: {'; '.join(facts)}>"
+        return f"<{type(self).__name__} {record.study} in {from_here(self.path)}: {'; '.join(facts)}>"
 
     def __fspath__(self) -> str:
         """The run's folder, so that a run can be given wherever its path can."""
@@ -112,7 +113,7 @@ class Run:
 
     def _status(self) -> str:
         """The stored verdict in two words, or that there is none yet."""
-        if "finished" not in self.record:
+        if not self.record.finished:
             return "not finished"
         try:
             return f"verdict {json.loads((self.path / 'verdict.json').read_text())['status']}"
@@ -125,7 +126,7 @@ class Run:
         return self.folder.path
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> RunRecord:
         """Provenance: run.json."""
         return self.folder.record()
 
@@ -135,9 +136,9 @@ class Run:
         return _Tables(self.folder)
 
     @property
-    def failures(self) -> list[dict[str, Any]]:
-        """The cases that failed, each with its cause."""
-        return [case for case in self.record["cases"] if case["status"] == "failed"]
+    def failures(self) -> tuple[Failed, ...]:
+        """What failed, each with its cause."""
+        return failed_parts(self.record)
 
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
@@ -147,15 +148,17 @@ class Run:
         return self.judge(chosen)
 
     def _criteria(self, criteria: str | Path | list[Any] | None) -> list[Criterion]:
-        return load_criteria(self.record["criteria"] or None if criteria is None else criteria)
+        return load_criteria(self.record.criteria or None if criteria is None else criteria)
 
     def check_criteria(self, criteria: Sequence[Criterion]) -> None:
         """Refuse criteria that speak of what the run does not hold, or whose threshold cannot be met or missed."""
-        _check_criteria(criteria, stored_cases(self.folder), len(self.record["data"]["class_names"]))
+        record = self.record
+        check_criteria(criteria, stored_parts(self.folder, record), stored_settings(record))
 
     def judge(self, criteria: Sequence[Criterion]) -> Verdict:
         """Judge the run by criteria that were checked."""
-        return _judge(criteria, load_evidence(self.folder), self.record)
+        record = self.record
+        return _judge(criteria, load_evidence(self.folder, record), self.folder, record)
 
     @property
     def has_other_criteria(self) -> bool:
@@ -196,7 +199,7 @@ class Run:
 
     def _check_history(self) -> None:
         """Refuse to add to a history that was changed: the entry would bless it."""
-        recorded = self.record["files"].get(HISTORY)
+        recorded = self.record.files.get(HISTORY)
         if recorded and not ((self.path / HISTORY).is_file() and digest_file(self.path / HISTORY) == recorded):
             raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
 
@@ -204,7 +207,7 @@ class Run:
         entry = make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
         return with_entry(read_history(self.path), entry)
 
-    def conclude(self, record: dict[str, Any], verdict: Verdict) -> None:
+    def conclude(self, record: RunRecord, verdict: Verdict) -> None:
         """End a run whose tables are written: verdict, report and the finished record; only for who holds the lock."""
         self._note(verdict, "study")
         write_json(self.path / "verdict.json", verdict.to_json())
@@ -229,14 +232,14 @@ class Run:
 
     def file_problems(self) -> list[str]:
         """Files that are missing, changed or added, by their hashes in run.json; and whether the run is finished."""
-        recorded = self.record["files"]
+        recorded = self.record.files
         found = {str(path.relative_to(self.path)): path for path in self.folder.files()}
         problems = [f"{name} is missing" for name in recorded if name not in found]
         problems += [f"{name} is not part of the run" for name in found if name not in recorded]
         problems += [
             f"{n} was changed" for n, path in found.items() if n in recorded and digest_file(path) != recorded[n]
         ]
-        if "finished" not in self.record:
+        if not self.record.finished:
             problems.append("the run is not finished: run it again to resume")
         return problems
 
@@ -246,20 +249,21 @@ class Run:
         if problems:
             return problems
         stored_names = self.folder.table_names()
-        for name, table in _tables(load_evidence(self.folder)).items():
+        for name, table in _tables(load_evidence(self.folder, self.record)).items():
             if name in stored_names and not follows(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
-        return problems + self.verdict_problems("readouts")
+        return problems + self._verdict_problems()
 
-    def verdict_problems(self, source: str) -> list[str]:
+    def _verdict_problems(self) -> list[str]:
         """What is wrong with the verdict: it does not follow from what is stored, or its history does not fit it."""
-        problems, record = history_problems(self.path, self.record["criteria"]), self.record
+        record = self.record
+        problems = history_problems(self.path, record.criteria)
         stored = json.loads((self.path / "verdict.json").read_text())
         status = stored["status"] if "failed" in stored else never_pass(stored["status"], failed_parts(record))
         before = [status, *((criterion["id"], criterion["status"]) for criterion in stored["criteria"])]
         judged = self.judge(self._criteria(None))
         if before != [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]:
-            problems.append(f"verdict.json does not follow from the {source} and the criteria")
+            problems.append("verdict.json does not follow from the readouts and the criteria")
         return problems
 
 
@@ -318,33 +322,53 @@ def _blank(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name].where(table[name].notna(), None) for name in mixed})
 
 
-def stored_cases(folder: RunFolder) -> dict[str, list[StoredCase]]:
-    """The cases of a run by protocol, their readouts read when asked for."""
-    cases: dict[str, list[StoredCase]] = {}
-    record = folder.record()
-    find = partial(find_artifact, folder, failures=record.get("artifact_failures", {}))
-    is_first = record["schema"] == FIRST_SCHEMA
-    for case in record["cases"]:
-        cases.setdefault(case["protocol"], []).append(
-            StoredCase(
-                system=case["system"],
-                stimulus=Stimulus(**case["stimulus"]),
-                tags=case.get("tags", {}),
-                failure=case["reason"] if case["status"] == "failed" else "",
-                load=partial(read_case, folder.case(case["key"], case["protocol"] if is_first else None)),
-                artifact=find,
-            )
-        )
-    return cases
+def open_run(path: str | Path) -> Run:
+    """Open a run folder."""
+    return Run(path)
 
 
-def load_evidence(folder: RunFolder, workers: int = 1, seed: int | None = None) -> dict[str, Evidence]:
+def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:
+    """What each protocol has of each source: its cases, their readouts read when asked for, and its context."""
+    lost = {name: artifact.reason for name, artifact in record.artifacts.items() if artifact.status == "failed"}
+    find = partial(find_artifact, folder, failures=lost)
+    parts: dict[str, list[Part]] = {name: [] for name in record.protocols}
+    for name, own in record.protocols.items():
+        form = find_protocol(name).context
+        for source, part in own.sources.items():
+            cases = []
+            for asked in part.cases:
+                case = record.cases[asked.case]
+                home = inside(folder.path, case.folder)
+                cases.append(
+                    StoredCase(
+                        system=asked.system,
+                        stimulus=case.stimulus.value(),
+                        labels=asked.labels,
+                        failure=case.reason if case.status == "failed" else "",
+                        hash=asked.case,
+                        load=partial(read_case, home),
+                        columns=partial(read_columns, home),
+                        artifact=find,
+                    )
+                )
+            context = form.model_validate(part.context)
+            parts[name].append(Part(source, cases, context, record.sources[source].data.class_names))
+    return parts
+
+
+def stored_settings(record: RunRecord) -> dict[str, Any]:
+    """The settings of each protocol of a run."""
+    return {name: find_protocol(name).settings.model_validate(own.settings) for name, own in record.protocols.items()}
+
+
+def load_evidence(
+    folder: RunFolder, record: RunRecord, workers: int = 1, seed: int | None = None
+) -> dict[str, Evidence]:
     """What the stored readouts of a run say, by protocol; objects are resampled by the run's own seed or another."""
-    record = folder.record()
-    names, seed = record["data"]["class_names"], record["seed"] if seed is None else seed
+    seed, settings = record.seed if seed is None else seed, stored_settings(record)
     return {
-        name: find_protocol(name).evidence(cases, names, seed=seed, workers=workers)
-        for name, cases in stored_cases(folder).items()
+        name: find_protocol(name).evidence_of(parts, settings[name], seed=seed, workers=workers)
+        for name, parts in stored_parts(folder, record).items()
     }
 
 
@@ -367,14 +391,18 @@ def compare_runs(
     runs = [runs] if isinstance(runs, str | os.PathLike) else runs
     metrics = None if metrics is None else [current_name(metric) for metric in metrics]
     check_question(metrics, alpha, margin)
-    folders = [_comparable(path) for path in runs]
-    cases = [stored_cases(folder) for folder in folders]
+    folders = [RunFolder.existing(Path(path)) for path in runs]
+    records = [folder.record() for folder in folders]
+    cases = [
+        {name: parts[0].cases for name, parts in stored_parts(folder, record).items()}
+        for folder, record in zip(folders, records, strict=True)
+    ]
     names = [list(dict.fromkeys(case.system for stored in own.values() for case in stored)) for own in cases]
     pairs = load_systems(
         choose_pairs([os.fspath(path) for path in runs], names, models),
         [folder.path.name for folder in folders],
         cases,
-        [folder.record()["data"]["class_names"] for folder in folders],
+        [record.first.data.class_names for record in records],
         metrics,
         alpha,
         workers or os.cpu_count() or 1,
@@ -382,32 +410,12 @@ def compare_runs(
     return compare(pairs, metrics, alpha, margin)
 
 
-def _comparable(path: str | os.PathLike[str]) -> RunFolder:
-    folder = RunFolder.existing(Path(path))
-    if folder.record().get("kind") == OD_TEST:
-        raise InputError(
-            f"{folder.path} is an OD-test, which holds no cases to compare: its tables compare its monitors"
-        )
-    return folder
-
-
-def _check_criteria(criteria: Sequence[Criterion], cases: Mapping[str, Sequence[KnownCase]], num_classes: int) -> None:
-    """Refuse criteria that match none of the cases (by protocol) or whose threshold is outside the metric's range."""
-    for criterion in criteria:
-        protocol = protocol_of(criterion, cases)
-        protocol.check(cases[protocol.name], criterion)
-        check_threshold(criterion, value_range(criterion.metric, num_classes))
-
-
-def _judge(criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], record: Mapping[str, Any]) -> Verdict:
+def _judge(
+    criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], folder: RunFolder, record: RunRecord
+) -> Verdict:
     """The verdict from the evidence of a run and from what failed in it by its record."""
-    remarks = _remarks(criteria, len(record["data"]["class_names"]))
-    return judge(criteria, _measure(evidence), remarks=remarks, failed=failed_parts(record))
-
-
-def _remarks(criteria: Sequence[Criterion], num_classes: int) -> dict[str, str]:
-    found = {c.id: threshold_remark(c, value_range(c.metric, num_classes)) for c in criteria}
-    return {name: remark for name, remark in found.items() if remark}
+    said = remarks(criteria, stored_parts(folder, record), stored_settings(record))
+    return judge(criteria, _measure(evidence), remarks=said, failed=failed_parts(record))
 
 
 def _measure(evidence: Mapping[str, Evidence]) -> Measure:
@@ -419,225 +427,6 @@ def _measure(evidence: Mapping[str, Evidence]) -> Measure:
     return measure
 
 
-def prepare(
-    study: Study,
-    *,
-    base: Path = Path(),
-    trust: bool = False,
-    unpickle: bool = False,
-    device: str = "auto",
-    on_bad_image: str = "error",
-    models: Mapping[str, Model] | None = None,
-    builders: Mapping[str, Callable[..., Model]] | None = None,
-    data: OpenedDataset | None = None,
-    accept_chance: bool = False,
-    progress: ProgressBar = terminal_progress,
-) -> Prepared:
-    """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace.
-
-    `models` are those that are open already, `builders` make them anew with changed settings. A model that is no better
-    than chance on undisturbed images is an error, unless `accept_chance` is set.
-    """
-    base = base.absolute()
-    criteria = load_criteria(study.criteria, base)
-    chosen = study.protocols.chosen()
-    _check_study_size(study, len(study.models))
-    for protocol, settings in chosen:
-        protocol.check_settings(settings)
-    opened, builders = dict(models or {}), dict(builders or {})
-    for name, spec in study.models.items():
-        if name not in opened:
-            builders[name] = model_builder(
-                spec, study.size, name=name, trust=trust, unpickle=unpickle, device=device, base=base
-            )
-            opened[name] = builders[name]()
-    if data is None:
-        inputs = [model.input_size for model in opened.values() if model.input_size]
-        data = open_test_data(study, base, max(inputs, default=None), on_bad_image)
-    if not len(data):
-        raise InputError(f"data set {data.name} holds no image")
-    with progress("reading images", len(data)) as advance:
-        data.verify_all(advance)
-    wanted = frozenset[str]().union(
-        *(model.learns_from for model in opened.values()), *(protocol.learns_from(settings) for protocol, settings in chosen)
-    )
-    given = {role: open_learning_data(study, role, base, data, on_bad_image) for role in sorted(wanted)}
-    opened = {name: model.with_data(given) for name, model in opened.items()}
-    for name, model in opened.items():
-        if "probabilities" not in model.columns:
-            continue
-        if model.num_classes != len(data.class_names):
-            raise InputError(
-                f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
-                f"{len(data.class_names)}: fix the order and number of classes with `classes=`"
-            )
-        opened[name] = align(model, data.class_names)
-    chunk = chunk_size(data, study.batch)
-    foreign = open_foreign(study, base, data)
-    bench = Bench(data, opened, study.seed, study.batch, chunk, foreign, given.get("train"))
-    left_out = {protocol.name: _left_out(protocol, opened) for protocol, _ in chosen}
-    cases = [
-        case
-        for protocol, settings in chosen
-        for case in protocol.plan(settings, bench.without(left_out[protocol.name]))
-    ]
-    plan = Plan(tuple(cases), chunk, study.batch)
-    prepared = Prepared(study, data, opened, plan, criteria, base, left_out=left_out)
-    _check_asked(prepared)
-    return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance))
-
-
-def _left_out(protocol: Protocol, models: Mapping[str, Model]) -> dict[str, str]:
-    """The models that do not answer in the columns a protocol needs, with the reason; all of them is an error."""
-    reasons = {}
-    for name, model in models.items():
-        lacking = sorted(protocol.columns - set(model.columns))
-        if lacking:
-            reasons[name] = f"model {name} answers no {' and no '.join(lacking)}"
-    if len(reasons) == len(models):
-        raise InputError(f"protocol {protocol.name} has no model to ask: {'; '.join(reasons.values())}")
-    return reasons
-
-
-def rehearsed(
-    model: Model, data: Dataset, seed: int, batch: int, build: Callable[..., Model] | None, accept_chance: bool
-) -> Rehearsal:
-    """Ask a model about a sample of undisturbed images; refuse one that is no better than chance."""
-    clean = Stimulus(data.fingerprint(), seed=seed)
-    try:
-        rehearsal = rehearse(model, data, stimulus=clean.key, batch=batch)
-    except ModelError as error:
-        raise ModelError(f"{error} (on undisturbed images)") from error
-    if rehearsal.changes_by:
-        change = f"its probabilities change by up to {rehearsal.changes_by:.2g}"
-        warnings.warn(
-            f"model {model.name} answers the same images differently when asked again: {change}", stacklevel=2
-        )
-    if rehearsal.result.is_chance and not accept_chance:
-        raise InputError(chance_error(model, data, rehearsal.result, build))
-    return rehearsal
-
-
-def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Callable[..., Model]:
-    """What makes a model, as given or with some of its settings changed."""
-
-    def build(**changed: Any) -> Model:
-        return load_sized(spec, size, **{**settings, **changed})
-
-    return build
-
-
-def _check_study_size(study: Study, models: int) -> None:
-    """Refuse a study of more cases than can be planned, before anything is opened."""
-    foreign = len(study.outliers) or 1
-    stimuli = sum(protocol.count_stimuli(settings, foreign) for protocol, settings in study.protocols.chosen())
-    check_plan_size(stimuli * models)
-
-
-def load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Model:
-    """Load a model; one that cannot do without being told its input size is told the study's."""
-    try:
-        return load_model(spec, **settings)
-    except InputError as error:
-        if size is None or "size" in settings:
-            raise
-        try:
-            return load_model(spec, size=size, **settings)
-        except InputError:
-            raise error from None
-
-
-def open_test_data(
-    study: Study, base: Path, fallback_size: tuple[int, int] | None, on_bad_image: str = "error"
-) -> OpenedDataset:
-    """The test data of a study, at the study's size, else the images' own where all are equal, else the fallback."""
-    return open_dataset(
-        study.data.test,
-        classes=study.data.classes,
-        size=study.size,
-        fallback_size=fallback_size,
-        base=base,
-        on_bad_image=on_bad_image,
-        seed=study.seed,
-    )
-
-
-LEARNING = {
-    "train": "a network is trained by the study: name its training data under data: train",
-    "validation": "a temperature is fitted by the study: name held-out images under data: validation",
-}
-"""What a study must name for models that learn from data, by role, as the sentence that asks for it."""
-
-
-def open_learning_data(
-    study: Study, role: str, base: Path, data: OpenedDataset, on_bad_image: str = "error"
-) -> OpenedDataset:
-    """The training or validation data of a study, at the size of its test data and with the same classes."""
-    source = getattr(study.data, role)
-    if source is None:
-        raise InputError(LEARNING[role])
-    learned = open_dataset(
-        source,
-        classes=study.data.classes,
-        size=data.size,
-        base=base,
-        on_bad_image=on_bad_image,
-        seed=study.seed,
-    )
-    what = "training" if role == "train" else role
-    if learned.class_names != data.class_names:
-        raise InputError(f"{what} data {learned.name} has other classes than test data {data.name}")
-    if learned.fingerprint() == data.fingerprint():
-        raise InputError(f"{what} data {learned.name} and test data {data.name} are the same images")
-    return learned
-
-
-def open_foreign(study: Study, base: Path, data: OpenedDataset) -> dict[str, OpenedDataset]:
-    """The foreign sets of a study at the size of the test data, where a protocol wants them.
-
-    The built-in scenery stands in where the study names none.
-    """
-    if not any(protocol.wants_foreign for protocol, _ in study.protocols.chosen()):
-        return {}
-    sources = study.outliers or {"scenery": {"builtin": "scenery", "n": len(data)}}
-    return {
-        name: open_dataset(spec, size=data.size, base=base, seed=study.seed, name=name)
-        for name, spec in sources.items()
-    }
-
-
-def _check_asked(prepared: Prepared) -> None:
-    """Refuse criteria that match no case of the plan, or whose threshold the metric cannot have."""
-    known: dict[str, list[KnownCase]] = {}
-    for planned in prepared.plan.cases:
-        case = KnownCase(planned.case.system, planned.case.stimulus, planned.tags)
-        known.setdefault(planned.protocol, []).append(case)
-    _check_criteria(prepared.criteria, known, len(prepared.data.class_names))
-
-
-def _rehearse_all(
-    prepared: Prepared, builders: Mapping[str, Callable[..., Model]], accept_chance: bool
-) -> dict[str, Rehearsal]:
-    """Find what would spoil every figure before anything is written: a rehearsal of each model that is ready.
-
-    Stored answers must be complete, and are looked at where they hold those to undisturbed test data.
-    """
-    data, seed, rehearsals = prepared.data, prepared.study.seed, {}
-    for name, model in prepared.models.items():
-        if not all(part.loaded for part in model.requires()) or "probabilities" not in model.columns:
-            continue
-        if is_stored(model):
-            asked = [planned for planned in prepared.plan.cases if not planned.refused]
-            shown = [planned.showing for planned in asked if planned.case.system == name]
-            for own in leaves(model):
-                if isinstance(own, StoredPredictions):
-                    own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
-            if Stimulus(data.fingerprint(), seed=seed).key not in {showing.stimulus.key for showing in shown}:
-                continue
-        rehearsals[name] = rehearsed(model, data, seed, prepared.study.batch, builders.get(name), accept_chance)
-    return rehearsals
-
-
 def execute(
     prepared: Prepared,
     out: str | Path,
@@ -646,49 +435,70 @@ def execute(
     fresh: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> Run:
-    """Run a prepared study into a folder; one that holds part of it already is resumed, unless it is to be `fresh`."""
+    """Run a prepared study into a folder; one that holds part of it already is resumed, unless it is to be `fresh`.
+
+    Results that are there stay until all new ones are known: an attempt that fails leaves a finished run as it was.
+    """
     workers = workers or os.cpu_count() or 1
     stored = _stored_study(prepared).to_yaml()
     with opened_folder(out, stored, fresh) as folder:
-        study, plan = prepared.study, prepared.plan
-        artifacts, broken = build_artifacts(plan, folder, progress)
-        failed = {planned.case.hash: planned.refused for planned in plan.cases if planned.refused}
-        failed |= {
-            planned.case.hash: broken[part.recipe.hash]
-            for planned in (plan.cases if broken else ())
-            for _, part in planned.requires()
-            if part.recipe.hash in broken
-        }
-        plan = Plan(tuple(each for each in plan.cases if each.case.hash not in failed), plan.chunk, plan.batch)
-        lost = broken | build_needs(plan, folder, progress)
-        with progress(f"testing {study.name}", plan.image_cases()) as advance:
-            outcome = local.execute(plan, folder, workers=workers, progress=advance)
-        outcome.failures.update(failed)
-        record = _record(prepared, outcome, folder) | ({"artifacts": artifacts} if artifacts else {})
-        record |= {"artifact_failures": lost} if lost else {}
-        timing = local.timing_table(folder, prepared.plan, outcome)
-        if len(outcome.failures) == len(prepared.plan.cases):
-            if not folder.is_finished:
+        graph, before = prepared.plan.graph(), set(folder.files())
+        outcome = LocalExecutor(workers, progress, f"testing {prepared.study.name}").run(graph, folder)
+        record = make_record(prepared, graph, outcome, folder)
+        try:
+            evidence = _evidence(prepared, outcome, folder, record, workers)
+        except ModelError:
+            if folder.is_finished:
+                _take_back(folder, before)
+            else:
                 folder.write_record(record)
-            raise ModelError(f"every case failed; the first: {next(iter(outcome.failures.values()))}")
-        replace_results(folder, stored, record)
-        evidence, media = load_evidence(folder, workers), folder.path / "media"
-        drawn = {name: [p for p in plan.of(name) if p.case.hash not in outcome.not_shown] for name in evidence}
+            raise
+        folder.clear_pictures()
+        drawn = [planned for planned in prepared.plan.cases if planned.case.hash not in outcome.not_shown]
         with progress("computing tables", 0), ThreadPoolExecutor(1) as painter:
             pictures = {
-                name: painter.submit(found.pictures, drawn[name], media)
+                name: painter.submit(found.pictures, own, folder.path / "media")
                 for name, found in evidence.items()
-                if drawn[name]
+                if (own := [planned for planned in drawn if planned.protocol == name])
             }
-            tables = _tables(evidence)
-        for name, table in (tables | {"timing_cases": timing}).items():
-            folder.write_table(name, table)
-        for painted in pictures.values():
-            for name, table in painted.result().items():
+            printed = {name: found.tables() for name, found in evidence.items()}
+            tables = {name: table for own in printed.values() for name, table in own.items()}
+            tables |= analyse(tables)
+            painted = [picture.result() for picture in pictures.values()]
+        timing = timing_tables(folder, graph, outcome)
+        costs = [found.timing(*timing.values()) for found in evidence.values()]
+        replace_results(folder, stored, record)
+        for own in (tables, timing, *costs, *painted):
+            for name, table in own.items():
                 folder.write_table(name, table)
+        for name, own in printed.items():
+            if find_protocol(name).prints_latex:
+                for table_name, table in own.items():
+                    write_bytes(folder.path / "tables" / f"{table_name}.tex", to_latex(table).encode())
         run = Run(folder.path)
-        run.conclude(record, _judge(prepared.criteria, evidence, record))
+        run.conclude(record, _judge(prepared.criteria, evidence, folder, record))
     return run
+
+
+def _evidence(
+    prepared: Prepared, outcome: Outcome, folder: RunFolder, record: RunRecord, workers: int
+) -> dict[str, Evidence]:
+    """What the readouts say; an error where every case failed, or no protocol has any value."""
+    asked = [planned.case.hash for planned in prepared.plan.cases]
+    if all(case in outcome.failures for case in asked):
+        raise ModelError(f"every case failed; the first: {outcome.failures[asked[0]]}")
+    evidence = load_evidence(folder, record, workers)
+    lost = [found.lost() for found in evidence.values()]
+    if all(lost):
+        raise ModelError(lost[0])
+    return evidence
+
+
+def _take_back(folder: RunFolder, before: Collection[Path]) -> None:
+    """Remove the readouts that an attempt without any result has left in a finished run; what it built may stay."""
+    for path in folder.files():
+        if path not in before and not path.is_relative_to(folder.path / "artifacts"):
+            path.unlink()
 
 
 @contextmanager
@@ -708,7 +518,7 @@ def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[
         yield folder
 
 
-def replace_results(folder: RunFolder, study: str, record: dict[str, Any]) -> None:
+def replace_results(folder: RunFolder, study: str, record: RunRecord) -> None:
     """Put a study and its record in place of those that are there; tables, verdict and report are to follow.
 
     The verdict that was there stays in the history.
@@ -731,19 +541,11 @@ def _write_history(run: Path, history: Sequence[Entry]) -> None:
 def _stored_study(prepared: Prepared) -> Study:
     """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
     study, base = prepared.study, prepared.base.resolve()
-    data = study.data.model_copy(
-        update={
-            "test": whole_paths(study.data.test, base),
-            "train": whole_paths(study.data.train, base),
-            "validation": whole_paths(study.data.validation, base),
-            "classes": whole_paths(study.data.classes, base),
-        }
-    )
-    models, outliers = (
-        {name: whole_paths(spec, base) for name, spec in named.items()} for named in (study.models, study.outliers)
-    )
-    criteria = [criterion.model_dump(exclude_none=True) for criterion in prepared.criteria] or None
-    return study.model_copy(update={"data": data, "models": models, "outliers": outliers, "criteria": criteria})
+    update: dict[str, Any] = {
+        key: whole_paths(getattr(study, key), base) for key in ("data", "models", "sources", "outliers")
+    }
+    update["criteria"] = [criterion.model_dump(exclude_none=True) for criterion in prepared.criteria] or None
+    return study.model_copy(update=update)
 
 
 def utc_now() -> str:
@@ -751,56 +553,95 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _record(prepared: Prepared, outcome: local.Outcome, folder: RunFolder) -> dict[str, Any]:
-    data, study = prepared.data, prepared.study
-    before = folder.earlier_record()
-    earlier = [e for e in [*before.get("earlier_environments", []), before.get("environment")] if e]
+def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunFolder) -> RunRecord:
+    """What run.json says of a study that was run."""
+    study, before = prepared.study, folder.earlier_record()
     now = environment()
-    return {
-        "study": study.name,
-        "seed": study.seed,
-        "created": before.get("created", utc_now()),
-        "environment": now,
-        "earlier_environments": [e for place, e in enumerate(earlier) if e != now and e not in earlier[:place]],
-        "settings": {"batch": prepared.plan.batch, "chunk": prepared.plan.chunk, "size": list(data.size)},
-        "data": {
-            "name": data.name,
-            "fingerprint": data.fingerprint(),
-            "images": len(data),
-            "groups": len(set(data.groups)),
-            "class_names": list(data.class_names),
-            "size": list(data.size),
-            "bad_images": [list(bad) for bad in data.bad_images],
-            "notes": list(data.notes),
+    earlier = [*before.earlier_environments, before.environment] if before else []
+    settings = {name: own.model_dump(mode="json", exclude={"sources"}) for name, own in prepared.settings.items()}
+    return RunRecord(
+        study=study.name,
+        seed=study.seed,
+        created=before.created if before else utc_now(),
+        environment=now,
+        earlier_environments=[e for place, e in enumerate(earlier) if e != now and e not in earlier[:place]],
+        settings={"batch": study.batch, "threads": THREADS},
+        sources={name: _source_record(prepared, name) for name in prepared.sources},
+        criteria=[criterion.model_dump() for criterion in prepared.criteria],
+        cases={
+            name: CaseRecord(
+                folder=f"readouts/{node.planned.case.key}",
+                system=node.planned.case.system,
+                kind=node.planned.system.kind,
+                stimulus=StimulusRecord(**node.planned.case.stimulus.config()),
+                **_status(name, outcome),
+            )
+            for name, node in graph.cases.items()
         },
-        "models": {
-            name: {
-                "fingerprint": model.fingerprint(),
-                "capabilities": sorted(model.capabilities),
-                **_unsteadiness(prepared.rehearsals.get(name)),
-            }
-            for name, model in prepared.models.items()
+        artifacts={name: _artifact_record(node, outcome) for name, node in graph.artifacts.items()},
+        protocols={
+            name: ProtocolRecord(
+                settings=settings[name],
+                sources={
+                    source: SourcePart(
+                        cases=[
+                            AskedCase(case=p.case.hash, system=p.case.system, labels=dict(p.labels))
+                            for p in prepared.plan.of(name, source)
+                        ],
+                        context=context.model_dump(mode="json"),
+                        left_out=dict(prepared.left_out[name][source]),
+                    )
+                    for source, context in contexts.items()
+                },
+            )
+            for name, contexts in prepared.contexts.items()
         },
-        "criteria": [criterion.model_dump() for criterion in prepared.criteria],
-        **({"left_out": left_out} if (left_out := {k: dict(v) for k, v in prepared.left_out.items() if v}) else {}),
-        "cases": [
-            {
-                "protocol": planned.protocol,
-                "key": planned.case.key,
-                "hash": planned.case.hash,
-                "system": planned.case.system,
-                "stimulus": planned.case.stimulus.config(),
-                "status": "failed" if planned.case.hash in outcome.failures else "done",
-                "reason": outcome.failures.get(planned.case.hash, ""),
-                **({"tags": dict(planned.tags)} if planned.tags else {}),
-            }
-            for planned in prepared.plan.cases
-        ],
-    }
+    )
 
 
-def _unsteadiness(rehearsal: Rehearsal | None) -> dict[str, float]:
-    return {"changes_by": rehearsal.changes_by} if rehearsal is not None and rehearsal.changes_by else {}
+def _status(node: str, outcome: Outcome) -> dict[str, Any]:
+    return {"status": "failed", "reason": outcome.failures[node]} if node in outcome.failures else {}
+
+
+def _artifact_record(node: ArtifactNode, outcome: Outcome) -> ArtifactRecord:
+    recipe = node.parts[0].recipe
+    return ArtifactRecord(
+        system=node.name,
+        builder=recipe.builder,
+        parameters=json.loads(canonical_json(dict(recipe.parameters))),
+        seed=recipe.seed,
+        competence=outcome.built.get(node.hash, {}).get("competence", {}),
+        **_status(node.hash, outcome),
+    )
+
+
+def _source_record(prepared: Prepared, source: str) -> SourceRecord:
+    bench = prepared.sources[source]
+    data = bench.data
+    assert isinstance(data, OpenedDataset)
+    return SourceRecord(
+        data=DataRecord(
+            name=data.name,
+            fingerprint=data.fingerprint(),
+            images=len(data),
+            groups=len(set(data.groups)),
+            class_names=list(data.class_names),
+            size=list(data.size),
+            bad_images=[list(map(str, bad)) for bad in data.bad_images],
+            notes=list(data.notes),
+            seen=list(prepared.seen[source]),
+        ),
+        models={
+            name: ModelRecord(
+                fingerprint=bench.fingerprint(model),
+                capabilities=sorted(model.capabilities),
+                changes_by=float(rehearsal.changes_by)
+                if (rehearsal := prepared.rehearsals.get((source, name)))
+                else 0.0,
+            )
+            for name, model in bench.models.items()
+        },
+    )
 
 
 def run_study(
@@ -843,27 +684,26 @@ def export_study(
 ) -> int:
     """Write the disturbed images of a study to a new folder, without opening its models; returns how many."""
     study, base = load_study(source)
-    _check_study_size(study, 1)
-    data = open_test_data(study, base, None)
-    chunk = chunk_size(data, study.batch)
+    check_study_size(study, len(study.by_source()))
     chosen = study.protocols.chosen()
     for protocol, settings in chosen:
         protocol.check_settings(settings)
-    bench = Bench(data, {}, study.seed, study.batch, chunk, open_foreign(study, base, data))
+    benches = open_benches(study, base, progress)
     stimuli = {
-        showing.stimulus.hash: showing
+        showing.stimulus.hash: (showing, bench.chunk)
         for protocol, settings in chosen
+        for name, bench in benches.items()
+        if name in (settings.sources or benches)
         for showing in protocol.showings(settings, bench)
     }
-    planned = list(stimuli.values())
-    images = sum(len(showing.data) for showing in planned)
+    images = sum(len(showing.data) for showing, _ in stimuli.values())
+    classes = {name: bench.data.class_names for name, bench in benches.items()}
     with progress(f"export {study.name}", images) as advance, writing(Path(folder)):
         return export(
-            planned,
-            data.class_names,
+            list(stimuli.values()),
+            classes,
             Path(folder),
             batch=study.batch,
-            chunk=chunk,
             progress=advance,
             workers=workers or 1,
         )
@@ -933,9 +773,7 @@ def evaluate(
     prepared = prepare(
         study,
         base=base,
-        models={name: opened},
-        builders={name: build},
-        data=dataset,
+        given=Given({name: opened}, {name: build}, dataset),
         on_bad_image=on_bad_image,
         accept_chance=accept_chance,
         progress=progress,
@@ -951,18 +789,19 @@ def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
     if not folder.is_finished:
         return
     record = folder.record()
-    models = {name: model["fingerprint"] for name, model in record.get("models", {}).items()}
-    own = {name: model.fingerprint() for name, model in prepared.models.items()}
+    models = {name: model.fingerprint for name, model in record.models.items()}
+    bench = next(iter(prepared.sources.values()))
+    own = {name: bench.fingerprint(model) for name, model in bench.models.items()}
     what = ""
     if models != own:
         what = "another model"
-    elif record["data"].get("fingerprint") != prepared.data.fingerprint():
+    elif record.first.data.fingerprint != bench.data.fingerprint():
         what = "other data"
-    elif record["seed"] != prepared.study.seed:
-        what = f"another seed, {record['seed']}"
+    elif record.seed != prepared.study.seed:
+        what = f"another seed, {record.seed}"
     if what:
         raise InputError(
-            f"{folder.path} holds the run of {what} ({', '.join(models)} on {record['data'].get('name')}): choose "
+            f"{folder.path} holds the run of {what} ({', '.join(models)} on {record.first.data.name}): choose "
             "another folder with `out=`, or replace it with `fresh=True`"
         )
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
 )
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.validation import MOST_BATCH, explain, parse_size, read_yaml
 from roadworthy.engine.plan import BATCH
 from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
@@ -36,21 +37,32 @@ def _size(value: Any) -> Any:
 Size = Annotated[tuple[int, int] | None, BeforeValidator(_size)]
 
 
-OD_TEST = "od_test"
-"""The protocol whose studies and runs are of a kind of their own: see `roadworthy.od_testing`."""
-
-
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DataSection(_Section):
-    """The data sets of a study; only `test` is always needed."""
+Spec = str | dict[str, Any]
 
-    test: str | dict[str, Any]
-    train: str | dict[str, Any] | None = None
-    validation: str | dict[str, Any] | None = None
+
+class DataSection(_Section):
+    """The data sets of a source; only `test` is always needed.
+
+    `split` cuts what is named under `test` by group into three parts of these shares: train, validation and test.
+    """
+
+    test: Spec
+    train: Spec | None = None
+    validation: Spec | None = None
     classes: str | list[str] | None = None
+    split: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=3, max_length=3)] | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> DataSection:
+        if self.split is not None and (self.train is not None or self.validation is not None):
+            raise ValueError("split makes training and validation data out of test: name these, or split, not both")
+        if self.split is not None and abs(sum(self.split) - 1) > 1e-9:
+            raise ValueError(f"the shares of split add up to 1, not {sum(self.split):g}")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -62,6 +74,54 @@ class DataSection(_Section):
                 )
             value = {key: content for key, content in value.items() if key != "ood"}
         return value
+
+
+def _model_names(value: dict[str, Any]) -> dict[str, Any]:
+    for name in value:
+        if not name.strip() or any(ord(c) < 32 for c in name):
+            raise ValueError(f"{name!r} is no name for a model")
+    return value
+
+
+Models = Annotated[dict[str, Spec], AfterValidator(_model_names)]
+
+
+class Overlap(_Section):
+    """Classes that a source and a set of outliers share: left out of the set, or of the source where they meet."""
+
+    outliers: list[str] = []
+    source: list[str] = []
+
+
+class SourceSection(_Section):
+    """A source: a domain and what was made for it.
+
+    size       of its images, and of the outliers it meets
+    near       names of outlier sets that are near to it; the others are far
+    exclude    names of outlier sets that it never meets;  overlap: shared classes by outlier set
+    leave_out  names of monitors that its models cannot serve
+    """
+
+    data: DataSection
+    models: Annotated[Models, Field(min_length=1)]
+    size: Size = None
+    near: list[str] = []
+    exclude: list[str] = []
+    overlap: dict[str, Overlap] = {}
+    leave_out: list[str] = []
+
+
+def _monitors(value: Any) -> Any:
+    """Monitors by label: `{energy: {}, knn8: {monitor: deep_knn, k: 8}}`; a list of names stands for their defaults."""
+    if isinstance(value, list):
+        if not all(isinstance(name, str) for name in value):
+            raise ValueError(
+                "a list of monitors holds names; write one with settings as knn8: {monitor: deep_knn, k: 8}"
+            )
+        if len({*value}) < len(value):
+            raise ValueError("a monitor is named twice")
+        value = dict.fromkeys(value)
+    return {label: {} if chosen is None else chosen for label, chosen in value.items()} if value else value
 
 
 class ProtocolsSection(_Section):
@@ -83,17 +143,49 @@ class ProtocolsSection(_Section):
 
 
 class Study(_Section):
-    """A whole study. Everything but `data.test` and one model has a default."""
+    """A whole study: of one source (`data`, `models` and what else a source has, at the top) or of several `sources`.
+
+    Everything but test data and one model has a default. `outliers` and `monitors` serve all sources.
+    """
 
     name: Annotated[str, Field(min_length=1)] = "study"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     size: Size = None
     batch: Annotated[int, Field(ge=1, le=MOST_BATCH)] = BATCH
-    data: DataSection
-    models: Annotated[dict[str, str | dict[str, Any]], Field(min_length=1)]
-    outliers: dict[str, str | dict[str, Any]] = {}
+    data: DataSection | None = None
+    models: Models = {}
+    near: list[str] = []
+    exclude: list[str] = []
+    overlap: dict[str, Overlap] = {}
+    leave_out: list[str] = []
+    sources: dict[str, SourceSection] = {}
+    outliers: dict[str, Spec] = {}
+    monitors: Annotated[dict[str, dict[str, Any]], BeforeValidator(_monitors)] = {}
     protocols: ProtocolsSection
     criteria: str | list[Any] | None = None
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> Study:
+        own = [key for key in SourceSection.model_fields if key != "size" and getattr(self, key)]
+        if self.sources and own:
+            raise ValueError(f"{own[0]} belongs to a source here: write it under sources: NAME: instead of at the top")
+        if not self.sources and (self.data is None or not self.models):
+            lacking = "data" if self.data is None else "models"
+            raise ValueError(f"{lacking} is missing: a study names its data and models, or sources that do")
+        for protocol, settings in self.protocols.chosen():
+            for name in settings.sources or ():
+                if name not in self.sources:
+                    raise ValueError(f"protocols.{protocol.name}.sources: {UnknownName('source', name, self.sources)}")
+        return self
+
+    def by_source(self) -> dict[str, SourceSection]:
+        """The sources by name; one that has none is called ''."""
+        if self.sources:
+            return {
+                name: source if source.size else source.model_copy(update={"size": self.size})
+                for name, source in self.sources.items()
+            }
+        return {"": SourceSection.model_construct(**{key: getattr(self, key) for key in SourceSection.model_fields})}
 
     @field_validator("name")
     @classmethod
@@ -102,20 +194,15 @@ class Study(_Section):
             raise ValueError(f"{value!r} is no name for a study: it names a folder, so it has no slash or line break")
         return value
 
-    @field_validator("outliers")
+    @field_validator("outliers", "sources")
     @classmethod
-    def _plain_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _plain_names(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        what = "a set of outliers" if info.field_name == "outliers" else "a source"
         for name in value:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
-                raise ValueError(f"{name!r} is not a valid name for a set of outliers: use letters, digits, _ . and -")
-        return value
-
-    @field_validator("models")
-    @classmethod
-    def _names(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name in value:
-            if not name.strip() or any(ord(c) < 32 for c in name):
-                raise ValueError(f"{name!r} is no name for a model")
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name) or name == "all":
+                raise ValueError(
+                    f"{name!r} is not a valid name for {what}: use letters, digits, _ . and -, and not all"
+                )
         return value
 
     @field_validator("protocols")
@@ -127,7 +214,7 @@ class Study(_Section):
 
     def to_yaml(self) -> str:
         """The study as YAML, defaults included, so that it can be read without this version's defaults."""
-        content = self.model_dump(mode="json")
+        content = {key: value for key, value in self.model_dump(mode="json").items() if value not in (None, {}, [])}
         content["protocols"] = {name: chosen for name, chosen in content["protocols"].items() if chosen is not None}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
@@ -137,6 +224,13 @@ def whole_paths(spec: Any, base: Path) -> Any:
 
     `code.py:name` keeps its name; what is no path (a range, a built-in set) stays as it is.
     """
+    if isinstance(spec, SourceSection | DataSection):
+        named = [
+            key
+            for key in type(spec).model_fields
+            if key in ("data", "models", "test", "train", "validation", "classes")
+        ]
+        return spec.model_copy(update={key: whole_paths(getattr(spec, key), base) for key in named})
     if isinstance(spec, dict):
         return {key: whole_paths(value, base) if key != "builtin" else value for key, value in spec.items()}
     if isinstance(spec, list):
@@ -158,7 +252,7 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, Path]:
     path = Path(source)
     content = read_yaml(path, "study")
     if not isinstance(content, dict):
-        raise InputError(f"study {path} must be a mapping with the keys data and models")
+        raise InputError(f"study {path} must be a mapping with the keys data and models, or sources")
     return _inlined(parse_study(content, f"study {path}"), path.parent), path.parent
 
 
@@ -175,18 +269,16 @@ def parse_study(content: dict[str, Any], what: str) -> Study:
         raise InputError(f"{what}: {explain(error, model)}") from None
 
 
+def _settings_model(protocol: type[Protocol]) -> Any:
+    """The settings of a protocol, and the sources that it runs on: all, unless some are named."""
+    return create_model(protocol.settings.__name__, __base__=protocol.settings, sources=(list[str] | None, None))
+
+
 @cache
 def _study_model(protocols: tuple[str, ...]) -> type[Study]:
     """The form of a study with these protocols; the default one is run where a study names none."""
-    fields: dict[str, Any] = {name: (PROTOCOLS.get(name).settings | None, None) for name in protocols}
+    fields: dict[str, Any] = {name: (_settings_model(PROTOCOLS.get(name)) | None, None) for name in protocols}
     section = create_model("ProtocolsSection", __base__=ProtocolsSection, **fields)
     default = default_protocol()
-    usual = section(**{default.name: default.settings()})
+    usual = section(**{default.name: {}})
     return create_model("Study", __base__=Study, protocols=(section, usual))
-
-
-def is_od_study(source: str | Path | Mapping[str, Any]) -> bool:
-    """True for a study file (or its content) of the protocol od_test, which has a form of its own."""
-    content = source if isinstance(source, Mapping) else read_yaml(Path(source), "study")
-    protocols = content.get("protocols") if isinstance(content, Mapping) else None
-    return isinstance(protocols, Mapping) and OD_TEST in protocols

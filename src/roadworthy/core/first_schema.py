@@ -86,7 +86,8 @@ def _of_kind(content: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         stimulus = {"name": "none", "level": 0, "parameters": {}, "repeat": 0, "seed": content["seed"]}
         for part, key in source["answers"].items():
             cases[key] = {"folder": f"representations/{key}", "system": name, "stimulus": stimulus | {"data": part}}
-            asked.append({"case": key, "system": name, "labels": {"role": "answers", "set": part}})
+            labels = {"role": "correct", "set": part, "model": source["architecture"]}
+            asked.append({"case": key, "system": name, "labels": labels})
         for label, monitor in source["monitors"].items():
             for where, key in monitor["keys"].items():
                 cases[key] = {
@@ -96,8 +97,12 @@ def _of_kind(content: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
                     "stimulus": stimulus | {"data": source["fingerprints"][where]},
                 }
                 labels = {"role": "monitor", "set": where, "artifact": monitor["artifact"]}
+                labels["model"] = source["architecture"]
                 asked.append({"case": key, "system": label, "labels": labels})
-        context = {key: source[key] for key in ("architecture", "classes", "size", "near", "overlap", "images")}
+        networks = [built["hash"] for built in content["artifacts"] if built["system"] == name]
+        context = {"architectures": {source["architecture"]: source["architecture"]}}
+        context |= {"networks": {source["architecture"]: networks}}
+        context |= {key: source[key] for key in ("classes", "size", "near", "overlap", "images")}
         context |= {key: source[key] for key in ("left_out", "excluded", "failed")}
         context["monitors"] = {
             label: {key: monitor[key] for key in ("monitor", "differs_from_paper") if key in monitor}

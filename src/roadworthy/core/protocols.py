@@ -264,10 +264,11 @@ class Buildable(ABC):
         """What it is made from; its hash is known before it is built."""
 
     @abstractmethod
-    def build(self, workshop: Path, progress: Callable[[int], None]) -> dict[str, Any]:
+    def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
         """Write it into a folder, going on from a checkpoint found there; returns its competence.
 
-        `progress` is told of each of the `work` units that are done.
+        `progress` is told of each of the `work` units that are done; `store` says where the readouts of cases lie that
+        the recipe requires.
         """
 
     @property

@@ -156,16 +156,17 @@ class RunFolder:
                 path.unlink()
 
     def clear_results(self) -> None:
-        """Remove what was computed from readouts, so that nothing old stands beside what is new.
+        """Remove what was computed from readouts, so that nothing old stands beside what is new."""
+        for path in [*self.path.glob("tables/*"), self.path / "verdict.json", self.path / "report.html"]:
+            path.unlink(missing_ok=True)
 
-        Pictures stay where they are as recorded: they are named by what they show.
-        """
+    def clear_pictures(self) -> None:
+        """Remove pictures that are not as recorded; the others may stay: they are named by what they show."""
         earlier = self.earlier_record()
         recorded = earlier.files if earlier else {}
-        pictures = [p for p in self.path.glob("media/*") if recorded.get(f"media/{p.name}") != digest_file(p)]
-        stale = [*self.path.glob("tables/*"), self.path / "verdict.json", self.path / "report.html", *pictures]
-        for path in stale:
-            path.unlink(missing_ok=True)
+        for path in self.path.glob("media/*"):
+            if recorded.get(f"media/{path.name}") != digest_file(path):
+                path.unlink()
 
     def case(self, key: str) -> Path:
         """The folder of one case's readouts."""

@@ -97,7 +97,7 @@ class LocalExecutor:
         was_there = is_built(store, part.recipe)
         try:
             with self.progress(f"{part.activity} {node.name}", part.work) as advance:
-                home = ensure_artifact(store, part.recipe, partial(part.build, progress=advance))
+                home = ensure_artifact(store, part.recipe, partial(part.build, progress=advance, store=store))
             for each in node.parts:
                 each.load(home)
             outcome.built[node.hash] = read_artifact(home)

@@ -223,25 +223,19 @@ def read_case(folder: Path) -> Readouts:
     return Readouts(tuple(table["id"].to_pylist()), tuple(table["group"].to_pylist()), classified, **numbers, **boxes)
 
 
-def read_columns(folder: Path, *names: str, rows: slice | None = None) -> dict[str, NDArray[Any]]:
-    """Columns of a finished case by name, an array (N, ...) each; of all its rows, or of those of a slice.
+def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) -> dict[str, NDArray[Any]]:
+    """Columns of a finished case by name, an array (N, ...) each; of all its rows, or of those of some parts.
 
     `id`, `group` and `label` are columns too.
     """
     try:
         if any(folder.glob("part-*.npz")):
             return _columns_of_first_schema(folder, names)
-        start, pieces = 0, []
-        for name in sorted(_parts(folder)):
-            file = pq.ParquetFile(folder / name)
-            stop = start + file.metadata.num_rows
-            if rows is None or (rows.start < stop and start < rows.stop):
-                table = file.read(columns=list(names))
-                inner = slice(None) if rows is None else slice(max(0, rows.start - start), rows.stop - start)
-                pieces.append({column: _array(table[column])[inner] for column in names})
-            start = stop
-        return {column: np.concatenate([piece[column] for piece in pieces]) for column in names}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, BadZipFile, pa.ArrowException) as error:
+        known = sorted(_parts(folder))
+        chosen = known if parts is None else [known[part] for part in parts]
+        tables = [pq.ParquetFile(folder / name).read(columns=list(names)) for name in chosen]
+        return {name: np.concatenate([_array(table[name]) for table in tables]) for name in names}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, BadZipFile, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
 
 

@@ -179,7 +179,7 @@ class ReferenceModel(Model, Buildable):
         """Hash of the recipe and the number of passes: the same before and after training."""
         return digest({"kind": "reference", "recipe": self.recipe.hash, "passes": self.passes})
 
-    def build(self, workshop: Path, progress: Progress | None = None) -> dict[str, Any]:
+    def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder; write network.safetensors, network.onnx, training.json."""
         network = self.network()
         competence = train_classifier(

@@ -15,6 +15,7 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -23,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.code import Written, code_of
-from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
 from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.protocols import BATCH, Dataset, Model
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings
+from roadworthy.models.base import first_line
 from roadworthy.models.signals import PART, SUPPLY, LiveTraining, Signals, Training, full_name
 from roadworthy.monitors.saving import read_monitor, write_monitor
 from roadworthy.monitors.threads import one_thread
@@ -49,6 +51,32 @@ ROLES = {TRAIN: "training images", VALID_OUTLIERS: "validation outliers (outlier
 """The data that a monitor can learn from, by role."""
 
 MONITORS: Registry[type[Monitor]] = Registry("monitor")
+_SEEN: dict[str, type[Monitor]] = {}
+"""Classes that are not registered but were used in this process, by name."""
+
+
+def remember_kind(kind: type[Monitor]) -> None:
+    """Note a class of monitors, so that `find_kind` knows it; another class of the same name is an error."""
+    name = kind.name
+    known = MONITORS.get(name) if name in MONITORS else _SEEN.setdefault(name, kind)
+    if known is kind:
+        return
+    if name in MONITORS or (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise InputError(
+            f"{kind.__module__}.{kind.__qualname__} bears the name {name} of another monitor, "
+            f"{known.__module__}.{known.__qualname__}: give it a name of its own"
+        )
+    _SEEN[name] = kind  # a notebook cell that was run again
+
+
+def find_kind(name: str) -> type[Monitor]:
+    """The class of monitors of that name: registered, or used in this process."""
+    if name not in MONITORS and name not in _SEEN:
+        raise InputError(
+            f"monitor {name} is not known here: import what defines and registers it, or install the package that "
+            "declares it (entry point group roadworthy.monitors)"
+        )
+    return MONITORS.get(name) if name in MONITORS else _SEEN[name]
 
 
 class Learned(Mapping[str, NDArray[Any]]):
@@ -163,7 +191,9 @@ class Monitor(Written, ABC):
         """The monitor's settings."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def recipe(self, model: Model, train: Dataset, *, outliers: Dataset | None = None, size: int = BATCH) -> Artifact:
+    def recipe(
+        self, model: Model, train: Dataset | None, *, outliers: Dataset | None = None, size: int = BATCH
+    ) -> Artifact:
         """The fitted monitor as an artifact, known before it is built."""
         learned = [data.fingerprint() for data in (train, outliers) if data is not None and self.learns]
         inputs = (model.fingerprint(), *learned, code_of(type(self)), f"batches of {size}" if learned else "")
@@ -432,6 +462,25 @@ class CalibratedMonitor:
         rule, threshold = _under("rule.", arrays), float(arrays["threshold"])
         calibrated_on = tuple(record["calibrated_on"])
         return cls(fitted, record["aim"], record["columns"], rule, threshold, record["rejected"], calibrated_on)
+
+
+@contextmanager
+def monitor_errors(*through: type[BaseException]) -> Iterator[None]:
+    """Turn whatever a monitor raises into a `ModelError` of one line, but what is out of its hands, and `through`.
+
+    >>> with monitor_errors():
+    ...     [][1]
+    Traceback (most recent call last):
+    roadworthy.core.errors.ModelError: IndexError: list index out of range
+    """
+    unchanged: tuple[type[BaseException], ...] = (RoadworthyError, MemoryError, KeyboardInterrupt, *through)
+    try:
+        yield
+    except unchanged:
+        raise
+    except BaseException as error:
+        kind, line = type(error).__name__, first_line(error)
+        raise ModelError(kind if line == kind else f"{kind}: {line}") from error
 
 
 def load_monitor(folder: str | Path, model: Model | None = None) -> CalibratedMonitor:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import roadworthy.protocols.classification
 import roadworthy.protocols.dependability
+import roadworthy.protocols.od_test
 import roadworthy.protocols.ood  # noqa: F401 (these register)
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.protocols.base import PROTOCOLS, Protocol

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.core.types import UNDISTURBED
+from roadworthy.protocols.base import joined
 from roadworthy.statistics import AnovaTable, anova, brown_forsythe, games_howell, posthoc, repeated_anova, robust_anova
 
 CLASSIFICATION_METRICS = ("accuracy", "auroc", "brier_mean")
@@ -35,7 +36,24 @@ class Analysis:
 
 
 def analyse(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Tables anova_*, posthoc_* and posthoc_*_means from the tables of repeats; none where nothing was repeated."""
+    """Tables anova_*, posthoc_* and posthoc_*_means from the tables of repeats; none where nothing was repeated.
+
+    Where tables have a column `source`, each source is analysed by itself.
+    """
+    sources = {source: None for table in tables.values() if "source" in table for source in table["source"]}
+    if sources:
+        return joined(
+            {
+                source: analyse(
+                    {
+                        name: table[table["source"] == source].drop(columns="source").reset_index(drop=True)
+                        for name, table in tables.items()
+                        if name.endswith("_repeats") and "source" in table
+                    }
+                )
+                for source in sources
+            }
+        )
     tests: dict[str, list[dict[str, Any]]] = {}
     pairs: dict[str, list[pd.DataFrame]] = {}
     means: dict[str, list[pd.DataFrame]] = {}

@@ -92,6 +92,14 @@ class Evidence(ABC):
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """Write what the report shows of the stimuli; the tables say which file is what."""
 
+    def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Tables of what it cost, from `timing_cases` and `timing_artifacts`, beside those of every run."""
+        return {}
+
+    def lost(self) -> str:
+        """Why there is no value at all; empty where there is one."""
+        return ""
+
 
 class Protocol(ABC):
     """A test procedure. `name` is its key in a study."""
@@ -108,6 +116,8 @@ class Protocol(ABC):
     """True for the protocol of studies that name none, and of criteria that name none."""
     wants_foreign: ClassVar[bool] = False
     """True where it shows data from outside the domain."""
+    prints_latex: ClassVar[bool] = False
+    """True where its tables are written as LaTeX too."""
 
     def inlined(self, settings: Any, base: Path) -> Any:
         """The settings with the content of the files that they name, paths starting from `base`."""
@@ -122,8 +132,8 @@ class Protocol(ABC):
         """Raise an `InputError` for what is wrong whatever the data: an unknown shift, a level it does not have."""
 
     @abstractmethod
-    def count_stimuli(self, settings: Any, foreign: int) -> int:
-        """How many stimuli it shows each model, given the number of foreign sets: by arithmetic, without a plan."""
+    def count_stimuli(self, settings: Any, foreign: int, monitors: int) -> int:
+        """How many stimuli it shows each model, given how many sets outside and monitors there are: by arithmetic."""
 
     @abstractmethod
     def showings(self, settings: Any, bench: Bench) -> list[Showing]:
@@ -190,7 +200,7 @@ class BySource(Evidence):
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table with the rows of all sources."""
-        return _joined({source: evidence.tables() for source, evidence in self.found.items()})
+        return joined({source: evidence.tables() for source, evidence in self.found.items()})
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches in the sources that the criterion speaks of."""
@@ -203,7 +213,7 @@ class BySource(Evidence):
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """Those of every source."""
-        return _joined(
+        return joined(
             {
                 source: evidence.pictures(own, media)
                 for source, evidence in self.found.items()
@@ -211,8 +221,17 @@ class BySource(Evidence):
             }
         )
 
+    def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Those of every source."""
+        return joined({source: evidence.timing(cases, artifacts) for source, evidence in self.found.items()})
 
-def _joined(tables: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+    def lost(self) -> str:
+        """Why no source has a value."""
+        reasons = [evidence.lost() for evidence in self.found.values()]
+        return reasons[0] if all(reasons) else ""
+
+
+def joined(tables: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
     """Tables of several sources, one below the other, with the source as first column."""
     found: dict[str, list[pd.DataFrame]] = {}
     for source, own in tables.items():

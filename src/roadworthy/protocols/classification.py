@@ -163,7 +163,7 @@ class Classification(base.Protocol):
         for choice in settings.shifts:
             shift_levels(choice, settings.levels)
 
-    def count_stimuli(self, settings: Settings, foreign: int) -> int:
+    def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         """Undisturbed data and every shift at every level, in every repeat."""
         conditions = sum(len(choice.levels or settings.levels) for choice in settings.shifts)
         return (1 + conditions) * settings.repeats

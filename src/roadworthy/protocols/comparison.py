@@ -385,7 +385,11 @@ def _ood_rows(before: System, after: System, metrics: Sequence[str]) -> Iterator
         for found, system in ((one, before), (other, after))
     ]
     codes = [
-        {case.labels.get("ood_set"): case.stimulus.code for case in system.cases[ood.NAME] if case.system == system.model}
+        {
+            case.labels.get("ood_set"): case.stimulus.code
+            for case in system.cases[ood.NAME]
+            if case.system == system.model
+        }
         for system in (before, after)
     ]
     for name in dict.fromkeys([*sets[0], *sets[1]]):

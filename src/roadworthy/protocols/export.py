@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,30 +35,34 @@ Labels are left out on purpose: answers are compared with them where this folder
 
 
 def export(
-    showings: Sequence[Showing],
-    class_names: Sequence[str],
+    stimuli: Sequence[tuple[Showing, int]],
+    class_names: Mapping[str, Sequence[str]],
     folder: Path,
     *,
     batch: int,
-    chunk: int,
     progress: Callable[[int], None],
     workers: int,
 ) -> int:
-    """Write every stimulus as PNG files with a manifest; returns the number of images."""
+    """Write every stimulus as PNG files with a manifest; returns the number of images.
+
+    Stimuli come with the number of images to make at once, class names by source: '' where there is one only.
+    """
+    showings = [showing for showing, _ in stimuli]
     attacks = sorted({showing.stimulus.name for showing in showings if isinstance(showing.shift, Attack)})
     if attacks:
         raise InputError(
             f"the attack {attacks[0]} cannot be exported: it is made against the model under test, which is not here; "
             "leave it out of the study to be exported"
         )
-    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - UNFINISHED):
+    unfinished = {*UNFINISHED, *(f"classes-{source}.txt" for source in class_names)}
+    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - unfinished):
         raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
     manifest = CsvText()
     rows = csv.writer(manifest, lineterminator=ENDING)
     rows.writerow(["stimulus", "id", "path"])
     written = 0
     with ThreadPoolExecutor(workers) as pool:
-        for showing in showings:
+        for showing, chunk in stimuli:
             (folder / "images" / showing.stimulus.key).mkdir(parents=True, exist_ok=True)
             for start in range(0, len(showing.data), chunk):
                 shown = showing.show(showing.data.batch(slice(start, start + chunk)))
@@ -70,7 +74,8 @@ def export(
                 )
                 written += len(shown)
                 progress(len(shown))
-    write_bytes(folder / "classes.txt", ("\n".join(class_names) + "\n").encode())
+    for source, names in class_names.items():
+        write_bytes(folder / (f"classes-{source}.txt" if source else "classes.txt"), ("\n".join(names) + "\n").encode())
     write_bytes(folder / "HOWTO.md", HOWTO.encode())
     write_json(
         folder / "export.json",

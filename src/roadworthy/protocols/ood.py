@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -138,7 +138,7 @@ class OutOfDistribution(base.Protocol):
                         "ood: transformed, and attacks under classification: shifts"
                     )
 
-    def count_stimuli(self, settings: Settings, foreign: int) -> int:
+    def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         """Undisturbed data, every set, both sides of every transformed one, and every GAN, in every repeat."""
         sets = len(settings.sets) if settings.sets else len(NOISE) + foreign + len(DERIVED)
         transformed = len(settings.transformed) * len(settings.levels)
@@ -255,7 +255,9 @@ class SetKey:
         """The row that the outlier side of a set belongs to."""
         shift = case.labels.get("shift", UNDISTURBED)
         labels = case.labels
-        return cls(case.system, labels["ood_set"], labels["kind"], shift, case.stimulus.level, labels.get("foreign", ""))
+        return cls(
+            case.system, labels["ood_set"], labels["kind"], shift, case.stimulus.level, labels.get("foreign", "")
+        )
 
     def order(self) -> tuple[Any, ...]:
         """Models by name, then kinds from easy to hard, then sets by name."""

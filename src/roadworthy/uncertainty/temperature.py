@@ -200,7 +200,7 @@ class Calibrated(Temperature, Buildable):
     def recipe(self) -> Artifact:
         """The model and the data it is fitted on."""
         inputs = (self.model.fingerprint(), self.validation.fingerprint())
-        return Artifact(builder="temperature", parameters={"bounds": list(BOUNDS)}, inputs=inputs, seed=0)
+        return Artifact("temperature", {"bounds": list(BOUNDS)}, inputs, requires=self.model.requires())
 
     @property
     def work(self) -> int:
@@ -216,7 +216,7 @@ class Calibrated(Temperature, Buildable):
         """Hash of the recipe: the same before and after the fit."""
         return digest({"kind": "calibrated", "recipe": self.recipe.hash})
 
-    def build(self, workshop: Path, progress: Callable[[int], None]) -> dict[str, Any]:
+    def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
         """Ask the model about the validation data and fit the temperature to its answers."""
         rows = []
         for start in range(0, len(self.validation), FIT_BATCH):

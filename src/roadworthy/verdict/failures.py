@@ -1,31 +1,40 @@
-"""What of a run failed, by its record: cases of models, and monitors of an OD-test. Such a run never passes."""
+"""What of a run failed, by its record: cases of models, and whatever else was asked. Such a run never passes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+
+from roadworthy.core.record import AskedCase, CaseRecord, RunRecord
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A case or a monitor (its `kind`) that failed, and why."""
+    """A case of a model, or a whole system of another `kind` (a monitor), that failed, and why."""
 
     name: str
     reason: str
-    kind: Literal["case", "monitor"] = "case"
+    kind: str = "case"
 
 
-def failed_parts(record: Mapping[str, Any]) -> tuple[Failed, ...]:
-    """Everything that failed, in the order of the record (run.json)."""
-    cases = (Failed(_case_name(case), case["reason"]) for case in record["cases"] if case["status"] == "failed")
-    sources = record.get("od_test", {}).get("sources", {})
-    monitors = (
-        Failed(f"monitor {label} of source {name}", reason, "monitor")
-        for name, source in sources.items()
-        for label, reason in source["failed"].items()
-    )
-    return *cases, *monitors
+def failed_parts(record: RunRecord) -> tuple[Failed, ...]:
+    """Everything that failed, in the order of the record (run.json); of a monitor and the like, the first cause."""
+    cases: list[Failed] = []
+    systems: dict[str, Failed] = {}
+    for protocol, source, asked, case in record.asked():
+        if case.status != "failed":
+            continue
+        if case.kind == "model":
+            cases.append(Failed(_case_name(protocol, asked, case, source), case.reason))
+        else:
+            name = f"{case.kind} {asked.system}" + (f" of source {source}" if source else "")
+            systems.setdefault(name, Failed(name, case.reason, case.kind))
+    for protocol in record.protocols.values():
+        for source, part in protocol.sources.items():
+            for label, reason in part.context.get("failed", {}).items():
+                name = f"monitor {label} of source {source}"
+                systems.setdefault(name, Failed(name, reason, "monitor"))
+    return *cases, *systems.values()
 
 
 def count_failed(failed: Sequence[Failed]) -> str:
@@ -37,15 +46,10 @@ def count_failed(failed: Sequence[Failed]) -> str:
     return f"{len(failed):,} {failed[0].kind}{'s' if len(failed) > 1 else ''}" if failed else "nothing"
 
 
-def _case_name(case: Mapping[str, Any]) -> str:
-    """`tiny at fog 3`; the protocol is named where it is not classification.
-
-    >>> stimulus = {"name": "none", "level": 0, "repeat": 0}
-    >>> _case_name({"system": "tiny", "protocol": "ood", "tags": {"ood_set": "swirl"}, "stimulus": stimulus})
-    'tiny at outliers swirl (ood)'
-    """
-    stimulus, tags = case["stimulus"], case.get("tags", {})
-    shown = f"outliers {tags['ood_set']}" if "ood_set" in tags else f"{stimulus['name']} {stimulus['level']}"
-    repeat = f", repeat {stimulus['repeat']}" if stimulus["repeat"] else ""
-    protocol = f" ({case['protocol']})" if case["protocol"] != "classification" else ""
-    return f"{case['system']} at {shown}{repeat}{protocol}"
+def _case_name(protocol: str, asked: AskedCase, case: CaseRecord, source: str) -> str:
+    """`tiny at fog 3`; the protocol is named where it is not classification."""
+    stimulus = case.stimulus
+    shown = f"outliers {asked.labels['ood_set']}" if "ood_set" in asked.labels else f"{stimulus.name} {stimulus.level}"
+    repeat = f", repeat {stimulus.repeat}" if stimulus.repeat else ""
+    noted = ", ".join(filter(None, [source, protocol if protocol != "classification" else ""]))
+    return f"{asked.system} at {shown}{repeat}" + (f" ({noted})" if noted else "")

@@ -71,7 +71,7 @@ class Gan(Buildable):
         """How many images `build` counts; it may stop sooner."""
         return self.settings.epochs * len(self.data)
 
-    def build(self, workshop: Path, progress: Progress | None = None) -> dict[str, Any]:
+    def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder."""
         recipe = self.recipe
         return train_gan(self.configuration, self.settings, self.data, workshop, seed=recipe.seed, progress=progress)

@@ -89,7 +89,7 @@ class Dependability(base.Protocol):
         for one in settings.transformers or ():
             one.shift()
 
-    def count_stimuli(self, settings: Settings, foreign: int) -> int:
+    def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         """Undisturbed data and every transformer."""
         return 1 + len(settings.transformers or (*DEFAULT_SHIFTS, *DEFAULT_ATTACKS))
 

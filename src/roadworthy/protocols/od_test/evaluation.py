@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import permutations
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from scipy.special import stdtrit
 
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
-from roadworthy.engine.representations import Sample
+from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.metrics import value_range
 from roadworthy.metrics.ranking import Separation, separation
-from roadworthy.models.base import first_line
 from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, TiesWarning
+from roadworthy.monitors.base import monitor_errors
 from roadworthy.protocols.estimates import CONFIDENCE, Estimate, bootstrap_bounds
 from roadworthy.statistics import GroupBootstrap, Interval, proportion_interval
-from roadworthy.verdict import Criterion, Measurement, check_threshold, threshold_remark
+from roadworthy.verdict import Criterion, Measurement
 
 NAME = "od_test"
 ACCURACY, COST = "accuracy", "expected_cost"
@@ -41,87 +38,23 @@ PLACES = ("source", "valid_set", "test_set", "monitor")
 """What names a triple, and what a criterion may ask for; `ood` (near or far) too."""
 NO_BOUNDS = "no bounds asked for: set resamples"
 NO_VALUE = "no value could be computed"
-HIGHEST_COST = 1e9
-
-Spec = str | dict[str, Any]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+@dataclass(frozen=True)
+class Sample:
+    """A represented data set: rows (N, D) float32, and of each image its id, group and label (N,)."""
 
+    rows: NDArray[np.float32]
+    ids: NDArray[np.str_]
+    groups: NDArray[np.str_]
+    labels: NDArray[np.int64]
 
-class MonitorChoice(_Section):
-    """A monitor by name, with settings of its own where the defaults do not fit."""
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    name: str
-    parameters: dict[str, Any] = {}
-
-
-def _named(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
-
-
-class Overlap(_Section):
-    """Classes that a source and a set of outliers share: left out of the set, or of the source where they meet."""
-
-    outliers: list[str] = []
-    source: list[str] = []
-
-
-class SourceSettings(_Section):
-    """A source: the data inside, and the model under test.
-
-    model     as in a study; a `reference` one is trained on `train`
-    data      held-out images, split by group into validation and test; into three parts where there is no `train`
-    train     what monitors learn from, and reference networks
-    size      of its images and of the outliers it meets;  mirror: instead of the study's
-    near      names of outlier sets that are near to this source; the others are far
-    exclude   names of outlier sets that it never meets;  overlap: shared classes by outlier set
-    leave_out names of monitors that its model cannot serve
-    """
-
-    model: Spec
-    data: Spec
-    train: Spec | None = None
-    size: int | str | list[int] | None = None
-    mirror: bool | None = None
-    near: list[str] = []
-    exclude: list[str] = []
-    overlap: dict[str, Overlap] = {}
-    leave_out: list[str] = []
-
-
-class Settings(_Section):
-    """What a study says under `protocols: od_test:`.
-
-    outliers   data sets by name, or makers of noise (`uniform_noise`); a source may be named too
-    limit      most images per set and side
-    prior, cost, threshold, rejected: as in `FittedMonitor.calibrate`;  mirror: add a mirrored copy of every image
-    resamples  of the bootstrap that bounds AUROC, AUPR and FPR95 (both kinds) of each triple; 0 gives none
-    """
-
-    sources: Annotated[dict[str, SourceSettings], Field(min_length=1)]
-    outliers: dict[str, Spec]
-    monitors: Annotated[list[Annotated[MonitorChoice, BeforeValidator(_named)]], Field(min_length=1)]
-    limit: Annotated[int, Field(ge=2)] | None = None
-    mirror: bool = False
-    prior: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    cost: Annotated[float, Field(gt=0, le=HIGHEST_COST, allow_inf_nan=False)] = 1.0
-    threshold: Literal["exact", "hinge"] = "exact"
-    rejected: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    resamples: Annotated[int, Field(ge=0, le=100_000)] = 0
-
-    @field_validator("resamples")
-    @classmethod
-    def _enough(cls, value: int) -> int:
-        if 0 < value < 100:
-            raise ValueError(f"a bootstrap takes at least 100 resamples, not {value}; 0 leaves it out")
-        return value
-
-    @property
-    def aim(self) -> Aim:
-        """What every calibration aims at."""
-        return Aim(self.rejected, self.prior, self.cost, self.threshold)
+    def take(self, rows: Any) -> Sample:
+        """Some of the images."""
+        return Sample(self.rows[rows], self.ids[rows], self.groups[rows], self.labels[rows])
 
 
 @dataclass(frozen=True)
@@ -150,16 +83,25 @@ class Represented:
 
 
 def evaluate(
-    represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0, confidence: float = CONFIDENCE
+    represented: Represented,
+    aim: Aim,
+    *,
+    valid_sets: Sequence[str] | None = None,
+    resamples: int = 0,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
 ) -> list[dict[str, Any]]:
     """Algorithm 1: a row per ordered pair D_v != D_t and metric.
 
     The monitor is calibrated on the validation part of the source against D_v, once for all D_t; accuracy is
     (1 - prior) P(accepted | test part) + prior P(rejected | D_t). Both sides are cut to the shorter one's length,
     their first n images. Where the monitor cannot be calibrated or cannot score, its rows have no value and say why.
+    `valid_sets` are the D_v that it was fitted for, where it learns from those; all otherwise.
     """
     rows = []
     for valid_set, outside in represented.outliers.items():
+        if valid_sets is not None and valid_set not in valid_sets:
+            continue
         inside, outliers = balanced(represented.inside(represented.valid, valid_set), outside)
         tested = [name for name in represented.outliers if name != valid_set]
         found = _judged(represented, inside, outliers, tested, aim, resamples, seed, confidence)
@@ -170,26 +112,30 @@ def evaluate(
 
 
 def evaluate_unsupervised(
-    represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0
+    represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0, refused: str = ""
 ) -> list[dict[str, Any]]:
-    """Algorithm 2: a row per D_t and metric; the threshold rejects a share of the source's validation part alone."""
+    """Algorithm 2: a row per D_t and metric; the threshold rejects a share of the source's validation part alone.
+
+    `refused` says why there can be none.
+    """
     tested = [*represented.outliers]
+    found: Iterable[Tested] = (_without_estimates(test_set, refused) for test_set in tested)
+    if not refused:
+        found = _judged(represented, represented.valid, None, tested, aim, resamples, seed)
     return [
         estimate.row(_where(represented, test_set), metric, n, groups)
-        for test_set, estimates, n, groups in _judged(
-            represented, represented.valid, None, tested, aim, resamples, seed
-        )
+        for test_set, estimates, n, groups in found
         for metric, estimate in estimates.items()
     ]
 
 
-def threshold_row(represented: Represented, aim: Aim) -> dict[str, Any]:
+def threshold_row(represented: Represented, aim: Aim, refused: str = "") -> dict[str, Any]:
     """What the threshold of algorithm 2 rejects of the source's validation part, beside the share it was asked for.
 
     `tied` is true where images of equal score keep it from rejecting that share; `reason` says so in a sentence.
     """
     where = {"source": represented.source, "monitor": represented.label, "asked": aim.rejected}
-    calibrated = _calibrated(represented, represented.valid, None, aim)
+    calibrated = refused or _calibrated(represented, represented.valid, None, aim)
     if isinstance(calibrated, str) or calibrated.rejected is None:
         reason = calibrated if isinstance(calibrated, str) else ""
         return {**where, "achieved": math.nan, "images": 0, "tied": False, "reason": reason}
@@ -217,25 +163,6 @@ def _where(represented: Represented, test_set: str) -> dict[str, Any]:
 
 
 Tested = tuple[str, dict[str, Estimate], int, int]
-
-
-@contextmanager
-def monitor_errors(*through: type[BaseException]) -> Iterator[None]:
-    """Turn whatever a monitor raises into a `ModelError` of one line, but what is out of its hands, and `through`.
-
-    >>> with monitor_errors():
-    ...     [][1]
-    Traceback (most recent call last):
-    roadworthy.core.errors.ModelError: IndexError: list index out of range
-    """
-    unchanged: tuple[type[BaseException], ...] = (RoadworthyError, MemoryError, KeyboardInterrupt, *through)
-    try:
-        yield
-    except unchanged:
-        raise
-    except BaseException as error:
-        kind, line = type(error).__name__, first_line(error)
-        raise ModelError(kind if line == kind else f"{kind}: {line}") from error
 
 
 def _without_estimates(test_set: str, reason: str) -> Tested:
@@ -559,26 +486,21 @@ def measure(
     ]
 
 
-def _metric_range(metric: str, aim: Aim) -> tuple[float, float]:
+def metric_range(metric: str, aim: Aim) -> tuple[float, float]:
     """The range of a metric; the expected cost is highest where every decision is wrong."""
     return value_range(metric, num_classes=2, highest_cost=(1 - aim.prior) + aim.prior * aim.cost)
 
 
-def criterion_remark(criterion: Criterion, aim: Aim) -> str:
-    """What must be said of a threshold that cannot decide; the mean over triples is not bounded by objects."""
-    return threshold_remark(criterion, _metric_range(criterion.metric, aim), over_objects=criterion.over != "pooled")
-
-
-def check_criterion(criterion: Criterion, aim: Aim) -> None:
-    """Refuse a criterion that speaks of what an OD-test does not measure, or asks for a value that there cannot be."""
+def check_criterion(criterion: Criterion, subject_columns: Sequence[str] = ("source",)) -> None:
+    """Refuse a criterion that speaks of what an OD-test does not measure; subjects are told apart by these columns."""
     if criterion.metric not in METRICS:
         raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, METRICS)}")
+    known = (*subject_columns, *PLACES[1:], "ood")
     for key in criterion.where:
-        if key not in {*PLACES, "ood", "protocol"}:
-            raise InputError(f"criterion {criterion.id}: {UnknownName('condition', str(key), (*PLACES, 'ood'))}")
-    for key, known in (("protocol", (NAME,)), ("ood", (NEAR, FAR))):
-        _check_names(criterion, key, known)
-    check_threshold(criterion, _metric_range(criterion.metric, aim))
+        if key not in {*known, "protocol"}:
+            raise InputError(f"criterion {criterion.id}: {UnknownName('condition', str(key), known)}")
+    for key, names in (("protocol", (NAME,)), ("ood", (NEAR, FAR))):
+        _check_names(criterion, key, names)
 
 
 def check_places(criterion: Criterion, triples: Sequence[Mapping[str, str]]) -> None:

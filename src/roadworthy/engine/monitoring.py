@@ -1,0 +1,185 @@
+"""Monitors in the graph: fitted as artifacts from stored signals of the training data, then systems that are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import ModelError
+from roadworthy.core.hashing import digest
+from roadworthy.core.protocols import Buildable, Dataset, Model, System
+from roadworthy.core.types import Artifact, Stimulus
+from roadworthy.engine.plan import Bench, PlannedCase, Showing
+from roadworthy.engine.readouts import read_columns
+from roadworthy.models.signals import Training
+from roadworthy.monitors import FittedMonitor, Monitor
+from roadworthy.monitors.base import VALID_OUTLIERS, monitor_errors
+
+SIGNAL, REPRESENTATION = "signal", "representation"
+OF_DATA = ("images", "labels")
+"""Signals that the data has by itself: they are not stored."""
+
+
+class SignalOf(System):
+    """One signal of a model, stored as it is: 'features of layer L of M'. Fits read it, and it can be exported."""
+
+    kind: ClassVar[str] = "signal"
+
+    def __init__(self, model: Model, signal: str, fingerprint: str) -> None:
+        self.model, self.signal, self.name = model, signal, f"{signal} of {model.name}"
+        self._fingerprint = digest({"signal": signal, "model": fingerprint})
+
+    @property
+    def asked(self) -> Model:
+        """The model."""
+        return self.model
+
+    def fingerprint(self) -> str:
+        """Of the model and the name of the signal."""
+        return self._fingerprint
+
+    def read(self, signals: Any) -> Mapping[str, NDArray[Any]]:
+        """The signal, a row per image."""
+        return {SIGNAL: signals[self.signal]}
+
+
+class StoredTraining(Training):
+    """Training data whose signals were stored before: `cases` by the full name of the signal, found by `home`."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: Dataset,
+        cases: Mapping[str, PlannedCase],
+        home: Callable[[str], Path],
+        outliers: Training | None = None,
+    ) -> None:
+        super().__init__(model, data, [*cases, *OF_DATA], outliers)
+        self._cases, self._home = cases, home
+        self._part = lru_cache(maxsize=2 * len(cases) or 1)(self._read_part)
+
+    def _read_part(self, name: str, part: int) -> NDArray[Any]:
+        return read_columns(self._home(self._cases[name].case.key), SIGNAL, parts=[part])[SIGNAL]
+
+    def read(self, rows: slice, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
+        """The signals of these rows, as stored."""
+        batch = self.data.batch(rows) if "images" in names else None
+        found = {"images": None if batch is None else batch.images, "labels": self.labels[rows]}
+        for name in set(names) - set(OF_DATA):
+            chunk = self._cases[name].chunk
+            first = rows.start // chunk
+            parts = [self._part(name, part) for part in range(first, -(-rows.stop // chunk))]
+            found[name] = np.concatenate(parts)[rows.start - first * chunk : rows.stop - first * chunk]
+        return tuple(np.asarray(found[name]) for name in names)
+
+
+class MonitorFit(Buildable):
+    """A monitor to be fitted on a model, from stored signals of the training data (and of validation outliers)."""
+
+    activity = "fitting"
+
+    def __init__(self, monitor: Monitor, model: Model, bench: Bench, outliers: Showing | None = None) -> None:
+        self.monitor, self.model = monitor, model
+        self.data = bench.train if monitor.learns else None
+        self.outliers = outliers.data if outliers is not None and monitor.learns else None
+        self._size = model.fixed_batch or bench.batch
+        self._cases, self._outlier_cases = (
+            _signal_cases(monitor, model, bench, showing) for showing in (training_showing(bench), outliers)
+        )
+        self._fingerprint = bench.fingerprint(model)
+        self._fitted: FittedMonitor | None = None
+
+    @cached_property
+    def recipe(self) -> Artifact:
+        """Its settings and code, the model and the data it learns from."""
+        data = self.data if self.data is not None else self.outliers
+        recipe = self.monitor.recipe(self.model, data, outliers=self.outliers, size=self._size)
+        needs = (*self.model.requires(), *self._cases.values(), *self._outlier_cases.values())
+        return Artifact(recipe.builder, recipe.parameters, recipe.inputs, recipe.seed, needs)
+
+    @property
+    def work(self) -> int:
+        """The images that it learns from."""
+        return len(self.data) if self.data is not None else 0
+
+    def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
+        """Fit it and save it; says how much it keeps, and what a reader should know."""
+        training = None
+        if self.data is not None:
+            others = None
+            if self.outliers is not None:
+                others = StoredTraining(self.model, self.outliers, self._outlier_cases, store.case)
+            training = StoredTraining(self.model, self.data, self._cases, store.case, others)
+        with monitor_errors(OSError):
+            fitted = self.monitor.build(self.model, training)
+            fitted.save(workshop)
+        progress(self.work)
+        kept = sum(array.nbytes for array in fitted.state.values())
+        return {"state_bytes": kept, "notes": [*fitted.notes]}
+
+    def load(self, home: Path) -> None:
+        """Take it from the folder it was saved in."""
+        with monitor_errors(OSError):
+            self._fitted = FittedMonitor.load(home, self.model, kind=type(self.monitor))
+
+    @property
+    def loaded(self) -> bool:
+        """True once it is fitted."""
+        return self._fitted is not None
+
+    @property
+    def fitted(self) -> FittedMonitor:
+        """The fitted monitor; an error before `load`."""
+        if self._fitted is None:
+            raise ModelError(f"monitor {self.monitor.name} is not fitted yet: build it, then load it")
+        return self._fitted
+
+
+class MonitorOn(System):
+    """A monitor on a model: it answers a representation of each image; score and decision follow from a calibration."""
+
+    kind: ClassVar[str] = "monitor"
+
+    def __init__(self, label: str, fit: MonitorFit) -> None:
+        self.name, self.fit = label, fit
+
+    @property
+    def asked(self) -> Model:
+        """The model it watches."""
+        return self.fit.model
+
+    def fingerprint(self) -> str:
+        """That of the recipe of the fitted monitor."""
+        return self.fit.recipe.hash
+
+    def requires(self) -> tuple[Buildable, ...]:
+        """What the model requires, and the fitted monitor."""
+        return (*self.fit.model.requires(), self.fit)
+
+    def read(self, signals: Any) -> Mapping[str, NDArray[Any]]:
+        """What it keeps of each image (N, D)."""
+        with monitor_errors(OSError):
+            return {REPRESENTATION: self.fit.fitted.represent_signals(signals)}
+
+
+def training_showing(bench: Bench) -> Showing | None:
+    """The training data of a source, undisturbed."""
+    if bench.train is None:
+        return None
+    return Showing(Stimulus(bench.train.fingerprint(), seed=bench.seed), bench.train)
+
+
+def _signal_cases(monitor: Monitor, model: Model, bench: Bench, showing: Showing | None) -> dict[str, PlannedCase]:
+    """The cases of the signals that a fit reads, by their full name."""
+    names = [name for name in monitor.signals(model) if name not in OF_DATA] if showing is not None else []
+    return {name: bench.case(showing, SignalOf(model, name, bench.fingerprint(model))) for name in names if showing}
+
+
+def learns_from_outliers(monitor: Monitor) -> bool:
+    """Whether a monitor is fitted anew for each set of validation outliers."""
+    return VALID_OUTLIERS in monitor.learns_from

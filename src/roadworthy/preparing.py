@@ -1,0 +1,504 @@
+"""Preparing a study: open and check everything that it names, source by source, and make its plan. Writes nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
+from roadworthy.core.types import Stimulus
+from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
+from roadworthy.engine.plan import Bench, Plan, PlannedCase, check_plan_size, chunk_size, is_stored
+from roadworthy.engine.progress import ProgressBar, terminal_progress
+from roadworthy.models import StoredPredictions, align, load_model
+from roadworthy.models.check import Rehearsal, chance_error, rehearse
+from roadworthy.monitors import MONITORS, Monitor, make_monitor
+from roadworthy.outliers import make_outliers
+from roadworthy.protocols import Protocol, protocol_of
+from roadworthy.protocols.base import KnownCase, Part
+from roadworthy.study import DataSection, Overlap, SourceSection, Study
+from roadworthy.verdict import Criterion, check_threshold, load_criteria, threshold_remark
+
+FEW = 0.01
+"""Share of test images that may be training images too, with a warning: published sets have a few such."""
+LEARNING = {
+    "train": "training data is needed (networks, monitors or GANs learn from it): name it under data: train, or cut it "
+    "off the test data with data: split: [0.6, 0.2, 0.2]",
+    "validation": "a temperature is fitted by the study: name held-out images under data: validation",
+}
+"""What a study must name for what learns from data, by role, as the sentence that asks for it."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is open already, in place of what a study of one source names: from Python."""
+
+    models: Mapping[str, Model] = field(default_factory=dict)
+    builders: Mapping[str, Callable[..., Model]] = field(default_factory=dict)
+    test: OpenedDataset | None = None
+    train: Any = None
+    outliers: Mapping[str, Any] = field(default_factory=dict)
+    monitors: Mapping[str, Monitor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study whose data and models are open and checked, and its plan. Nothing has been written yet.
+
+    sources     what each source puts on the table, by its name
+    rehearsals  by source and model;  left_out: models by protocol and source, with the reason
+    contexts    by protocol and source;  seen: ids of test images that are training images too, by source
+    """
+
+    study: Study
+    sources: Mapping[str, Bench]
+    plan: Plan
+    criteria: Sequence[Criterion]
+    base: Path
+    left_out: Mapping[str, Mapping[str, Mapping[str, str]]]
+    contexts: Mapping[str, Mapping[str, BaseModel]]
+    seen: Mapping[str, Sequence[str]]
+    rehearsals: Mapping[tuple[str, str], Rehearsal] = field(default_factory=dict)
+
+    @property
+    def data(self) -> OpenedDataset:
+        """The test data of the first source."""
+        data = next(iter(self.sources.values())).data
+        assert isinstance(data, OpenedDataset)
+        return data
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """The models of all sources; named after their source, too, where there are several."""
+        return {
+            f"{source}/{name}" if source else name: model
+            for source, bench in self.sources.items()
+            for name, model in bench.models.items()
+        }
+
+    @property
+    def parts(self) -> dict[str, list[Part]]:
+        """What each protocol asks of each source."""
+        found: dict[str, list[Part]] = {}
+        for protocol, contexts in self.contexts.items():
+            for source, context in contexts.items():
+                cases = [KnownCase(p.case.system, p.case.stimulus, p.labels) for p in self.plan.of(protocol, source)]
+                names = self.sources[source].data.class_names
+                found.setdefault(protocol, []).append(Part(source, cases, context, names))
+        return found
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of each protocol."""
+        return {protocol.name: settings for protocol, settings in self.study.protocols.chosen()}
+
+    @property
+    def remarks(self) -> dict[str, str]:
+        """What must be said of the thresholds of criteria, by their id."""
+        return remarks(self.criteria, self.parts, self.settings)
+
+
+def remarks(
+    criteria: Sequence[Criterion], parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
+) -> dict[str, str]:
+    """What must be said of the thresholds of criteria, by their id."""
+    found = {}
+    for criterion in criteria:
+        protocol = protocol_of(criterion, parts)
+        known = _range(protocol, criterion, parts, settings)
+        found[criterion.id] = threshold_remark(criterion, known, over_objects=protocol.is_over_objects(criterion))
+    return {name: remark for name, remark in found.items() if remark}
+
+
+def check_criteria(
+    criteria: Sequence[Criterion], parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
+) -> None:
+    """Refuse criteria that match nothing of the parts, by protocol, or whose threshold the metric cannot have."""
+    for criterion in criteria:
+        protocol = protocol_of(criterion, parts)
+        protocol.check_all(parts[protocol.name], criterion, settings[protocol.name])
+        check_threshold(criterion, _range(protocol, criterion, parts, settings))
+
+
+def _range(
+    protocol: Protocol, criterion: Criterion, parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
+) -> tuple[float, float]:
+    classes = max(len(part.class_names) for part in parts[protocol.name])
+    return protocol.metric_range(criterion.metric, settings[protocol.name], classes)
+
+
+def prepare(
+    study: Study,
+    *,
+    base: Path = Path(),
+    trust: bool = False,
+    unpickle: bool = False,
+    device: str = "auto",
+    on_bad_image: str = "error",
+    given: Given | None = None,
+    models: Mapping[str, Model] | None = None,
+    accept_chance: bool = False,
+    progress: ProgressBar = terminal_progress,
+) -> Prepared:
+    """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace.
+
+    `given` is what is open already, `models` stands for `Given(models=...)`. A model that is no better than chance on
+    undisturbed images is an error, unless `accept_chance` is set.
+    """
+    base = base.absolute()
+    given = given or Given(models=models or {})
+    criteria = load_criteria(study.criteria, base)
+    chosen = study.protocols.chosen()
+    sections = study.by_source()
+    check_study_size(study, sum(len(section.models) for section in sections.values()))
+    for protocol, settings in chosen:
+        protocol.check_settings(settings)
+    monitors = dict(given.monitors) or open_monitors(study)
+    allowed = {"trust": trust, "unpickle": unpickle, "device": device}
+    benches, builders, seen = {}, {}, {}
+    for name, section in sections.items():
+        asked = [(p, s) for p, s in chosen if name in (s.sources or sections)]
+        opening = _Opening(study, name, section, base, on_bad_image, given, monitors, progress)
+        benches[name], builders[name], seen[name] = opening.bench(asked, allowed)
+    cases: list[PlannedCase] = []
+    left_out: dict[str, dict[str, dict[str, str]]] = {}
+    contexts: dict[str, dict[str, BaseModel]] = {}
+    for protocol, settings in chosen:
+        for name in settings.sources or sections:
+            lacking = _left_out(protocol, benches[name].models)
+            planned = protocol.plan(settings, benches[name].without(lacking))
+            left_out.setdefault(protocol.name, {})[name] = lacking
+            contexts.setdefault(protocol.name, {})[name] = planned.context
+            cases += planned.cases
+    plan = Plan(tuple(cases), study.batch)
+    prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen)
+    check_criteria(criteria, prepared.parts, prepared.settings)
+    return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance))
+
+
+def open_monitors(study: Study) -> dict[str, Monitor]:
+    """The monitors of a study by their label."""
+    found = {}
+    for label, chosen in study.monitors.items():
+        name = chosen.get("monitor", label)
+        if name not in MONITORS:
+            raise UnknownName("monitor", str(name), MONITORS)
+        found[label] = make_monitor(name, **{key: value for key, value in chosen.items() if key != "monitor"})
+    return found
+
+
+def _left_out(protocol: Protocol, models: Mapping[str, Model]) -> dict[str, str]:
+    """The models that do not answer in the columns a protocol needs, with the reason; all of them is an error."""
+    reasons = {}
+    for name, model in models.items():
+        lacking = sorted(protocol.columns - set(model.columns))
+        if lacking:
+            reasons[name] = f"model {name} answers no {' and no '.join(lacking)}"
+    if len(reasons) == len(models):
+        raise InputError(f"protocol {protocol.name} has no model to ask: {'; '.join(reasons.values())}")
+    return reasons
+
+
+def check_study_size(study: Study, models: int) -> None:
+    """Refuse a study of more cases than can be planned, before anything is opened."""
+    foreign, monitors = len(study.outliers) or 1, len(study.monitors)
+    stimuli = sum(p.count_stimuli(settings, foreign, monitors) for p, settings in study.protocols.chosen())
+    check_plan_size(stimuli * models)
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """What is needed to open one source of a study."""
+
+    study: Study
+    name: str
+    section: SourceSection
+    base: Path
+    on_bad_image: str
+    given: Given
+    monitors: Mapping[str, Monitor]
+    progress: ProgressBar
+
+    @property
+    def what(self) -> str:
+        """The source, for messages that speak of it."""
+        return f" of source {self.name}" if self.name else ""
+
+    def bench(
+        self, asked: Sequence[tuple[Protocol, Any]], allowed: Mapping[str, Any]
+    ) -> tuple[Bench, dict[str, Callable[..., Model]], Sequence[str]]:
+        """Its bench, what makes its models anew, and which test images are training images too."""
+        opened, builders = dict(self.given.models), dict(self.given.builders)
+        for name, spec in self.section.models.items():
+            if name not in opened:
+                builders[name] = model_builder(spec, self.section.size, name=name, base=self.base, **allowed)
+                opened[name] = builders[name]()
+        inputs = [model.input_size for model in opened.values() if model.input_size]
+        roles = self._data(max(inputs, default=None))
+        data = roles["test"]
+        if not len(data):
+            raise InputError(f"data set {data.name} holds no image")
+        with self.progress("reading images", len(data)) as advance:
+            data.verify_all(advance)
+        wanted = frozenset[str]().union(
+            *(model.learns_from for model in opened.values()),
+            *(protocol.learns_from(settings, self.monitors) for protocol, settings in asked),
+        )
+        for role in sorted(wanted - set(roles)):
+            raise InputError(LEARNING[role])
+        seen = self._check_learning(roles)
+        opened = {name: self._fitted(name, model.with_data(roles), data) for name, model in opened.items()}
+        foreign, makers = self._outliers(data, asked)
+        bench = Bench(
+            data,
+            opened,
+            self.study.seed,
+            self.study.batch,
+            chunk_size(data, self.study.batch),
+            foreign,
+            makers,
+            roles.get("train"),
+            roles.get("validation"),
+            self.monitors,
+            self.name,
+            self.section,
+        )
+        return bench, builders, seen
+
+    def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
+        """Its data sets by role."""
+        section = self.section.data
+        test = self.given.test or open_test_data(
+            section, self.section.size, self.study.seed, self.base, fallback_size, self.on_bad_image
+        )
+        if section.split is not None:
+            return dict(
+                zip(("train", "validation", "test"), split_by_group(test, section.split, self.study.seed), strict=True)
+            )
+        found = {"test": test}
+        given = self.given.train
+        for role, spec in (("train", section.train if given is None else given), ("validation", section.validation)):
+            if spec is not None:
+                found[role] = open_dataset(
+                    spec,
+                    classes=section.classes,
+                    size=test.size,
+                    base=self.base,
+                    on_bad_image=self.on_bad_image,
+                    seed=self.study.seed,
+                )
+        return found
+
+    def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> Sequence[str]:
+        """Refuse training and validation data that do not fit the test data; the test images that are trained on."""
+        data = roles["test"]
+        for role, learned in roles.items():
+            what = "training" if role == "train" else role
+            if learned.class_names != data.class_names:
+                raise InputError(f"{what} data {learned.name} has other classes than test data {data.name}")
+            if learned.channels != data.channels:
+                raise InputError(f"{what} data {learned.name} has other channels than test data {data.name}")
+            if role != "test" and learned.fingerprint() == data.fingerprint():
+                raise InputError(f"{what} data {learned.name} and test data {data.name} are the same images")
+        if "train" not in roles or self.section.data.split is not None:
+            return ()
+        known = set(contents(roles["train"]))
+        return [*_trained_on(data, known), *(_trained_on(roles["validation"], known) if "validation" in roles else ())]
+
+    def _fitted(self, name: str, model: Model, data: OpenedDataset) -> Model:
+        """The model with its answers in the order of the data's classes."""
+        if "probabilities" not in model.columns:
+            return model
+        if model.num_classes != len(data.class_names):
+            raise InputError(
+                f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
+                f"{len(data.class_names)}: fix the order and number of classes with `classes=`"
+            )
+        return align(model, data.class_names)
+
+    def _outliers(
+        self, data: OpenedDataset, asked: Sequence[tuple[Protocol, Any]]
+    ) -> tuple[dict[str, Dataset], dict[str, Outliers]]:
+        """The sets outside that the source meets, at the size of its data and without shared classes; and makers.
+
+        The built-in scenery stands in where the study names none.
+        """
+        if not any(protocol.wants_foreign for protocol, _ in asked):
+            return {}, {}
+        sources = dict(self.given.outliers) or dict(self.study.outliers)
+        section = self.section
+        for name in (*section.near, *section.exclude, *section.overlap):
+            if name not in sources:
+                raise UnknownName("set of outliers", name, sources)
+        if self.name in sources and self.name not in section.exclude:
+            self._check_namesake(sources[self.name], data)
+        met = {name: spec for name, spec in sources.items() if name != self.name and name not in section.exclude}
+        if not sources:
+            met = {"scenery": {"builtin": "scenery", "n": len(data)}}
+        makers = {name: make_outliers(spec) for name, spec in met.items() if isinstance(spec, str) and spec in OUTLIERS}
+        foreign = {
+            name: _without(
+                open_dataset(spec, size=data.size, base=self.base, seed=self.study.seed, name=name),
+                section.overlap.get(name),
+            )
+            for name, spec in met.items()
+            if name not in makers
+        }
+        return dict(foreign), makers
+
+    def _check_namesake(self, spec: Any, data: OpenedDataset) -> None:
+        """A set of outliers that bears a source's name is that source, which never meets it; other data is an error."""
+        section = self.section.data
+        if spec in (section.test, section.train, section.validation):
+            return
+        made = isinstance(spec, str) and spec in OUTLIERS
+        known = set(contents(data))
+        if made or known.isdisjoint(contents(open_dataset(spec, base=self.base, seed=self.study.seed, name=self.name))):
+            raise InputError(
+                f"outliers {self.name} bear the name of source {self.name} but are other data: give them a name of "
+                f"their own, or leave them out there (exclude: [{self.name}])"
+            )
+
+
+def contents(data: OpenedDataset) -> list[str]:
+    """A hash of every image."""
+    return data.content(range(len(data)))
+
+
+def _trained_on(data: OpenedDataset, known: set[str]) -> Sequence[str]:
+    """The ids of images that are trained on: a few give a warning, more are an error."""
+    held = contents(data)
+    seen = [name for name, content in zip(data.ids, held, strict=True) if content in known]
+    if len(seen) == len(held):
+        raise InputError(f"training data and test data {data.name} are the same images")
+    if seen:
+        sentence = (
+            f"{len(seen)} of {len(held)} held-out images of {data.name} are training images too, such as {seen[0]}: "
+            "take them out of one side"
+        )
+        if len(seen) > FEW * len(held):
+            raise InputError(sentence)
+        warnings.warn(sentence, stacklevel=2)
+    return seen
+
+
+def labels_of(data: Dataset, classes: Sequence[str]) -> frozenset[int]:
+    """The labels of some classes; one that the data does not have is an error."""
+    for name in classes:
+        if name not in data.class_names:
+            raise UnknownName(f"class of {data.name}", name, data.class_names)
+    return frozenset(data.class_names.index(name) for name in classes)
+
+
+def _without(data: OpenedDataset, overlap: Overlap | None) -> OpenedDataset:
+    """A set of outliers without the classes that it shares with the source."""
+    shared = labels_of(data, overlap.outliers if overlap else ())
+    rows = np.flatnonzero(~np.isin(data.labels, list(shared)))
+    if not len(rows):
+        raise InputError(f"outliers {data.name} are empty without the classes that they share with the source")
+    return Subset(data, rows.tolist()) if shared else data
+
+
+def open_test_data(
+    section: DataSection,
+    size: tuple[int, int] | None,
+    seed: int,
+    base: Path,
+    fallback_size: tuple[int, int] | None,
+    on_bad_image: str = "error",
+) -> OpenedDataset:
+    """The test data of a source, at its size, else the images' own where all are equal, else the fallback."""
+    return open_dataset(
+        section.test,
+        classes=section.classes,
+        size=size,
+        fallback_size=fallback_size,
+        base=base,
+        on_bad_image=on_bad_image,
+        seed=seed,
+    )
+
+
+def open_benches(study: Study, base: Path, progress: ProgressBar) -> dict[str, Bench]:
+    """What each source puts on the table but its models, for an export."""
+    chosen, sections = study.protocols.chosen(), study.by_source()
+    monitors = open_monitors(study)
+    benches = {}
+    for name, section in sections.items():
+        bare = section.model_copy(update={"models": {}})
+        asked = [(p, s) for p, s in chosen if name in (s.sources or sections)]
+        benches[name] = _Opening(study, name, bare, base, "error", Given(), monitors, progress).bench(asked, {})[0]
+    return benches
+
+
+def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Callable[..., Model]:
+    """What makes a model, as given or with some of its settings changed."""
+
+    def build(**changed: Any) -> Model:
+        return _load_sized(spec, size, **{**settings, **changed})
+
+    return build
+
+
+def _load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Model:
+    """Load a model; one that cannot do without being told its input size is told the study's."""
+    try:
+        return load_model(spec, **settings)
+    except InputError as error:
+        if size is None or "size" in settings:
+            raise
+        try:
+            return load_model(spec, size=size, **settings)
+        except InputError:
+            raise error from None
+
+
+def _rehearse_all(
+    prepared: Prepared, builders: Mapping[str, Mapping[str, Callable[..., Model]]], accept_chance: bool
+) -> dict[tuple[str, str], Rehearsal]:
+    """Find what would spoil every figure before anything is written: a rehearsal of each model that is ready.
+
+    Stored answers must be complete, and are looked at where they hold those to undisturbed test data.
+    """
+    rehearsals = {}
+    cases = [node.planned for node in prepared.plan.graph().cases.values() if not node.planned.refused]
+    for source, bench in prepared.sources.items():
+        clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
+        for name, model in bench.models.items():
+            if not all(part.loaded for part in model.requires()) or "probabilities" not in model.columns:
+                continue
+            if is_stored(model):
+                shown = [planned.showing for planned in cases if planned.system.asked is model]
+                for own in leaves(model):
+                    if isinstance(own, StoredPredictions):
+                        own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
+                if clean.key not in {showing.stimulus.key for showing in shown}:
+                    continue
+            build = builders[source].get(name)
+            rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
+    return rehearsals
+
+
+def _rehearsed(
+    model: Model, bench: Bench, stimulus: str, build: Callable[..., Model] | None, accept_chance: bool
+) -> Rehearsal:
+    """Ask a model about a sample of undisturbed images; refuse one that is no better than chance."""
+    try:
+        rehearsal = rehearse(model, bench.data, stimulus=stimulus, batch=bench.batch)
+    except ModelError as error:
+        raise ModelError(f"{error} (on undisturbed images)") from error
+    if rehearsal.changes_by:
+        change = f"its probabilities change by up to {rehearsal.changes_by:.2g}"
+        warnings.warn(
+            f"model {model.name} answers the same images differently when asked again: {change}", stacklevel=2
+        )
+    if rehearsal.result.is_chance and not accept_chance:
+        raise InputError(chance_error(model, bench.data, rehearsal.result, build))
+    return rehearsal

@@ -1,0 +1,373 @@
+"""Evidence of OD-test: every table and every measurement from stored representations, all sources together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.engine.artifacts import read_artifact
+from roadworthy.engine.monitoring import REPRESENTATION
+from roadworthy.engine.plan import PlannedCase
+from roadworthy.monitors import FittedMonitor
+from roadworthy.monitors.base import find_kind
+from roadworthy.protocols import base
+from roadworthy.protocols.base import Part, StoredCase
+from roadworthy.protocols.od_test.evaluation import (
+    ACCURACY,
+    ALL,
+    NAME,
+    NO_VALUE,
+    PLACES,
+    Represented,
+    Sample,
+    dropped_sources,
+    evaluate,
+    evaluate_unsupervised,
+    matches_monitor,
+    measure,
+    places,
+    tables,
+    threshold_row,
+    without_value,
+)
+from roadworthy.protocols.od_test.settings import Context, Settings
+from roadworthy.statistics import proportion_interval
+from roadworthy.verdict import Criterion, Measurement
+
+COMPETENCE, MISSING, THRESHOLDS = f"{NAME}_competence", f"{NAME}_missing", f"{NAME}_thresholds"
+TIMING = f"timing_{NAME}"
+LEARNS_FROM_OUTLIERS = "it learns from the validation outliers, so it has no threshold without them"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model of a source, which monitors are tested on: the `source` of a triple. `label` names it in the rows."""
+
+    label: str
+    source: str
+    model: str
+    part: Part
+
+    @property
+    def context(self) -> Context:
+        """What the run notes of the source."""
+        context: Context = self.part.context
+        return context
+
+    @property
+    def outliers(self) -> list[str]:
+        """The outlier sets that it meets."""
+        return [key.partition("/")[2] for key in self.context.images if key.startswith("outliers/")]
+
+    @property
+    def monitors(self) -> list[str]:
+        """The monitors on it, those that failed too."""
+        return list({**self.context.monitors, **self.context.failed})
+
+    def places(self, monitors: Sequence[str] | None = None) -> list[dict[str, str]]:
+        """The triples of all or some monitors."""
+        chosen = self.monitors if monitors is None else monitors
+        return places(self.label, chosen, self.outliers, self.context.near)
+
+
+class Subjects:
+    """All models of all sources. Tables tell them apart by `source`, or by `model` where a study has one source.
+
+    Where a source of several has several models, by both.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        several = "" not in {part.source for part in parts}
+        both = several and any(len(part.context.architectures) > 1 for part in parts)
+        self.columns: tuple[str, ...] = ("source", "model") if both else ("source",) if several else ("model",)
+        self.all = [
+            Subject(f"{part.source}/{model}" if both else part.source or model, part.source, model, part)
+            for part in parts
+            for model in part.context.architectures
+        ]
+
+    def places(self) -> list[dict[str, str]]:
+        """Every triple."""
+        return [place for subject in self.all for place in subject.places()]
+
+    def translated(self, criterion: Criterion) -> Criterion:
+        """A criterion that speaks of the labels of subjects in place of sources and models."""
+        asked = {name: criterion.where[name] for name in ("source", "model") if name in criterion.where}
+        if not asked:
+            return criterion
+        where = {name: wanted for name, wanted in criterion.where.items() if name not in asked}
+        labels = [subject.label for subject in self.all]
+        for name, wanted in asked.items():
+            names = wanted if isinstance(wanted, list) else [wanted]
+            known = {getattr(subject, name) for subject in self.all}
+            for one in names:
+                if one not in known:
+                    raise InputError(
+                        f"criterion {criterion.id} asks for {name} {one!r}, but the run has {sorted(known)}"
+                    )
+            labels = [s.label for s in self.all if s.label in labels and getattr(s, name) in names]
+        return criterion.model_copy(update={"where": where | {"source": labels}})
+
+    def told(self, table: pd.DataFrame) -> pd.DataFrame:
+        """A table with the columns that tell subjects apart, in place of their label."""
+        if self.columns == ("source",) or "source" not in table:
+            return table
+        if self.columns == ("model",):
+            return table.rename(columns={"source": "model"})
+        known = {subject.label: subject for subject in self.all}
+        place = list(table.columns).index("source")
+        models = [known[label].model if label in known else label for label in table["source"]]
+        sources = [known[label].source if label in known else label for label in table["source"]]
+        return pd.concat(
+            [
+                table.iloc[:, :place],
+                pd.DataFrame({"source": sources, "model": models}, index=table.index),
+                table.iloc[:, place + 1 :],
+            ],
+            axis=1,
+        )
+
+    def where(self, where: Mapping[str, Any]) -> dict[str, Any]:
+        """The same of what a measurement says of its place."""
+        if self.columns == ("source",) or "source" not in where:
+            return dict(where)
+        row = self.told(pd.DataFrame([{"source": where["source"]}])).iloc[0].to_dict()
+        return {**{str(key): value for key, value in row.items()}, **{k: v for k, v in where.items() if k != "source"}}
+
+
+class Evidence(base.Evidence):
+    """What the stored representations of all sources say."""
+
+    def __init__(self, parts: Sequence[Part], settings: Settings, *, seed: int = 0) -> None:
+        self.subjects, self.settings, self.seed = Subjects(parts), settings, seed
+        self.seconds = 0.0
+        self._cases: dict[tuple[str, str], dict[str, dict[str, StoredCase]]] = {}
+        self._answers: dict[str, dict[str, StoredCase]] = {}
+        for subject in self.subjects.all:
+            for case in subject.part.cases:
+                if case.labels.get("model") != subject.model:
+                    continue
+                if case.labels["role"] == "monitor":
+                    own = self._cases.setdefault((subject.label, case.system), {})
+                    own.setdefault(case.labels.get("fitted_on", ""), {})[case.labels["set"]] = case
+                else:
+                    self._answers.setdefault(subject.label, {})[case.labels["set"]] = case
+
+    @cached_property
+    def weak(self) -> set[str]:
+        """The subjects whose network is below the clean accuracy that was asked of it."""
+        found = set()
+        for subject in self.subjects.all:
+            cases = subject.part.cases
+            for network in subject.context.networks.get(subject.model, ()):
+                try:
+                    competence = read_artifact(cases[0].artifact(network))["competence"]
+                except RoadworthyError:
+                    continue
+                if competence.get("clean_accuracy", 1.0) < competence.get("floor", 0.0):
+                    found.add(subject.label)
+        return found
+
+    def failed(self, subject: Subject) -> dict[str, str]:
+        """The monitors of a subject that failed, with the reason."""
+        reasons = dict(subject.context.failed)
+        for label in subject.context.monitors:
+            fits = self._cases.get((subject.label, label), {})
+            lost = [case.failure for sets in fits.values() for case in sets.values() if case.failure]
+            if lost:
+                reasons[label] = lost[0]
+        return reasons
+
+    def _represented(
+        self, wanted: Callable[[str, str], bool] = lambda source, monitor: True
+    ) -> Iterator[tuple[Represented, list[str] | None]]:
+        """What every monitor keeps of every subject, read one by one; with the D_v that a fit is for, None for all."""
+        for subject in self.subjects.all:
+            failed = self.failed(subject)
+            for label, note in subject.context.monitors.items():
+                if label in failed or not wanted(subject.label, label):
+                    continue
+                for fitted_on, cases in self._cases.get((subject.label, label), {}).items():
+                    first = next(iter(cases.values()))
+                    home = first.artifact(first.labels["artifact"])
+                    samples = {key: _sample(case) for key, case in cases.items()}
+                    represented = Represented(
+                        subject.label,
+                        label,
+                        FittedMonitor.load(home, kind=find_kind(note.monitor)),
+                        samples.pop("valid"),
+                        samples.pop("test"),
+                        {key.partition("/")[2]: sample for key, sample in samples.items()},
+                        frozenset(subject.context.near),
+                        {key: frozenset(labels) for key, labels in subject.context.overlap.items()},
+                        subject.context.architectures[subject.model],
+                        subject.label in self.weak,
+                    )
+                    yield represented, [fitted_on] if fitted_on else None
+
+    @cached_property
+    def rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+        """The rows of algorithm 1, of algorithm 2, and of its thresholds."""
+        started = time.perf_counter()
+        options = {"resamples": self.settings.resamples, "seed": self.seed}
+        aim = self.settings.aim
+        triples: list[dict[str, Any]] = []
+        alone: list[dict[str, Any]] = []
+        thresholds: list[dict[str, Any]] = []
+        told: set[tuple[str, str]] = set()
+        for represented, valid_sets in self._represented():
+            triples += evaluate(represented, aim, valid_sets=valid_sets, **options)
+            if (represented.source, represented.label) in told:
+                continue
+            told.add((represented.source, represented.label))
+            why = "" if valid_sets is None else LEARNS_FROM_OUTLIERS
+            alone += evaluate_unsupervised(represented, aim, refused=why, **options)
+            thresholds.append(threshold_row(represented, aim, refused=why))
+        self.seconds = time.perf_counter() - started
+        return triples, alone, thresholds
+
+    def lost(self) -> str:
+        """Why no triple has a value."""
+        triples = self.rows[0]
+        if any(not math.isnan(row["value"]) for row in triples):
+            return ""
+        reasons = [why for subject in self.subjects.all for why in self.failed(subject).values()]
+        reasons += [row["reason"] or NO_VALUE for row in triples]
+        return f"every monitor failed; the first: {reasons[0]}"
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Every table of the protocol."""
+        triples, alone, thresholds = self.rows
+        if not triples:
+            triples = [
+                row | {"architecture": "", "undertrained": False}
+                for subject in self.subjects.all
+                for label, reason in self.failed(subject).items()
+                for row in without_value(subject.places([label]), reason)
+            ]
+            alone = alone or triples
+        found = tables(triples, alone)
+        found |= {
+            COMPETENCE: self._competence(),
+            MISSING: self._missing(found[NAME]),
+            THRESHOLDS: pd.DataFrame(thresholds),
+        }
+        return {name: self.subjects.told(table) for name, table in found.items()}
+
+    def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
+        """What matches a criterion, evaluated anew with the confidence that it asks for."""
+        asked = self.subjects.translated(criterion)
+        options = {"resamples": self.settings.resamples, "seed": self.seed}
+        rows = [
+            row
+            for represented, valid_sets in self._represented(partial(matches_monitor, criterion=asked))
+            for row in evaluate(represented, self.settings.aim, valid_sets=valid_sets, **options, confidence=confidence)
+        ]
+        for subject in self.subjects.all:
+            for label, reason in self.failed(subject).items():
+                rows += without_value(subject.places([label]), reason)
+        dropped = dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
+        found = measure(rows, asked, confidence, dropped)
+        return [replace(each, where=self.subjects.where(each.where)) for each in found]
+
+    def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+        """None: the report draws charts alone."""
+        return {}
+
+    def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """What each monitor cost: to build, per image, in memory; and the share of all calibrations and tests."""
+        _ = self.rows
+        spent = {str(row["case"])[-16:]: row for row in cases.to_dict("records")}
+        built = {str(row["artifact"]): float(row["seconds"]) for row in artifacts.to_dict("records")}
+        triples = sum(len(subject.places()) for subject in self.subjects.all)
+        rows = []
+        for subject in self.subjects.all:
+            failed, pairs = self.failed(subject), len(subject.outliers) * (len(subject.outliers) - 1)
+            for label in subject.context.monitors:
+                fits = self._cases.get((subject.label, label), {})
+                if label in failed or not fits:
+                    continue
+                shown = [case for sets in fits.values() for case in sets.values()]
+                costs = [spent[case.hash[:16]] for case in shown if case.hash[:16] in spent]
+                homes = list(dict.fromkeys(case.labels["artifact"] for case in shown))
+                state = sum(read_artifact(shown[0].artifact(home))["competence"]["state_bytes"] for home in homes)
+                images = sum(cost["images"] for cost in costs)
+                columns = _sample(shown[0]).rows.shape[1]
+                rows.append(
+                    {
+                        "source": subject.label,
+                        "monitor": label,
+                        "build_seconds": sum(built.get(home, math.nan) for home in homes),
+                        "state_bytes": state,
+                        "images": images,
+                        "seconds_per_image": sum(cost["seconds"] for cost in costs) / images if images else math.nan,
+                        "bytes_per_image": 4 * columns,
+                        "pairs": pairs,
+                        "matrix_seconds": self.seconds * pairs / triples,
+                    }
+                )
+        return {TIMING: self.subjects.told(pd.DataFrame(rows))}
+
+    def _missing(self, matrix: pd.DataFrame) -> pd.DataFrame:
+        """Triples without a value and why; `all` stands for every one, `triples` says how many a row stands for."""
+        rows = []
+        for subject in self.subjects.all:
+            pairs = len(subject.outliers) * (len(subject.outliers) - 1)
+            every = {"source": subject.label, "valid_set": ALL, "test_set": ALL}
+            for label in subject.context.left_out:
+                rows.append(
+                    {**every, "monitor": label, "triples": pairs, "reason": "left out by the study (leave_out)"}
+                )
+            for label, reason in self.failed(subject).items():
+                rows.append({**every, "monitor": label, "triples": pairs, "reason": f"failed: {reason}"})
+            for key in subject.context.excluded:
+                why = f"the source never meets {key} by the study (exclude)"
+                rows.append({**every, "test_set": key, "monitor": ALL, "triples": 0, "reason": why})
+        if self.rows[0]:
+            lost = matrix[(matrix["metric"] == ACCURACY) & matrix["value"].isna()]
+            rows += [
+                {**{key: row[key] for key in PLACES}, "triples": 1, "reason": row["reason"] or NO_VALUE}
+                for _, row in lost.iterrows()
+            ]
+        return pd.DataFrame(rows, columns=["source", "valid_set", "test_set", "monitor", "triples", "reason"])
+
+    def _competence(self) -> pd.DataFrame:
+        """The clean accuracy of each subject's model, on the images it was trained on and on others."""
+        rows = []
+        for subject in self.subjects.all:
+            for part, case in self._answers.get(subject.label, {}).items():
+                if case.failure:
+                    continue
+                right, groups = _correct(case)
+                share = proportion_interval(right, groups)
+                what = {"source": subject.label, "architecture": subject.context.architectures[subject.model]}
+                where = {**what, "undertrained": subject.label in self.weak, "part": part, "metric": ACCURACY}
+                rows.append(
+                    where
+                    | {"value": share.value, "lo": share.lo, "hi": share.hi, "n": len(right), "groups": share.groups}
+                )
+        return pd.DataFrame(rows)
+
+
+def _sample(case: StoredCase) -> Sample:
+    """What a monitor keeps of a set."""
+    found = case.columns(REPRESENTATION, "id", "group", "label")
+    return Sample(found[REPRESENTATION], found["id"], found["group"], found["label"].astype(np.int64))
+
+
+def _correct(case: StoredCase) -> tuple[Any, Any]:
+    """Which images a model classifies correctly, (N,), and their objects."""
+    if case.labels["role"] == "correct":  # a run of an earlier version
+        found = case.columns(REPRESENTATION, "group")
+        return found[REPRESENTATION][:, 0], found["group"]
+    readouts = case.load()
+    return readouts.answers.correct.astype(np.float32), np.array(readouts.groups)

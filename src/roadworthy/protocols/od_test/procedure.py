@@ -1,0 +1,330 @@
+"""OD-test on the spine: which sets of a source are shown to which monitors on which models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from roadworthy.core.code import code_of
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.protocols import Dataset, Model, Outliers, leaves
+from roadworthy.core.random import Streams
+from roadworthy.core.types import Stimulus
+from roadworthy.core.validation import check_no_nul
+from roadworthy.data import OpenedDataset, Subset, split_by_group
+from roadworthy.data.mirror import Mirrored
+from roadworthy.engine.monitoring import MonitorFit, MonitorOn, learns_from_outliers, training_showing
+from roadworthy.engine.plan import Bench, PlannedCase, Showing
+from roadworthy.models.head import find_head
+from roadworthy.monitors import MONITORS, Monitor
+from roadworthy.monitors.base import remember_kind
+from roadworthy.outliers import make_outliers
+from roadworthy.outliers.foreign import Foreign
+from roadworthy.outliers.noise import NoiseImages
+from roadworthy.protocols import base
+from roadworthy.protocols.base import Part, StoredCase
+from roadworthy.protocols.od_test.evaluation import ALL, NAME, check_criterion, check_places, metric_range
+from roadworthy.protocols.od_test.evidence import Evidence, Subjects
+from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
+from roadworthy.verdict import Criterion
+
+LEAST_SETS = 2
+NOISE = ("uniform_noise", "normal_noise")
+OUTLIERS = "outliers/"
+
+
+@base.PROTOCOLS.register(NAME)
+class OdTest(base.Protocol):
+    """Validation and test images and every set outside, represented by every monitor on every model."""
+
+    name = NAME
+    settings = Settings
+    context = Context
+    summary = "OD-test: how well a monitor rejects outliers of a kind that it was not calibrated with."
+    wants_foreign = True
+    prints_latex = True
+
+    def learns_from(self, settings: Settings, monitors: Mapping[str, Monitor]) -> frozenset[str]:
+        """Training data where a monitor learns from it."""
+        return frozenset({"train"} if any(monitor.learns for monitor in monitors.values()) else ())
+
+    def check_settings(self, settings: Settings) -> None:
+        """Nothing is wrong whatever the data."""
+
+    def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
+        """As many as there are triples of each model: monitors, by ordered pairs of sets."""
+        sets = len(settings.sets) if settings.sets else foreign + len(NOISE)
+        return monitors * sets * (sets - 1)
+
+    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+        """Validation, test and training images, and every set outside."""
+        train = training_showing(bench)
+        return [*_Sets.of(settings, bench).shown.values(), *([] if train is None else [train])]
+
+    def plan(self, settings: Settings, bench: Bench) -> base.Planned:
+        """Every set shown to every monitor on every model, and its data to the model itself."""
+        left_out = _left_out(bench)
+        monitors = {label: monitor for label, monitor in labelled(bench.monitors).items() if label not in left_out}
+        sets = _Sets.of(settings, bench)
+        train = training_showing(bench)
+        answered = {"train": train, "valid": sets.shown["valid"], "test": sets.shown["test"]}
+        overlap = {name: sorted(_labels(bench.data, shared.source)) for name, shared in bench.said.overlap.items()}
+        _check_left(bench, sets.shown, overlap)
+        cases: list[PlannedCase] = []
+        for name, model in bench.models.items():
+            _check_served(bench, name, model, monitors)
+            for part, showing in answered.items():
+                if showing is not None:
+                    labels = {"role": "answers", "set": part, "model": name}
+                    cases.append(bench.case(showing, model, name=name, protocol=NAME, labels=labels))
+            for label, monitor in monitors.items():
+                cases += _monitor_cases(bench, sets.shown, name, model, label, monitor)
+        images = {key: len(showing.data) for key, showing in sets.shown.items()}
+        context = Context(
+            architectures={name: _architecture(model) for name, model in bench.models.items()},
+            networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
+            classes=len(bench.data.class_names),
+            size=[*bench.data.size, bench.data.channels],
+            near=sorted({*bench.said.near} & {*sets.outliers}),
+            overlap={key: shared for key, shared in overlap.items() if shared},
+            left_out=list(left_out),
+            excluded=list(bench.said.exclude),
+            images=images | ({} if bench.train is None else {"train": len(bench.train)}),
+            monitors={
+                label: MonitorNote(monitor=monitor.name, differs_from_paper=monitor.differs_from_paper)
+                for label, monitor in monitors.items()
+            },
+        )
+        return base.Planned(cases, context)
+
+    def metric_range(self, metric: str, settings: Settings, num_classes: int) -> tuple[float, float]:
+        """The range of a metric; the expected cost is highest where every decision is wrong."""
+        return metric_range(metric, settings.aim)
+
+    def is_over_objects(self, criterion: Criterion) -> bool:
+        """The mean over triples is not bounded by objects."""
+        return criterion.over != "pooled"
+
+    def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
+        """Sources are looked at together: see `check_all`."""
+
+    def check_all(self, parts: Sequence[Part], criterion: Criterion, settings: Any = None) -> None:
+        """Refuse a criterion that speaks of what is not measured, or matches no triple of any source."""
+        subjects = Subjects(parts)
+        check_criterion(criterion, subjects.columns)
+        check_places(subjects.translated(criterion), subjects.places())
+
+    def evidence(self, cases: Sequence[StoredCase], class_names: Sequence[str], **options: Any) -> Evidence:
+        """Sources are looked at together: see `evidence_of`."""
+        raise NotImplementedError
+
+    def evidence_of(
+        self,
+        parts: Sequence[Part],
+        settings: Any = None,
+        *,
+        seed: int,
+        workers: int = 1,
+        resamples: int | None = None,
+    ) -> Evidence:
+        """What the representations of all sources say."""
+        return Evidence(parts, settings or Settings(), seed=seed)
+
+
+def _monitor_cases(
+    bench: Bench, shown: Mapping[str, Showing], name: str, model: Model, label: str, monitor: Monitor
+) -> Iterator[PlannedCase]:
+    """Every set shown to one monitor; fitted once, or once per D_v where it learns from those."""
+    outliers = [key for key in shown if key.startswith(OUTLIERS)]
+    for fitted_on in outliers if learns_from_outliers(monitor) else [""]:
+        system = MonitorOn(label, MonitorFit(monitor, model, bench, shown.get(fitted_on)))
+        labels = {"role": "monitor", "model": name, "artifact": system.fit.recipe.hash}
+        labels |= {"fitted_on": fitted_on.removeprefix(OUTLIERS)} if fitted_on else {}
+        for key, showing in shown.items():
+            yield bench.case(showing, system, protocol=NAME, labels={**labels, "set": key})
+
+
+def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
+    """Monitors by label; two equal ones, or two classes of one name, are an error."""
+    if not monitors:
+        raise InputError(f"od_test needs a monitor: name at least one of {', '.join(sorted(MONITORS))}")
+    found: dict[str, Monitor] = {}
+    for label, monitor in monitors.items():
+        _check_name("monitor", label)
+        _check_name("monitor", monitor.name)
+        remember_kind(type(monitor))
+        same = [other for other, known in found.items() if known == monitor]
+        if same:
+            raise InputError(f"monitor {label} is named twice, as {same[0]} too: leave one out")
+        found[label] = monitor
+    return found
+
+
+def _check_name(what: str, name: Any) -> None:
+    """Refuse what cannot name a row of the tables."""
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"the name {name!r} of a {what} is empty or no text: give it a name")
+    check_no_nul(f"name of a {what}", [name])
+    if name == ALL:
+        raise InputError(f"a {what} cannot be called {ALL}, which stands for all of them in the tables: rename it")
+
+
+def _what(bench: Bench) -> str:
+    """The source, for messages that speak of it."""
+    return f"source {bench.source}" if bench.source else "the source"
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """What a source shows: `valid`, `test` and `outliers/NAME`, each in a random order."""
+
+    shown: Mapping[str, Showing]
+
+    @property
+    def outliers(self) -> list[str]:
+        """The names of the sets outside."""
+        return [key.removeprefix(OUTLIERS) for key in self.shown if key.startswith(OUTLIERS)]
+
+    @classmethod
+    def of(cls, settings: Settings, bench: Bench) -> _Sets:
+        """The sets of a source, checked against each other."""
+        data, seed = bench.data, bench.seed
+        assert isinstance(data, OpenedDataset)
+        valid, test = (
+            (bench.validation, data) if bench.validation is not None else split_by_group(data, (0.5, 0.5), seed)
+        )
+        if len(np.unique(data.labels)) < 2:
+            raise InputError(f"{_what(bench)} holds images of one class only: od_test needs a source of at least two")
+        limited = {
+            key: _first(_shuffled(part, seed), settings.limit) for key, part in (("valid", valid), ("test", test))
+        }
+        like = max(limited.values(), key=len)
+        makers = {name: _maker(name, bench) for name in _chosen(settings, bench)}
+        if len(makers) < LEAST_SETS:
+            raise InputError(
+                f"{_what(bench)} meets {len(makers)} sets of outliers: od_test needs at least {LEAST_SETS}, one to "
+                "calibrate with and another to test with"
+            )
+        _check_apart(bench, makers)
+        sets = {key: (part, None) for key, part in limited.items()}
+        for name, maker in makers.items():
+            made = maker.make(like, seed=seed, foreign=bench.foreign.get(name))
+            sets[OUTLIERS + name] = (_shuffled(made, seed) if isinstance(maker, Foreign) else made, maker)
+        for one, other in combinations(makers, 2):
+            if sets[OUTLIERS + one][0].fingerprint() == sets[OUTLIERS + other][0].fingerprint():
+                raise InputError(f"outliers {one} and {other} are the same images: leave one out")
+        shown = {}
+        for key, (part, maker) in sets.items():
+            final = _shuffled(Mirrored(part), seed) if settings.mirror else part
+            made_by = {} if maker is None else {"name": key.removeprefix(OUTLIERS), "parameters": maker.parameters()}
+            code = "" if maker is None else code_of(type(maker))
+            shown[key] = Showing(Stimulus(final.fingerprint(), seed=seed, code=code, **made_by), final)
+        return cls(shown)
+
+
+def _chosen(settings: Settings, bench: Bench) -> list[str]:
+    """The names of the sets that a source meets."""
+    known = [*bench.foreign, *bench.makers]
+    if settings.sets is None:
+        return [*known, *(name for name in NOISE if name not in known and name not in bench.said.exclude)]
+    skipped = {*bench.said.exclude, bench.source}
+    for name in settings.sets:
+        if name not in (*known, *NOISE, *skipped):
+            raise UnknownName("set of outliers", name, [*known, *NOISE])
+    return [name for name in settings.sets if name not in skipped]
+
+
+def _maker(name: str, bench: Bench) -> Outliers:
+    """What makes a set: the data set of that name, or noise."""
+    _check_name("set of outliers", name)
+    if name in bench.foreign:
+        return Foreign()
+    maker = bench.makers.get(name) or make_outliers(name)
+    if not isinstance(maker, NoiseImages):
+        raise InputError(f"outliers {name}: od_test takes data sets and makers of noise, and {maker.name} is neither")
+    return maker
+
+
+def _check_apart(bench: Bench, names: Collection[str]) -> None:
+    """Refuse sets outside that share images with the source or with each other."""
+    known: dict[str, set[str]] = {}
+    own = [bench.data, *(data for data in (bench.train, bench.validation) if data is not None)]
+    contents = {content for data in own for content in _contents(data)}
+    for name in (name for name in names if name in bench.foreign):
+        found = _contents(bench.foreign[name])
+        for other, seen in [(_what(bench), contents), *((f"outliers {key}", seen) for key, seen in known.items())]:
+            shared = sum(content in seen for content in found)
+            if shared:
+                raise InputError(f"outliers {name} and {other} share {shared} of {len(found)} images: give another set")
+        known[name] = set(found)
+
+
+def _contents(data: Dataset) -> list[str]:
+    assert isinstance(data, OpenedDataset)
+    return data.content(range(len(data)))
+
+
+def _shuffled(data: OpenedDataset | Dataset, seed: int) -> OpenedDataset:
+    """The same images in an order drawn by their ids, so that the first n are a fair part."""
+    drawn = [rng.random() for rng in Streams("od_test order", seed).each(data.ids)]
+    return Subset(data, np.argsort(drawn, kind="stable").tolist())
+
+
+def _first(data: OpenedDataset, limit: int | None) -> OpenedDataset:
+    return data if limit is None or limit >= len(data) else Subset(data, range(limit))
+
+
+def _labels(data: Dataset, classes: Iterable[str]) -> frozenset[int]:
+    for name in classes:
+        if name not in data.class_names:
+            raise UnknownName(f"class of {data.name}", name, data.class_names)
+    return frozenset(data.class_names.index(name) for name in classes)
+
+
+def _check_left(bench: Bench, shown: Mapping[str, Showing], overlap: Mapping[str, Collection[int]]) -> None:
+    """Refuse shared classes that leave nothing of a source where it meets a set."""
+    for key, shared in overlap.items():
+        for part, what in (("valid", "validation"), ("test", "test")):
+            if np.isin(shown[part].data.labels, list(shared)).all():
+                raise InputError(
+                    f"{_what(bench)} has no {what} image left without the classes that it shares with outliers {key}: "
+                    "name fewer of them (overlap), or leave the set out (exclude)"
+                )
+
+
+def _left_out(bench: Bench) -> tuple[str, ...]:
+    """The labels of the monitors to leave out; `knn_svm` stands for all of that name, whatever their settings."""
+    names, monitors = bench.said.leave_out, bench.monitors
+    for name in names:
+        if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
+            raise UnknownName(f"monitor to leave out of {_what(bench)}", name, monitors)
+    return tuple(label for label, monitor in monitors.items() if {label, monitor.name} & {*names})
+
+
+def _check_served(bench: Bench, name: str, model: Model, monitors: Mapping[str, Monitor]) -> None:
+    """Refuse monitors that a model cannot serve, or that the training data has too few classes for."""
+    if not monitors:
+        raise InputError(f"{_what(bench)} leaves out every monitor: keep at least one")
+    classes = 0 if bench.train is None else len(np.unique(bench.train.labels))
+    for label, monitor in monitors.items():
+        try:
+            monitor.check(model)
+            if "features" in monitor.needs and getattr(monitor, "layer", None) is None:
+                find_head(model)
+        except InputError as error:
+            raise InputError(f"{_what(bench)}: {error}; or leave the monitor out (leave_out)") from None
+        if monitor.learns and classes < monitor.classes:
+            raise InputError(
+                f"{_what(bench)}: monitor {label} needs images of {monitor.classes} classes to learn from: there are "
+                f"{classes}"
+            )
+
+
+def _architecture(model: Model) -> str:
+    """What a model is: the kind of a reference network, else its name."""
+    inner = leaves(model)[0]
+    return str(getattr(inner, "architecture", inner.name))

@@ -1,0 +1,106 @@
+"""What a study may say of OD-test, and what the run notes of each source."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from roadworthy.monitors import Aim
+
+HIGHEST_COST = 1e9
+MOVED = {
+    "sources": "sources stand at the top of a study now: sources: NAME: {data: {test: ..., train: ...}, models: "
+    "{NAME: ...}}",
+    "outliers": "outliers stand at the top of a study now; name those that od_test meets under sets, if not all",
+    "monitors": "monitors stand at the top of a study now, by their label: monitors: {energy: {}, knn8: {monitor: "
+    "deep_knn, k: 8}}",
+}
+"""What was said here before, and how to write it now."""
+
+
+class Settings(BaseModel):
+    """What a study says under `protocols: od_test:`.
+
+    sets       outliers of the study, or makers of noise, by name (default: all outliers of the study and both noises)
+    limit      most images per set and side
+    prior, cost, threshold, rejected: as in `FittedMonitor.calibrate`;  mirror: add a mirrored copy of every image
+    resamples  of the bootstrap that bounds AUROC, AUPR and FPR95 (both kinds) of each triple; 0 gives none
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sets: Annotated[list[str], Field(min_length=2)] | None = None
+    limit: Annotated[int, Field(ge=2)] | None = None
+    mirror: bool = False
+    prior: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    cost: Annotated[float, Field(gt=0, le=HIGHEST_COST, allow_inf_nan=False)] = 1.0
+    threshold: Literal["exact", "hinge"] = "exact"
+    rejected: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    resamples: Annotated[int, Field(ge=0, le=100_000)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_places(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            moved = [
+                key
+                for key in MOVED
+                if value.get(key) is not None and (key != "sources" or isinstance(value[key], dict))
+            ]
+            if moved:
+                raise ValueError(MOVED[moved[0]])
+        return value
+
+    @field_validator("sets")
+    @classmethod
+    def _distinct(cls, value: list[str] | None) -> list[str] | None:
+        if value is not None and len({*value}) < len(value):
+            raise ValueError("one is named twice")
+        return value
+
+    @field_validator("resamples")
+    @classmethod
+    def _enough(cls, value: int) -> int:
+        if 0 < value < 100:
+            raise ValueError(f"a bootstrap takes at least 100 resamples, not {value}; 0 leaves it out")
+        return value
+
+    @property
+    def aim(self) -> Aim:
+        """What every calibration aims at."""
+        return Aim(self.rejected, self.prior, self.cost, self.threshold)
+
+
+class MonitorNote(BaseModel):
+    """A monitor of the study: its registered name, and what is other than in its paper."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    monitor: str
+    differs_from_paper: str = ""
+
+
+class Context(BaseModel):
+    """What the tables need of a source besides readouts.
+
+    architectures  of its models, by their name;  networks: hashes of the artifacts that each is made of
+    near           outlier sets that are near;  overlap: labels of the source to leave out where it meets a set
+    left_out       labels of monitors that its models cannot serve;  excluded: sets that it never meets
+    images         per set, and of the training data;  size: height, width, channels
+    failed         monitors without any stored answer, in runs of an earlier version
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    architectures: dict[str, str]
+    networks: dict[str, list[str]] = {}
+    classes: int
+    size: list[int]
+    near: list[str]
+    overlap: dict[str, list[int]]
+    left_out: list[str]
+    excluded: list[str]
+    images: dict[str, int]
+    monitors: dict[str, MonitorNote]
+    failed: dict[str, str] = {}
