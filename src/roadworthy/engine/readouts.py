@@ -229,7 +229,7 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
     `id`, `group` and `label` are columns too.
     """
     try:
-        if any(folder.glob("part-*.npz")):
+        if not is_committed(folder) and any(folder.glob("part-*.npz")):
             return _columns_of_first_schema(folder, names)
         known = sorted(_parts(folder))
         chosen = known if parts is None else [known[part] for part in parts]

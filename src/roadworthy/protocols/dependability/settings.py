@@ -253,7 +253,7 @@ class Settings(_Part):
     def changed(self, **update: Any) -> Settings:
         """The same with other values, checked."""
         try:
-            return Settings.model_validate(self.model_dump() | update)
+            return type(self).model_validate(self.model_dump() | update)
         except ValidationError as error:
             raise InputError(f"{WHAT}: {explain(error, Settings)}") from None
 
@@ -282,7 +282,7 @@ class Resolved:
     def parameters(self) -> dict[str, Any]:
         """As plain values, for the record of a run."""
         return {
-            "settings": self.settings.model_dump(mode="json"),
+            "settings": self.settings.model_dump(mode="json", include=set(Settings.model_fields)),
             "conditions": None if self.conditions is None else {n: list(v) for n, v in self.conditions.items()},
             "no_schema": self.no_schema,
             "severity": self.severity,
