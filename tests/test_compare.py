@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,13 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers
-from roadworthy.protocols import classification
+from roadworthy.protocols import PROTOCOLS, base, classification, comparison
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.classification import Classification
-from roadworthy.protocols.comparison import System, compare
+from roadworthy.protocols.comparison import System, check_question, compare, comparison_lines, load_systems
+from roadworthy.report import comparison as page
+from roadworthy.report import render_comparison
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.study import parse_study
 from tiny import save_onnx, study
 
@@ -343,3 +348,86 @@ def test_only_the_metrics_asked_for_are_compared(tested: Path) -> None:
     assert metrics("auroc", "auroc") == [("classification", "auroc"), ("ood", "auroc")]
     with pytest.raises(InputError, match="fpr95_in: not a metric of the protocols"):
         rw.compare_runs([tested / "many", tested / "later"], models=("tiny", "candidate"), metrics=["fpr95"])
+
+
+class Crossings(base.Evidence):
+    """What a protocol says that compares two metrics of its own: one gate is better, one cannot be paired."""
+
+    def __init__(self, resamples: int | None) -> None:
+        self.resamples = resamples
+
+    def compare(
+        self, other: base.Evidence, before: System, after: System, metrics: Sequence[str]
+    ) -> Iterator[PairedChange]:
+        assert isinstance(other, Crossings)
+        for metric in metrics:
+            yield PairedChange("gate", 0, metric, 0.5, 0.75, 0.25, 0.2, 0.3, 0.001, 80, 80, "by hand")
+            yield PairedChange("bridge", 0, metric, reason=f"{after} was not shown it after {before}")
+
+
+Crossings.__abstractmethods__ = frozenset()
+
+
+class Crossing(Classification):
+    name, is_default = "crossing", False
+    compared, comparable, resampled, subject = ("accuracy",), ("accuracy", "ece"), ("ece",), "crossings"
+
+    def evidence(self, *_: Any, resamples: int | None = None, **__: Any) -> Any:
+        return Crossings(resamples)
+
+
+class Plain(Classification):
+    name, is_default, compared = "plain", False, ()
+
+
+@pytest.fixture
+def crossing(monkeypatch: pytest.MonkeyPatch) -> tuple[System, System]:
+    """Two systems under a protocol that says how it is compared, one that does not, and one that is not known here."""
+    for protocol in (Crossing, Plain):
+        monkeypatch.setitem(PROTOCOLS._members, protocol.name, protocol)
+    names = ["crossing", "plain", "forgotten"]
+    cases = [{name: [StoredCase("net", Stimulus("data", "gate"))] for name in names} for _ in range(2)]
+    pair = load_systems([((0, "net"), (1, "net"))], ["old", "new"], cases, [["a"], ["a"]], ["ece"], alpha=0.001)[0]
+    assert list(pair[0].evidence) == ["crossing"]
+    return pair
+
+
+def test_a_protocol_that_is_added_says_what_is_compared_and_how(crossing: tuple[System, System]) -> None:
+    evidence = crossing[0].evidence["crossing"]
+    assert isinstance(evidence, Crossings)
+    assert evidence.resamples == 2000, "a bootstrap is told how often to draw"
+    table = compare([crossing])
+    assert table["condition"].tolist() == ["gate", "bridge", "all", "all"]
+    assert table["result"].tolist() == ["improvement", *["not compared"] * 3]
+    assert table["subject"].tolist() == ["crossings", "crossings", "plain", "forgotten"]
+    assert table["reason"].tolist()[1:] == [
+        "new/net was not shown it after old/net",
+        "figures of the protocol plain are not compared",
+        "figures of the protocol forgotten are not compared",
+    ]
+    assert set(compare([crossing], ["ece"])["metric"]) == {"ece"}
+    assert "  accuracy (crossing): 1 improvement; 1 not compared" in comparison_lines(table)
+    html = render_comparison(table, "t", 0.05, 0.001)
+    assert "new/net against old/net, crossings</h3>" in html
+    assert "<h3>Accuracy of crossings, 1 row</h3>" in html
+    assert '<th scope="row">crossings gate</th>' in html
+
+
+def test_a_metric_is_known_through_its_protocol_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="unknown metric to compare by 'stops'"):
+        check_question(["stops"], 0.05, 0.0)
+    monkeypatch.setitem(PROTOCOLS._members, "stopping", type("Stopping", (Crossing,), {"comparable": ("stops",)}))
+    check_question(["stops"], 0.05, 0.0)
+
+
+def test_comparing_names_no_protocol() -> None:
+    named = rf"\b({'|'.join(PROTOCOLS)}|od_?test)\b"
+    for module in (comparison, page):
+        assert not re.search(named, Path(str(module.__file__)).read_text())
+
+
+def test_a_system_of_one_of_several_sources_says_which() -> None:
+    hits = {"s": np.arange(60) < 40}
+    pair = [replace(system(label, hits), source="signs") for label in ("old", "new")]
+    row = compare([(pair[0], pair[1])], ["accuracy"]).iloc[0]
+    assert (row["baseline"], row["model"]) == ("old on signs", "new on signs")

@@ -498,9 +498,12 @@ def test_every_chart_has_its_place_and_every_choice_its_view(tested: Path) -> No
     assert render(tested) == html
 
 
+OUTLIERS = {"protocol": "ood", "subject": "outliers"}
+
+
 def change(condition: str, level: int, delta: float, result: str, **other: Any) -> dict[str, Any]:
-    row = {"baseline": "old", "model": "new", "protocol": "classification", "condition": condition, "level": level}
-    row |= {"metric": "accuracy", "before": 0.9, "after": 0.9 + delta, "change": delta}
+    row = {"baseline": "old", "model": "new", "protocol": "classification", "subject": "", "condition": condition}
+    row |= {"level": level, "metric": "accuracy", "before": 0.9, "after": 0.9 + delta, "change": delta}
     row |= {"lo": delta - 0.01, "hi": delta + 0.01, "p": 0.001, "p_holm": 0.004, "result": result}
     return {**row, "n": 600, "groups": 300, "method": "McNemar", "reason": "", **other}
 
@@ -521,7 +524,7 @@ def test_a_comparison_page_shows_regressions_first_with_their_intervals() -> Non
         change("rain", 5, 0.04, "improvement"),
         change("rain", 1, 0.001, "clear, but below the margin"),
         change("none", 0, 0.0, "no clear difference"),
-        change("swirl", 0, math.nan, "not compared", protocol="ood", metric="auroc", reason="new was not shown it"),
+        change("swirl", 0, math.nan, "not compared", **OUTLIERS, metric="auroc", reason="new was not shown it"),
     )
     html = render_page(table, "new against old", 0.01, 0.002)
     text = Elements(html).text
@@ -558,7 +561,7 @@ def test_less_is_better_for_errors_and_orange_is_always_worse() -> None:
     assert heat["z"] == [[-0.05]]
     assert heat["text"] == [["+0.050 ▼"]]
     assert heat["colorscale"][0] == (0.0, "#ea7320")
-    outlier = change("fog-5", 5, 0.05, "regression", metric="fpr95", protocol="ood")
+    outlier = change("fog-5", 5, 0.05, "regression", metric="fpr95", **OUTLIERS)
     assert comparison.load_comparison(compared(outlier)).changes[0].gain == -0.05
 
 
@@ -593,9 +596,7 @@ def test_compare_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_a_browser_draws_every_chart_without_a_complaint(tested: Path, tmp_path: Path) -> None:
-    table = compared(
-        change("fog", 5, -0.06, "regression"), change("swirl", 0, math.nan, "not compared", protocol="ood")
-    )
+    table = compared(change("fog", 5, -0.06, "regression"), change("swirl", 0, math.nan, "not compared", **OUTLIERS))
     pages = {"run": render(add_networks(tested, {"a": [0.5]})), "compare": render_page(table, "t", 0.05, 0.001)}
     for name, html in pages.items():
         page = tmp_path / f"{name}.html"

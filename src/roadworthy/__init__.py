@@ -15,8 +15,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roadworthy.api import Run, check, compare_runs, evaluate, export_study, no_progress
+    from roadworthy.api import Run, check, compare_runs, evaluate, export_study, no_progress, open_run, run_study
     from roadworthy.api import compare_runs as compare
+    from roadworthy.api import run_study as run
     from roadworthy.core.errors import InputError, ModelError, RoadworthyError
     from roadworthy.core.protocols import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
     from roadworthy.core.types import Batch, Prediction
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from roadworthy.models.signals import Signals
     from roadworthy.monitors import MONITORS, CalibratedMonitor, FittedMonitor, Monitor, make_monitor
     from roadworthy.monitors.conformance import check_monitor
-    from roadworthy.od_testing import od_test
-    from roadworthy.runs import open_run, run_study
-    from roadworthy.runs import run_study as run
+    from roadworthy.protocols.od_test.short import od_test
 
 __version__ = version("roadworthy")
 
@@ -35,18 +34,18 @@ _HOME = {
     "Run": "api",
     "check": "api",
     "compare": "api:compare_runs",
-    "run": "runs:run_study",
+    "run": "api:run_study",
     "no_progress": "api",
     "InputError": "core.errors",
     "ModelError": "core.errors",
     "RoadworthyError": "core.errors",
     "evaluate": "api",
     "export_study": "api",
-    "open_run": "runs",
-    "run_study": "runs",
+    "open_run": "api",
+    "run_study": "api",
     "compare_runs": "api",
     "MONITORS": "monitors",
-    "od_test": "od_testing",
+    "od_test": "protocols.od_test.short",
     "Monitor": "monitors",
     "FittedMonitor": "monitors",
     "CalibratedMonitor": "monitors",

@@ -393,16 +393,11 @@ def compare_runs(
     check_question(metrics, alpha, margin)
     folders = [RunFolder.existing(Path(path)) for path in runs]
     records = [folder.record() for folder in folders]
-    cases = [
-        {name: parts[0].cases for name, parts in stored_parts(folder, record).items()}
-        for folder, record in zip(folders, records, strict=True)
-    ]
-    names = [list(dict.fromkeys(case.system for stored in own.values() for case in stored)) for own in cases]
     pairs = load_systems(
-        choose_pairs([os.fspath(path) for path in runs], names, models),
+        choose_pairs([os.fspath(path) for path in runs], [[*record.models] for record in records], models),
         [folder.path.name for folder in folders],
-        cases,
-        [record.first.data.class_names for record in records],
+        [stored_parts(folder, record) for folder, record in zip(folders, records, strict=True)],
+        [stored_settings(record) for record in records],
         metrics,
         alpha,
         workers or os.cpu_count() or 1,

@@ -419,12 +419,8 @@ def run(
 ) -> None:
     """Run a study; resumes by itself."""
     from roadworthy import api
-    from roadworthy.study import is_od_study, load_study
+    from roadworthy.study import load_study
 
-    if is_od_study(study):
-        allowed = {"device": device, "trust": trust, "unpickle": unpickle, "accept_chance": accept_chance}
-        _run_od_test(study, out, workers, dry_run, fresh, quiet, **allowed)
-        return
     loaded, base = load_study(study)
     target = (out or Path("runs") / loaded.name).absolute()  # code of a model may change the working folder
     prepared = api.prepare(
@@ -442,22 +438,6 @@ def run(
     _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
 
 
-def _run_od_test(
-    study: Path, out: Path | None, workers: int | None, dry_run: bool, fresh: bool, quiet: bool, **allowed: Any
-) -> None:
-    """Run an OD-test study; `allowed` holds the device and what is allowed."""
-    from roadworthy.od_testing import execute_od_test, prepare_od_study
-
-    base = Path.cwd()  # code of a model may change it
-    test = prepare_od_study(study, **allowed)
-    target = base / (out or Path("runs") / test.name)
-    if dry_run:
-        typer.echo(f"od_test   {len(test.sources)} sources, {test.triples} triples; run {from_here(target)}")
-        _say_remarks(test.remarks)
-        return
-    _conclude(execute_od_test(test, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
-
-
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     import os
 
@@ -465,16 +445,21 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     from roadworthy.engine.folder import RunFolder
     from roadworthy.engine.progress import duration
 
-    folder, plan = RunFolder(out), prepared.plan
-    done = sum(local.is_done(folder, planned) for planned in plan.cases)
-    seconds = local.estimate_seconds(plan, folder, workers or os.cpu_count() or 1)
-    data = prepared.data
-    counts = f"{len(data):,} images of {len(set(data.groups)):,} objects, {len(data.class_names)} classes"
-    typer.echo(f"data      {data.name}: {counts}")
+    folder, graph = RunFolder(out), prepared.plan.graph()
+    done = sum(local.is_done(folder, node.planned) for node in graph.cases.values())
+    seconds = local.estimate_seconds(graph, folder, workers or os.cpu_count() or 1)
+    for source, bench in prepared.sources.items():
+        data = bench.data
+        counts = f"{len(data):,} images of {len(set(data.groups)):,} objects, {len(data.class_names)} classes"
+        typer.echo(f"data      {f'{source}: ' if source else ''}{data.name}: {counts}")
     typer.echo(f"models    {', '.join(prepared.models)}")
-    typer.echo(f"stimuli   {len(plan.stimuli)} (undisturbed data among them)")
-    typer.echo(f"cases     {len(plan.cases)}, {done} of them done; {plan.image_cases():,} answers in all")
-    waiting = {part.recipe.hash for _, part in plan.requires() if not part.loaded}
+    for protocol in prepared.contexts:
+        own = [planned for planned in prepared.plan.cases if planned.protocol == protocol]
+        typer.echo(f"protocol  {protocol}: {len(own)} cases")
+    if prepared.plan.stimuli:
+        typer.echo(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
+    typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {graph.image_cases():,} answers in all")
+    waiting = [node.hash for node in graph.artifacts.values() if not all(part.loaded for part in node.parts)]
     untimed = (
         f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
     )
@@ -594,8 +579,8 @@ def verdict(
     ] = False,
 ) -> None:
     """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; without criteria 0, or 3 where a case failed."""
+    from roadworthy.api import open_run
     from roadworthy.core.errors import InputError
-    from roadworthy.runs import open_run
 
     if replace and criteria is None:
         raise InputError("--replace puts other criteria in place of the run's own: name them with --criteria")
@@ -621,7 +606,7 @@ def _note_verdict(opened: Run, judged: Verdict) -> None:
         opened.note_verdict(judged)
     except InputError as error:
         _say(f"this verdict is not recorded in the history of the run: {_one_line(str(error))}")
-    if judged.criteria != opened.record["criteria"]:
+    if judged.criteria != opened.record.criteria:
         _say("the run's own verdict and criteria stay as they were; --replace puts these in their place")
 
 
@@ -637,7 +622,7 @@ def _write_text(path: Path, text: str) -> None:
 @app.command()
 def report(run_folder: RunArgument) -> None:
     """Write the report of a run anew, from its stored tables."""
-    from roadworthy.runs import open_run
+    from roadworthy.api import open_run
 
     typer.echo(f"report: {from_here(open_run(run_folder).report())}")
 
@@ -645,7 +630,7 @@ def report(run_folder: RunArgument) -> None:
 @app.command()
 def verify(run_folder: RunArgument) -> None:
     """Compare every file of a run with its hash, and recompute its tables from the readouts."""
-    from roadworthy.runs import open_run
+    from roadworthy.api import open_run
 
     opened = open_run(run_folder)
     problems = opened.verify()
@@ -654,7 +639,7 @@ def verify(run_folder: RunArgument) -> None:
     if problems:
         typer.echo(f"{run_folder}: {len(problems)} problems")
         raise typer.Exit(1)
-    typer.echo(f"{run_folder}: {len(opened.record['files'])} files as recorded; the tables follow from the readouts")
+    typer.echo(f"{run_folder}: {len(opened.record.files)} files as recorded; the tables follow from the readouts")
 
 
 @app.command()

@@ -43,9 +43,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
         of_outliers = [(name, words_of(name).definition) for name in ood.METRICS if name not in METRICS]
         return [*of_answers, *of_outliers, *FIGURES.items()]
     if kind == "protocols":
-        from roadworthy.protocols.od_test import evaluation as od_test
-
-        return [*((name, PROTOCOLS.get(name).summary) for name in PROTOCOLS), (od_test.NAME, _summary(od_test))]
+        return [(name, PROTOCOLS.get(name).summary) for name in PROTOCOLS]
     if kind == "suites":
         return [(name, _suite(name)) for name in classification.SUITES]
     registry: Registry[Any] = MODELS if kind == "models" else DATA

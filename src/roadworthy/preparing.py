@@ -15,6 +15,7 @@ from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
+from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model
@@ -278,11 +279,10 @@ class _Opening:
         test = self.given.test or open_test_data(
             section, self.section.size, self.study.seed, self.base, fallback_size, self.on_bad_image
         )
-        if section.split is not None:
-            return dict(
-                zip(("train", "validation", "test"), split_by_group(test, section.split, self.study.seed), strict=True)
-            )
         found = {"test": test}
+        if section.split is not None:
+            parts = split_by_group(test, section.split, self.study.seed)
+            found = dict(zip(("train", "validation", "test"), parts, strict=True))
         given = self.given.train
         for role, spec in (("train", section.train if given is None else given), ("validation", section.validation)):
             if spec is not None:
@@ -294,6 +294,8 @@ class _Opening:
                     on_bad_image=self.on_bad_image,
                     seed=self.study.seed,
                 )
+        if section.mirror and "train" in found:
+            found["train"] = Mirrored(found["train"])
         return found
 
     def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> Sequence[str]:

@@ -48,6 +48,7 @@ class DataSection(_Section):
     """The data sets of a source; only `test` is always needed.
 
     `split` cuts what is named under `test` by group into three parts of these shares: train, validation and test.
+    `mirror` adds a mirrored copy of every training image.
     """
 
     test: Spec
@@ -55,6 +56,7 @@ class DataSection(_Section):
     validation: Spec | None = None
     classes: str | list[str] | None = None
     split: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=3, max_length=3)] | None = None
+    mirror: bool = False
 
     @model_validator(mode="after")
     def _one_way(self) -> DataSection:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import value_range
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 
@@ -100,6 +101,34 @@ class Evidence(ABC):
         """Why there is no value at all; empty where there is one."""
         return ""
 
+    def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
+        """Every condition by each of the metrics: `before`, of which this is the evidence, and `after`, of the other.
+
+        A condition that cannot be paired has a reason. A protocol that says what is `compared` defines this.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} names metrics to compare, but does not compare them")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One model of one run: its name in the comparison, its name in the run, and what the run says by protocol.
+
+    `source` is the one it was tested on where the run has several.
+    """
+
+    label: str
+    model: str
+    evidence: Mapping[str, Evidence]
+    cases: Mapping[str, Sequence[StoredCase]]
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.label} on {self.source}" if self.source else self.label
+
+    def shown(self, protocol: str) -> list[StoredCase]:
+        """Its cases under a protocol."""
+        return [case for case in self.cases[protocol] if case.system == self.model]
+
 
 class Protocol(ABC):
     """A test procedure. `name` is its key in a study."""
@@ -118,6 +147,14 @@ class Protocol(ABC):
     """True where it shows data from outside the domain."""
     prints_latex: ClassVar[bool] = False
     """True where its tables are written as LaTeX too."""
+    compared: ClassVar[tuple[str, ...]] = ()
+    """The metrics that runs are compared by unless others are asked for; without any its figures are not compared."""
+    comparable: ClassVar[tuple[str, ...]] = ()
+    """All metrics that runs can be compared by, in the order of the table."""
+    resampled: ClassVar[tuple[str, ...]] = ()
+    """Those of them whose p value comes from resamples; that of all others comes from counting."""
+    subject: ClassVar[str] = ""
+    """What its conditions are (outliers), as a comparison calls them; the default protocol's are shifts at levels."""
 
     def inlined(self, settings: Any, base: Path) -> Any:
         """The settings with the content of the files that they name, paths starting from `base`."""

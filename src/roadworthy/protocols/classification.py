@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,8 @@ from roadworthy.metrics import (
     value_range,
 )
 from roadworthy.protocols import base, corruption_error
-from roadworthy.protocols.base import matching
+from roadworthy.protocols.base import Compared, matching
+from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
     RESAMPLES,
@@ -49,13 +50,16 @@ from roadworthy.protocols.estimates import (
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
 from roadworthy.shifts import make_shift
 from roadworthy.shifts.corruptions import COMMON, EXTRA
-from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval
+from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 NAME = "classification"
 BOUNDED_MEANS = ("accuracy", "brier", "mean_confidence")
 """Means over images of values with a range: their bounds hold whatever the distribution, with few objects too."""
 MISTAKES_KEPT = 50
+SIGN_FLIP_STEPS = 50
+"""Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
 THESIS_SHIFTS = (
     "noise",
     "grey",
@@ -156,6 +160,9 @@ class Classification(base.Protocol):
     name = NAME
     settings = Settings
     is_default = True
+    compared = ("accuracy", "auroc", "brier", "ece")
+    comparable = tuple(name for name, better in HIGHER_IS_BETTER.items() if better is not None)
+    resampled = tuple(name for name in comparable if name not in ("accuracy", "brier", "brier_mean"))
     summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
 
     def check_settings(self, settings: Settings) -> None:
@@ -422,6 +429,46 @@ class Evidence(base.Evidence):
             f"{NAME}_mistakes": save_mistakes(self, cases, media),
         }
 
+    def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
+        """Every shift at every level by each of the metrics; both must have been tested on the same images."""
+        if self.ids != other.ids or self.groups != other.groups or not np.array_equal(self.labels, other.labels):
+            raise InputError(f"{before} and {after} were tested on other images: they cannot be paired")
+        shown = [_conditions(system) for system in (before, after)]
+        for condition, level in dict.fromkeys([*shown[0], *shown[1]]):
+            here, there = (CellKey(system.model, condition, level) for system in (before, after))
+            why = not_paired((before, after), shown, (condition, level))
+            why = why or self.failures.get(here, "") or other.failures.get(there, "")
+            for metric in metrics:
+                change = PairedChange(condition, level, metric, reason=why)
+                yield change if why else self._changed(change, self.cells[here], other.cells[there])
+
+    def _changed(self, change: PairedChange, before: Cell, after: Cell) -> PairedChange:
+        metric = change.metric
+        values = [cell.values[metric] for cell in (before, after)]
+        change = replace(change, before=mean_defined(values[0]), after=mean_defined(values[1]))
+        change = replace(change, n=len(self.ids), groups=self.group_count)
+        if metric in before.resampled:
+            return by_bootstrap(change, before.resampled[metric], after.resampled[metric])
+        if metric == "accuracy" and len(values[0]) == len(values[1]) == 1:
+            return by_mcnemar(change, before.per_image[metric], after.per_image[metric], self.objects)
+        return self._flipped(change, before, after)
+
+    def _flipped(self, change: PairedChange, before: Cell, after: Cell) -> PairedChange:
+        """A mean over images of a bounded value: its paired differences flip their signs object by object."""
+        metric = change.metric
+        name, factor = ("brier", 1 / len(self.class_names)) if metric == "brier_mean" else (metric, 1.0)
+        differences = (after.per_image[name].astype(np.float64) - before.per_image[name]) * factor
+        room = 2.0 * factor if name == "brier" else 1.0
+        interval = mean_interval(differences.clip(-room, room), self.objects, -room, room)
+        if metric == "accuracy":
+            differences = np.rint(differences * math.lcm(*(len(cell.values[metric]) for cell in (before, after))))
+        sums = np.bincount(self.objects, differences, self.group_count)
+        if metric != "accuracy":
+            sums = np.rint(sums / max(float(np.abs(sums).max()), 1e-300) * SIGN_FLIP_STEPS)
+        p = sign_flip_p(int(sums.sum()), np.abs(sums))
+        change = replace(change, change=change.after - change.before, lo=interval.lo, hi=interval.hi)
+        return replace(change, p=p, method="sign flips by group")
+
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion: a measurement per cell, or one for all where `over` is pooled."""
         matching = select(self.keys, criterion)
@@ -447,6 +494,16 @@ class Evidence(base.Evidence):
             proportion=metric == "accuracy",
             reason=estimate.reason,
         )
+
+
+def _conditions(system: Compared) -> dict[tuple[str, int], str]:
+    """What a system was shown, by shift and level: the data, the parameters of the shift and its code.
+
+    The model that an attack was made against does not count: each is attacked itself, in the same way.
+    """
+    shown = [case.stimulus for case in system.shown(NAME)]
+    own = [{name: value for name, value in s.parameters.items() if name != "attacked"} for s in shown]
+    return {(s.name, s.level): f"{s.data} {sorted(p.items())} {s.code}" for s, p in zip(shown, own, strict=True)}
 
 
 def metric_names() -> list[str]:

@@ -8,71 +8,34 @@ false alarm among them at `alpha`. Metrics have scales of their own: changes are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.metrics import HIGHER_IS_BETTER, higher_is_better
-from roadworthy.protocols import classification, ood
-from roadworthy.protocols.base import Evidence, StoredCase
-from roadworthy.protocols.estimates import LEAST_BOOTSTRAP_GROUPS, RESAMPLES, mean_defined
-from roadworthy.statistics import holm, mcnemar, mean_interval, p_text, paired_interval, paired_p, sign_flip_p
-from roadworthy.statistics.paired import (
-    BELOW_MARGIN,
-    IMPROVEMENT,
-    NO_DIFFERENCE,
-    NOT_COMPARED,
-    REGRESSION,
-    RESULTS,
-)
+from roadworthy.metrics import higher_is_better
+from roadworthy.protocols import PROTOCOLS, find_protocol
+from roadworthy.protocols.base import Compared, Part, Protocol, StoredCase
+from roadworthy.protocols.estimates import RESAMPLES
+from roadworthy.statistics import holm, p_text, paired
+from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NO_DIFFERENCE, NOT_COMPARED, REGRESSION, RESULTS
 
 ALPHA = 0.05
 MARGIN = 0.001
-METRICS: Mapping[str, Sequence[str]] = {
-    classification.NAME: ("accuracy", "auroc", "brier", "ece"),
-    ood.NAME: ("auroc", "fpr95_in"),
-}
-"""What is compared unless other metrics are asked for, by protocol."""
-PROTOCOLS: Mapping[str, classification.Classification | ood.OutOfDistribution] = {
-    classification.NAME: classification.Classification(),
-    ood.NAME: ood.OutOfDistribution(),
-}
-"""The protocols whose figures are compared."""
-KNOWN_METRICS: Mapping[str, Sequence[str]] = {
-    classification.NAME: tuple(name for name, better in HIGHER_IS_BETTER.items() if better is not None),
-    ood.NAME: ood.METRICS,
-}
-"""What can be compared, by protocol, in the order of the table: accuracy first."""
-TESTED_BY_FLIPS = ("accuracy", "brier", "brier_mean")
-"""Metrics of classification whose p value comes from counting; that of all others comes from resamples."""
-OTHER = "shown with other parameters or other code"
 SHORT_RESULTS = {REGRESSION: REGRESSION, IMPROVEMENT: IMPROVEMENT, BELOW_MARGIN: "below margin"}
 """The results that are changes, the most important first, as a line of text starts with them."""
 MOST_LINES = 10
 """Changes that are listed in text unless all are asked for."""
 MOST_RESAMPLES = 50_000
 """A question that takes more is refused: it would take hours with thousands of images."""
-SIGN_FLIP_STEPS = 50
-"""Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
 COLUMNS = [
-    "baseline", "model", "protocol", "condition", "level", "metric", "before", "after", "change", "lo", "hi", "p",
-    "p_holm", "result", "n", "groups", "method", "reason",
+    "baseline", "model", "protocol", "subject", "condition", "level", "metric", "before", "after", "change", "lo", "hi",
+    "p", "p_holm", "result", "n", "groups", "method", "reason",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class System:
-    """One model of one run: its name in the comparison, its name in the run, and what the run says."""
-
-    label: str
-    model: str
-    evidence: Mapping[str, Evidence]
-    cases: Mapping[str, Sequence[StoredCase]]
-
 
 Choice = tuple[int, str]
 """A model to compare: the position of its run among the runs, and its name there."""
@@ -134,7 +97,7 @@ def check_question(metrics: Sequence[str] | None, alpha: float, margin: float) -
         raise InputError(f"alpha must lie between 0 and 1, not {alpha}")
     if not 0 <= margin < math.inf:
         raise InputError(f"the margin must be 0 or more, not {margin}")
-    known = {name for names in KNOWN_METRICS.values() for name in names}
+    known = {name for _, name in _known_families()}
     for metric in metrics or ():
         if metric not in known:
             raise UnknownName("metric to compare by", metric, known)
@@ -143,38 +106,60 @@ def check_question(metrics: Sequence[str] | None, alpha: float, margin: float) -
 def load_systems(
     choices: Sequence[tuple[Choice, Choice]],
     labels: Sequence[str],
-    cases: Sequence[Mapping[str, Sequence[StoredCase]]],
-    class_names: Sequence[Sequence[str]],
+    parts: Sequence[Mapping[str, Sequence[Part]]],
+    settings: Sequence[Mapping[str, Any]],
     metrics: Sequence[str] | None = None,
     alpha: float = ALPHA,
     workers: int = 1,
-) -> list[tuple[System, System]]:
-    """The chosen pairs with what their stored cases say; of each run: its label, cases by protocol, class names.
+) -> list[tuple[Compared, Compared]]:
+    """The chosen pairs with what their stored cases say; of each run: its label, and by protocol parts and settings.
 
-    Objects are resampled by one seed for all, so that runs are paired, and as often as `needed_resamples` says.
+    Objects are resampled by one seed for all, so that runs are paired, and as often as `needed_resamples` says. A model
+    of one of several sources is compared by that source alone.
     """
-    chosen = {choice for pair in choices for choice in pair}
-    kept = [
-        {name: [case for case in stored if (run, case.system) in chosen] for name, stored in own.items()}
-        for run, own in enumerate(cases)
-    ]
-    resamples = {name: needed_resamples(choices, kept, name, metrics, alpha) for name in PROTOCOLS}
-    evidence = [
-        {
-            name: PROTOCOLS[name].evidence(stored, names, seed=0, workers=workers, resamples=resamples[name])
-            for name, stored in own.items()
-            if name in PROTOCOLS
+    chosen = {choice: _of_choice(choice, parts[choice[0]]) for pair in choices for choice in pair}
+    cases = {choice: {name: part.cases for name, part in own.items()} for choice, own in chosen.items()}
+    protocols = [protocol for name in dict.fromkeys(chain(*chosen.values())) if (protocol := _compared(name))]
+    resamples = {protocol: needed_resamples(choices, cases, protocol, metrics, alpha) for protocol in protocols}
+    systems = {}
+    for (run, name), own in chosen.items():
+        evidence = {
+            protocol.name: protocol.evidence_of(
+                [own[protocol.name]],
+                settings[run][protocol.name],
+                seed=0,
+                workers=workers,
+                resamples=number,
+            )
+            for protocol, number in resamples.items()
+            if protocol.name in own
         }
-        for own, names in zip(kept, class_names, strict=True)
-    ]
-    systems = {(run, model): System(f"{labels[run]}/{model}", model, evidence[run], kept[run]) for run, model in chosen}
+        source, _, model = name.rpartition("/") if _has_sources(parts[run]) else ("", "", name)
+        systems[run, name] = Compared(f"{labels[run]}/{model}", model, evidence, cases[run, name], source)
     return [(systems[before], systems[after]) for before, after in choices]
+
+
+def _has_sources(parts: Mapping[str, Sequence[Part]]) -> bool:
+    return any(part.source for own in parts.values() for part in own)
+
+
+def _of_choice(choice: Choice, parts: Mapping[str, Sequence[Part]]) -> dict[str, Part]:
+    """What each protocol has of one model, as if its source were the only one."""
+    name, several = choice[1], _has_sources(parts)
+    found = {}
+    for protocol, own in parts.items():
+        for part in own:
+            model = name.removeprefix(f"{part.source}/") if several else name
+            kept = [case for case in part.cases if case.labels.get("model", case.system) == model]
+            if kept and (not several or name == f"{part.source}/{model}"):
+                found[protocol] = replace(part, source="", cases=kept)
+    return found
 
 
 def needed_resamples(
     choices: Sequence[tuple[Choice, Choice]],
-    cases: Sequence[Mapping[str, Sequence[StoredCase]]],
-    protocol: str,
+    cases: Mapping[Choice, Mapping[str, Sequence[StoredCase]]],
+    protocol: Protocol,
     metrics: Sequence[str] | None,
     alpha: float,
 ) -> int:
@@ -182,10 +167,10 @@ def needed_resamples(
 
     The smallest p value of B resamples is 1 / (B + 1), and Holm multiplies it by up to m.
     """
-    drawn = [name for name in _metrics(protocol, metrics) if protocol == ood.NAME or name not in TESTED_BY_FLIPS]
+    drawn = [name for name in _metrics(protocol, metrics) if name in protocol.resampled]
     tests = 0
     for pair in choices:
-        shown = [case for run, model in pair for case in cases[run].get(protocol, ()) if case.system == model]
+        shown = [case for choice in pair for case in cases[choice].get(protocol.name, ())]
         tests += len({(case.stimulus.name, case.stimulus.level) for case in shown})
     needed = math.ceil(2 * tests / alpha) if drawn else 0
     if needed > MOST_RESAMPLES:
@@ -196,15 +181,19 @@ def needed_resamples(
     return max(RESAMPLES, needed)
 
 
-def _metrics(protocol: str, asked: Sequence[str] | None) -> list[str]:
+def _compared(name: str) -> Protocol | None:
+    """The protocol of that name, if its figures are compared."""
+    protocol = find_protocol(name) if name in PROTOCOLS else None
+    return protocol if protocol and protocol.compared else None
+
+
+def _metrics(protocol: Protocol, asked: Sequence[str] | None) -> list[str]:
     """The metrics to compare under a protocol: those asked for that it has, or the usual ones."""
-    if not asked:
-        return list(METRICS[protocol])
-    return [name for name in dict.fromkeys(asked) if name in KNOWN_METRICS[protocol]]
+    return [name for name in dict.fromkeys(asked or protocol.compared) if name in protocol.comparable]
 
 
 def compare(
-    pairs: Sequence[tuple[System, System]],
+    pairs: Sequence[tuple[Compared, Compared]],
     metrics: Sequence[str] | None = None,
     alpha: float = ALPHA,
     margin: float = MARGIN,
@@ -243,8 +232,12 @@ def compare(
 def _families(table: pd.DataFrame) -> list[tuple[str, str]]:
     """Protocols and metrics whose changes share a scale and a correction: accuracy first, then as they are known."""
     present = dict.fromkeys(zip(table["protocol"], table["metric"], strict=True))
-    known = [(protocol, metric) for protocol, metrics in KNOWN_METRICS.items() for metric in metrics]
+    known = _known_families()
     return [family for family in known if family in present] + [family for family in present if family not in known]
+
+
+def _known_families() -> list[tuple[str, str]]:
+    return [(name, metric) for name in PROTOCOLS for metric in find_protocol(name).comparable]
 
 
 def _better(row: Mapping[str, Any]) -> float:
@@ -262,183 +255,21 @@ def _result(row: Mapping[str, Any], alpha: float, margin: float) -> str:
     return IMPROVEMENT if row["change"] * _better(row) > 0 else REGRESSION
 
 
-def _rows(before: System, after: System, metrics: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+def _rows(before: Compared, after: Compared, metrics: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     shared = [name for name in before.cases if name in after.cases]
     if not shared:
-        raise InputError(f"{before.label} and {after.label} have no protocol in common")
+        raise InputError(f"{before} and {after} have no protocol in common")
     for name in shared:
-        if name not in COMPARED:
-            why = f"figures of the protocol {name} are not compared"
-            yield _row(before, after, name, "all", 0, (metrics or ["accuracy"])[0]) | {"reason": why}
+        protocol, subject = _compared(name), name
+        if protocol:
+            one, other = (system.evidence[name] for system in (before, after))
+            changes = one.compare(other, before, after, _metrics(protocol, metrics))
+            subject = "" if protocol.is_default else protocol.subject or name
         else:
-            yield from COMPARED[name](before, after, _metrics(name, metrics))
-
-
-def _row(before: System, after: System, protocol: str, condition: str, level: int, metric: str) -> dict[str, Any]:
-    return {
-        **dict.fromkeys(COLUMNS, math.nan),
-        "baseline": before.label,
-        "model": after.label,
-        "protocol": protocol,
-        "condition": condition,
-        "level": level,
-        "metric": metric,
-        "result": "",
-        "n": 0,
-        "groups": 0,
-        "method": "",
-        "reason": "",
-    }
-
-
-def _classification_rows(before: System, after: System, metrics: Sequence[str]) -> Iterator[dict[str, Any]]:
-    one, other = (system.evidence[classification.NAME] for system in (before, after))
-    assert isinstance(one, classification.Evidence)
-    assert isinstance(other, classification.Evidence)
-    if one.ids != other.ids or one.groups != other.groups or not np.array_equal(one.labels, other.labels):
-        raise InputError(f"{before.label} and {after.label} were tested on other images: they cannot be paired")
-    shown = [_parameters(system, classification.NAME) for system in (before, after)]
-    for condition, level in dict.fromkeys([*shown[0], *shown[1]]):
-        here, there = (classification.CellKey(system.model, condition, level) for system in (before, after))
-        for metric in metrics:
-            row = _row(before, after, classification.NAME, condition, level, metric)
-            why = _not_comparable(shown, (condition, level), before, after)
-            why = why or one.failures.get(here, "") or other.failures.get(there, "")
-            if why:
-                yield {**row, "reason": why}
-                continue
-            row |= {"n": len(one.ids), "groups": one.group_count}
-            yield row | _difference(one, here, other, there, metric)
-
-
-def _difference(
-    one: classification.Evidence,
-    here: classification.CellKey,
-    other: classification.Evidence,
-    there: classification.CellKey,
-    metric: str,
-) -> dict[str, Any]:
-    cell_a, cell_b = one.cells[here], other.cells[there]
-    before, after = mean_defined(cell_a.values[metric]), mean_defined(cell_b.values[metric])
-    if metric == "accuracy":
-        repeats = [len(cell.values[metric]) for cell in (cell_a, cell_b)]
-        right = [cell.per_image[metric].astype(np.float64) for cell in (cell_a, cell_b)]
-        if repeats == [1, 1]:
-            test = mcnemar(right[1], right[0], one.objects)
-            return _numbers(before, after, test.difference, test.lo, test.hi, test.p, test.method, "")
-        times = math.lcm(*repeats)
-        counts = np.rint((right[1] - right[0]) * times).astype(np.int64)
-        sums = np.bincount(one.objects, counts, one.group_count).astype(np.int64)
-        interval = mean_interval(right[1] - right[0], one.objects, -1, 1)
-        p = sign_flip_p(int(counts.sum()), np.abs(sums))
-        return _numbers(before, after, after - before, interval.lo, interval.hi, p, "sign flips by group", "")
-    if metric in cell_a.resampled:
-        return _bootstrapped(before, after, cell_a.resampled[metric], cell_b.resampled[metric], one.group_count)
-    return _bounded(before, after, cell_a, cell_b, one, metric)
-
-
-def _bounded(
-    before: float,
-    after: float,
-    cell_a: classification.Cell,
-    cell_b: classification.Cell,
-    evidence: classification.Evidence,
-    metric: str,
-) -> dict[str, Any]:
-    """A mean over images of a bounded value: its paired differences flip their signs object by object."""
-    name, factor = ("brier", 1 / len(evidence.class_names)) if metric == "brier_mean" else (metric, 1.0)
-    differences = (cell_b.per_image[name].astype(np.float64) - cell_a.per_image[name]) * factor
-    room = 2.0 * factor if name == "brier" else 1.0
-    interval = mean_interval(differences.clip(-room, room), evidence.objects, -room, room)
-    sums = np.bincount(evidence.objects, differences, evidence.group_count)
-    fine = np.rint(sums / max(float(np.abs(sums).max()), 1e-300) * SIGN_FLIP_STEPS).astype(np.int64)
-    p = sign_flip_p(int(fine.sum()), np.abs(fine)) if fine.any() else 1.0
-    return _numbers(before, after, after - before, interval.lo, interval.hi, p, "sign flips by group", "")
-
-
-def _bootstrapped(before: float, after: float, a: Any, b: Any, groups: int) -> dict[str, Any]:
-    if groups < LEAST_BOOTSTRAP_GROUPS:
-        why = f"a bootstrap bound needs {LEAST_BOOTSTRAP_GROUPS} objects, not {groups}"
-        return {"before": before, "after": after, "change": after - before, "reason": why}
-    if math.isnan(before) or math.isnan(after):
-        return {"before": before, "after": after, "reason": "undefined for one of the two"}
-    lo, hi, why = paired_interval(after, before, b, a, groups)
-    p, reason = paired_p(after, before, b, a, groups)
-    if np.array_equal(a, b, equal_nan=True) and before == after:
-        lo, hi, p, why, reason = 0.0, 0.0, 1.0, "", ""
-    return _numbers(before, after, after - before, lo, hi, p, "paired group bootstrap", why or reason)
-
-
-def _numbers(
-    before: float, after: float, change: float, lo: float, hi: float, p: float, method: str, reason: str
-) -> dict[str, Any]:
-    numbers = {"before": before, "after": after, "change": change, "lo": lo, "hi": hi, "p": p}
-    return {**numbers, "method": method, "reason": reason}
-
-
-def _ood_rows(before: System, after: System, metrics: Sequence[str]) -> Iterator[dict[str, Any]]:
-    one, other = (system.evidence[ood.NAME] for system in (before, after))
-    assert isinstance(one, ood.Evidence)
-    assert isinstance(other, ood.Evidence)
-    sets = [
-        {key.ood_set: key for key in found.keys if key.model == system.model}
-        for found, system in ((one, before), (other, after))
-    ]
-    codes = [
-        {
-            case.labels.get("ood_set"): case.stimulus.code
-            for case in system.cases[ood.NAME]
-            if case.system == system.model
-        }
-        for system in (before, after)
-    ]
-    for name in dict.fromkeys([*sets[0], *sets[1]]):
-        for metric in metrics:
-            key = sets[0].get(name) or sets[1][name]
-            row = _row(before, after, ood.NAME, name, key.level, metric)
-            missing = [system.label for system, known in ((before, sets[0]), (after, sets[1])) if name not in known]
-            if missing:
-                yield {**row, "reason": f"{missing[0]} was not shown it"}
-                continue
-            if codes[0].get(name) != codes[1].get(name):
-                yield {**row, "reason": OTHER}
-                continue
-            a, b = one.results.get(sets[0][name]), other.results.get(sets[1][name])
-            if a is None or b is None:
-                yield {**row, "reason": "case failed"}
-                continue
-            values = mean_defined(a.values[metric]), mean_defined(b.values[metric])
-            row |= {"n": a.n, "groups": a.groups}
-            if a.members != b.members:
-                yield {**row, "before": values[0], "after": values[1], "reason": "other images: they cannot be paired"}
-                continue
-            yield row | _bootstrapped(*values, a.resampled[metric], b.resampled[metric], a.groups)
-
-
-COMPARED: Mapping[str, Callable[[System, System, Sequence[str]], Iterator[dict[str, Any]]]] = {
-    classification.NAME: _classification_rows,
-    ood.NAME: _ood_rows,
-}
-"""What compares two systems, by protocol."""
-
-
-def _parameters(system: System, protocol: str) -> dict[tuple[str, int], str]:
-    """What the model was shown, by condition and level: the data, the parameters of the shift and its code.
-
-    The model that an attack was made against does not count: each is attacked itself, in the same way.
-    """
-    shown = [case.stimulus for case in system.cases[protocol] if case.system == system.model]
-    own = [{name: value for name, value in s.parameters.items() if name != "attacked"} for s in shown]
-    return {(s.name, s.level): f"{s.data} {sorted(p.items())} {s.code}" for s, p in zip(shown, own, strict=True)}
-
-
-def _not_comparable(
-    shown: Sequence[Mapping[tuple[str, int], str]], key: tuple[str, int], before: System, after: System
-) -> str:
-    for system, known in zip((before, after), shown, strict=True):
-        if key not in known:
-            return f"{system.label} was not shown it"
-    return "" if shown[0][key] == shown[1][key] else OTHER
+            why = f"figures of the protocol {name} are not compared"
+            changes = iter([paired.PairedChange("all", 0, (metrics or ["accuracy"])[0], reason=why)])
+        head = {"baseline": str(before), "model": str(after), "protocol": name, "subject": subject}
+        yield from ({**head, **vars(change), "p_holm": math.nan, "result": ""} for change in changes)
 
 
 def comparison_lines(
@@ -449,8 +280,8 @@ def comparison_lines(
     lines = [f"{_counts(table)} (margin {margin:g}; chance of any false alarm per metric: {100 * alpha:g} %)"]
     for protocol, metric in families if len(families) > 1 else ():
         rows = table[(table["protocol"] == protocol) & (table["metric"] == metric)]
-        place = "" if protocol == classification.NAME else f" ({protocol})"
-        lines.append(f"  {metric}{place}: {_counts(rows, zeros=False)}")
+        suffix = f" ({protocol})" if rows["subject"].any() else ""
+        lines.append(f"  {metric}{suffix}: {_counts(rows, zeros=False)}")
     changes = table[table["result"].isin(SHORT_RESULTS)].to_dict("records")
     lines += [_change_line(row) for row in changes[:most]]
     if most is not None and len(changes) > most:

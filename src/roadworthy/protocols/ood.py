@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,8 @@ from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
-from roadworthy.protocols.base import KnownCase, StoredCase, matching
+from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
+from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, not_paired
 from roadworthy.protocols.classification import THESIS_SHIFTS
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
@@ -48,6 +49,7 @@ from roadworthy.protocols.gans import Gans, planned_gans, save_gans, training_of
 from roadworthy.protocols.pictures import save_strip, spread
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 NAME = "ood"
@@ -121,6 +123,9 @@ class OutOfDistribution(base.Protocol):
     settings = Settings
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     wants_foreign = True
+    compared = ("auroc", "fpr95_in")
+    comparable = resampled = METRICS
+    subject = "outliers"
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train."""
@@ -376,6 +381,22 @@ class Evidence(base.Evidence):
         lo, hi, why = bootstrap_bounds(value, result.resampled[metric], result.groups, confidence, (0.0, 1.0))
         return Estimate(value, lo, hi, why, "group bootstrap", standard_deviation(result.values[metric]))
 
+    def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
+        """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides."""
+        keys, others = self._sets(before), other._sets(after)
+        shown = [
+            {name: evidence.outside[key][-1].stimulus.code for name, key in sets.items()}
+            for evidence, sets in ((self, keys), (other, others))
+        ]
+        for name in dict.fromkeys([*keys, *others]):
+            why = not_paired((before, after), shown, name)
+            for metric in metrics:
+                change = PairedChange(name, (keys.get(name) or others[name]).level, metric, reason=why)
+                yield change if why else _changed(change, self.results.get(keys[name]), other.results.get(others[name]))
+
+    def _sets(self, system: Compared) -> dict[str, SetKey]:
+        return {key.ood_set: key for key in self.keys if key.model == system.model}
+
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """A measurement per model and set."""
         found = []
@@ -530,6 +551,16 @@ class Evidence(base.Evidence):
                     }
                 )
         return rows
+
+
+def _changed(change: PairedChange, before: _Result | None, after: _Result | None) -> PairedChange:
+    if before is None or after is None:
+        return replace(change, reason="case failed")
+    values = [mean_defined(result.values[change.metric]) for result in (before, after)]
+    change = replace(change, before=values[0], after=values[1], n=before.n, groups=before.groups)
+    if before.members != after.members:
+        return replace(change, reason=OTHER_IMAGES)
+    return by_bootstrap(change, before.resampled[change.metric], after.resampled[change.metric])
 
 
 def _gan(case: KnownCase | PlannedCase) -> int:

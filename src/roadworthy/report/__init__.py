@@ -144,7 +144,6 @@ def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: flo
         below_margin=paired.BELOW_MARGIN,
         pair_names=list(dict.fromkeys((pair.baseline, pair.model) for pair in found.pairs)),
         pair_metrics=[_labels(pair.metrics) for pair in found.pairs],
-        pair_protocols=comparison.PROTOCOLS,
     )
 
 

@@ -12,70 +12,40 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.metrics import higher_is_better
-from roadworthy.report.drawing import (
-    ABSENT,
-    INK,
-    MUTED,
-    Charts,
-    View,
-    layout_of,
-    plain,
-    short_text,
-    text,
-    view,
-)
+from roadworthy.report.drawing import ABSENT, INK, MUTED, Charts, View, layout_of, plain, short_text, text, view
 from roadworthy.report.facts import Condition
 from roadworthy.report.words import p_value, signed, words_of
-from roadworthy.statistics.paired import (
-    BELOW_MARGIN,
-    IMPROVEMENT,
-    NOT_COMPARED,
-    REGRESSION,
-    RESULTS,
-)
+from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NOT_COMPARED, REGRESSION, RESULTS, PairedChange
 
-OOD = "ood"
-PROTOCOLS = {"classification": "under shifts", OOD: "on outliers"}
 MARKS = {REGRESSION: "▼", IMPROVEMENT: "▲", BELOW_MARGIN: "≈"}
 WORSE_TO_BETTER = ((0.0, "#ea7320"), (0.25, "#fbc873"), (0.5, "#ffffff"), (0.75, "#a9cbe6"), (1.0, "#5f9fd0"))
 LEAST_SCALE = 0.02
 """The change at which colours are strongest where no change is larger."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """One metric of one condition, before and after."""
+@dataclass(frozen=True, kw_only=True)
+class Change(PairedChange):
+    """A row of the table.
+
+    `subject` says what the conditions of its protocol are (outliers); without it they are shifts at levels.
+    """
 
     baseline: str
     model: str
     protocol: str
-    condition: str
-    level: int
-    metric: str
-    before: float
-    after: float
-    change: float
-    lo: float
-    hi: float
-    p: float
+    subject: str
     p_holm: float
     result: str
-    n: int
-    groups: int
-    method: str
-    reason: str
 
     @property
     def where(self) -> str:
         """The condition in words."""
-        if self.protocol == OOD:
-            return f"outliers {self.condition}"
-        return str(Condition(self.condition, self.level))
+        return f"{self.subject} {self.condition}" if self.subject else str(Condition(self.condition, self.level))
 
     @property
     def family(self) -> str:
-        """The metric in words, and whether it is one of outliers: changes of one family share a scale."""
-        return f"{words_of(self.metric).label}{' of outliers' if self.protocol == OOD else ''}"
+        """The metric in words, and what it is one of: changes of one family share a scale."""
+        return f"{words_of(self.metric).label}{f' of {self.subject}' if self.subject else ''}"
 
     @property
     def gain(self) -> float:
@@ -117,7 +87,7 @@ class Compared:
 
     @cached_property
     def counts(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """How many changes have each of `RESULTS`, by metric in words: accuracy first, outliers last."""
+        """How many changes have each of `RESULTS`, by metric in words, protocol by protocol."""
         families = dict.fromkeys(c.family for c in sorted(self.changes, key=lambda c: (c.protocol, c.metric)))
         results = Counter((change.family, change.result) for change in self.changes)
         return tuple((family, tuple(results[family, result] for result in RESULTS)) for family in families)
@@ -189,7 +159,8 @@ def charts(found: Compared) -> Charts:
 def heat_map(pair: Pair, metric: str) -> View:
     """The change of a metric by condition and level: orange is worse, blue is better, marks are beyond chance."""
     changes = [change for change in pair.changes if change.metric == metric]
-    cells = {(change.condition, _column(change)): change for change in changes}
+    by_level = not pair.changes[0].subject
+    cells = {(change.condition, change.level if by_level else 0): change for change in changes}
     rows = sorted({name for name, _ in cells}, key=lambda name: (_lowest(changes, name), name))
     columns = sorted({column for _, column in cells})
     table = [[cells.get((row, column)) for column in columns] for row in rows]
@@ -214,7 +185,6 @@ def heat_map(pair: Pair, metric: str) -> View:
     }
     layout = layout_of(height=70 + 30 * len(rows), margin={"l": 8, "r": 8, "t": 34, "b": 8})
     ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
-    by_level = pair.protocol != OOD
     layout["xaxis"] = {
         **ticks,
         "tickvals": list(range(len(columns))),
@@ -229,10 +199,6 @@ def heat_map(pair: Pair, metric: str) -> View:
         "autorange": "reversed",
     }
     return view(words_of(metric).label, [values, absent], layout)
-
-
-def _column(change: Change) -> int:
-    return 0 if change.protocol == OOD else change.level
 
 
 def _lowest(changes: Sequence[Change], condition: str) -> float:

@@ -28,6 +28,29 @@ REGRESSION, IMPROVEMENT, BELOW_MARGIN, NO_DIFFERENCE, NOT_COMPARED = RESULTS = (
 
 
 @dataclass(frozen=True)
+class PairedChange:
+    """One metric under one condition, of two systems that were shown the same images.
+
+    `change` is after - before with its 95 % interval `lo` to `hi`; `p` is two-sided, by `method`, over `n` images of so
+    many `groups` (objects). What is not known is NaN, and `reason` says why.
+    """
+
+    condition: str
+    level: int
+    metric: str
+    before: float = math.nan
+    after: float = math.nan
+    change: float = math.nan
+    lo: float = math.nan
+    hi: float = math.nan
+    p: float = math.nan
+    n: int = 0
+    groups: int = 0
+    method: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class McNemar:
     """Two models on the same n images of so many `groups` (objects).
 

@@ -144,9 +144,16 @@ class Evidence(base.Evidence):
     """What a run says about dependability. Rows come in an order that depends on names alone."""
 
     def __init__(
-        self, cases: Sequence[StoredCase], class_names: Sequence[str], context: Context, *, seed: int = 0
+        self,
+        cases: Sequence[StoredCase],
+        class_names: Sequence[str],
+        context: Context,
+        *,
+        seed: int = 0,
+        resamples: int = RESAMPLES,
     ) -> None:
-        self.cases, self.class_names, self.context, self.seed = cases, tuple(class_names), context, seed
+        self.cases, self.class_names, self.context = cases, tuple(class_names), context
+        self.seed, self.resamples = seed, resamples
         self.keys = context.figures()
         self.clean = {case.system: case for case in self._of("undisturbed")}
         self.resolved = Resolved.of(context.resolved)
@@ -453,7 +460,9 @@ class Evidence(base.Evidence):
         if metric in ("brier", "brier_mean", "mean_confidence"):
             return _mean(per_image(metric, part), objects, low, high)
         groups = len(np.unique(objects))
-        resampled = GroupBootstrap(objects, resamples=RESAMPLES, seed=self.seed).distribution(METRICS[metric], part)
+        resampled = GroupBootstrap(objects, resamples=self.resamples, seed=self.seed).distribution(
+            METRICS[metric], part
+        )
 
         def estimate(confidence: float) -> Estimate:
             lo, hi, why = bootstrap_bounds(value, resampled, groups, confidence, (low, high))
@@ -685,7 +694,7 @@ class Evidence(base.Evidence):
         if why:
             found.missing[model, "weighted_confusion"] = why
             return
-        bootstrap = GroupBootstrap(self.objects, resamples=RESAMPLES, seed=self.seed)
+        bootstrap = GroupBootstrap(self.objects, resamples=self.resamples, seed=self.seed)
         resampled = np.concatenate([cost.of_rows(answers, weights) for weights in bootstrap.chunks()])
 
         def estimate(confidence: float) -> Estimate:

@@ -51,6 +51,7 @@ from roadworthy.protocols.dependability.settings import (
     resolve,
     transformers_for,
 )
+from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
 
@@ -133,7 +134,7 @@ class Dependability(base.Protocol):
         resamples: int | None = None,
     ) -> Evidence:
         """What stored cases say."""
-        return Evidence(cases, class_names, context, seed=seed)
+        return Evidence(cases, class_names, context, seed=seed, resamples=resamples or RESAMPLES)
 
 
 @dataclass(frozen=True)

@@ -180,12 +180,22 @@ def _judged(
     seed: int,
     confidence: float = CONFIDENCE,
 ) -> Iterator[Tested]:
-    """The estimates on each test set after a calibration; without values where it is refused."""
+    """The estimates on each test set after a calibration, with its numbers of images and objects; empty if refused."""
     calibrated = _calibrated(represented, inside, outside, aim)
-    if isinstance(calibrated, str):
-        yield from (_without_estimates(name, calibrated) for name in test_sets)
-        return
-    yield from _tested(represented, calibrated, test_sets, aim, resamples, seed, confidence)
+    for test_set in test_sets:
+        outcome = calibrated if isinstance(calibrated, str) else decide(represented, calibrated, test_set)
+        if isinstance(outcome, str):
+            yield _without_estimates(test_set, outcome)
+            continue
+        sides = zip(outcome.right, outcome.sides, strict=True)
+        shares = tuple(proportion_interval(right, side.groups, confidence) for right, side in sides)
+        groups = outcome.groups
+        estimates = {
+            ACCURACY: _weighted(shares, (1 - aim.prior, aim.prior)),
+            COST: _weighted(tuple(map(_complement, shares)), (1 - aim.prior, aim.prior * aim.cost)),
+            **_separated(*outcome.scores, groups, resamples, seed, confidence),
+        }
+        yield test_set, estimates, len(groups), len(np.unique(groups))
 
 
 def _calibrated(represented: Represented, inside: Sample, outside: Sample | None, aim: Aim) -> CalibratedMonitor | str:
@@ -199,37 +209,33 @@ def _calibrated(represented: Represented, inside: Sample, outside: Sample | None
         return f"not calibrated: {error}"
 
 
-def _tested(
-    represented: Represented,
-    calibrated: CalibratedMonitor,
-    test_sets: Sequence[str],
-    aim: Aim,
-    resamples: int,
-    seed: int,
-    confidence: float,
-) -> Iterator[Tested]:
-    """The estimates of a calibrated monitor on each test set, with the numbers of images and of objects."""
-    for test_set in test_sets:
-        inside, outside = balanced(represented.inside(represented.test, test_set), represented.outliers[test_set])
-        if not len(inside):
-            yield _without_estimates(test_set, "no image is left on one side")
-            continue
-        try:
-            with monitor_errors():
-                scores = [calibrated.score(side.rows) for side in (inside, outside)]
-        except (InputError, ModelError) as error:
-            yield _without_estimates(test_set, f"not scored: {error}")
-            continue
-        groups = np.concatenate([_prefixed("in", inside.groups), _prefixed("out", outside.groups)])
-        accepted, rejected = (scores[0] >= calibrated.threshold), (scores[1] < calibrated.threshold)
-        sides = ((accepted, inside.groups), (rejected, outside.groups))
-        shares = tuple(proportion_interval(side, of, confidence) for side, of in sides)
-        estimates = {
-            ACCURACY: _weighted(shares, (1 - aim.prior, aim.prior)),
-            COST: _weighted(tuple(map(_complement, shares)), (1 - aim.prior, aim.prior * aim.cost)),
-            **_separated(scores[0], scores[1], groups, resamples, seed, confidence),
-        }
-        yield test_set, estimates, len(groups), len(np.unique(groups))
+class Decisions(NamedTuple):
+    """The images of a test set that are inside and those that are outside, n each, with their scores (n,).
+
+    `right` says of each side which images were decided right: accepted inside, rejected outside.
+    """
+
+    sides: tuple[Sample, Sample]
+    scores: tuple[NDArray[np.float64], NDArray[np.float64]]
+    right: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+
+    @property
+    def groups(self) -> NDArray[np.str_]:
+        """The object of every image, (2n,): those inside and those outside share none."""
+        return np.concatenate([_prefixed("in", self.sides[0].groups), _prefixed("out", self.sides[1].groups)])
+
+
+def decide(represented: Represented, calibrated: CalibratedMonitor, test_set: str) -> Decisions | str:
+    """What a calibrated monitor makes of a test set, or why it says nothing."""
+    sides = balanced(represented.inside(represented.test, test_set), represented.outliers[test_set])
+    if not len(sides[0]):
+        return "no image is left on one side"
+    try:
+        with monitor_errors():
+            scores = calibrated.score(sides[0].rows), calibrated.score(sides[1].rows)
+    except (InputError, ModelError) as error:
+        return f"not scored: {error}"
+    return Decisions(sides, scores, (scores[0] >= calibrated.threshold, scores[1] < calibrated.threshold))
 
 
 def _complement(share: Interval) -> Interval:

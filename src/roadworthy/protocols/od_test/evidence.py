@@ -20,7 +20,8 @@ from roadworthy.engine.plan import PlannedCase
 from roadworthy.monitors import FittedMonitor
 from roadworthy.monitors.base import find_kind
 from roadworthy.protocols import base
-from roadworthy.protocols.base import Part, StoredCase
+from roadworthy.protocols.base import Compared, Part, StoredCase
+from roadworthy.protocols.od_test.comparison import compare_monitors
 from roadworthy.protocols.od_test.evaluation import (
     ACCURACY,
     ALL,
@@ -41,6 +42,7 @@ from roadworthy.protocols.od_test.evaluation import (
 )
 from roadworthy.protocols.od_test.settings import Context, Settings
 from roadworthy.statistics import proportion_interval
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 COMPETENCE, MISSING, THRESHOLDS = f"{NAME}_competence", f"{NAME}_missing", f"{NAME}_thresholds"
@@ -282,6 +284,19 @@ class Evidence(base.Evidence):
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """None: the report draws charts alone."""
         return {}
+
+    def compare(
+        self, other: Evidence, before: Compared, after: Compared, metrics: Sequence[str]
+    ) -> Iterator[PairedChange]:
+        """Every monitor that both models have, pair by pair of sets: see `compare_monitors`."""
+        ours, theirs = (
+            {each.label: (each, sets) for each, sets in evidence._represented() if sets is None}
+            for evidence in (self, other)
+        )
+        for label in ours if metrics else ():
+            if label in theirs:
+                then = replace(theirs[label][0], source=ours[label][0].source)
+                yield from compare_monitors(ours[label][0], then, self.settings.aim, (before, after))
 
     def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """What each monitor cost: to build, per image, in memory; and the share of all calibrations and tests."""

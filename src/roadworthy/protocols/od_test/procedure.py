@@ -27,7 +27,7 @@ from roadworthy.outliers.foreign import Foreign
 from roadworthy.outliers.noise import NoiseImages
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part, StoredCase
-from roadworthy.protocols.od_test.evaluation import ALL, NAME, check_criterion, check_places, metric_range
+from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places, metric_range
 from roadworthy.protocols.od_test.evidence import Evidence, Subjects
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.verdict import Criterion
@@ -47,6 +47,8 @@ class OdTest(base.Protocol):
     summary = "OD-test: how well a monitor rejects outliers of a kind that it was not calibrated with."
     wants_foreign = True
     prints_latex = True
+    compared = comparable = (ACCURACY,)
+    subject = "monitors"
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Monitor]) -> frozenset[str]:
         """Training data where a monitor learns from it."""

@@ -73,7 +73,7 @@ def od_test(
     settings = {"sets": [*outliers], "limit": limit, "mirror": mirror, "prior": prior, "cost": cost}
     settings |= {"threshold": threshold, "rejected": rejected, "resamples": resamples}
     own = {
-        "data": {"test": _described(source), "split": SPLIT if train is None else None},
+        "data": {"test": _described(source), "split": SPLIT if train is None else None, "mirror": mirror},
         "models": {opened.name: _described(model)},
         "size": None if wanted is None else list(wanted),
         "near": [*near],

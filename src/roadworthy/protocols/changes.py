@@ -1,0 +1,50 @@
+"""What a protocol says of two systems that were shown the same images, condition by condition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from roadworthy.protocols.estimates import LEAST_BOOTSTRAP_GROUPS
+from roadworthy.statistics import mcnemar, paired_interval, paired_p
+from roadworthy.statistics.paired import PairedChange
+
+OTHER_IMAGES = "other images: they cannot be paired"
+
+
+def not_paired(names: Sequence[object], shown: Sequence[Mapping[Any, object]], condition: object) -> str:
+    """Why a condition of two systems cannot be paired, or nothing; `shown` says of each how it was shown what.
+
+    >>> not_paired(("old", "new"), ({"fog": "thick"}, {"rain": ""}), "fog")
+    'new was not shown it'
+    """
+    for name, known in zip(names, shown, strict=True):
+        if condition not in known:
+            return f"{name} was not shown it"
+    return "" if shown[0][condition] == shown[1][condition] else "shown with other parameters or other code"
+
+
+def by_mcnemar(change: PairedChange, before: ArrayLike, after: ArrayLike, objects: ArrayLike) -> PairedChange:
+    """Add the test of which images (n,) were right before and after; images of one object stay together."""
+    test = mcnemar(after, before, objects)
+    change = replace(change, n=test.n, groups=test.groups, method=test.method)
+    return replace(change, change=test.difference, lo=test.lo, hi=test.hi, p=test.p)
+
+
+def by_bootstrap(change: PairedChange, before: ArrayLike, after: ArrayLike) -> PairedChange:
+    """Add the test by the metric's values (B,) before and after in resamples that draw the same objects for both."""
+    change = replace(change, change=change.after - change.before)
+    if change.groups < LEAST_BOOTSTRAP_GROUPS:
+        return replace(change, reason=f"a bootstrap bound needs {LEAST_BOOTSTRAP_GROUPS} objects, not {change.groups}")
+    if math.isnan(change.before) or math.isnan(change.after):
+        return replace(change, reason="undefined for one of the two")
+    values = change.after, change.before, after, before, change.groups
+    (lo, hi, why), (p, no_p) = paired_interval(*values), paired_p(*values)
+    if np.array_equal(before, after, equal_nan=True) and change.before == change.after:
+        lo, hi, p, why, no_p = 0.0, 0.0, 1.0, "", ""
+    return replace(change, lo=lo, hi=hi, p=p, method="paired group bootstrap", reason=why or no_p)

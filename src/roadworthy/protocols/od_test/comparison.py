@@ -1,0 +1,89 @@
+"""Two runs of OD-test side by side: does a monitor decide better than before, on the same images?
+
+For every ordered pair D_v != D_t, what the monitor of either run decides of each image of D_t and of the source, after
+its calibration against D_v, is paired: an image inside is right where it is accepted, an outlier where it is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from roadworthy.monitors import Aim, CalibratedMonitor
+from roadworthy.protocols.changes import OTHER_IMAGES, by_mcnemar, not_paired
+from roadworthy.protocols.od_test.evaluation import (
+    ACCURACY,
+    Decisions,
+    Represented,
+    Sample,
+    _calibrated,
+    balanced,
+    decide,
+)
+from roadworthy.statistics.paired import PairedChange
+
+PAIRED_PRIOR = 0.5
+"""With this prior accuracy is the share of right decisions, every image counting alike: what McNemar's test is for."""
+
+
+def compare_monitors(
+    before: Represented, after: Represented, aim: Aim, names: Sequence[object] = ("the baseline", "the model")
+) -> Iterator[PairedChange]:
+    """The accuracy of one monitor on one source in two runs, by McNemar's test: a row per ordered pair D_v != D_t.
+
+    `names` are those of the two systems, for reasons. Where one of them was not shown a set, was calibrated or tested
+    with other images, or says nothing, the row has a reason and no p value; so it does with a prior other than 0.5.
+    """
+    pair = before, after
+    if (before.source, before.label) != (after.source, after.label):
+        labels = " and ".join(f"{one.label} on {one.source}" for one in pair)
+        raise ValueError(f"only one monitor on one source can be compared between runs, not {labels}")
+    shown = [dict.fromkeys(one.outliers) for one in pair]
+    sets = dict.fromkeys([*before.outliers, *after.outliers])
+    for valid_set in sets:
+        missing = not_paired(names, shown, valid_set)
+        calibrated = [] if missing else [_calibration(one, valid_set, aim) for one in pair]
+        for test_set in sets:
+            if test_set != valid_set:
+                change = PairedChange(f"{before.label}: {valid_set} -> {test_set}", 0, ACCURACY)
+                why = missing or not_paired(names, shown, test_set)
+                yield replace(change, reason=why) if why else _changed(change, pair, calibrated, test_set, aim)
+
+
+_Calibration = tuple[tuple[Sample, Sample], CalibratedMonitor | str]
+
+
+def _calibration(represented: Represented, valid_set: str, aim: Aim) -> _Calibration:
+    sides = balanced(represented.inside(represented.valid, valid_set), represented.outliers[valid_set])
+    return sides, _calibrated(represented, *sides, aim)
+
+
+def _changed(
+    change: PairedChange, pair: Sequence[Represented], calibrated: Sequence[_Calibration], test_set: str, aim: Aim
+) -> PairedChange:
+    decisions: list[Decisions] = []
+    for represented, (_, monitor) in zip(pair, calibrated, strict=True):
+        outcome = monitor if isinstance(monitor, str) else decide(represented, monitor, test_set)
+        if isinstance(outcome, str):
+            return replace(change, reason=outcome)
+        decisions.append(outcome)
+    one, other = decisions
+    before, after = ((1 - aim.prior) * d.right[0].mean() + aim.prior * d.right[1].mean() for d in decisions)
+    change = replace(change, before=float(before), after=float(after))
+    change = replace(change, n=len(one.groups), groups=len(np.unique(one.groups)))
+    if not _same_images(one.sides, other.sides):
+        return replace(change, reason=OTHER_IMAGES)
+    if not _same_images(calibrated[0][0], calibrated[1][0]):
+        return replace(change, reason=f"calibrated with {OTHER_IMAGES}")
+    if aim.prior != PAIRED_PRIOR:
+        why = f"decisions are paired with a prior of {PAIRED_PRIOR} only, not {aim.prior:g}"
+        return replace(change, change=change.after - change.before, reason=why)
+    return by_mcnemar(change, np.concatenate(one.right), np.concatenate(other.right), one.groups)
+
+
+def _same_images(one: Sequence[Sample], other: Sequence[Sample]) -> bool:
+    return all(
+        np.array_equal(a.ids, b.ids) and np.array_equal(a.groups, b.groups) for a, b in zip(one, other, strict=True)
+    )
