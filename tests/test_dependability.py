@@ -37,7 +37,7 @@ from roadworthy.models.occlusion import occlusion_map
 from roadworthy.models.signals import Signals
 from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
 from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
-from roadworthy.protocols.dependability.settings import SEVERITIES, Settings, Transformer
+from roadworthy.protocols.dependability.settings import SEVERITIES, Context, Resolved, Settings, Transformer
 from roadworthy.study import load_study
 from test_attacks_in_classification import nearest_mean
 from tiny import CLASSES, SIZE, contents, save_onnx
@@ -142,6 +142,24 @@ def test_all_eight_are_there_and_follow_from_what_is_stored(finished: Any, figur
     }
     assert finished.verify() == []
     assert (finished.path / "tables" / "dependability_proposals.csv").is_file()
+
+
+def test_what_the_tables_need_besides_readouts_is_in_the_record_as_values(finished: Any) -> None:
+    part = finished.record.protocols["dependability"].sources[""]
+    labels = [(asked.system, asked.labels) for asked in part.cases]
+    assert labels[:4] == [
+        ("data", {"role": "conditions"}),
+        ("net", {"role": "undisturbed"}),
+        ("net", {"role": "layer", "layer": "penultimate"}),
+        ("net", {"role": "heat maps"}),
+    ]
+    assert ("tiny", {"role": "transformer", "transformer": "square epsilon 4"}) in labels
+    context = Context.model_validate(part.context)
+    assert context.models["net"].scopes["accuracy_discounted"] == ["all"]
+    assert list(context.models["tiny"].refused) == ["fgsm epsilon 4"]
+    assert Resolved.of(context.resolved).columns == list(finished.tables["dependability_proposals"].columns[:5])
+    with pytest.raises(ValueError, match="extra"):
+        Context.model_validate({**part.context, "layers": []})
 
 
 def test_coverage_is_that_of_the_function(figures: pd.Series, finished: Any, data: BuiltinDataset) -> None:
@@ -487,6 +505,23 @@ def test_what_cannot_be_asked_is_a_reason_and_the_rest_goes_on(tmp_path: Path, m
     assert row(run, "accuracy")["value"] == 1.0
     assert run.verify() == []
     assert "out of patience" in (run.path / "report.html").read_text()
+
+
+def test_a_model_that_answers_nothing_ends_the_run(tmp_path: Path) -> None:
+    """The conditions of the data can always be read: they alone are no result."""
+    tired = False
+
+    def answer(images: Any) -> Any:
+        if tired:
+            raise RuntimeError("out of patience")
+        return flat(images)
+
+    study = {"data": {"test": npz(tmp_path / "data.npz")}, "models": {"m": "<m>"}, "protocols": {"dependability": {}}}
+    model = CallableModel(answer, num_classes=2, version="1", name="m")
+    prepared = prepare(load_study(study)[0], models={"m": model}, accept_chance=True)
+    tired = True
+    with pytest.raises(ModelError, match=r"every case failed; the first: .*out of patience"):
+        execute(prepared, tmp_path / "run", workers=1)
 
 
 def test_the_curve_over_rho_counts_the_images_that_the_figure_counts(tmp_path: Path) -> None:

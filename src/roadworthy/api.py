@@ -461,7 +461,8 @@ def execute(
             tables |= analyse(tables)
             painted = [picture.result() for picture in pictures.values()]
         timing = timing_tables(folder, graph, outcome)
-        costs = [found.timing(*timing.values()) for found in evidence.values()]
+        built = timing.get("timing_artifacts", pd.DataFrame())
+        costs = [found.timing(timing["timing_cases"], built) for found in evidence.values()]
         replace_results(folder, stored, record)
         for own in (tables, timing, *costs, *painted):
             for name, table in own.items():
@@ -479,7 +480,7 @@ def _evidence(
     prepared: Prepared, outcome: Outcome, folder: RunFolder, record: RunRecord, workers: int
 ) -> dict[str, Evidence]:
     """What the readouts say; an error where every case failed, or no protocol has any value."""
-    asked = [planned.case.hash for planned in prepared.plan.cases]
+    asked = [planned.case.hash for planned in prepared.plan.cases if planned.system.asked is not None]
     if all(case in outcome.failures for case in asked):
         raise ModelError(f"every case failed; the first: {outcome.failures[asked[0]]}")
     evidence = load_evidence(folder, record, workers)
