@@ -601,7 +601,6 @@ def test_the_summary_names_what_its_own_model_lacks(finished: Any) -> None:
     from roadworthy.report.facts import load_facts
 
     found = load_dependability(finished.path, load_facts(finished.path))
-    assert found is not None
     kept = {
         key: replace(cell, value=np.nan) if key[0] == "tiny" and key[2] == "weighted_confusion" else cell
         for key, cell in found.figures.items()

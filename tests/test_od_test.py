@@ -46,9 +46,8 @@ from roadworthy.protocols.od_test.evaluation import (
     places,
     tables,
 )
-from roadworthy.report import headline
+from roadworthy.protocols.od_test.words import Source, _ranking
 from roadworthy.report.facts import Cell
-from roadworthy.report.od_test import Source, _ranking
 from roadworthy.study import is_od_study
 from roadworthy.verdict import Criterion
 
@@ -150,7 +149,7 @@ def test_ties_and_what_differs_from_papers_are_told_by_table_terminal_and_report
     assert table.loc["coarse step=1e-09", "achieved"] == 0.25
     assert table.loc["coarse step=1e-09", "reason"] == ""
     line = "Ties keep coarse step=1000.0 from rejecting 25.0 % of the validation images"
-    assert next(text for text in headline(found.path) if "Ties" in text).replace("\xa0", " ").startswith(line)
+    assert next(text for text in found.headline() if "Ties" in text).replace("\xa0", " ").startswith(line)
     page = found.report().read_text().replace("\xa0", " ")
     assert line in page
     assert "there is &lt;no&gt; paper" in page
@@ -696,9 +695,9 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     assert charts["ranking-chart"][0]["layout"]["yaxis"]["ticktext"][0] == top
     before = page
     assert found.report().read_text() == before
-    assert headline(found.path)[0].startswith("Verdict: fail")
+    assert found.headline()[0].startswith("Verdict: fail")
     found.save_verdict(found.verdict([CRITERIA[0]]))
-    assert "Verdict: inconclusive. The one criterion passes. 1 monitor failed" in headline(found.path)[0]
+    assert "Verdict: inconclusive. The one criterion passes. 1 monitor failed" in found.headline()[0]
     assert found.verify() == []
 
 
@@ -926,7 +925,7 @@ def test_a_report_without_ranks_says_so(onnx: Path, tmp_path: Path) -> None:
     chosen |= {"sources": {"signs": signs, "others": other}, "outliers": OUTLIERS}
     found = run_od_study(content, out=tmp_path / "run", workers=1)
     assert "No monitor is ranked: none has a value for all of 12 triples" in (found.path / "report.html").read_text()
-    assert "no monitor has a value for every triple" in headline(found.path)[1]
+    assert "no monitor has a value for every triple" in found.headline()[1]
     kinds = set(found.tables["od_test_architectures"]["architecture"])
     assert kinds == {"all", onnx.stem}, "one file is one architecture, whatever the sources"
 

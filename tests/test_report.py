@@ -20,19 +20,34 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from roadworthy import api
+from roadworthy import api, report
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.metrics import HIGHER_IS_BETTER, METRICS
 from roadworthy.models import load_model
-from roadworthy.report import figures, headline, render, summary
-from roadworthy.report.facts import CLEAN, Cell, Condition, CriterionFacts, Facts, JudgedRow, load_facts
+from roadworthy.protocols.pages import pages_of
+from roadworthy.report import facts as run_facts
+from roadworthy.report import figures, frame, summary
+from roadworthy.report.classification import CLEAN, ClassificationFacts, Condition, load_classification
+from roadworthy.report.facts import Cell, CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
 from roadworthy.study import parse_study
 from roadworthy.verdict import Criterion, Measurement, judge
 
 Key = tuple[str, str, int]
 NOWHERE = {"value": math.nan, "lo": math.nan, "hi": math.nan}
+
+
+def render(run: Path) -> str:
+    return report.render(run, pages_of(run))
+
+
+def headline(run: Path) -> list[str]:
+    return report.headline(run, pages_of(run))
+
+
+def load_facts(run: Path) -> ClassificationFacts:
+    return load_classification(run, run_facts.load_facts(run))
 
 
 def accuracy_of(models: Sequence[str], shifts: Sequence[str], levels: Sequence[int]) -> dict[Key, float]:
@@ -325,7 +340,7 @@ def test_key_figures_stand_at_the_top_of_the_page(known: Path) -> None:
         assert words in top
 
 
-def said(facts: Facts, model: str) -> list[str]:
+def said(facts: ClassificationFacts, model: str) -> list[str]:
     """The sentences on one model, up to those on its lowest accuracies."""
     sentences = [sentence.replace(NO_BREAK, " ") for sentence in summary.summarise(facts, model).sentences]
     return sentences[: next((i for i, sentence in enumerate(sentences) if sentence.startswith("Lowest")), None)]
@@ -340,7 +355,7 @@ def test_sentences_say_from_which_level_on_accuracy_is_too_low(known: Path) -> N
         "Accuracy stays at 95 % or above at every level measured of grey.",
     ]
     found = summary.summarise(facts, "v3")
-    assert found.threshold.replace(NO_BREAK, " ") == "Threshold: 95 %, as no criterion sets one."
+    assert found.rule.replace(NO_BREAK, " ") == "Threshold: 95 %, as no criterion sets one."
     assert [line.replace(NO_BREAK, " ") for line in found.brief] == [
         "Below 95 %: snow at every level; rain at levels 1 and 3, not at 2 and 4; fog from level 3 on."
     ]
@@ -406,7 +421,7 @@ def test_each_shift_is_held_to_its_criterion(tmp_path: Path) -> None:
     facts = load_facts(make_run(tmp_path / "run", KNOWN, criteria=criteria))
     assert "Accuracy is below 99 % at every level of fog." in said(facts, "v3")
     assert "Accuracy is below 95 % at every level of snow." in said(facts, "v3")
-    rule = summary.summarise(facts, "v3").threshold.replace(NO_BREAK, " ")
+    rule = summary.summarise(facts, "v3").rule.replace(NO_BREAK, " ")
     assert rule == "Threshold: 99 % for fog, as REQ-1 requires; otherwise 95 %, as no criterion sets one."
 
 
@@ -513,12 +528,12 @@ def test_failed_case_is_said_loudly_and_leaves_no_value(tmp_path: Path) -> None:
     assert said(facts, "v3")[-1] == "Not measured: snow level 4."
     found = summary.summarise(facts, "v3")
     assert found.brief[-1] == "Not measured: snow level 4."
-    assert cause in found.average.reason
+    assert cause in found.figures[1][2].reason
     html = render(run)
     assert "1 case of 17 failed." in Elements(html).text
     assert cause in Elements(html).text
     assert any(attrs.get("role") == "alert" for _, attrs in Elements(html).tags)
-    heat = chart_data(html)["heat-0"][0]["data"]
+    heat = chart_data(html)["classification-heat-0"][0]["data"]
     row, column = facts.shifts.index("snow"), 4
     assert heat[0]["z"][row][column] is None
     assert heat[1]["text"][row][column] == "n/a"
@@ -748,10 +763,10 @@ def test_small_and_large_runs(
 ) -> None:
     run = make_run(tmp_path / "run", accuracy_of(models, shifts, levels), classes=classes, images=400, mistakes=1)
     charts = chart_data(render(run))
-    matrix = charts["confusion-0"][0]["data"][0]
+    matrix = charts["classification-confusion-0"][0]["data"][0]
     assert len(matrix["z"]) == len(classes)
     assert ("text" in matrix) == (len(classes) <= figures.TEXT_CLASSES)
-    assert ("drop-ranking" in charts) == bool(shifts)
+    assert ("classification-drop-ranking" in charts) == bool(shifts)
 
 
 def test_no_mistakes_at_all(tmp_path: Path) -> None:
@@ -764,7 +779,7 @@ def test_no_mistakes_at_all(tmp_path: Path) -> None:
 def test_notes_warn_of_what_the_bounds_rest_on(tmp_path: Path) -> None:
     data = {"groups": 200, "notes": ["grey images were made RGB"], "bad_images": [["a.png", "truncated"]]}
     facts = load_facts(make_run(tmp_path / "run", KNOWN, data=data))
-    found = summary.notes(facts)
+    found = frame.notes(facts)
     assert found[0] == "grey images were made RGB"
     assert found[1] == "Unreadable and left out of every figure: 1 image."
     assert "too narrow" in found[2]

@@ -15,11 +15,11 @@ import pytest
 
 import tiny
 from roadworthy.od_testing import run_od_study
-from roadworthy.report import headline, render
+from roadworthy.protocols.od_test.words import OdTest, load_od_test
 from roadworthy.report.facts import load_facts
-from roadworthy.report.od_test import OdTest, load_od_test
 from roadworthy.verdict import Criterion
 from roadworthy.verdict.judge import Measurement, judge, judge_measurement
+from test_report import headline, render
 
 SIGNS = {"builtin": "signs", "n": 140}
 OUTLIERS = {"scenery": {"builtin": "scenery", "n": 8}, "uniform": "uniform_noise", "normal": "normal_noise"}
@@ -61,7 +61,8 @@ def page_of(run: Path) -> str:
 
 
 def section(page: str, name: str) -> str:
-    return page.partition(f'<section id="{name}"')[2].partition("</section>")[0]
+    own = name if name in ("summary", "provenance") else f"od_test-{name}"
+    return page.partition(f'<section id="{own}"')[2].partition("</section>")[0]
 
 
 def opened(run: Path) -> OdTest:

@@ -46,16 +46,16 @@ from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.metrics import current_name, stored_name
 from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
+from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import (
     Given,
-    Prepared,
     check_criteria,
     check_study_size,
     model_builder,
     open_benches,
-    prepare,
     remarks,
 )
+from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, Part, StoredCase
@@ -224,11 +224,19 @@ class Run:
         return path
 
     def _render(self) -> Path:
+        from roadworthy.protocols.pages import pages_of
         from roadworthy.report import render
 
         path = self.path / "report.html"
-        write_bytes(path, render(self.path).encode())
+        write_bytes(path, render(self.path, pages_of(self.path)).encode())
         return path
+
+    def headline(self) -> list[str]:
+        """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
+        from roadworthy.protocols.pages import pages_of
+        from roadworthy.report import headline
+
+        return headline(self.path, pages_of(self.path))
 
     def file_problems(self) -> list[str]:
         """Files that are missing, changed or added, by their hashes in run.json; and whether the run is finished."""
@@ -464,13 +472,12 @@ def execute(
         built = timing.get("timing_artifacts", pd.DataFrame())
         costs = [found.timing(timing["timing_cases"], built) for found in evidence.values()]
         replace_results(folder, stored, record)
-        for own in (tables, timing, *costs, *painted):
-            for name, table in own.items():
+        for some in (tables, timing, *costs, *painted):
+            for name, table in some.items():
                 folder.write_table(name, table)
-        for name, own in printed.items():
-            if find_protocol(name).prints_latex:
-                for table_name, table in own.items():
-                    write_bytes(folder.path / "tables" / f"{table_name}.tex", to_latex(table).encode())
+        for protocol, some in (*printed.items(), *zip(evidence, costs, strict=True)):
+            for name, table in some.items() if find_protocol(protocol).prints_latex else ():
+                write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
         run = Run(folder.path)
         run.conclude(record, _judge(prepared.criteria, evidence, folder, record))
     return run

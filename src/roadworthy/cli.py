@@ -358,11 +358,9 @@ def _print_summary(run: Run, quiet: bool) -> str:
     """What came out, in a few lines, or the failures alone; returns the verdict's status."""
     import json
 
-    from roadworthy.report import headline
-
     verdict = json.loads((run.path / "verdict.json").read_text())
     if not quiet:
-        for line in headline(run.path):
+        for line in run.headline():
             _print(line)
         _print_criteria(verdict)
     _say_failed(verdict)

@@ -89,7 +89,7 @@ def write_part(folder: Path, chunk: int, batch: Batch, answer: Mapping[str, NDAr
         "group": pa.array(_text(batch.group), pa.string()),
         "label": pa.array(batch.labels, pa.int32()),
     }
-    columns |= {} if batch.boxes is None else {"true_box": _lists(np.float32(batch.boxes))}
+    columns |= {} if batch.boxes is None else {"true_box": _lists(batch.boxes.astype(np.float32))}
     for name, values in answer.items():
         columns |= STORED_AS[name](values, batch) if name in STORED_AS else {name: _lists(values)}
     path = part_path(folder, chunk)
@@ -250,11 +250,12 @@ def _columns_of_first_schema(folder: Path, names: Sequence[str]) -> dict[str, ND
 
 def _array(column: pa.ChunkedArray) -> NDArray[Any]:
     """(N, ...) of a column, as it was given to `_lists`."""
-    values, shape = column.combine_chunks(), [len(column)]
-    while pa.types.is_nested(values.type):
-        outer, values = len(values), values.flatten()
-        shape.append(len(values) // max(1, outer))
-    if pa.types.is_string(values.type):
+    values, kind, shape = column.combine_chunks(), column.type, [len(column)]
+    while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = values.flatten()
+        shape.append(len(inner) // max(1, len(values)))
+        values, kind = inner, kind.value_type
+    if pa.types.is_string(kind):
         return np.array(values.to_pylist(), np.str_).reshape(shape)
     return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
 

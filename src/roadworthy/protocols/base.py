@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pandas as pd
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import value_range
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
+
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
 
 
 class NoContext(BaseModel):
@@ -155,6 +159,8 @@ class Protocol(ABC):
     """Those of them whose p value comes from resamples; that of all others comes from counting."""
     subject: ClassVar[str] = ""
     """What its conditions are (outliers), as a comparison calls them; the default protocol's are shifts at levels."""
+    shows_sources_together: ClassVar[bool] = False
+    """True where one page of the report shows all sources; else each has a page of its own."""
 
     def inlined(self, settings: Any, base: Path) -> Any:
         """The settings with the content of the files that they name, paths starting from `base`."""
@@ -196,6 +202,10 @@ class Protocol(ABC):
         resamples: int | None = None,
     ) -> Evidence:
         """What stored cases of one source say."""
+
+    def page(self, run: Path, facts: Facts) -> Page | None:
+        """What the report shows of the run in a folder; None shows the table of the protocol's name."""
+        return None
 
     def metric_range(self, metric: str, settings: Any, num_classes: int) -> tuple[float, float]:
         """The lowest and the highest value that a metric can have."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -51,6 +51,10 @@ from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
+
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
 
 NAME = "ood"
 METRICS = tuple(field.name for field in fields(Separation))
@@ -162,6 +166,12 @@ class OutOfDistribution(base.Protocol):
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
         _select([SetKey.of(case) for case in cases if "ood_set" in case.labels], criterion)
+
+    def page(self, run: Path, facts: Facts) -> Page:
+        """What the report shows of it."""
+        from roadworthy.report.pages import outlier_page
+
+        return outlier_page(self.name, run, facts)
 
     def evidence(
         self,

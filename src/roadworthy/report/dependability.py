@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from roadworthy.report.facts import NOT_RUN, Cell, Facts, cell_of
+from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows
-from roadworthy.report.summary import Summary
 from roadworthy.report.words import bounds, listing, number, p_value, plural, signed, whole
 
 NAME, ALL, DATA = "dependability", "all", "data"
@@ -120,15 +120,14 @@ class Dependability:
         )
 
 
-def load_dependability(path: str | Path, facts: Facts) -> Dependability | None:
-    """Read the tables of dependability; None where they are no part of the run."""
-    if NAME not in facts.protocols:
-        return None
+def load_dependability(path: str | Path, facts: Facts) -> Dependability:
+    """Read the tables of dependability."""
     run = Path(path)
+    rows = {name: read_rows(run, f"{NAME}_{name}", facts.source) for name in (*TABLES, *GALLERIES)}
     return Dependability(
         models=facts.models,
-        figures={(row["model"], row["scope"], row["metric"]): cell_of(row) for row in read_rows(run, NAME)},
-        rows={name: [_known(row) for row in read_rows(run, f"{NAME}_{name}")] for name in (*TABLES, *GALLERIES)},
+        figures={(r["model"], r["scope"], r["metric"]): cell_of(r) for r in read_rows(run, NAME, facts.source)},
+        rows={name: [_known(row) for row in table] for name, table in rows.items()},
         run=run,
     )
 
@@ -225,22 +224,16 @@ def sentences(found: Dependability, model: str) -> Iterator[str]:
         yield f"Not measured: {listing(missing)}; see below why."
 
 
-def with_dependability(summary: Summary, found: Dependability, facts: Facts, *, alone: bool) -> Summary:
-    """A model's summary with what dependability says; it gives the key figures where nothing else was measured."""
-    model = summary.model
-    said = tuple(sentences(found, model))
-    result = replace(summary, sentences=(*summary.sentences, *said[:2]), brief=(*summary.brief, *said[:1]))
-    if not alone:
-        return result
-    metric = found.metrics[0] if found.metrics else "accuracy"
-    return replace(
-        result,
-        sentences=said,
-        brief=said[:1],
+def model_words(found: Dependability, model: str) -> ModelWords:
+    """What the summary says of one model."""
+    said, metric = tuple(sentences(found, model)), found.metrics[0] if found.metrics else "accuracy"
+    return ModelWords(
         figures=(
             (f"{metric.capitalize()} undisturbed", metric, found.cell(model, metric)),
             ("Confidence loss (0 is best)", "confidence_loss", found.cell(model, "confidence_loss")),
         ),
+        sentences=said,
+        brief=said[:2],
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.report.classification import CLEAN, ClassificationFacts, Condition
 from roadworthy.report.differences import Comparison, Differences, Mean, Question
 from roadworthy.report.drawing import (
     COLOURS,
@@ -23,7 +24,7 @@ from roadworthy.report.drawing import (
     view,
     whiskers,
 )
-from roadworthy.report.facts import CLEAN, Cell, Condition, Facts
+from roadworthy.report.facts import Cell, Facts
 from roadworthy.report.words import bounds, number, words_of
 
 NEUTRAL = "#0b4a82"
@@ -39,7 +40,7 @@ def charts(differences: Differences, facts: Facts) -> dict[str, Chart]:
             found[f"posthoc-{place}-{number_}"] = [
                 comparison_chart(question, facts, metric, by, method) for metric, method in question.choices
             ]
-    if not differences.metrics or not facts.shifts:
+    if not isinstance(facts, ClassificationFacts) or not differences.metrics or not facts.shifts:
         return found
     found["spread-level"] = [spread_by_level(differences, facts, metric) for metric in differences.metrics]
     found["spread-shift"] = [
@@ -147,7 +148,7 @@ def _nothing(name: str, found: Comparison) -> View:
     return view(name, [], layout)
 
 
-def spread_by_level(differences: Differences, facts: Facts, metric: str) -> View:
+def spread_by_level(differences: Differences, facts: ClassificationFacts, metric: str) -> View:
     """A metric undisturbed and at each level, the mean over shifts, with its standard deviation over repeats."""
     places = {"undisturbed": [CLEAN]} | {
         f"level {level}": [c for c in facts.conditions if c.level == level] for level in facts.levels
@@ -155,13 +156,15 @@ def spread_by_level(differences: Differences, facts: Facts, metric: str) -> View
     return _spread(differences, facts, metric, places)
 
 
-def spread_by_shift(differences: Differences, facts: Facts, metric: str, levels: Sequence[int]) -> View:
+def spread_by_shift(differences: Differences, facts: ClassificationFacts, metric: str, levels: Sequence[int]) -> View:
     """A metric under each shift, the mean over the levels, with its standard deviation over repeats."""
     places = {shift: [c for c in facts.conditions if c.shift == shift and c.level in levels] for shift in facts.shifts}
     return _spread(differences, facts, metric, places)
 
 
-def _spread(differences: Differences, facts: Facts, metric: str, places: dict[str, list[Condition]]) -> View:
+def _spread(
+    differences: Differences, facts: ClassificationFacts, metric: str, places: dict[str, list[Condition]]
+) -> View:
     traces = []
     dodge = 0.4 / max(len(facts.models), 2)
     for place, model in enumerate(facts.models):

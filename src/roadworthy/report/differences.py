@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -12,8 +12,9 @@ from statistics import fmean, stdev
 
 import pandas as pd
 
-from roadworthy.report.facts import CLEAN, Cell, Condition, Facts
-from roadworthy.report.reading import Row, number_of, read_rows
+from roadworthy.report.classification import CLEAN, Condition
+from roadworthy.report.facts import Cell, Facts
+from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import listing
 from roadworthy.statistics.anova import AnovaTable, thesis_p
 
@@ -174,25 +175,23 @@ class Differences:
         return tuple(dict.fromkeys(found))
 
 
-def load_differences(path: str | Path, facts: Facts) -> Differences | None:
-    """Read the tables anova_*, posthoc_* and posthoc_*_means; None where nothing was repeated."""
+def load_differences(path: str | Path, facts: Facts, names: Iterable[str] = TITLES) -> Differences | None:
+    """Read the tables anova_*, posthoc_* and posthoc_*_means of these names; None where the run has none of them."""
     run = Path(path)
-    names = [file.stem.removeprefix("anova_") for file in sorted((run / "tables").glob("anova_*.parquet"))]
-    if not names:
+    stored = [name for name in names if has_table(run, f"anova_{name}")]
+    if not stored:
         return None
-    order = list(TITLES)
-    names.sort(key=lambda name: order.index(name) if name in order else len(order))
     return Differences(
-        questions=tuple(_question(run, name, facts) for name in names),
-        repeats=_repeats(run) if facts.classified else {},
+        questions=tuple(_question(run, name, facts) for name in stored),
+        repeats=_repeats(run, facts.source) if "classification" in stored else {},
     )
 
 
 def _question(run: Path, name: str, facts: Facts) -> Question:
-    tests = _by(read_rows(run, f"anova_{name}"), "metric")
+    tests = _by(read_rows(run, f"anova_{name}", facts.source), "metric")
     analyses = tuple(_analysis(metric, rows) for (metric,), rows in tests.items())
-    stored = [part for part in (f"posthoc_{name}", f"posthoc_{name}_means") if _exists(run, part)]
-    rows = {part: read_rows(run, part) for part in stored}
+    stored = [part for part in (f"posthoc_{name}", f"posthoc_{name}_means") if has_table(run, part)]
+    rows = {part: read_rows(run, part, facts.source) for part in stored}
     pairs, means = rows.get(f"posthoc_{name}", []), rows.get(f"posthoc_{name}_means", [])
     comparisons = {
         (metric, by, method): Comparison((), "", found[0]["reason"])
@@ -212,10 +211,6 @@ def _question(run: Path, name: str, facts: Facts) -> Question:
         comparisons=comparisons,
         pairs=tuple(_model_pairs(pairs, facts)),
     )
-
-
-def _exists(run: Path, name: str) -> bool:
-    return (run / "tables" / f"{name}.parquet").is_file()
 
 
 def _by(rows: Sequence[Row], *columns: str) -> dict[tuple[str, ...], list[Row]]:
@@ -340,9 +335,9 @@ def _model_pairs(rows: Sequence[Row], facts: Facts) -> Iterator[ModelPair]:
             )
 
 
-def _repeats(run: Path) -> dict[tuple[str, str, Condition], tuple[float, ...]]:
+def _repeats(run: Path, source: str | None) -> dict[tuple[str, str, Condition], tuple[float, ...]]:
     found: dict[tuple[str, str, Condition], list[float]] = {}
-    for row in sorted(read_rows(run, "classification_repeats"), key=lambda row: row["repeat"]):
+    for row in sorted(read_rows(run, "classification_repeats", source), key=lambda row: row["repeat"]):
         condition = Condition(row["shift"], int(row["level"])) if row["level"] else CLEAN
         found.setdefault((row["metric"], row["model"], condition), []).append(number_of(row["value"]))
     return {key: tuple(values) for key, values in found.items()}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.report.classification import CLEAN, ROLE, ClassificationFacts, Condition
 from roadworthy.report.drawing import (
     ABSENT,
     COLOURS,
@@ -26,7 +27,7 @@ from roadworthy.report.drawing import (
     view,
     whiskers,
 )
-from roadworthy.report.facts import CLEAN, ROLE, Cell, Condition, Facts
+from roadworthy.report.facts import Cell
 from roadworthy.report.summary import accuracy_threshold
 from roadworthy.report.words import plural, short_number, words_of
 
@@ -40,7 +41,7 @@ NAMED_ROWS, NAMED_COLUMNS = 60, 25
 """How many classes its axes have room to name."""
 
 
-def charts(facts: Facts) -> dict[str, Chart]:
+def charts(facts: ClassificationFacts) -> dict[str, Chart]:
     """Every chart by the id of its element."""
     found: dict[str, Chart] = {}
     for place, model in enumerate(facts.models):
@@ -58,7 +59,7 @@ def charts(facts: Facts) -> dict[str, Chart]:
     return found
 
 
-def heat_map(facts: Facts, model: str, metric: str) -> View:
+def heat_map(facts: ClassificationFacts, model: str, metric: str) -> View:
     """A metric by shift and level, undisturbed first; a cell without a value is grey and says why."""
     levels = (0, *facts.levels)
     rows = [[_at(shift, level) for level in levels] for shift in facts.shifts]
@@ -112,7 +113,7 @@ def heat_map(facts: Facts, model: str, metric: str) -> View:
     return view(words_of(metric).label, [values, absent], layout)
 
 
-def curve(facts: Facts, shift: str, metric: str) -> View:
+def curve(facts: ClassificationFacts, shift: str, metric: str) -> View:
     """A metric over the levels of one shift, undisturbed at level 0, with bounds; one line per model.
 
     A dashed line marks the threshold of accuracy where all models share one.
@@ -132,7 +133,7 @@ def curve(facts: Facts, shift: str, metric: str) -> View:
     return shown
 
 
-def average_curve(facts: Facts, metric: str) -> View:
+def average_curve(facts: ClassificationFacts, metric: str) -> View:
     """A metric over levels, averaged over all shifts."""
     lines = []
     for model in facts.models:
@@ -142,7 +143,7 @@ def average_curve(facts: Facts, metric: str) -> View:
     return _curve_view(facts, metric, lines)
 
 
-def _curve_view(facts: Facts, metric: str, lines: Sequence[Sequence[tuple[int, Cell]]]) -> View:
+def _curve_view(facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[int, Cell]]]) -> View:
     traces = []
     dodge = 0.07
     for place, points in enumerate(lines):
@@ -186,7 +187,7 @@ def _curve_view(facts: Facts, metric: str, lines: Sequence[Sequence[tuple[int, C
     return view(words_of(metric).label, traces, layout)
 
 
-def drop_ranking(facts: Facts, metric: str) -> View:
+def drop_ranking(facts: ClassificationFacts, metric: str) -> View:
     """Shifts by how much worse a metric is than undisturbed, averaged over levels, with bounds; hardest at the top."""
     nothing = Cell(math.nan)
     rows = {s: [facts.by_shift.get((model, s, metric), nothing) for model in facts.models] for s in facts.shifts}
@@ -232,7 +233,7 @@ def drop_ranking(facts: Facts, metric: str) -> View:
     return view(words_of(metric).label, list(reversed(traces)), layout)
 
 
-def reliability_diagram(facts: Facts, model: str, condition: Condition) -> View:
+def reliability_diagram(facts: ClassificationFacts, model: str, condition: Condition) -> View:
     """Accuracy by bin of confidence against the diagonal of perfect calibration, and the number of answers per bin."""
     bins = facts.reliability[model, condition]
     centres = [(b.start + b.end) / 2 for b in bins]
@@ -286,7 +287,7 @@ def reliability_diagram(facts: Facts, model: str, condition: Condition) -> View:
     return view(text(condition), [accuracy, diagonal, confidence, counts], layout)
 
 
-def confusion_matrix(facts: Facts, model: str, condition: Condition) -> View:
+def confusion_matrix(facts: ClassificationFacts, model: str, condition: Condition) -> View:
     """Which class was taken for which: colour is the share of the true class, the counts are given too."""
     names = facts.class_names
     size = len(names)
@@ -362,11 +363,11 @@ def _hover(metric: str, condition: Condition, cell: Cell) -> str:
     return f"<b>{text(condition)}</b><br>{value_text(metric, cell)}"
 
 
-def _all_values(facts: Facts, metric: str) -> list[Cell]:
+def _all_values(facts: ClassificationFacts, metric: str) -> list[Cell]:
     return [cell for (_, _, name), cell in facts.cells.items() if name == metric and not cell.missing]
 
 
-def _colour_range(facts: Facts, metric: str) -> tuple[float, float, Iterable[tuple[float, str]]]:
+def _colour_range(facts: ClassificationFacts, metric: str) -> tuple[float, float, Iterable[tuple[float, str]]]:
     """The same colours for every model. Where less is worse the scale is turned, so that darker is always worse."""
     values = [cell.value for cell in _all_values(facts, metric)] or [0.0]
     better = higher_is_better(metric)
@@ -377,7 +378,7 @@ def _colour_range(facts: Facts, metric: str) -> tuple[float, float, Iterable[tup
     return min([*values, 0.0]), round(max([*values, 0.05]), 6), colours
 
 
-def _value_range(facts: Facts, metric: str) -> list[float]:
+def _value_range(facts: ClassificationFacts, metric: str) -> list[float]:
     """One range for all curves of a metric, so that they compare."""
     cells = _all_values(facts, metric)
     ends = [end for cell in cells for end in (cell.value, cell.lo, cell.hi) if not math.isnan(end)] or [0.0, 1.0]

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from roadworthy.report.facts import NOT_RUN, Cell, cell_of
-from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows, strip_of_squares
+from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows, strip_of_squares
 
 ROLE = "auroc"
 STOPS = {
@@ -95,18 +95,18 @@ class Gans:
         return tuple(gan for gan in self.gans if gan.undertrained)
 
 
-def load_gans(run: Path, order: Sequence[str]) -> Gans | None:
+def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | None:
     """Read the tables and pictures of GANs, configurations in this order; None where the run has none."""
-    if not (run / "tables" / "gan.parquet").is_file():
+    if not has_table(run, "gan"):
         return None
-    rows = [row for row in read_rows(run, "gan") if row["metric"] == ROLE]
+    rows = [row for row in read_rows(run, "gan", source) if row["metric"] == ROLE]
     places = {(row["ood_set"], row["gan"]): row for row in rows}
-    pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, "gan_gallery")}
+    pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, "gan_gallery", source)}
     history: dict[tuple[str, int], list[Row]] = {}
-    for row in read_rows(run, "gan_epochs"):
+    for row in read_rows(run, "gan_epochs", source):
         history.setdefault((row["ood_set"], row["gan"]), []).append(row)
     answers: dict[tuple[str, str], tuple[Answer, ...]] = {}
-    for row in read_rows(run, "gan_answers"):
+    for row in read_rows(run, "gan_answers", source):
         key = (row["model"], row["ood_set"])
         answers[key] = (*answers.get(key, ()), Answer(row["prediction"], number_of(row["confidence"])))
     gans = [_gan(run, row, pictures[place], history[place]) for place, row in places.items()]
@@ -116,7 +116,7 @@ def load_gans(run: Path, order: Sequence[str]) -> Gans | None:
         answers=answers,
         shown={
             row["ood_set"]: strip_of_squares(media_path(run, row["media"]))
-            for row in read_rows(run, "ood_gallery")
+            for row in read_rows(run, "ood_gallery", source)
             if row["kind"] == "gan"
         },
     )

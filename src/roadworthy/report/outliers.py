@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, mean_of
 from roadworthy.report.gans import Gans, load_gans
+from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
-from roadworthy.report.summary import Summary
 from roadworthy.report.words import bounds, listing, number, plural, whole
 
 OOD = "ood"
@@ -105,12 +105,10 @@ class Outliers:
         return tuple(sorted(known, key=lambda found: min(measured[found]))[:count])
 
 
-def load_outliers(path: str | Path, facts: Facts) -> Outliers | None:
-    """Read the tables and pictures of outliers; None where they are no part of the run."""
-    if OOD not in facts.protocols:
-        return None
+def load_outliers(path: str | Path, facts: Facts) -> Outliers:
+    """Read the tables and pictures of outliers."""
     run = Path(path)
-    rows = read_rows(run, OOD)
+    rows = read_rows(run, OOD, facts.source)
     cells = {(row["model"], row["ood_set"], row["metric"]): cell_of(row) for row in rows}
     sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"], row.get("foreign") or "") for row in rows}
     order = list(KINDS)
@@ -121,7 +119,7 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers | None:
         return place, mean_of(values, -math.inf), found.name
 
     histograms: dict[tuple[str, str], tuple[ScoreBin, ...]] = {}
-    for row in read_rows(run, f"{OOD}_scores"):
+    for row in read_rows(run, f"{OOD}_scores", facts.source):
         key = (row["model"], row["ood_set"])
         histograms[key] = (*histograms.get(key, ()), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
     ordered = tuple(sorted(sets.values(), key=difficulty))
@@ -132,17 +130,17 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers | None:
         cells=cells,
         means={
             (row["model"], row["kind"], row["metric"]): KindMean(row["sets"], number_of(row["value"]))
-            for row in read_rows(run, f"{OOD}_by_kind")
+            for row in read_rows(run, f"{OOD}_by_kind", facts.source)
         },
         scores={row["model"]: row["score"] for row in rows if row["score"]},
         histograms=histograms,
         gallery={
             row["ood_set"]: Pictures(*(strip_of_squares(media_path(run, row[side])) for side in ("media", "media_in")))
-            for row in read_rows(run, f"{OOD}_gallery")
+            for row in read_rows(run, f"{OOD}_gallery", facts.source)
         },
         ranked=facts.ranked,
-        repeats=1 + max((c["stimulus"]["repeat"] for c in facts.record["cases"] if c["protocol"] == OOD), default=0),
-        gans=load_gans(run, [found.name for found in ordered]),
+        repeats=1 + max((c.stimulus.repeat for name, _, _, c in facts.record.asked() if name == OOD), default=0),
+        gans=load_gans(run, [found.name for found in ordered], facts.source),
     )
 
 
@@ -200,21 +198,18 @@ def brief(outliers: Outliers, model: str) -> tuple[str, ...]:
     return (f"{words}; mean of {plural(total.sets, 'set')} {number(ROLE, total.value)}.",)
 
 
-def with_outliers(summary: Summary, outliers: Outliers, facts: Facts) -> Summary:
-    """A model's summary with what it makes of outliers; they give the key figures where nothing else was measured."""
-    model = summary.model
-    found = replace(
-        summary,
-        sentences=(*summary.sentences, *sentences(outliers, model)),
-        brief=brief(outliers, model),
-    )
-    if facts.classified:
-        return replace(found, sentences=(*summary.sentences, *found.brief), brief=(*summary.brief, *found.brief))
+def model_words(outliers: Outliers, model: str) -> ModelWords:
+    """What the summary says of one model."""
     total = outliers.mean(model, ALL)
     mean = Cell(total.value, reason="no set was measured" if math.isnan(total.value) else "")
     hardest = [outliers.cell(model, each.name) for each in outliers.hardest([model], 1)]
     lowest = hardest[0] if hardest else Cell(math.nan, reason="no set was measured")
-    return replace(found, figures=(("AUROC, mean of all sets", ROLE, mean), ("AUROC, hardest set", ROLE, lowest)))
+    return ModelWords(
+        figures=(("AUROC, mean of all sets", ROLE, mean), ("AUROC, hardest set", ROLE, lowest)),
+        sentences=tuple(sentences(outliers, model)),
+        brief=brief(outliers, model),
+        rule="Outliers: in-distribution is the positive class; AUROC 1 is perfect, 0.5 is guessing.",
+    )
 
 
 def score_words(outliers: Outliers) -> str:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from PIL import Image, ImageStat
 
@@ -44,20 +45,26 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_arrow(run: Path, name: str) -> Any:
-    """A stored table."""
+def has_table(run: Path, name: str) -> bool:
+    """Whether a run holds a table."""
+    return inside(run, "tables", f"{name}.parquet").is_file()
+
+
+def read_arrow(run: Path, name: str, source: str | None) -> Any:
+    """A stored table, or its rows of one source, without that column, where a run has several."""
     path = inside(run, "tables", f"{name}.parquet")
     try:
-        return pq.read_table(path)
+        table = pq.read_table(path)
+        return table if source is None else table.filter(pc.field("source") == source).drop_columns(["source"])
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read: {error}; finish the run first, or check it with roadworthy verify"
         ) from None
 
 
-def read_rows(run: Path, name: str) -> list[Row]:
-    """The rows of a stored table."""
-    rows: list[Row] = read_arrow(run, name).to_pylist()
+def read_rows(run: Path, name: str, source: str | None) -> list[Row]:
+    """The rows of a stored table, or those of one source."""
+    rows: list[Row] = read_arrow(run, name, source).to_pylist()
     return rows
 
 

@@ -1,20 +1,19 @@
-"""The summary: what a run says about each model, in plain sentences."""
+"""Classification under shifts in words: what it says about each model, in plain sentences."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 
 from roadworthy.metrics import compare_with_chance
-from roadworthy.report.facts import CLEAN, NOT_RUN, REPORT, ROLE, Cell, ClassRecall, Condition, Facts, Strip
-from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, plural, whole
+from roadworthy.report.classification import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
+from roadworthy.report.facts import NOT_RUN, Cell
+from roadworthy.report.page import ModelWords
+from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, plural
 from roadworthy.verdict import Criterion
-from roadworthy.verdict.failures import count_failed
 
 GOOD_ACCURACY, WELL_ABOVE = 0.95, 0.97
 """The threshold for models that are well above it on undisturbed images."""
@@ -23,22 +22,6 @@ TOLERATED_LOSS = 0.05
 CALIBRATED = 0.02
 """An expected calibration error that is called well calibrated."""
 EVERYWHERE = "at every level"
-OTHER_CRITERIA = "These criteria are not those that the study was run with."
-FEW_MODELS = 2
-"""Up to this many models the first screen has room for whole sentences; beyond it they are brief."""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One model: key figures (label, metric, value), what they say, the same in brief, the rule of the threshold."""
-
-    model: str
-    clean: Cell
-    average: Cell
-    figures: tuple[tuple[str, str, Cell], ...]
-    sentences: tuple[str, ...]
-    brief: tuple[str, ...]
-    threshold: str
 
 
 @dataclass(frozen=True)
@@ -50,17 +33,14 @@ class Threshold:
     criterion: str = ""
 
 
-def summarise(facts: Facts, model: str) -> Summary:
-    """The summary of one model."""
+def summarise(facts: ClassificationFacts, model: str) -> ModelWords:
+    """What the summary says of one model."""
     clean = facts.cell(model, CLEAN, ROLE)
     average = facts.overall.get((model, ROLE), Cell(math.nan, reason="no disturbed condition was run"))
     thresholds = {shift: accuracy_threshold(facts, model, shift) for shift in facts.shifts}
     falls = _falls(facts, model, thresholds)
     open_ends = _unmeasured(facts, model)
-    return Summary(
-        model=model,
-        clean=clean,
-        average=average,
+    return ModelWords(
         figures=(("Accuracy undisturbed", ROLE, clean), ("Average under shifts", ROLE, average)),
         sentences=(
             *(fall.sentence() for fall in falls),
@@ -69,11 +49,11 @@ def summarise(facts: Facts, model: str) -> Summary:
             *_change(facts, model, average),
         ),
         brief=(*_brief(falls), *open_ends),
-        threshold=_rules(thresholds),
+        rule=_rules(thresholds),
     )
 
 
-def accuracy_threshold(facts: Facts, model: str, shift: str) -> Threshold:
+def accuracy_threshold(facts: ClassificationFacts, model: str, shift: str) -> Threshold:
     """The strictest criterion for accuracy at single levels of the shift, or one by the undisturbed accuracy."""
     found = [c.criterion for c in facts.criteria if _sets_accuracy(c.criterion, model, shift)]
     if not found:
@@ -166,7 +146,7 @@ class Fall:
         return f"Accuracy {verb} below {self.limit} {preposition} {names} {levels}."
 
 
-def _falls(facts: Facts, model: str, thresholds: Mapping[str, Threshold]) -> list[Fall]:
+def _falls(facts: ClassificationFacts, model: str, thresholds: Mapping[str, Threshold]) -> list[Fall]:
     """Where accuracy is below the threshold, from the lowest level on; those where it never is come last."""
     clean = facts.cell(model, CLEAN, ROLE)
     found: dict[tuple[float, str, bool, str], list[str]] = {}
@@ -211,7 +191,7 @@ def _brief(falls: Sequence[Fall]) -> Iterator[str]:
         yield f"Below {limit}: {'; '.join(below)}." if below else f"Never below {limit}."
 
 
-def _unmeasured(facts: Facts, model: str) -> list[str]:
+def _unmeasured(facts: ClassificationFacts, model: str) -> list[str]:
     gaps: dict[str, list[str]] = {}
     for condition in facts.conditions:
         if facts.cell(model, condition, ROLE).missing:
@@ -221,14 +201,14 @@ def _unmeasured(facts: Facts, model: str) -> list[str]:
     return [f"Not measured: {listing([f'{shift} level {listing(levels)}' for shift, levels in gaps.items()])}."]
 
 
-def _lowest(facts: Facts, model: str) -> Iterator[str]:
+def _lowest(facts: ClassificationFacts, model: str) -> Iterator[str]:
     worst = facts.worst(model)
     if worst:
         found = [f"{_bounded(facts.cell(model, c, ROLE))} at {c.shift} level {c.level}" for c in worst]
         yield f"Lowest: {listing(found)}."
 
 
-def _change(facts: Facts, model: str, average: Cell) -> Iterator[str]:
+def _change(facts: ClassificationFacts, model: str, average: Cell) -> Iterator[str]:
     """What shifts cost on average, and whether confidence follows."""
     drop = facts.overall.get((model, f"{ROLE}_drop"), NOT_RUN)
     confidence = facts.overall.get((model, "mean_confidence"), NOT_RUN)
@@ -255,7 +235,7 @@ class HardCase:
     after: str | None
 
 
-def hardest(facts: Facts) -> list[HardCase]:
+def hardest(facts: ClassificationFacts) -> list[HardCase]:
     """The hardest shifts over all models, each at its worst level, with pictures where the run has them."""
     strips = {strip.condition: strip for strip in facts.gallery}
     clean = strips.get(CLEAN)
@@ -270,47 +250,17 @@ def hardest(facts: Facts) -> list[HardCase]:
     return found
 
 
-def verdict_line(facts: Facts) -> str:
-    """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
-    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), criteria_words(facts)]
-    return " ".join(filter(None, words))
-
-
-def failure_words(facts: Facts) -> str:
-    """How many cases, or monitors of an OD-test, failed, and what follows; nothing where none did."""
-    if not facts.failed:
-        return ""
-    of = f" of {whole(len(facts.record['cases']))}" if facts.failures else ""
-    return f"{count_failed(facts.failed)}{of} failed{'' if facts.status == 'fail' else ', which is never a pass'}."
-
-
-def criteria_words(facts: Facts) -> str:
-    """That the verdict is by other criteria than those that the study was run with; nothing where it is by them."""
-    return OTHER_CRITERIA if facts.has_other_criteria else ""
-
-
-def headline(facts: Facts) -> list[str]:
+def headline(facts: ClassificationFacts) -> list[str]:
     """Two lines for a terminal: accuracy undisturbed and under shifts, the worst condition."""
     accuracies = []
     for model in facts.models:
-        found = summarise(facts, model)
-        accuracies.append(
-            f"{facts.named(model)} {_bounded(found.clean)} undisturbed, {_bounded(found.average)} under shifts"
-        )
+        clean, average = (_bounded(cell) for _, _, cell in summarise(facts, model).figures)
+        accuracies.append(f"{facts.named(model)} {clean} undisturbed, {average} under shifts")
     worst = "none was measured"
     for condition in facts.hardest(facts.ranked, 1):
         figures = [f"{facts.named(model)} {_bounded(facts.cell(model, condition, ROLE))}" for model in facts.models]
         worst = f"{condition.shift} level {condition.level}: {', '.join(figures)}"
     return [f"Accuracy: {'; '.join(accuracies)}", f"Worst condition: {worst}"]
-
-
-def one_line(text: str) -> str:
-    """Text that cannot break a terminal: one line, no control characters.
-
-    >>> one_line("a\\nb\\x1b[2J")
-    'a b\ufffd[2J'
-    """
-    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
 
 
 def calibration_words(ece: Cell, over: Cell, under: Cell) -> str:
@@ -330,43 +280,7 @@ def calibration_words(ece: Cell, over: Cell, under: Cell) -> str:
     return "over- and underconfident"
 
 
-def verdict_words(facts: Facts) -> str:
-    """The verdict in one sentence."""
-    if not facts.criteria:
-        return "No acceptance criteria were given, so nothing was judged."
-    verbs = {
-        "fail": ("fails", "fail"),
-        "inconclusive": ("is inconclusive", "are inconclusive"),
-        "pass": ("passes", "pass"),
-    }
-    parts = []
-    for status, (one, many) in verbs.items():
-        count = sum(criterion.status == status for criterion in facts.criteria)
-        if count:
-            parts.append(f"{count} {one if count == 1 else many}")
-    if len(facts.criteria) == 1:
-        return f"The one criterion {verbs[facts.criteria[0].status][0]}."
-    return f"Of {len(facts.criteria)} criteria {listing(parts)}."
-
-
-def undertrained_words(facts: Facts) -> str:
-    """How far networks are below their floors.
-
-    Several networks stand for one model where it is trained anew for each repeat.
-    """
-    found = []
-    for model in facts.models:
-        networks = [network for network in facts.networks if network.system == model]
-        below = [network for network in networks if network.undertrained]
-        if below:
-            lowest = min(below, key=lambda network: network.clean_accuracy)
-            share = f"{len(below)} of {len(networks)} networks, the lowest " if len(networks) > 1 else ""
-            accuracy, floor = (number(ROLE, value) for value in (lowest.clean_accuracy, lowest.floor))
-            found.append(f"{model}: {share}{accuracy} on undisturbed images, below its floor of {floor}")
-    return f"{'; '.join(found)}." if found else ""
-
-
-def chance_words(facts: Facts) -> list[str]:
+def chance_words(facts: ClassificationFacts) -> list[str]:
     """Which models are no better than chance on undisturbed images, a sentence each."""
     sentences = []
     for model in facts.models:
@@ -379,77 +293,6 @@ def chance_words(facts: Facts) -> list[str]:
     return sentences
 
 
-def unsteady_words(facts: Facts) -> list[str]:
-    """Which models answered the same images differently when asked again, a sentence each."""
-    changes = {name: model.get("changes_by", 0.0) for name, model in facts.record["models"].items()}
-    return [
-        f"{name} answers the same images differently when asked again (probabilities change by up to {change:.2g})."
-        for name, change in changes.items()
-        if change
-    ]
-
-
-def notes(facts: Facts) -> list[str]:
-    """What a reader must know about the data before trusting a number."""
-    data = facts.record["data"]
-    found = [str(note) for note in data["notes"]]
-    for protocol, reasons in facts.record.get("left_out", {}).items():
-        found += [f"Left out of {protocol}: {reason}." for reason in reasons.values()]
-    if data["bad_images"]:
-        found.append(f"Unreadable and left out of every figure: {plural(len(data['bad_images']), 'image')}.")
-    if data["groups"] == data["images"]:
-        found.append(
-            "Every image counts as an independent object. If several images show the same object, the bounds are too "
-            "narrow: name the object of each image (group) in the data."
-        )
-    return found
-
-
-def provenance(facts: Facts) -> dict[str, list[tuple[str, str]]]:
-    """What the run was made of and with: sections of (name, value)."""
-    record = facts.record
-    data, environment = record["data"], record["environment"]
-    files = [name for name in record.get("files", {}) if name != REPORT]
-    return {
-        "Run": [
-            ("study", str(record["study"])),
-            ("created", str(record["created"])),
-            ("seed", str(record["seed"])),
-            ("cases", f"{whole(len(record['cases']))}, {whole(len(facts.failures))} failed"),
-            ("repeats", str(facts.repeats)),
-            *((name, _plain(value)) for name, value in record["settings"].items()),
-            ("run schema", str(record.get("schema", "not recorded"))),
-            ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
-        ],
-        "Data": [
-            ("name", str(data["name"])),
-            ("images", whole(data["images"])),
-            ("independent objects", whole(data["groups"])),
-            ("classes", whole(len(facts.class_names))),
-            ("image size", " x ".join(str(side) for side in data["size"])),
-            ("fingerprint", str(data["fingerprint"])),
-        ],
-        "Models": [
-            (name, f"fingerprint {model['fingerprint']}; gives {', '.join(model['capabilities'])}")
-            for name, model in record["models"].items()
-        ],
-        "Environment": [
-            *((name, _plain(value)) for name, value in environment.items() if name != "packages"),
-            *((name, str(version)) for name, version in _packages(environment).items()),
-        ],
-    }
-
-
-def _packages(environment: Mapping[str, Any]) -> Mapping[str, Any]:
-    packages = environment.get("packages", {})
-    assert isinstance(packages, Mapping)
-    return packages
-
-
-def _plain(value: Any) -> str:
-    return " x ".join(str(item) for item in value) if isinstance(value, list) else str(value)
-
-
 @dataclass(frozen=True)
 class Missing:
     """Values or bounds that are missing for one reason."""
@@ -460,7 +303,7 @@ class Missing:
     conditions: tuple[Condition, ...]
 
 
-def missing_values(facts: Facts) -> list[Missing]:
+def missing_values(facts: ClassificationFacts) -> list[Missing]:
     """Every value without which or without whose bounds the report must do, gathered by reason."""
     found: dict[tuple[str, str, str], list[Condition]] = {}
     for (model, condition, metric), cell in facts.cells.items():
@@ -482,7 +325,7 @@ class TopConfusion:
     share: float
 
 
-def top_confusions(facts: Facts, model: str, condition: Condition, count: int = 10) -> list[TopConfusion]:
+def top_confusions(facts: ClassificationFacts, model: str, condition: Condition, count: int = 10) -> list[TopConfusion]:
     """The most frequent mistakes, with the share of the true class's answers."""
     entries = facts.confusion[model, condition]
     totals: dict[int, int] = {}
@@ -495,7 +338,7 @@ def top_confusions(facts: Facts, model: str, condition: Condition, count: int = 
     ]
 
 
-def weakest_classes(facts: Facts, model: str) -> list[ClassRecall]:
+def weakest_classes(facts: ClassificationFacts, model: str) -> list[ClassRecall]:
     """The classes that were shown, the one with the lowest recall under shifts first."""
     shown = [found for found in facts.recall[model] if not found.clean.missing or not math.isnan(found.shifted)]
     return sorted(shown, key=lambda f: (f.clean.value if math.isnan(f.shifted) else f.shifted, f.name))
@@ -513,7 +356,7 @@ class SeverityRow:
     words: str
 
 
-def severity_rows(facts: Facts) -> list[SeverityRow]:
+def severity_rows(facts: ClassificationFacts) -> list[SeverityRow]:
     """Per model and shift, hardest first: the drop of accuracy on average and from the lowest level to the highest."""
     severities = {(s.model, s.shift): s for s in facts.severities if s.metric == f"{ROLE}_drop"}
     rows = []
@@ -535,7 +378,7 @@ def _severity_words(drop: Cell) -> str:
     return "yes" if drop.lo > 0 else "no: it gets better" if drop.hi < 0 else "not shown: the bounds include 0"
 
 
-def gallery(facts: Facts) -> list[tuple[str, list[Strip]]]:
+def gallery(facts: ClassificationFacts) -> list[tuple[str, list[Strip]]]:
     """Example strips by shift: undisturbed first, then the hardest shift."""
     order = ["none", *facts.shifts]
     found: dict[str, list[Strip]] = {shift: [] for shift in order}
@@ -546,20 +389,3 @@ def gallery(facts: Facts) -> list[tuple[str, list[Strip]]]:
         for shift, strips in found.items()
         if strips
     ]
-
-
-def created(facts: Facts) -> str:
-    """When the run was made, to the minute."""
-    return to_the_minute(str(facts.record["created"]))
-
-
-def to_the_minute(stored: str) -> str:
-    """A stored time. Times are stored in UTC; one that is no ISO time is shown as it is.
-
-    >>> to_the_minute("2026-03-01T12:30:59+00:00"), to_the_minute("not known")
-    ('2026-03-01 12:30 UTC', 'not known')
-    """
-    try:
-        return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    except ValueError:
-        return stored

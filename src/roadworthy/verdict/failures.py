@@ -29,8 +29,8 @@ def failed_parts(record: RunRecord) -> tuple[Failed, ...]:
         else:
             name = f"{case.kind} {asked.system}" + (f" of source {source}" if source else "")
             systems.setdefault(name, Failed(name, case.reason, case.kind))
-    for protocol in record.protocols.values():
-        for source, part in protocol.sources.items():
+    for own in record.protocols.values():
+        for source, part in own.sources.items():
             for label, reason in part.context.get("failed", {}).items():
                 name = f"monitor {label} of source {source}"
                 systems.setdefault(name, Failed(name, reason, "monitor"))

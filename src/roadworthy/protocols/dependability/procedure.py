@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset, Model, leaves
@@ -54,6 +54,10 @@ from roadworthy.protocols.dependability.settings import (
 from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
+
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
 
 FIGURES: Mapping[str, str] = {
     "scenario_coverage": "Share of the possible combinations of k operating conditions that the data shows.",
@@ -122,6 +126,12 @@ class Dependability(base.Protocol):
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches no figure that the run will have."""
         select(context.figures(), criterion)
+
+    def page(self, run: Path, facts: Facts) -> Page:
+        """What the report shows of it."""
+        from roadworthy.report.pages import dependability_page
+
+        return dependability_page(self.name, run, facts)
 
     def evidence(
         self,

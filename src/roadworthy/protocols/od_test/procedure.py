@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +33,10 @@ from roadworthy.protocols.od_test.evidence import Evidence, Subjects
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.verdict import Criterion
 
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
+
 LEAST_SETS = 2
 NOISE = ("uniform_noise", "normal_noise")
 OUTLIERS = "outliers/"
@@ -49,6 +54,7 @@ class OdTest(base.Protocol):
     prints_latex = True
     compared = comparable = (ACCURACY,)
     subject = "monitors"
+    shows_sources_together = True
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Monitor]) -> frozenset[str]:
         """Training data where a monitor learns from it."""
@@ -119,6 +125,12 @@ class OdTest(base.Protocol):
         subjects = Subjects(parts)
         check_criterion(criterion, subjects.columns)
         check_places(subjects.translated(criterion), subjects.places())
+
+    def page(self, run: Path, facts: Facts) -> Page:
+        """What the report shows of it."""
+        from roadworthy.protocols.od_test.page import page
+
+        return page(run, facts)
 
     def evidence(self, cases: Sequence[StoredCase], class_names: Sequence[str], **options: Any) -> Evidence:
         """Sources are looked at together: see `evidence_of`."""
@@ -212,19 +224,22 @@ class _Sets:
                 "calibrate with and another to test with"
             )
         _check_apart(bench, makers)
-        sets = {key: (part, None) for key, part in limited.items()}
+        outside: dict[str, OpenedDataset] = {}
         for name, maker in makers.items():
             made = maker.make(like, seed=seed, foreign=bench.foreign.get(name))
-            sets[OUTLIERS + name] = (_shuffled(made, seed) if isinstance(maker, Foreign) else made, maker)
-        for one, other in combinations(makers, 2):
-            if sets[OUTLIERS + one][0].fingerprint() == sets[OUTLIERS + other][0].fingerprint():
+            outside[name] = _shuffled(made, seed) if isinstance(maker, Foreign) else Subset(made, range(len(made)))
+        for one, other in combinations(outside, 2):
+            if outside[one].fingerprint() == outside[other].fingerprint():
                 raise InputError(f"outliers {one} and {other} are the same images: leave one out")
         shown = {}
-        for key, (part, maker) in sets.items():
+        for key, part in (*limited.items(), *((OUTLIERS + name, data) for name, data in outside.items())):
             final = _shuffled(Mirrored(part), seed) if settings.mirror else part
-            made_by = {} if maker is None else {"name": key.removeprefix(OUTLIERS), "parameters": maker.parameters()}
-            code = "" if maker is None else code_of(type(maker))
-            shown[key] = Showing(Stimulus(final.fingerprint(), seed=seed, code=code, **made_by), final)
+            stimulus = Stimulus(final.fingerprint(), seed=seed)
+            if key not in limited:
+                name = key.removeprefix(OUTLIERS)
+                code = code_of(type(makers[name]))
+                stimulus = replace(stimulus, name=name, parameters=makers[name].parameters(), code=code)
+            shown[key] = Showing(stimulus, final)
         return cls(shown)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from pathlib import Path
@@ -12,9 +12,12 @@ from typing import Any
 
 from roadworthy.core.errors import InputError
 from roadworthy.metrics import higher_is_better
-from roadworthy.report.facts import NOT_RUN, REPORT, Cell, Facts
-from roadworthy.report.reading import Row, number_of, read_rows
-from roadworthy.report.summary import undertrained_words
+from roadworthy.protocols.base import Part
+from roadworthy.protocols.od_test.evidence import Subject, Subjects
+from roadworthy.protocols.od_test.settings import Context, Settings
+from roadworthy.report.facts import NOT_RUN, Cell, Facts
+from roadworthy.report.frame import undertrained_words
+from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import MISSING, MetricWords, bounds, listing, number, plural, whole, words_of
 
 NAME = "od_test"
@@ -77,6 +80,7 @@ class Source:
     images: Mapping[str, int]
     accuracy: Mapping[str, Cell]
     failed: Mapping[str, str] = field(default_factory=dict)
+    networks: tuple[str, ...] = ()
 
     @property
     def named(self) -> str:
@@ -317,21 +321,21 @@ class OdTest:
         return _counted(tuple(s for s in self.sources if all((s.name, label) in known for label in labels)))
 
 
-def is_od_test(record: Mapping[str, Any]) -> bool:
-    """A run of this kind."""
-    return record.get("kind") == NAME
-
-
 def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     """Read the tables of an OD-test."""
-    run, what = Path(path), facts.record[NAME]
-    judged = _judged(what["aim"])
-    rows, means = read_rows(run, NAME), read_rows(run, f"{NAME}_methods")
+    run, what = Path(path), facts.record.protocols[NAME]
+    aim = asdict(Settings.model_validate(what.settings).aim)
+    judged = _judged(aim)
+    rows, means = _rows(run, NAME), _rows(run, f"{NAME}_methods")
     for name, table in ((NAME, rows), (f"{NAME}_methods", means)):
         if not table or not COLUMNS[name] <= set(table[0]):
             raise InputError(f"table {name} of {run} was written by another version: run the study again")
-    sources = tuple(_source(name, found, facts) for name, found in what["sources"].items())
-    sources = _with_accuracy(sources, read_rows(run, f"{NAME}_competence"))
+    subjects = Subjects(
+        [Part(name, part.cases, Context.model_validate(part.context), ()) for name, part in what.sources.items()]
+    ).all
+    weak = {row["source"] for row in _rows(run, f"{NAME}_competence") if row["undertrained"]}
+    sources = tuple(_source(subject, facts, subject.label in weak) for subject in subjects)
+    sources = _with_accuracy(sources, _rows(run, f"{NAME}_competence"))
     cells = {(row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in means}
     absent = {(ALL, ALL, label, judged): NOT_RUN for source in sources for label in source.failed}
     triples = {
@@ -347,35 +351,35 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         means=cells,
         alone={
             (row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row)
-            for row in read_rows(run, f"{NAME}_unsupervised_methods")
+            for row in _rows(run, f"{NAME}_unsupervised_methods")
         },
         architectures={
             (row["architecture"], row["monitor"], row["metric"]): _cell(row)
-            for row in read_rows(run, f"{NAME}_architectures")
+            for row in _rows(run, f"{NAME}_architectures")
             if row["ood"] == ALL and row["architecture"] != ALL
         },
         triples=triples,
         costs=tuple(
             CostRow(**{name: row[name] for name in CostRow.__dataclass_fields__})
-            for row in read_rows(run, f"timing_{NAME}")
+            for row in _rows(run, f"timing_{NAME}")
         ),
-        lost=tuple(Lost(**row) for row in read_rows(run, f"{NAME}_missing")),
-        aim=what["aim"],
+        lost=tuple(Lost(**row) for row in _rows(run, f"{NAME}_missing")),
+        aim=aim,
         rejected=_rejected(run),
         differs={
-            label: stored["differs_from_paper"]
-            for source in what["sources"].values()
-            for label, stored in source["monitors"].items()
-            if stored.get("differs_from_paper")
+            label: note.differs_from_paper
+            for subject in subjects
+            for label, note in subject.context.monitors.items()
+            if note.differs_from_paper
         },
     )
 
 
 def _rejected(run: Path) -> tuple[Rejected, ...]:
     table = f"{NAME}_thresholds"
-    if not (run / "tables" / f"{table}.parquet").is_file():
+    if not has_table(run, table):
         return ()
-    return tuple(Rejected(**{**row, "achieved": number_of(row["achieved"])}) for row in read_rows(run, table))
+    return tuple(Rejected(**{**row, "achieved": number_of(row["achieved"])}) for row in _rows(run, table))
 
 
 def _rejected_at(row: Rejected) -> str:
@@ -389,17 +393,35 @@ def _cell(row: Row) -> Cell:
     return Cell(value, lo, hi, n, groups, reason=row.get("reason") or "")
 
 
-def _source(name: str, stored: Mapping[str, Any], facts: Facts) -> Source:
+def _rows(run: Path, table: str) -> list[Row]:
+    """The rows of a table; `source` is what tells them apart: a source, its model, or both."""
+    rows = read_rows(run, table, None)
+    for row in rows:
+        model = row.pop("model", None)
+        if model is not None:
+            both = "source" in row and row["source"] != ALL
+            row["source"] = f"{row['source']}/{model}" if both else model
+    return rows
+
+
+def _source(subject: Subject, facts: Facts, undertrained: bool) -> Source:
+    context = subject.context
+    failed = dict(context.failed)
+    for asked in subject.part.cases:
+        case = facts.record.cases[asked.case]
+        if case.status == "failed" and asked.labels.get("model") == subject.model and case.kind == "monitor":
+            failed.setdefault(asked.system, case.reason)
     return Source(
-        name=name,
-        architecture=str(stored["architecture"]),
-        undertrained=name in facts.undertrained,
-        classes=int(stored["classes"]),
-        size=" x ".join(map(str, stored["size"])),
-        near=tuple(stored["near"]),
-        images=stored["images"],
+        name=subject.label,
+        architecture=context.architectures[subject.model],
+        undertrained=undertrained,
+        classes=context.classes,
+        size=" x ".join(map(str, context.size)),
+        near=tuple(context.near),
+        images=context.images,
         accuracy={},
-        failed=stored["failed"],
+        failed=failed,
+        networks=tuple(context.networks.get(subject.model, ())),
     )
 
 
@@ -407,7 +429,7 @@ def _with_accuracy(sources: tuple[Source, ...], rows: list[Row]) -> tuple[Source
     found: dict[str, dict[str, Cell]] = {}
     for row in rows:
         found.setdefault(row["source"], {})[row["part"]] = _cell(row)
-    return tuple(replace(source, accuracy=found[source.name]) for source in sources)
+    return tuple(replace(source, accuracy=found.get(source.name, {})) for source in sources)
 
 
 def _counted(sources: tuple[Source, ...]) -> tuple[Source, ...]:
@@ -547,37 +569,3 @@ def _undertrained(found: OdTest, facts: Facts) -> Iterator[str]:
         counts = len(found.counted) == len(found.sources)
         what = "ranked all the same, as there is no other" if counts else "left out of the ranking and of means"
         yield f"Undertrained, {what}: {undertrained_words(facts)}"
-
-
-def tables_of(path: str | Path) -> list[str]:
-    """The names of the stored tables, each there as CSV, LaTeX and Parquet."""
-    folder = Path(path) / "tables"
-    return sorted(file.stem for file in folder.glob("*.csv") if file.with_suffix(".tex").is_file())
-
-
-def provenance(found: OdTest, facts: Facts) -> dict[str, list[tuple[str, str]]]:
-    """What the run was made of and with: sections of (name, value)."""
-    record = facts.record
-    environment = record["environment"]
-    files = [name for name in record.get("files", {}) if name != REPORT]
-    packages = environment.get("packages", {})
-    return {
-        "Run": [
-            ("study", str(record["study"])),
-            ("created", str(record["created"])),
-            ("seed", str(record["seed"])),
-            *((name, str(value)) for name, value in found.aim.items()),
-            ("resamples", str(record[NAME]["resamples"])),
-            ("run schema", str(record.get("schema", "not recorded"))),
-            ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
-        ],
-        "Sources": [
-            (source.named, f"{listing([f'{key} {whole(count)}' for key, count in source.images.items()])} images")
-            for source in found.sources
-        ],
-        "Models": [(facts.named(name), f"fingerprint {m['fingerprint']}") for name, m in record["models"].items()],
-        "Environment": [
-            *((name, str(value)) for name, value in environment.items() if name != "packages"),
-            *((name, str(version)) for name, version in packages.items()),
-        ],
-    }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from roadworthy.protocols.od_test.words import ALL, FAR, NEAR, ROLE, OdTest, better, metric_words
 from roadworthy.report.drawing import (
     ABSENT,
     COLOURS,
@@ -27,7 +28,6 @@ from roadworthy.report.drawing import (
     whiskers,
 )
 from roadworthy.report.facts import Cell
-from roadworthy.report.od_test import ALL, FAR, NEAR, ROLE, OdTest, better, metric_words
 from roadworthy.report.words import bounds, number, plural, short_number
 
 LOW_TO_HIGH = ((0.0, "#ea7320"), (0.5, "#fffdf3"), (1.0, "#5f9fd0"))

@@ -1,0 +1,30 @@
+"""The pages of a run: each of its protocols is asked for its own, once for every source where there are several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roadworthy.protocols import PROTOCOLS
+from roadworthy.report.facts import Facts, load_facts
+from roadworthy.report.page import Page, plain_page
+
+
+def pages_of(path: str | Path) -> list[Page]:
+    """The pages of a run in the order of the registry, then those of protocols that are not registered here."""
+    run, facts = Path(path), load_facts(path)
+    stored = facts.record.protocols
+    known = [name for name in PROTOCOLS if name in stored]
+    pages = []
+    for name in [*known, *(name for name in stored if name not in known)]:
+        together = name in known and PROTOCOLS.get(name).shows_sources_together
+        several = facts.sources and not together
+        parts = [load_facts(run, source) for source in stored[name].sources] if several else [facts]
+        pages += [_page(name, run, part) for part in parts]
+    return pages
+
+
+def _page(name: str, run: Path, facts: Facts) -> Page:
+    if name not in PROTOCOLS:
+        return plain_page(name, run, facts, "")
+    protocol = PROTOCOLS.get(name)()
+    return protocol.page(run, facts) or plain_page(name, run, facts, protocol.summary)

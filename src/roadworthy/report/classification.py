@@ -1,0 +1,288 @@
+"""Classification under shifts in the report: its tables and pictures as plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from roadworthy.core.types import UNDISTURBED
+from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, defined, mean_of
+from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_arrow, read_rows
+
+NAME = "classification"
+ROLE = "accuracy"
+"""The metric that ranks conditions."""
+
+
+@dataclass(frozen=True, order=True)
+class Condition:
+    """What was shown: a shift at a level.
+
+    >>> str(Condition("fog", 3)), str(CLEAN)
+    ('fog, level 3', 'undisturbed')
+    """
+
+    shift: str
+    level: int
+
+    def __str__(self) -> str:
+        return "undisturbed" if self.shift == UNDISTURBED else f"{self.shift}, level {self.level}"
+
+
+CLEAN = Condition(UNDISTURBED, 0)
+
+
+@dataclass(frozen=True)
+class Severity:
+    """How much worse the highest level of a shift is than its lowest."""
+
+    model: str
+    shift: str
+    from_level: int
+    to_level: int
+    metric: str
+    drop: Cell
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bin of a reliability diagram; `confidence` and `accuracy` are NaN where it is empty."""
+
+    start: float
+    end: float
+    count: int
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often a class was taken for a class, by their places among the class names."""
+
+    label: int
+    prediction: int
+    count: int
+
+
+@dataclass(frozen=True)
+class ClassRecall:
+    """One class: recall undisturbed, on average under shifts, and where it is lowest."""
+
+    name: str
+    clean: Cell
+    shifted: float
+    worst: Condition | None
+    worst_value: float
+
+
+@dataclass(frozen=True)
+class Strip(Picture):
+    """Example images of one condition, side by side in one stored picture."""
+
+    condition: Condition = CLEAN
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer with the stored picture of what was shown."""
+
+    condition: Condition
+    id: str
+    label: str
+    prediction: str
+    confidence: float
+    p_label: float
+    picture: Picture
+
+    @property
+    def uri(self) -> str:
+        """The picture as a data URI."""
+        return self.picture.uri
+
+
+@dataclass(frozen=True)
+class CorruptionErrors:
+    """How often a model errs under the common corruptions, against a reference: 1 is as often, lower is better."""
+
+    model: str
+    reference: str
+    corruptions: int
+    mce: Cell
+    relative_mce: Cell
+
+
+@dataclass(frozen=True)
+class ClassificationFacts(Facts):
+    """A run, or a source, with what its models do under shifts, which are ordered from the hardest to the easiest."""
+
+    shifts: tuple[str, ...] = ()
+    levels: tuple[int, ...] = ()
+    metrics: tuple[str, ...] = ()
+    cells: Mapping[tuple[str, Condition, str], Cell] = field(default_factory=dict)
+    by_shift: Mapping[tuple[str, str, str], Cell] = field(default_factory=dict)
+    by_level: Mapping[tuple[str, int, str], Cell] = field(default_factory=dict)
+    overall: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
+    severities: tuple[Severity, ...] = ()
+    corruption_errors: tuple[CorruptionErrors, ...] = ()
+    reliability: Mapping[tuple[str, Condition], tuple[Bin, ...]] = field(default_factory=dict)
+    confusion: Mapping[tuple[str, Condition], tuple[Confusion, ...]] = field(default_factory=dict)
+    recall: Mapping[str, tuple[ClassRecall, ...]] = field(default_factory=dict)
+    gallery: tuple[Strip, ...] = ()
+    mistakes: Mapping[str, tuple[Mistake, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Every disturbed condition of the run, hardest shift first."""
+        known = {condition for _, condition, _ in self.cells if condition != CLEAN}
+        return tuple(sorted(known, key=lambda c: (self.shifts.index(c.shift), c.level)))
+
+    @cached_property
+    def drops(self) -> tuple[str, ...]:
+        """The metrics of change against undisturbed data."""
+        return tuple(dict.fromkeys(metric for _, _, metric in self.by_shift if metric.endswith("_drop")))
+
+    def cell(self, model: str, condition: Condition, metric: str) -> Cell:
+        """A value of the run; one that is not part of it is missing, and says so."""
+        return self.cells.get((model, condition, metric), NOT_RUN)
+
+    def worst(self, model: str, count: int = WORST) -> tuple[Condition, ...]:
+        """The disturbed conditions with the lowest accuracy, lowest first."""
+        measured = [c for c in self.conditions if not self.cell(model, c, ROLE).missing]
+        return tuple(sorted(measured, key=lambda c: self.cell(model, c, ROLE).value)[:count])
+
+    def lowest(self, condition: Condition, models: Sequence[str]) -> float:
+        """The lowest accuracy that any of the models has there; NaN where none was measured."""
+        return min(defined(self.cell(model, condition, ROLE).value for model in models), default=math.nan)
+
+    def hardest(self, models: Sequence[str], count: int = WORST) -> tuple[Condition, ...]:
+        """The hardest shifts for any of the models, each at its worst level, hardest first."""
+        found: dict[str, Condition] = {}
+        measured = [c for c in self.conditions if not math.isnan(self.lowest(c, models))]
+        for condition in sorted(measured, key=lambda c: self.lowest(c, models)):
+            found.setdefault(condition.shift, condition)
+        return tuple(found.values())[:count]
+
+    def shown(self, model: str) -> tuple[Condition, ...]:
+        """The conditions of reliability diagrams and confusion matrices: undisturbed and the model's hardest shifts."""
+        clean = () if self.cell(model, CLEAN, ROLE).missing else (CLEAN,)
+        return (*clean, *self.hardest([model]))
+
+
+def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
+    """Read the tables and pictures of classification under shifts."""
+    run = Path(path)
+
+    def rows_of(part: str) -> list[Row]:
+        return read_rows(run, f"{NAME}_{part}", facts.source)
+
+    rows = read_rows(run, NAME, facts.source)
+    cells = {(row["model"], _condition(row), row["metric"]): cell_of(row) for row in rows}
+    found = ClassificationFacts(
+        **{known.name: getattr(facts, known.name) for known in fields(Facts)},
+        shifts=_hardest_first(cells, facts.ranked),
+        levels=tuple(sorted({condition.level for _, condition, _ in cells if condition != CLEAN})),
+        metrics=tuple(dict.fromkeys(row["metric"] for row in rows if not row["metric"].endswith("_drop"))),
+        cells=cells,
+        by_shift={(r["model"], r["shift"], r["metric"]): cell_of(r) for r in rows_of("by_shift")},
+        by_level={(r["model"], r["level"], r["metric"]): cell_of(r) for r in rows_of("by_level")},
+        overall={(r["model"], r["metric"]): cell_of(r) for r in rows_of("overall")},
+        severities=tuple(
+            Severity(r["model"], r["shift"], r["from_level"], r["to_level"], r["metric"], cell_of(r))
+            for r in rows_of("severity")
+        ),
+        corruption_errors=_corruption_errors(run, facts.source),
+        reliability=_reliability(rows_of("reliability")),
+        recall=_recall(rows_of("recall"), facts.models, facts.class_names),
+        gallery=tuple(
+            Strip(media_path(run, row["media"]), row["images"], _condition(row)) for row in rows_of("gallery")
+        ),
+        mistakes=_mistakes(run, rows_of("mistakes"), facts.models),
+    )
+    return replace(found, confusion=_confusion(run, found))
+
+
+def _corruption_errors(run: Path, source: str | None) -> tuple[CorruptionErrors, ...]:
+    """Against every reference; nothing where the run has one model only, or no common corruption."""
+    rows = read_rows(run, "corruption_error", source) if has_table(run, "corruption_error") else []
+    means = {(r["model"], r["reference"], r["metric"]): r for r in rows if r["shift"] == "mean"}
+    return tuple(
+        CorruptionErrors(
+            model=model,
+            reference=reference,
+            corruptions=row["corruptions"],
+            mce=cell_of(row),
+            relative_mce=cell_of(means[found]) if (found := (model, reference, "relative_mce")) in means else NOT_RUN,
+        )
+        for (model, reference, metric), row in means.items()
+        if metric == "mce"
+    )
+
+
+def _condition(row: Row) -> Condition:
+    return Condition(row["shift"], int(row["level"]))
+
+
+def _hardest_first(cells: Mapping[tuple[str, Condition, str], Cell], models: Sequence[str]) -> tuple[str, ...]:
+    """Shifts by their mean accuracy over the models and levels; those without a value come first."""
+    values: dict[str, list[float]] = {}
+    for (model, condition, metric), cell in cells.items():
+        if condition != CLEAN and metric == ROLE:
+            values.setdefault(condition.shift, []).append(cell.value if model in models else math.nan)
+    return tuple(sorted(values, key=lambda shift: mean_of(values[shift], -math.inf)))
+
+
+def _reliability(rows: Sequence[Row]) -> dict[tuple[str, Condition], tuple[Bin, ...]]:
+    bins: dict[tuple[str, Condition], tuple[Bin, ...]] = {}
+    for row in rows:
+        key = (row["model"], _condition(row))
+        found = Bin(row["from"], row["to"], row["count"], number_of(row["confidence"]), number_of(row["accuracy"]))
+        bins[key] = (*bins.get(key, ()), found)
+    return bins
+
+
+def _confusion(run: Path, facts: ClassificationFacts) -> dict[tuple[str, Condition], tuple[Confusion, ...]]:
+    """The confusion matrices of the conditions shown; those of the rest are never made."""
+    table = read_arrow(run, f"{NAME}_confusion", facts.source)
+    place = {name: index for index, name in enumerate(facts.class_names)}
+    found = {}
+    for model in facts.models:
+        for condition in facts.shown(model):
+            chosen = (pc.field("model") == model) & (pc.field("shift") == condition.shift)
+            rows = table.filter(chosen & (pc.field("level") == condition.level)).to_pylist()
+            counts = (Confusion(place[row["label"]], place[row["prediction"]], row["count"]) for row in rows)
+            found[model, condition] = tuple(counts)
+    return found
+
+
+def _recall(rows: Sequence[Row], models: Sequence[str], classes: Sequence[str]) -> dict[str, tuple[ClassRecall, ...]]:
+    found: dict[tuple[str, str], dict[Condition, Cell]] = {}
+    for row in rows:
+        found.setdefault((row["model"], row["class"]), {})[_condition(row)] = cell_of(row)
+    return {model: tuple(_class_recall(name, found.get((model, name), {})) for name in classes) for model in models}
+
+
+def _class_recall(name: str, by_condition: Mapping[Condition, Cell]) -> ClassRecall:
+    shifted = {c: cell.value for c, cell in by_condition.items() if c != CLEAN and not cell.missing}
+    worst = min(shifted, key=lambda condition: shifted[condition], default=None)
+    return ClassRecall(
+        name=name,
+        clean=by_condition.get(CLEAN, NOT_RUN),
+        shifted=mean_of(shifted.values()),
+        worst=worst,
+        worst_value=shifted[worst] if worst else math.nan,
+    )
+
+
+def _mistakes(run: Path, rows: Sequence[Row], models: Sequence[str]) -> dict[str, tuple[Mistake, ...]]:
+    """Per model the wrong answers, the most confident first."""
+    found: dict[str, list[Mistake]] = {model: [] for model in models}
+    for row in rows:
+        texts = (str(row["id"]), row["label"], row["prediction"])
+        seen = Picture(media_path(run, row["media"]))
+        found[row["model"]].append(Mistake(_condition(row), *texts, row["confidence"], row["p_label"], seen))
+    return {model: tuple(sorted(wrong, key=lambda m: -m.confidence)) for model, wrong in found.items()}

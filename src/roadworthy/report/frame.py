@@ -1,0 +1,211 @@
+"""The frame of the report: what is said of every run, whatever was tested, in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from roadworthy.report.facts import NOT_RUN, REPORT, Facts
+from roadworthy.report.page import ModelWords, Page
+from roadworthy.report.words import listing, number, plural, whole
+from roadworthy.verdict.failures import count_failed
+
+OTHER_CRITERIA = "These criteria are not those that the study was run with."
+NO_WORDS = ModelWords((), (), ())
+
+
+@dataclass(frozen=True)
+class Line(ModelWords):
+    """A line of the summary: a model (of a source), and what all pages say of it."""
+
+    model: str = ""
+    source: str | None = None
+    place: int = 0
+
+
+def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
+    """A line per model of each part: the first page gives the key figures and whole sentences, others are brief."""
+    leading = next((page for page in pages if page.models), None)
+    if leading is None:
+        return []
+    labels = next(iter(leading.models.values())).figures
+    lines = []
+    for part in parts:
+        own = [page for page in pages if page.source == part.source and page.models]
+        for place, model in enumerate(part.models):
+            known = [page.models.get(model, NO_WORDS) for page in own]
+            leads = bool(own) and own[0].title == leading.title and model in own[0].models
+            figures = known[0].figures if leads else tuple((label, metric, NOT_RUN) for label, metric, _ in labels)
+            sentences = [s for order, said in enumerate(known) for s in (said.brief if order else said.sentences)]
+            rule = " ".join(said.rule for said in known if said.rule)
+            brief = tuple(s for said in known for s in said.brief)
+            lines.append(Line(figures, tuple(sentences), brief, rule, model, part.source, place))
+    return lines
+
+
+def data_words(facts: Facts) -> str:
+    """What was shown, in a line: how many images of how many objects, and how many classes."""
+    data, counts = facts.data, []
+    if data.images:
+        counts.append(f"{plural(data.images, 'image')} of {plural(data.groups, 'object')}")
+    return f"{data.name}: {', '.join([*counts, plural(len(facts.class_names), 'class')])}"
+
+
+def verdict_line(facts: Facts) -> str:
+    """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
+    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), criteria_words(facts)]
+    return " ".join(filter(None, words))
+
+
+def failed_words(facts: Facts) -> str:
+    """How many cases or monitors failed."""
+    of = f" of {whole(len([*facts.record.asked()]))}" if facts.failed and facts.failed[0].kind == "case" else ""
+    return f"{count_failed(facts.failed)}{of} failed"
+
+
+def failure_words(facts: Facts) -> str:
+    """How many failed, and what follows; nothing where none did."""
+    if not facts.failed:
+        return ""
+    return f"{failed_words(facts)}{'' if facts.status == 'fail' else ', which is never a pass'}."
+
+
+def criteria_words(facts: Facts) -> str:
+    """That the verdict is by other criteria than those that the study was run with; nothing where it is by them."""
+    return OTHER_CRITERIA if facts.has_other_criteria else ""
+
+
+def verdict_words(facts: Facts) -> str:
+    """The verdict in one sentence."""
+    if not facts.criteria:
+        return "No acceptance criteria were given, so nothing was judged."
+    verbs = {
+        "fail": ("fails", "fail"),
+        "inconclusive": ("is inconclusive", "are inconclusive"),
+        "pass": ("passes", "pass"),
+    }
+    parts = []
+    for status, (one, many) in verbs.items():
+        count = sum(criterion.status == status for criterion in facts.criteria)
+        if count:
+            parts.append(f"{count} {one if count == 1 else many}")
+    if len(facts.criteria) == 1:
+        return f"The one criterion {verbs[facts.criteria[0].status][0]}."
+    return f"Of {len(facts.criteria)} criteria {listing(parts)}."
+
+
+def undertrained_words(facts: Facts) -> str:
+    """How far networks are below their floors.
+
+    Several networks stand for one model where it is trained anew for each repeat.
+    """
+    found = []
+    for model in facts.models:
+        networks = [network for network in facts.networks if network.system == model]
+        below = [network for network in networks if network.undertrained]
+        if below:
+            lowest = min(below, key=lambda network: network.clean_accuracy)
+            share = f"{len(below)} of {len(networks)} networks, the lowest " if len(networks) > 1 else ""
+            accuracy, floor = (number("accuracy", value) for value in (lowest.clean_accuracy, lowest.floor))
+            found.append(f"{model}: {share}{accuracy} on undisturbed images, below its floor of {floor}")
+    return f"{'; '.join(found)}." if found else ""
+
+
+def unsteady_words(facts: Facts) -> list[str]:
+    """Which models answered the same images differently when asked again, a sentence each."""
+    changes = {name: model.changes_by for name, model in facts.known_models.items()}
+    return [
+        f"{name} answers the same images differently when asked again (probabilities change by up to {change:.2g})."
+        for name, change in changes.items()
+        if change
+    ]
+
+
+def notes(facts: Facts) -> list[str]:
+    """What a reader must know about the data before trusting a number."""
+    data = facts.data
+    found = list(data.notes)
+    for protocol, own in facts.record.protocols.items():
+        for source, part in own.sources.items():
+            if facts.source in (None, source):
+                found += [f"Left out of {protocol}: {reason}." for reason in part.left_out.values()]
+    if data.bad_images:
+        found.append(f"Unreadable and left out of every figure: {plural(len(data.bad_images), 'image')}.")
+    if data.seen:
+        are = "is a training image" if len(data.seen) == 1 else "are training images"
+        found.append(f"{plural(len(data.seen), 'test image')} {are} too, such as {data.seen[0]}.")
+    if data.images and data.groups == data.images:
+        found.append(
+            "Every image counts as an independent object. If several images show the same object, the bounds are too "
+            "narrow: name the object of each image (group) in the data."
+        )
+    return found
+
+
+def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> dict[str, Sequence[tuple[str, str]]]:
+    """What the run was made of and with: sections of (name, value), those of the pages last."""
+    record, environment = facts.record, facts.record.environment
+    files = [name for name in record.files if name != REPORT]
+    run = [
+        ("study", record.study),
+        ("created", record.created),
+        ("seed", str(record.seed)),
+        ("cases", f"{whole(len(record.cases))}, {whole(len(facts.failed))} failed"),
+        ("repeats", str(facts.repeats)),
+        *((name, _plain(value)) for name, value in record.settings.items()),
+        ("run schema", str(record.schema_)),
+        ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
+    ]
+    sections: dict[str, Sequence[tuple[str, str]]] = {"Run": run}
+    for part in parts:
+        of = "" if part.source is None else f" of {part.source}"
+        sections |= {f"Data{of}": _data(part), f"Models{of}": _models(part)}
+    sections["Environment"] = [
+        *((name, _plain(value)) for name, value in environment.items() if name != "packages"),
+        *((name, str(version)) for name, version in environment.get("packages", {}).items()),
+    ]
+    return {**sections, **{title: rows for page in pages for title, rows in page.provenance.items()}}
+
+
+def _data(facts: Facts) -> list[tuple[str, str]]:
+    known = {"name": "name", "images": "images", "groups": "independent objects", "size": "image size"}
+    rows = [(words, _plain(value)) for name, words in known.items() if (value := getattr(facts.data, name))]
+    fingerprint = [("fingerprint", facts.data.fingerprint)] if facts.data.fingerprint else []
+    return [*rows, ("classes", whole(len(facts.class_names))), *fingerprint]
+
+
+def _models(facts: Facts) -> list[tuple[str, str]]:
+    rows = []
+    for name, model in facts.known_models.items():
+        gives = f"; gives {', '.join(model.capabilities)}" if model.capabilities else ""
+        rows.append((facts.named(name), f"fingerprint {model.fingerprint}{gives}"))
+    return rows
+
+
+def _plain(value: Any) -> str:
+    if type(value) is int:
+        return whole(value)
+    return " x ".join(str(item) for item in value) if isinstance(value, list) else str(value)
+
+
+def to_the_minute(stored: str) -> str:
+    """A stored time. Times are stored in UTC; one that is no ISO time is shown as it is.
+
+    >>> to_the_minute("2026-03-01T12:30:59+00:00"), to_the_minute("not known")
+    ('2026-03-01 12:30 UTC', 'not known')
+    """
+    try:
+        return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return stored
+
+
+def one_line(text: str) -> str:
+    """Text that cannot break a terminal: one line, no control characters.
+
+    >>> one_line("a\\nb\\x1b[2J")
+    'a b\ufffd[2J'
+    """
+    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))

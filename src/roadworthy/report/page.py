@@ -1,0 +1,143 @@
+"""A page: what a protocol shows of a run. The report is handed the pages of a run and puts its frame around them.
+
+A protocol writes a Jinja template that defines some of the macros named in `PARTS`. In it are the kit
+(`macros.html.j2`, the functions of `words`), `facts`, and `prefix`, which starts every id of the page, so that no two
+pages of a report collide, nor two copies of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from roadworthy.report import drawing, words
+from roadworthy.report.facts import Cell, Facts
+from roadworthy.report.reading import read_arrow
+
+HERE = Path(__file__).parent
+PARTS = ("note", "alarms", "cards", "sections", "reading", "metrics")
+"""What a template may define, in the order of the report: words under its sentences in the summary, alarms and cards
+below them, its sections, items of 'How to read' and definitions of metrics, one on a line (equal ones are shown once).
+"""
+PLAIN_ROWS = 200
+FEW_MODELS = 2
+"""Up to this many models there is room for whole sentences on each; beyond it words are brief."""
+KIT = {
+    "prefix": "",
+    "few_models": FEW_MODELS,
+    "colours": drawing.COLOURS,
+    "number": words.number,
+    "bounds": words.bounds,
+    "whole": words.whole,
+    "plural": words.plural,
+    "listing": words.listing,
+    "signed": words.signed,
+    "p_value": words.p_value,
+    "words_of": words.words_of,
+}
+
+
+@dataclass(frozen=True)
+class ModelWords:
+    """What the summary says of one model: key figures (label, metric, value), sentences, the same in brief.
+
+    `rule` states what the words rest on, such as a threshold.
+    """
+
+    figures: tuple[tuple[str, str, Cell], ...]
+    sentences: tuple[str, ...]
+    brief: tuple[str, ...]
+    rule: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the protocol `name` shows of a run, or of one source of it.
+
+    `models` and `sentences` go to the summary (`brief` where other pages stand beside it), `details` (name, text) to
+    the head of the report, `headline` to a terminal, `links` (labels by anchor) to the navigation. `draw` gives the
+    charts by the id of their element, and what the template shows besides; a terminal does not ask for them.
+    """
+
+    name: str
+    title: str
+    facts: Facts
+    template: Path
+    draw: Callable[[], tuple[drawing.Charts, Mapping[str, Any]]]
+    links: Mapping[str, str]
+    models: Mapping[str, ModelWords] = field(default_factory=dict)
+    sentences: tuple[str, ...] = ()
+    brief: tuple[str, ...] = ()
+    headline: tuple[str, ...] = ()
+    details: tuple[tuple[str, str], ...] = ()
+    provenance: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str | None:
+        """The source that it is of, where a run has several."""
+        return self.facts.source
+
+    @property
+    def label(self) -> str:
+        """The title, with the source."""
+        return self.title if self.source is None else f"{self.title}, {self.source}"
+
+    @cached_property
+    def prefix(self) -> str:
+        """What starts every id of the page: `ood-`, or `ood-1-` for the second source."""
+        place = "" if self.source is None else f"-{self.facts.sources.index(self.source)}"
+        return re.sub(r"\W+", "-", f"{self.name}{place}-")
+
+    @cached_property
+    def drawn(self) -> tuple[drawing.Charts, Mapping[str, Markup]]:
+        """The charts of the whole report's ids, and the parts that the template defines; others are empty."""
+        charts, context = self.draw()
+        template = environment(self.template.parent).get_template(self.template.name)
+        module = template.make_module({**KIT, **context, "facts": self.facts, "prefix": self.prefix})
+        parts = {part: Markup(getattr(module, part, str)()) for part in PARTS}
+        return {f"{self.prefix}{name}": chart for name, chart in charts.items()}, parts
+
+
+def plain_page(name: str, run: Path, facts: Facts, about: str) -> Page:
+    """The page of a protocol that has none of its own: the table of its name, or the start of it."""
+    table = read_arrow(run, name, facts.source)
+    shown = {"columns": table.column_names, "rows": table.slice(0, PLAIN_ROWS).to_pylist(), "count": table.num_rows}
+    return Page(
+        name,
+        name,
+        facts,
+        HERE / "plain.html.j2",
+        lambda: ({}, {**shown, "name": name, "about": about}),
+        {"table": name},
+        sentences=(about,) if about else (),
+        headline=(f"{name}: {words.plural(table.num_rows, 'row')} in tables/{name}.csv",),
+    )
+
+
+def chart_names(charts: drawing.Charts, start: str) -> list[str]:
+    """The charts whose id starts so: those that one choice switches."""
+    return [name for name in charts if name.startswith(start)]
+
+
+def labels_of(metrics: Sequence[str]) -> list[str]:
+    """How metrics are called."""
+    return [words.words_of(metric).label for metric in metrics]
+
+
+@cache
+def environment(folder: Path = HERE) -> jinja2.Environment:
+    """Where templates are found: in this folder, then in that of the report."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, HERE]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
