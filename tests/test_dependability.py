@@ -7,6 +7,7 @@ import itertools
 import json
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,24 @@ import yaml
 from roadworthy.api import Run, execute, export_study, prepare, run_study
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.protocols import Dataset
-from roadworthy.core.types import Batch
+from roadworthy.core.types import Batch, Stimulus
 from roadworthy.data import BuiltinDataset, Opening, open_dataset
+from roadworthy.engine.folder import RunFolder
+from roadworthy.engine.local import LocalExecutor
+from roadworthy.engine.plan import Bench, Graph, Showing
 from roadworthy.engine.readouts import read_case
 from roadworthy.metrics.confidence_loss import confidence_loss
 from roadworthy.metrics.coverage import Need, Schema, scenario_coverage
 from roadworthy.metrics.neurons import NeuronCoverage, activation_pattern
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_masks, occlusion_scores
 from roadworthy.metrics.weighted_confusion import WeightedConfusion, severity_matrix
-from roadworthy.models import CallableModel, TorchModel
+from roadworthy.models import CallableModel, ReferenceModel, TorchModel
+from roadworthy.models.head import network_of, penultimate
 from roadworthy.models.occlusion import occlusion_map
+from roadworthy.models.signals import Signals
 from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
-from roadworthy.protocols.dependability.probes import HeatMaps, rows_with_objects
-from roadworthy.protocols.dependability.settings import SEVERITIES, Occlusion, Settings, Transformer
+from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
+from roadworthy.protocols.dependability.settings import SEVERITIES, Context, Resolved, Settings, Transformer
 from roadworthy.study import load_study
 from test_attacks_in_classification import nearest_mean
 from tiny import CLASSES, SIZE, contents, save_onnx
@@ -119,8 +125,12 @@ def data() -> BuiltinDataset:
 
 
 def answers_of(finished: Any, model: str, name: str = "none") -> Any:
-    case = next(c for c in finished.record["cases"] if c["system"] == model and c["stimulus"]["name"] == name)
-    return read_case(finished.path / "readouts" / case["key"])
+    case = next(
+        case
+        for case in finished.record.cases.values()
+        if (case.kind, case.system, case.stimulus.name) == ("model", model, name)
+    )
+    return read_case(finished.path / case.folder)
 
 
 def test_all_eight_are_there_and_follow_from_what_is_stored(finished: Any, figures: pd.Series) -> None:
@@ -132,6 +142,24 @@ def test_all_eight_are_there_and_follow_from_what_is_stored(finished: Any, figur
     }
     assert finished.verify() == []
     assert (finished.path / "tables" / "dependability_proposals.csv").is_file()
+
+
+def test_what_the_tables_need_besides_readouts_is_in_the_record_as_values(finished: Any) -> None:
+    part = finished.record.protocols["dependability"].sources[""]
+    labels = [(asked.system, asked.labels) for asked in part.cases]
+    assert labels[:4] == [
+        ("data", {"role": "conditions"}),
+        ("net", {"role": "undisturbed"}),
+        ("net", {"role": "layer", "layer": "penultimate"}),
+        ("net", {"role": "heat maps"}),
+    ]
+    assert ("tiny", {"role": "transformer", "transformer": "square epsilon 4"}) in labels
+    context = Context.model_validate(part.context)
+    assert context.models["net"].scopes["accuracy_discounted"] == ["all"]
+    assert list(context.models["tiny"].refused) == ["fgsm epsilon 4"]
+    assert Resolved.of(context.resolved).columns == list(finished.tables["dependability_proposals"].columns[:5])
+    with pytest.raises(ValueError, match="extra"):
+        Context.model_validate({**part.context, "layers": []})
 
 
 def test_coverage_is_that_of_the_function(figures: pd.Series, finished: Any, data: BuiltinDataset) -> None:
@@ -261,9 +289,7 @@ def test_same_bits_with_any_workers_and_resume(finished: Any, tmp_path: Path, on
     shutil.copytree(finished.path, part)
     for folder in sorted((part / "readouts").iterdir())[::2]:
         shutil.rmtree(folder)
-    for folder in sorted((part / "artifacts").iterdir())[::2]:
-        shutil.rmtree(folder)
-    criteria = finished.record["criteria"]
+    criteria = finished.record.criteria
     resumed = run(part, models, workers=3, criteria=[{k: v for k, v in c.items() if v is not None} for c in criteria])
     assert contents(resumed.path) == contents(finished.path)
 
@@ -285,29 +311,78 @@ def flat(images: Any) -> Any:
     return np.stack([light, 1 - light], axis=1)
 
 
+def heat_maps(model: Any, data: Dataset) -> HeatMaps:
+    rows = {name: row for row, name in enumerate(data.ids)}
+    return HeatMaps(model, model.fingerprint(), data.name, rows, "grey", PatchGrid(16, 16, 8, 8), 0)
+
+
 def test_heat_maps_go_on_where_they_were_stopped(tmp_path: Path) -> None:
     images = np.full((20, 16, 16, 3), 255, np.uint8)
-    data = open_dataset((images, np.zeros(20, int), ["light", "dark"]))
+    data = Marked(open_dataset((images, np.zeros(20, int), ["light", "dark"])))
 
-    def maps(most: int = 10**9) -> tuple[HeatMaps, Counting]:
+    def show(folder: Path, most: int = 10**9) -> tuple[int, list[Path]]:
+        """How often the model was asked, and the files of the case."""
         model = Counting(flat, num_classes=2, version="1", name="light")
         model.most = most
-        probe = HeatMaps(model, Marked(data), range(20), Occlusion(), PatchGrid(16, 16, 8, 8), 8, 0)
-        return probe, model
+        showing = Showing(Stimulus(data.fingerprint()), data)
+        case = Bench(data, {}, seed=0, batch=8, chunk=1024).case(showing, heat_maps(model, data))
+        store = RunFolder(folder)
+        with store.locked(), suppress(KeyboardInterrupt):
+            assert LocalExecutor().run(Graph([case], 8), store).failures == {}
+        return model.asked, sorted(store.case(case.case.key).iterdir())
 
-    whole, counted = maps()
-    (tmp_path / "whole").mkdir()
-    whole.build(tmp_path / "whole", lambda n: None)
-    stopped, _ = maps(most=counted.asked // 2)
-    (tmp_path / "part").mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        stopped.build(tmp_path / "part", lambda n: None)
-    assert 0 < len(list((tmp_path / "part").iterdir())) < 3
-    again, rest = maps()
-    again.build(tmp_path / "part", lambda n: None)
-    assert rest.asked < counted.asked
-    for path in (tmp_path / "whole").iterdir():
-        assert (tmp_path / "part" / path.name).read_bytes() == path.read_bytes()
+    asked, whole = show(tmp_path / "whole")
+    assert [path.name for path in whole] == ["manifest.json", *(f"part-0000{part}.parquet" for part in range(3))]
+    _, stopped = show(tmp_path / "part", most=asked // 2)
+    assert [path.name for path in stopped] == ["part-00000.parquet", "part-00000.parquet.sha256"]
+    rest, again = show(tmp_path / "part")
+    assert 0 < rest < asked
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in whole]
+
+
+def test_images_that_fill_up_a_batch_are_not_shown_under_a_patch(data: BuiltinDataset) -> None:
+    few = data.batch([3, 1])
+    model = Counting(lambda images: np.full((len(images), CLASSES), 1 / CLASSES), num_classes=CLASSES, version="1")
+    maps = HeatMaps(model, "", data.name, {few.ids[0]: 3, few.ids[1]: 1}, "grey", PatchGrid(SIZE, SIZE, 8, 8), 0)
+    padded = maps.read(Signals(model, few.take([0, 1] + [1] * 62), 64))
+    alone, asked = maps.read(Signals(model, few, 64)), model.asked
+    cells = (SIZE // 8) ** 2
+    assert asked == 2 * (1 + -(-2 * cells // 64))
+    assert padded["row"].tolist() == [3, 1]
+    assert all(np.array_equal(padded[name], alone[name]) for name in alone)
+
+
+def test_conditions_are_read_without_a_model() -> None:
+    kinds = {"lanes": np.array([1, 2]), "speed": np.array([0.5, np.nan]), "wet": np.array([True, False])}
+    mixed = np.array(["fog", None], dtype=object)
+    images = np.zeros((2, 4, 4, 3), np.uint8)
+    batch = Batch(("a", "b"), images, np.zeros(2, np.int64), conditions={**kinds, "weather": mixed})
+    signals = Signals(None, batch, 2)
+    columns = Conditions().read(signals)
+    assert columns["condition:lanes"].dtype.kind == "i"
+    assert columns["condition:speed"][0] == 0.5
+    assert np.isnan(columns["condition:speed"][1])
+    assert columns["condition:wet"].tolist() == ["True", "False"]
+    assert columns["condition:weather"].tolist() == ["fog", ""]
+    with pytest.raises(InputError, match="no model is asked here"):
+        _ = signals.probabilities
+
+
+def test_the_last_layer_of_a_reference_network_is_known_before_it_is_trained(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
+    data = open_dataset((images, np.arange(20) % 2, ["a", "b"]))
+    model = ReferenceModel("resnet", width=16, epochs=1, floor=0.0, name="net").on(data)
+    before, layer = penultimate(model), Layer(model, model.fingerprint(), "penultimate", 0.0)
+    assert network_of(model) is network_of(model)
+    model.build(tmp_path)
+    model.load(tmp_path)
+    assert before == penultimate(model) == penultimate(model.opened())
+    assert network_of(model) is model.opened()
+    batch = data.batch(slice(0, 5))
+    bits = layer.read(Signals(model, batch, 8))
+    expected = Signals(model.opened(), batch, 8).activations(before) > 0
+    assert bits["neurons"].tolist() == [expected.shape[1]] * 5
+    assert np.array_equal(np.unpackbits(bits["on"], axis=1, count=expected.shape[1]), expected)
 
 
 class Marked(Dataset):
@@ -413,24 +488,40 @@ def test_a_layer_that_never_fires(tmp_path: Path) -> None:
         edge_run(tmp_path, {"layers": ["relu"]}, model)
 
 
-def test_a_mask_of_the_wrong_size_names_the_data(tmp_path: Path) -> None:
+def test_a_mask_of_the_wrong_size_names_the_data() -> None:
     data = Marked(open_dataset((np.full((4, 16, 16, 3), 255, np.uint8), np.zeros(4, int), ["light", "dark"])), size=8)
     model = CallableModel(flat, num_classes=2, version="1", name="light")
-    probe = HeatMaps(model, data, range(4), Occlusion(), PatchGrid(16, 16, 8, 8), 8, 0)
     with pytest.raises(InputError, match=r"data set marked: masks must be bool \(n, 16, 16\)"):
-        probe.build(tmp_path, lambda n: None)
+        heat_maps(model, data).read(Signals(model, data.batch(slice(0, 4)), 8))
 
 
-def test_what_cannot_be_built_is_a_reason_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: HeatMaps, rows: Any) -> Any:
+def test_what_cannot_be_asked_is_a_reason_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: HeatMaps, signals: Any) -> Any:
         raise ModelError("model m raised RuntimeError: out of patience")
 
-    monkeypatch.setattr(HeatMaps, "part", broken)
+    monkeypatch.setattr(HeatMaps, "read", broken)
     run = edge_run(tmp_path, {})
     assert "out of patience" in row(run, "interpretation_precision")["reason"]
     assert row(run, "accuracy")["value"] == 1.0
     assert run.verify() == []
     assert "out of patience" in (run.path / "report.html").read_text()
+
+
+def test_a_model_that_answers_nothing_ends_the_run(tmp_path: Path) -> None:
+    """The conditions of the data can always be read: they alone are no result."""
+    tired = False
+
+    def answer(images: Any) -> Any:
+        if tired:
+            raise RuntimeError("out of patience")
+        return flat(images)
+
+    study = {"data": {"test": npz(tmp_path / "data.npz")}, "models": {"m": "<m>"}, "protocols": {"dependability": {}}}
+    model = CallableModel(answer, num_classes=2, version="1", name="m")
+    prepared = prepare(load_study(study)[0], models={"m": model}, accept_chance=True)
+    tired = True
+    with pytest.raises(ModelError, match=r"every case failed; the first: .*out of patience"):
+        execute(prepared, tmp_path / "run", workers=1)
 
 
 def test_the_curve_over_rho_counts_the_images_that_the_figure_counts(tmp_path: Path) -> None:

@@ -488,7 +488,7 @@ def _evidence(
     prepared: Prepared, outcome: Outcome, folder: RunFolder, record: RunRecord, workers: int
 ) -> dict[str, Evidence]:
     """What the readouts say; an error where every case failed, or no protocol has any value."""
-    asked = [planned.case.hash for planned in prepared.plan.cases]
+    asked = [planned.case.hash for planned in prepared.plan.cases if planned.system.asked is not None]
     if all(case in outcome.failures for case in asked):
         raise ModelError(f"every case failed; the first: {outcome.failures[asked[0]]}")
     evidence = load_evidence(folder, record, workers)

@@ -52,18 +52,19 @@ def _add_case(record: dict[str, Any], case: dict[str, Any], lost: dict[str, str]
     for label, built in probes.items():
         kind, _, layer = label.partition(" ")
         failed = {"status": "failed", "reason": lost[built]} if built in lost else {}
+        system = "data" if label == "inputs" else case["system"]
         record["cases"].setdefault(
             built,
             {
                 "folder": f"artifacts/{built}",
-                "system": case["system"],
+                "system": system,
                 "kind": KINDS.get(kind, kind),
                 "stimulus": case["stimulus"],
                 **failed,
             },
         )
         labels = {"role": KINDS.get(kind, kind), **({"layer": layer} if layer else {})}
-        asked = {"case": built, "system": case["system"], "labels": labels}
+        asked = {"case": built, "system": system, "labels": labels}
         if asked not in part["cases"]:
             part["cases"].append(asked)
         if label == "inputs":

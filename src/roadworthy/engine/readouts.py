@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -228,12 +229,24 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
     `id`, `group` and `label` are columns too.
     """
     try:
+        if any(folder.glob("*.npz")):
+            return _columns_of_first_schema(folder, names)
         known = sorted(_parts(folder))
         chosen = known if parts is None else [known[part] for part in parts]
         tables = [pq.ParquetFile(folder / name).read(columns=list(names)) for name in chosen]
         return {name: np.concatenate([_array(table[name]) for table in tables]) for name in names}
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, pa.ArrowException) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, BadZipFile, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
+
+
+def _columns_of_first_schema(folder: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Columns of what runs of schema 1 kept as arrays, some of them under another name."""
+    pieces = []
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as file:
+            known = {name: next(n for n in (name, f"{name}s", "rows") if n in file) for name in names}
+            pieces.append({name: np.atleast_1d(file[former]) for name, former in known.items()})
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
 
 
 def _array(column: pa.ChunkedArray) -> NDArray[Any]:

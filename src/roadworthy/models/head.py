@@ -35,20 +35,42 @@ class HasHead(Protocol):
         """The last linear layer; an `InputError` where the network ends in another way."""
 
 
+@runtime_checkable
+class Trainable(Protocol):
+    """A model that stands for a network, which is trained in the run."""
+
+    @property
+    def loaded(self) -> bool:
+        """True once it is trained."""
+
+    def opened(self) -> Model:
+        """The trained network."""
+
+    def untrained(self) -> Model:
+        """The network before it is trained; the model itself where nothing is known of it yet."""
+
+
 def network_of(model: Model) -> Model:
-    """What answers in the end, without what orders or remembers its answers."""
-    while isinstance(model, AlignedModel | RememberingModel):
-        model = model.model
+    """What answers in the end, without what orders or remembers its answers; of one to be trained, as it will be."""
+    while (inner := _inner(model)) is not model:
+        model = inner
+    return model
+
+
+def _inner(model: Model) -> Model:
+    if isinstance(model, AlignedModel | RememberingModel):
+        return model.model
+    if isinstance(model, Trainable):
+        return model.opened() if model.loaded else model.untrained()
     return model
 
 
 def find_head(model: Model) -> Head:
     """The last linear layer of a model, its rows in the order of the model's classes."""
-    if isinstance(model, RememberingModel):
-        return find_head(model.model)
-    if isinstance(model, AlignedModel):
-        inner = find_head(model.model)
-        return Head(inner.layer, inner.weights[model.order], inner.bias[model.order])
+    inner = _inner(model)
+    if inner is not model:
+        head, order = find_head(inner), model.order if isinstance(model, AlignedModel) else slice(None)
+        return Head(head.layer, head.weights[order], head.bias[order])
     if not isinstance(model, HasHead):
         raise InputError(
             f"model {model.name} shows no last linear layer: use an ONNX or torch model that answers logits"

@@ -124,6 +124,7 @@ class ReferenceModel(Model, Buildable):
         self.capabilities = default.capabilities
         self._data: Dataset | None = None
         self._model: Model | None = None
+        self._untrained: Model | None = None
         self._members: dict[int, ReferenceModel] = {0: self}
 
     def settings(self) -> dict[str, Any]:
@@ -143,7 +144,7 @@ class ReferenceModel(Model, Buildable):
     def on(self, train: Dataset) -> ReferenceModel:
         """The same model bound to its training data; classes and input size are the data's."""
         bound = copy.copy(self)
-        bound._data, bound._model, bound._members = train, None, {0: bound}
+        bound._data, bound._model, bound._untrained, bound._members = train, None, None, {0: bound}
         bound.class_names, bound.num_classes = tuple(train.class_names), len(train.class_names)
         bound.input_size, bound.learns_from = train.size, frozenset()
         return bound
@@ -218,7 +219,7 @@ class ReferenceModel(Model, Buildable):
 
     def load(self, home: Path) -> None:
         """Open the trained network in `home`; from now on `predict` works."""
-        self._model = OPENERS.get(self.architecture)(self, home)
+        self._model, self._untrained = OPENERS.get(self.architecture)(self, home), None
 
     @property
     def loaded(self) -> bool:
@@ -240,7 +241,7 @@ class ReferenceModel(Model, Buildable):
         if repeat not in self._members:
             member = copy.copy(self)
             member.seed, member._model, member.retrain = self.seed + repeat, None, False
-            member._members = {0: member}
+            member._untrained, member._members = None, {0: member}
             self._members[repeat] = member
         return self._members[repeat]
 
@@ -258,7 +259,10 @@ class ReferenceModel(Model, Buildable):
 
     def untrained(self) -> Model:
         """What can be said before training of what `opened` will be: a torch network, or the model itself."""
-        return _torch_model(self, self.network()) if "input_gradient" in self.capabilities else self
+        if "input_gradient" not in self.capabilities:
+            return self
+        self._untrained = self._untrained or _torch_model(self, self.network())
+        return self._untrained
 
     def opened(self) -> Model:
         """The trained network itself, with all that its adapter gives; an error before `load`."""

@@ -46,8 +46,8 @@ class Signals:
     ((5, 4), (5, 24), True)
     """
 
-    def __init__(self, model: Model, batch: Batch, size: int = BATCH) -> None:
-        self.model, self.batch, self.size = model, batch.read_only(), model.fixed_batch or size
+    def __init__(self, model: Model | None, batch: Batch, size: int = BATCH) -> None:
+        self._model, self.batch, self.size = model, batch.read_only(), getattr(model, "fixed_batch", None) or size
         self._known: dict[str, NDArray[Any]] = {}
         self._cost: dict[str, float] = {}
         self._touched: set[str] = set()
@@ -59,6 +59,13 @@ class Signals:
         answer = read(self)
         elapsed = time.perf_counter() - started
         return answer, elapsed + sum(asked_before.get(name, 0.0) for name in self._touched)
+
+    @property
+    def model(self) -> Model:
+        """The model that is asked; an error where there are only images to be read."""
+        if self._model is None:
+            raise InputError("no model is asked here: these signals are those of the images alone")
+        return self._model
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -1,8 +1,7 @@
-"""Evidence of dependability: the eight metrics from stored answers, activations and heat maps."""
+"""Evidence of dependability: the eight metrics from stored answers, conditions, activations and heat maps."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.core.errors import InputError, ModelError
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import HIGHER_IS_BETTER, METRICS, Answers, per_image, value_range
@@ -52,12 +51,11 @@ from roadworthy.protocols.dependability.names import (
     activation_metric,
     class_scope,
     layer_scope,
-    planned_figures,
     select,
     value_scope,
 )
-from roadworthy.protocols.dependability.probes import StoredInputs, read_activations, read_parts
-from roadworthy.protocols.dependability.settings import Occlusion
+from roadworthy.protocols.dependability.probes import CONDITION
+from roadworthy.protocols.dependability.settings import Context, Occlusion, Resolved
 from roadworthy.protocols.estimates import CONFIDENCE, RESAMPLES, Estimate, bootstrap_bounds, failed_estimate
 from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval
 from roadworthy.statistics.degradation import domain_performance, time_between_failures, worst_slices
@@ -146,28 +144,41 @@ class Evidence(base.Evidence):
     """What a run says about dependability. Rows come in an order that depends on names alone."""
 
     def __init__(
-        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int = 0, resamples: int = RESAMPLES
+        self,
+        cases: Sequence[StoredCase],
+        class_names: Sequence[str],
+        context: Context,
+        *,
+        seed: int = 0,
+        resamples: int = RESAMPLES,
     ) -> None:
-        self.class_names, self.seed, self.resamples = tuple(class_names), seed, resamples
-        self.keys = planned_figures(cases)
-        self.clean = {case.system: case for case in cases if case.tags.get("role") == "undisturbed"}
-        self.transformers: dict[str, dict[str, StoredCase]] = {name: {} for name in self.clean}
-        for case in cases:
-            if case.tags.get("role") == "transformer":
-                self.transformers[case.system][case.tags["transformer"]] = case
-        first = next(iter(self.clean.values()))
-        self.inputs = StoredInputs.read(first.artifact(first.tags["inputs"]))
-        self.resolved = self.inputs.resolved
+        self.cases, self.class_names, self.context = cases, tuple(class_names), context
+        self.seed, self.resamples = seed, resamples
+        self.keys = context.figures()
+        self.clean = {case.system: case for case in self._of("undisturbed")}
+        self.resolved = Resolved.of(context.resolved)
         self.settings = self.resolved.settings
-        self.objects = np.unique(self.inputs.groups, return_inverse=True)[1]
+        names = {name: CONDITION + name for name in self.resolved.columns}
+        (conditions,) = self._of("conditions")
+        if conditions.failure:
+            raise ModelError(conditions.failure)
+        rows = conditions.columns("id", "group", "label", *names.values())
+        self.ids: tuple[str, ...] = tuple(rows["id"].tolist())
+        self.groups, self.labels = rows["group"], rows["label"]
+        self.columns = {name: rows[stored] for name, stored in names.items()}
+        self.objects = np.unique(self.groups, return_inverse=True)[1]
         self.losses: dict[str, tuple[ConfidenceLoss, NDArray[np.int64]]] = {}
         self.heat: dict[str, Heat] = {}
+
+    def _of(self, role: str, model: str | None = None) -> list[StoredCase]:
+        """The cases of a role, of all systems or of one, in the order of the plan."""
+        return [case for case in self.cases if case.labels["role"] == role and model in (None, case.system)]
 
     @cached_property
     def conditions(self) -> dict[str, NDArray[np.str_]]:
         """The conditions of the schema as text, empty where an image has no value."""
         return {
-            name: np.array([condition_text(value) for value in self.inputs.columns[name].tolist()])
+            name: np.array([condition_text(value) for value in self.columns[name].tolist()])
             for name in self.resolved.conditions or {}
         }
 
@@ -178,7 +189,7 @@ class Evidence(base.Evidence):
         for name in sorted(self.clean):
             if not self.clean[name].failure:
                 found[name] = self.clean[name].load()
-                if found[name].ids != self.inputs.ids:
+                if found[name].ids != self.ids:
                     raise InputError(f"the readouts of {name} are of other images than the run's conditions")
         return found
 
@@ -261,9 +272,9 @@ class Evidence(base.Evidence):
         if schema is None:
             found.missing[DATA, "scenario_coverage"] = self.resolved.no_schema
             return None
-        groups = self.inputs.groups if self.settings.count == "objects" else None
+        groups = self.groups if self.settings.count == "objects" else None
         k, needs = self.resolved.k, self.resolved.needs()
-        cover = scenario_coverage(schema, self.inputs.columns, k=k, needs=needs, groups=groups)
+        cover = scenario_coverage(schema, self.columns, k=k, needs=needs, groups=groups)
         left_out = [f"{count} images without {name}" for name, count in cover.missing.items() if count]
         left_out += [f"{name} is no condition: it has {why}" for name, why in self.resolved.left_out.items()]
         why = "nothing is needed" if math.isnan(cover.value) else "; ".join(left_out)
@@ -289,24 +300,24 @@ class Evidence(base.Evidence):
             return {"slices": sliced, "proposals": []}
         proposed = propose_scenarios(
             cover.schema,
-            self.inputs.columns,
+            self.columns,
             k=self.resolved.k,
             needs=self.resolved.needs(),
             limit=self.settings.proposals,
-            groups=self.inputs.groups if self.settings.count == "objects" else None,
+            groups=self.groups if self.settings.count == "objects" else None,
         )
         return {"slices": sliced, "proposals": list(_proposal_rows(cover, proposed))}
 
     def _neurons(self, found: Found, model: str) -> None:
-        case = self.clean[model]
-        why = json.loads(case.tags["reasons"]).get("activations", "")
+        why = self.context.models[model].reasons.get("activations", "")
         metrics = [activation_metric(k) for k in self.settings.activation_k] + ["neuron_pattern"]
-        for layer in json.loads(case.tags["layers"]):
-            try:
-                on = read_activations(case.artifact(case.tags[f"layer {layer}"]))
-            except RoadworthyError as error:
-                why = str(error)
+        for case in self._of("layer", model):
+            layer = case.labels["layer"]
+            if case.failure:
+                why = case.failure
                 continue
+            bits = case.columns("on", "neurons")
+            on = np.unpackbits(bits["on"], axis=1, count=int(bits["neurons"][0])).astype(bool)
             for k in self.settings.activation_k:
                 self._activation(found, model, layer, k, on)
             for scenario, rows in self._scenarios(1, everything=True):
@@ -357,13 +368,14 @@ class Evidence(base.Evidence):
         )
 
     def _loss(self, found: Found, model: str) -> None:
-        clean, place = self.readouts[model], {name: row for row, name in enumerate(self.inputs.ids)}
+        clean, place = self.readouts[model], {name: row for row, name in enumerate(self.ids)}
         after: dict[str, Readouts] = {}
-        for label, reason in json.loads(self.clean[model].tags["refused"]).items():
+        for label, reason in self.context.models[model].refused.items():
             found.rows["transformers"].append(
                 {"model": model, "transformer": label, "wins": 0, "n": 0, "reason": reason}
             )
-        for label, case in sorted(self.transformers[model].items()):
+        shown = {case.labels["transformer"]: case for case in self._of("transformer", model)}
+        for label, case in sorted(shown.items()):
             if case.failure:
                 found.missing[model, "confidence_loss"] = why = f"case failed: {case.failure}"
                 found.rows["transformers"].append(
@@ -377,7 +389,7 @@ class Evidence(base.Evidence):
         ids = next(iter(after.values())).ids
         rows = np.array([place[name] for name in ids], dtype=np.int64)
         loss = confidence_loss(
-            [shown.answers.p_label for shown in after.values()], clean.answers.p_label[rows], list(after)
+            [given.answers.p_label for given in after.values()], clean.answers.p_label[rows], list(after)
         )
         self.losses[model] = loss, rows
         objects = self.objects[rows]
@@ -405,7 +417,7 @@ class Evidence(base.Evidence):
                 {
                     "model": model,
                     "id": ids[index],
-                    "label": self.class_names[int(self.inputs.labels[rows[index]])],
+                    "label": self.class_names[int(self.labels[rows[index]])],
                     "undisturbed": float(before[index]),
                     "worst": float(before[index] + loss.per_image[index]),
                     "change": float(loss.per_image[index]),
@@ -501,7 +513,7 @@ class Evidence(base.Evidence):
         metric, threshold = self.settings.metrics[0], self.settings.threshold
         low, high = value_range(metric, answers.num_classes)
         names = self.resolved.situations[0][0]
-        columns = {name: np.array([condition_text(v) for v in self.inputs.columns[name].tolist()]) for name in names}
+        columns = {name: np.array([condition_text(v) for v in self.columns[name].tolist()]) for name in names}
         over = partial(
             domain_performance,
             per_image(metric, answers),
@@ -546,8 +558,8 @@ class Evidence(base.Evidence):
         axis = self.settings.axis
         if axis is None:
             return
-        positions = self.inputs.columns[axis.column].astype(np.float64)
-        drives = self.inputs.groups if axis.sequence is None else self.inputs.columns[axis.sequence]
+        positions = self.columns[axis.column].astype(np.float64)
+        drives = self.groups if axis.sequence is None else self.columns[axis.sequence]
         no_drive = sum(is_missing(drive) for drive in drives.tolist())
         for count, column in ((int(np.isnan(positions).sum()), axis.column), (no_drive, axis.sequence)):
             if count:
@@ -566,21 +578,17 @@ class Evidence(base.Evidence):
         found.add(model, ALL, "time_between_failures", len(answers), once.sequences, estimate)
 
     def _occlusion(self, found: Found, model: str) -> None:
-        case = self.clean[model]
         metrics = ("interpretation_precision", "occlusion_covering")
-        why = json.loads(case.tags["reasons"]).get("heat_maps", "")
-        if not why:
-            try:
-                arrays = read_parts(case.artifact(case.tags["heat_maps"]))
-            except RoadworthyError as error:
-                why = str(error)
-        if why:
-            found.missing |= {(model, metric): why for metric in metrics}
+        reasons = [self.context.models[model].reasons.get("heat_maps", "")]
+        reasons += [case.failure for case in self._of("heat maps", model)]
+        if any(reasons):
+            found.missing |= {(model, metric): "".join(reasons) for metric in metrics}
             return
-        heat = self._heat(arrays)
+        (case,) = self._of("heat maps", model)
+        heat = self._heat(case.columns("map", "cells", "undisturbed", "prediction", "row"))
         self.heat[model] = heat
         values = {metrics[0]: heat.scores.precision, metrics[1]: heat.scores.covering}
-        labels = self.inputs.labels[heat.rows]
+        labels = self.labels[heat.rows]
         undefined = {metrics[0]: NO_HOT, metrics[1]: NO_OBJECT}
         for scope, chosen in [(ALL, np.ones(len(labels), bool))] + [
             (class_scope(name), labels == place) for place, name in enumerate(self.class_names)
@@ -618,15 +626,15 @@ class Evidence(base.Evidence):
         undisturbed = arrays["undisturbed"].astype(np.float64)
         rho = self._thresholds((choice or Occlusion()).rho, undisturbed)
         rows = arrays["row"].astype(np.int64)
-        misread = arrays["prediction"] != self.inputs.labels[rows]
+        misread = arrays["prediction"] != self.labels[rows]
         return Heat(
             rows=rows,
-            maps=arrays["maps"],
+            maps=arrays["map"],
             cells=arrays["cells"],
             undisturbed=undisturbed,
             left_out=np.where(misread, MISREAD, np.where(undisturbed < rho, BELOW, "")),
             rho=rho,
-            scores=occlusion_scores(arrays["maps"], arrays["cells"], rho),
+            scores=occlusion_scores(arrays["map"], arrays["cells"], rho),
         )
 
     def _thresholds(self, rho: float, undisturbed: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -640,8 +648,8 @@ class Evidence(base.Evidence):
             counts = bool(heat.counts[place])
             yield {
                 "model": model,
-                "id": self.inputs.ids[heat.rows[place]],
-                "label": self.class_names[int(self.inputs.labels[heat.rows[place]])],
+                "id": self.ids[heat.rows[place]],
+                "label": self.class_names[int(self.labels[heat.rows[place]])],
                 "undisturbed": float(heat.undisturbed[place]),
                 "rho": float(heat.rho[place]),
                 "hot": int(scores.hot[place]),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.metrics import METRICS
-from roadworthy.protocols.base import KnownCase, matching
+from roadworthy.protocols.base import matching
 from roadworthy.verdict import Criterion
 
 NAME = "dependability"
@@ -54,17 +53,6 @@ class FigureKey:
     model: str
     scope: str
     metric: str
-
-
-def planned_figures(cases: Iterable[KnownCase]) -> list[FigureKey]:
-    """Every figure that a run has, from what its plan noted: the data's, then those of each model by name."""
-    found: dict[FigureKey, None] = {}
-    for case in sorted(cases, key=lambda case: case.system):
-        if case.tags.get("role") == "undisturbed":
-            found[FigureKey(DATA, ALL, "scenario_coverage")] = None
-            for metric, scopes in json.loads(case.tags["scopes"]).items():
-                found |= {FigureKey(case.system, scope, metric): None for scope in scopes}
-    return list(found)
 
 
 def select(keys: Sequence[FigureKey], criterion: Criterion) -> list[FigureKey]:

@@ -32,7 +32,7 @@ COLOURS = np.array([(122, 4, 3), (213, 62, 20), (250, 150, 60), (253, 215, 150),
 
 def save(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
     """Write all pictures; the tables say which file is what."""
-    clean = {case.case.system: case for case in cases if case.tags["role"] == "undisturbed"}
+    clean = {case.case.system: case for case in cases if case.labels["role"] == "undisturbed"}
     names = [name for name in sorted(clean) if name in evidence.readouts]
     _ = evidence.found
     heat = [row for name in names for row in _heat_maps(evidence, clean[name], media)]
@@ -62,7 +62,7 @@ def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[d
     shown, wanted = set[str](), (evidence.settings.occlusion or Occlusion()).pictures
     for place in worst_first(heat):
         row = int(heat.rows[place])
-        group = str(evidence.inputs.groups[row])
+        group = str(evidence.groups[row])
         if not heat.counts[place] or group in shown or len(shown) == wanted:
             continue
         shown.add(group)
@@ -73,8 +73,8 @@ def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[d
         yield {
             "model": name,
             "place": len(shown),
-            "id": evidence.inputs.ids[row],
-            "label": evidence.class_names[int(evidence.inputs.labels[row])],
+            "id": evidence.ids[row],
+            "label": evidence.class_names[int(evidence.labels[row])],
             "precision": float(heat.scores.precision[place]),
             "covering": float(heat.scores.covering[place]),
             "undisturbed": float(heat.undisturbed[place]),
@@ -142,7 +142,7 @@ def _confusions(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[
         rows = np.flatnonzero((answers.label == label) & (answers.prediction == prediction))
         shown: dict[str, int] = {}
         for row in rows[np.argsort(-answers.confidence[rows], kind="stable")].tolist():
-            shown.setdefault(str(evidence.inputs.groups[row]), row)
+            shown.setdefault(str(evidence.groups[row]), row)
         for row in list(shown.values())[:EACH]:
             path = media / f"seen-{case.showing.stimulus.key}-{row}.png"
             if not path.exists():
@@ -151,7 +151,7 @@ def _confusions(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[
                 "model": name,
                 "label": confusion["label"],
                 "prediction": confusion["prediction"],
-                "id": evidence.inputs.ids[row],
+                "id": evidence.ids[row],
                 "confidence": float(answers.confidence[row]),
                 "media": path.name,
             }
@@ -166,11 +166,11 @@ def _losses(
         return
     loss, rows = evidence.losses[name]
     shown_to = {
-        case.tags["transformer"]: case for case in cases if case.case.system == name and "transformer" in case.tags
+        case.labels["transformer"]: case for case in cases if case.case.system == name and "transformer" in case.labels
     }
     shown = set[str]()
     for place in np.argsort(loss.per_image, kind="stable").tolist():
-        group = str(evidence.inputs.groups[rows[place]])
+        group = str(evidence.groups[rows[place]])
         if group in shown or len(shown) == LOSSES or loss.per_image[place] >= 0:
             continue
         shown.add(group)
@@ -183,8 +183,8 @@ def _losses(
         before = float(evidence.readouts[name].answers.p_label[rows[place]])
         yield {
             "model": name,
-            "id": evidence.inputs.ids[rows[place]],
-            "label": evidence.class_names[int(evidence.inputs.labels[rows[place]])],
+            "id": evidence.ids[rows[place]],
+            "label": evidence.class_names[int(evidence.labels[rows[place]])],
             "transformer": label,
             "undisturbed": before,
             "worst": before + float(loss.per_image[place]),

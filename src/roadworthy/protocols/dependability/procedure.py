@@ -1,22 +1,21 @@
-"""The dependability procedure: what is shown to whom, what is built besides, and what criteria may ask for."""
+"""The dependability procedure: what is shown to whom, and what criteria may ask for."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
+from roadworthy.core.protocols import Dataset, Model, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import Subset
 from roadworthy.data.subset import spread
 from roadworthy.data.table import Table
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
 from roadworthy.metrics import HIGHER_IS_BETTER
-from roadworthy.models import ReferenceModel
+from roadworthy.models.head import network_of
 from roadworthy.models.torch import INPUT_OF
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase, StoredCase
@@ -28,15 +27,14 @@ from roadworthy.protocols.dependability.names import (
     activation_metric,
     class_scope,
     layer_scope,
-    planned_figures,
     select,
     value_scope,
 )
 from roadworthy.protocols.dependability.probes import (
     PENULTIMATE,
-    Activations,
+    Conditions,
     HeatMaps,
-    Inputs,
+    Layer,
     rows_with_objects,
 )
 from roadworthy.protocols.dependability.settings import (
@@ -44,6 +42,8 @@ from roadworthy.protocols.dependability.settings import (
     DEFAULT_SHIFTS,
     WHAT,
     Choice,
+    Context,
+    ModelContext,
     Occlusion,
     Resolved,
     Settings,
@@ -78,10 +78,11 @@ FIGURES: Mapping[str, str] = {
 
 @base.PROTOCOLS.register(NAME)
 class Dependability(base.Protocol):
-    """Undisturbed images and every transformer shown to every model; activations and heat maps built besides."""
+    """Undisturbed images and every transformer shown to every model, to its layers, and under a patch."""
 
     name = NAME
     settings = Settings
+    context = Context
     summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
 
     def inlined(self, settings: Settings, base: Path) -> Settings:
@@ -107,24 +108,24 @@ class Dependability(base.Protocol):
             found.append(_showing(Choice(one.label, one.shift()), _loss_data(settings, bench.data), bench.seed))
         return found
 
-    def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
-        """Every case of every model, with the artifacts that its figures need."""
+    def plan(self, settings: Settings, bench: Bench) -> base.Planned:
+        """The conditions of the data, and every case of every model that its figures read."""
         if DATA in bench.models:
             raise InputError(f"{WHAT}: no model can be called {DATA!r}: so the figures of the data are; rename it")
         resolved = resolve(settings, bench.data)
-        settings = resolved.settings
-        inputs = Inputs(resolved, bench.data)
-        rows = _heat_rows(settings, bench)
-        loss_data = _loss_data(settings, bench.data)
-        plans = [_model_plan(resolved, inputs, rows, name, model, bench) for name, model in bench.models.items()]
-        for wanted, sentence in plans[0].refused.items():
-            if all(wanted in plan.refused for plan in plans):
+        shown = _shown(resolved.settings, bench)
+        plans = {name: _model_plan(resolved, shown, name, model, bench) for name, model in bench.models.items()}
+        for wanted, sentence in next(iter(plans.values())).unmet.items():
+            if all(wanted in plan.unmet for plan in plans.values()):
                 raise InputError(f"{WHAT}: {sentence}")
-        return [case for plan in plans for case in plan.cases(bench, loss_data)]
+        cases = [bench.case(shown.clean, Conditions(), protocol=NAME, labels={"role": "conditions"})]
+        cases += [case for plan in plans.values() for case in plan.cases]
+        models = {name: plan.context for name, plan in plans.items()}
+        return base.Planned(cases, Context(resolved=resolved.parameters(), models=models))
 
-    def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
+    def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches no figure that the run will have."""
-        select(planned_figures(cases), criterion)
+        select(context.figures(), criterion)
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
@@ -137,48 +138,48 @@ class Dependability(base.Protocol):
         cases: Sequence[StoredCase],
         class_names: Sequence[str],
         *,
+        context: Any = None,
         seed: int,
         workers: int = 1,
         resamples: int | None = None,
     ) -> Evidence:
-        """What stored cases and artifacts say."""
-        return Evidence(cases, class_names, seed=seed, resamples=resamples or RESAMPLES)
+        """What stored cases say."""
+        return Evidence(cases, class_names, context, seed=seed, resamples=resamples or RESAMPLES)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What models are shown: the data undisturbed, that which transformers disturb, and `heat` for heat maps, if any.
+
+    rows    the row in the data of each image of heat maps, by its id
+    """
+
+    clean: Showing
+    loss_data: Dataset
+    heat: Showing
+    rows: Mapping[str, int]
+
+
+def _shown(settings: Settings, bench: Bench) -> _Shown:
+    data, ids = bench.data, bench.data.ids
+    rows = _heat_rows(settings, bench)
+    clean, heat = (
+        Showing(Stimulus(own.fingerprint(), seed=bench.seed), own)
+        for own in (data, Subset(data, rows) if rows else data)
+    )
+    return _Shown(clean, _loss_data(settings, data), heat, {ids[row]: row for row in rows})
 
 
 @dataclass(frozen=True)
 class _ModelPlan:
-    """What one model is shown, what is built of it, and which figures there will be.
+    """The cases of one model, and what is noted of it.
 
-    `refused` are settings of the study that it cannot meet, each with a sentence: an error where no model can.
+    `unmet` are settings of the study that it cannot meet, each with a sentence: an error where no model can.
     """
 
-    name: str
-    model: Model
-    choices: Sequence[Choice]
-    needs: Mapping[str, Buildable]
-    reasons: Mapping[str, str]
-    scopes: Mapping[str, Sequence[str]]
-    refused: Mapping[str, str]
-
-    def cases(self, bench: Bench, loss_data: Dataset) -> Iterator[PlannedCase]:
-        """The undisturbed case, which carries all that is built, and one case per transformer."""
-        alone = replace(bench, models={self.name: self.model})
-        layers = [name for name in self.needs if name.startswith("layer ")]
-        tags = {
-            "role": "undisturbed",
-            **{name: need.recipe.hash for name, need in self.needs.items()},
-            "layers": json.dumps([name.removeprefix("layer ") for name in layers]),
-            "reasons": json.dumps(dict(self.reasons)),
-            "scopes": json.dumps({metric: list(scopes) for metric, scopes in self.scopes.items()}),
-            "refused": json.dumps({choice.label: choice.reason for choice in self.choices if choice.reason}),
-        }
-        clean = Showing(Stimulus(bench.data.fingerprint(), seed=bench.seed), bench.data)
-        for case in plan_cases(NAME, [clean], alone, tags):
-            yield replace(case, needs=tuple(self.needs.values()))
-        for choice in self.choices:
-            if not choice.reason:
-                tags = {"role": "transformer", "transformer": choice.label}
-                yield from plan_cases(NAME, [_showing(choice, loss_data, bench.seed)], alone, tags)
+    cases: Sequence[PlannedCase]
+    context: ModelContext
+    unmet: Mapping[str, str]
 
 
 def _showing(choice: Choice, data: Dataset, seed: int) -> Showing:
@@ -202,67 +203,67 @@ def _heat_rows(settings: Settings, bench: Bench) -> list[int]:
     return rows
 
 
-def _model_plan(
-    resolved: Resolved, inputs: Inputs, rows: Sequence[int], name: str, model: Model, bench: Bench
-) -> _ModelPlan:
-    settings = resolved.settings
+def _model_plan(resolved: Resolved, shown: _Shown, name: str, model: Model, bench: Bench) -> _ModelPlan:
+    settings, alone = resolved.settings, replace(bench, models={name: model})
     member, stored = model.for_repeat(0), is_stored(model)
-    needs: dict[str, Buildable] = {"inputs": inputs}
+    known = bench.fingerprint(member)
+    cases = plan_cases(NAME, [shown.clean], alone, {"role": "undisturbed"})
     reasons: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    unmet: dict[str, str] = {}
     if "features" not in model.capabilities:
         reasons["activations"] = f"model {name} gives no features"
         sentence = f"layers: model {name} gives no features; use an ONNX or torch model, or leave it out"
-        refused |= {f"layer {layer}": sentence for layer in settings.layers or ()}
+        unmet |= {f"layer {layer}": sentence for layer in settings.layers or ()}
     else:
         for layer in settings.layers or [PENULTIMATE]:
             unknown = _unknown_layer(member, layer, bench.data)
             if unknown:
                 reasons["activations"] = unknown
-                refused[f"layer {layer}"] = f"layers: {unknown}"
+                unmet[f"layer {layer}"] = f"layers: {unknown}"
                 continue
-            needs[f"layer {layer}"] = Activations(
-                member, bench.data, layer, settings.activation_threshold, member.fixed_batch or bench.batch
-            )
+            system = Layer(member, known, layer, settings.activation_threshold)
+            labels = {"role": "layer", "layer": layer}
+            cases.append(bench.case(shown.clean, system, name=name, protocol=NAME, labels=labels))
     if stored:
         if settings.occlusion is not None:
-            refused["occlusion"] = (
+            unmet["occlusion"] = (
                 f"occlusion: model {name} is stored predictions, which cannot be shown occluded images: test the model "
                 "itself, or leave out occlusion"
             )
         reasons["heat_maps"] = "stored predictions cannot be shown occluded images"
-    elif not rows:
+    elif not shown.rows:
         reasons["heat_maps"] = f"the data set {bench.data.name} has neither masks nor boxes"
     else:
-        needs["heat_maps"] = HeatMaps(
-            member,
-            bench.data,
-            rows,
-            settings.occlusion or Occlusion(),
-            resolved.grid,
-            member.fixed_batch or bench.batch,
-            bench.seed,
-        )
+        fill = (settings.occlusion or Occlusion()).fill
+        maps = HeatMaps(member, known, bench.data.name, shown.rows, fill, resolved.grid, bench.seed)
+        cases.append(bench.case(shown.heat, maps, name=name, protocol=NAME, labels={"role": "heat maps"}))
     choices = transformers_for(settings, model, stored)
-    attacks = [choice for choice in choices if isinstance(choice.shift, Attack) and choice.reason]
     if stored and settings.transformers is not None:
-        refused |= {
+        unmet |= {
             f"transformer {choice.label}": f"transformers: {choice.label} attacks model {name}, which is stored "
             "predictions: test the model itself, or name shifts only"
-            for choice in attacks
+            for choice in choices
+            if isinstance(choice.shift, Attack) and choice.reason
         }
-    scopes = _scopes(resolved, bench.data.class_names, choices)
-    return _ModelPlan(name, model, choices, needs, reasons, scopes, refused)
+    for choice in choices:
+        if not choice.reason:
+            labels = {"role": "transformer", "transformer": choice.label}
+            cases += plan_cases(NAME, [_showing(choice, shown.loss_data, bench.seed)], alone, labels)
+    context = ModelContext(
+        reasons=reasons,
+        scopes=_scopes(resolved, bench.data.class_names, choices),
+        refused={choice.label: choice.reason for choice in choices if choice.reason},
+    )
+    return _ModelPlan(cases, context, unmet)
 
 
 def _unknown_layer(model: Model, layer: str, data: Dataset) -> str:
     """What to say of a layer that the network does not have, else nothing; one that is not listed may go by another
     name, so it is asked.
 
-    A baseline network is known only once it is trained: its layers are looked for when its activations are built.
+    A baseline network is known only once it is trained: its layers are looked for when it is asked.
     """
-    shown = leaves(model)[0]  # a model that gives features passes on those of a single one
-    shown = shown.untrained() if isinstance(shown, ReferenceModel) and not shown.loaded else shown
+    shown = network_of(leaves(model)[0])  # a model that gives features passes on those of a single one
     layers = getattr(shown, "layers", None)
     if layer == PENULTIMATE or layers is None or layer.removesuffix(INPUT_OF) in layers():
         return ""

@@ -21,7 +21,7 @@ from roadworthy.metrics.neurons import LARGEST_K
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.metrics.weighted_confusion import severity_matrix
 from roadworthy.models.occlusion import FILLS
-from roadworthy.protocols.dependability.names import PROPOSAL
+from roadworthy.protocols.dependability.names import ALL, DATA, PROPOSAL, FigureKey
 from roadworthy.shifts import ATTACKS, Attack, make_shift
 from roadworthy.shifts.adversarial import MaximumNorm
 from roadworthy.statistics.degradation import check_slices, independent_frequencies
@@ -253,7 +253,7 @@ class Settings(_Part):
     def changed(self, **update: Any) -> Settings:
         """The same with other values, checked."""
         try:
-            return Settings.model_validate(self.model_dump() | update)
+            return type(self).model_validate(self.model_dump() | update)
         except ValidationError as error:
             raise InputError(f"{WHAT}: {explain(error, Settings)}") from None
 
@@ -280,9 +280,9 @@ class Resolved:
         return self.settings.k or min(USUAL_K, len(self.conditions or ()) or USUAL_K)
 
     def parameters(self) -> dict[str, Any]:
-        """As plain values, for the recipe of an artifact."""
+        """As plain values, for the record of a run."""
         return {
-            "settings": self.settings.model_dump(mode="json"),
+            "settings": self.settings.model_dump(mode="json", include=set(Settings.model_fields)),
             "conditions": None if self.conditions is None else {n: list(v) for n, v in self.conditions.items()},
             "no_schema": self.no_schema,
             "severity": self.severity,
@@ -290,6 +290,14 @@ class Resolved:
             "grid": [self.grid.height, self.grid.width, self.grid.patch, self.grid.stride],
             "left_out": dict(self.left_out),
         }
+
+    @property
+    def columns(self) -> list[str]:
+        """The condition columns of the data that figures read."""
+        axis = self.settings.axis
+        along = () if axis is None else (axis.column, axis.sequence)
+        situation = self.situations[0][0] if self.situations else ()
+        return [*dict.fromkeys(name for name in (*(self.conditions or ()), *situation, *along) if name is not None)]
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Resolved:
@@ -311,6 +319,33 @@ class Resolved:
     def needs(self) -> list[Need]:
         """What cells need: one of everything, unless a rule says otherwise; the last that fits counts."""
         return [Need(), *(Need(n.where, n.minimum, n.weight) for n in self.settings.needs)]
+
+
+class ModelContext(_Part):
+    """What a plan notes of one model.
+
+    reasons  why it has no `activations` or `heat_maps`, where it has none;  refused  the same of transformers
+    scopes   those that each metric will have
+    """
+
+    reasons: dict[str, str] = {}
+    scopes: dict[str, list[str]] = {}
+    refused: dict[str, str] = {}
+
+
+class Context(_Part):
+    """What the tables need besides readouts: the settings as resolved on the data, and what was planned by model."""
+
+    resolved: dict[str, Any]
+    models: dict[str, ModelContext]
+
+    def figures(self) -> list[FigureKey]:
+        """Every figure that the run has: the data's, then those of each model by name."""
+        found = [FigureKey(DATA, ALL, "scenario_coverage")]
+        for name in sorted(self.models):
+            for metric, scopes in self.models[name].scopes.items():
+                found += [FigureKey(name, scope, metric) for scope in scopes]
+        return list(dict.fromkeys(found))
 
 
 def conditions_of(data: Dataset) -> dict[str, NDArray[Any]]:
