@@ -36,13 +36,14 @@ from roadworthy.api import (
     utc_now,
 )
 from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.manifests import check_whole
 from roadworthy.core.protocols import OUTLIERS, Dataset, Model, entered_by
 from roadworthy.core.random import Streams
 from roadworthy.core.validation import check_no_nul, explain, parse_size, read_yaml
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import Size
 from roadworthy.data.mirror import Mirrored
-from roadworthy.engine.artifacts import build_part, check_artifact, ensure_artifact, read_artifact
+from roadworthy.engine.artifacts import build_part, ensure_artifact, read_artifact
 from roadworthy.engine.folder import RunFolder, write_bytes
 from roadworthy.engine.plan import BATCH, check_plan_size
 from roadworthy.engine.provenance import environment
@@ -753,7 +754,7 @@ def _build(monitor: Monitor, model: RememberingModel, train: Dataset, workshop: 
     with monitor_errors():
         fitted = monitor.build(model, train)
     seconds = time.perf_counter() - started + model.seconds_spared()
-    fitted.save(workshop)
+    fitted.write_parts(workshop)
     kept = sum(array.nbytes for array in fitted.state.values())
     return {"seconds": seconds, "state_bytes": kept, "notes": [*fitted.notes]}
 
@@ -814,7 +815,7 @@ def _represented(
             if not wanted(name, label):
                 continue
             home = folder.artifact(stored["artifact"])
-            check_artifact(home)
+            check_whole(home)
             kind = kinds.get(stored["monitor"]) or _registered(stored["monitor"], folder)
             samples = {key: store.load(place) for key, place in stored["keys"].items()}
             yield Represented(

@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.core.manifests import is_committed
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.engine import readouts
@@ -57,12 +58,9 @@ def execute(
     """Run every case of the plan that is not stored yet; `progress` is told how many image-cases have been done.
 
     A case whose model fails is recorded and the others go on. Stopped at any instant, a second call goes on where the
-    first one was: stored parts are kept, but for those that are not as they were written.
+    first one was: stored parts are kept. `RunFolder.sweep` has dropped those that are not as they were written.
     """
     outcome = Outcome()
-    for planned in plan.distinct():
-        parts = _parts(planned.showing.data, plan.chunk)
-        readouts.drop_damaged(_folder(folder, planned), planned.case, parts, planned.model.num_classes)
     tasks = _pending(plan, folder, progress)
     chunks = _Chunks(plan.chunk, tasks)
     turns = Turns(p.model for p in plan.cases)
@@ -111,7 +109,7 @@ def execute(
         case = planned.case
         if case.hash in failed_at:
             outcome.failures[case.hash] = failed_at[case.hash][min(failed_at[case.hash])]
-        elif not readouts.is_committed(_folder(folder, planned)):
+        elif not is_done(folder, planned):
             parts = _parts(planned.showing.data, plan.chunk)
             readouts.commit(_folder(folder, planned), case, parts, planned.model.num_classes)
     return outcome
@@ -119,7 +117,7 @@ def execute(
 
 def is_done(folder: RunFolder, planned: PlannedCase) -> bool:
     """True where the case's readouts are complete on disk."""
-    return readouts.is_committed(_folder(folder, planned))
+    return is_committed(_folder(folder, planned))
 
 
 def _folder(folder: RunFolder, planned: PlannedCase) -> Path:

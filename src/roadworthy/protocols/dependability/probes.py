@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.files import has_receipt, write_bytes, write_receipt
+from roadworthy.core.files import write_bytes
+from roadworthy.core.manifests import discard, has_receipt, write_receipt
 from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.engine.artifacts import read_artifact
@@ -58,6 +59,7 @@ class Probe(Buildable):
             path = workshop / f"part-{number:05d}.npz"
             rows = self.rows[start : start + self.size]
             if not has_receipt(path):
+                discard(path)
                 content = io.BytesIO()
                 np.savez(content, **self.part(rows))  # type: ignore[arg-type]
                 write_bytes(path, content.getvalue())
