@@ -569,7 +569,7 @@ def provenance(found: OdTest, facts: Facts) -> dict[str, list[tuple[str, str]]]:
             *((name, str(value)) for name, value in found.aim.items()),
             ("resamples", str(record[NAME]["resamples"])),
             ("run schema", str(record.get("schema", "not recorded"))),
-            ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
+            ("files", f"{whole(len(files))}, each with its SHA-256 in run.json; manifests hold those of their parts"),
         ],
         "Sources": [
             (source.named, f"{listing([f'{key} {whole(count)}' for key, count in source.images.items()])} images")

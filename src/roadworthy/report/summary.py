@@ -419,7 +419,7 @@ def provenance(facts: Facts) -> dict[str, list[tuple[str, str]]]:
             ("repeats", str(facts.repeats)),
             *((name, _plain(value)) for name, value in record["settings"].items()),
             ("run schema", str(record.get("schema", "not recorded"))),
-            ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
+            ("files", f"{whole(len(files))}, each with its SHA-256 in run.json; manifests hold those of their parts"),
         ],
         "Data": [
             ("name", str(data["name"])),
