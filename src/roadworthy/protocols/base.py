@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 from pydantic import BaseModel
@@ -16,11 +16,9 @@ from roadworthy.core.registry import Registry
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
 from roadworthy.verdict import Criterion, Measurement
-
-if TYPE_CHECKING:
-    from roadworthy.report.facts import Facts
-    from roadworthy.report.page import Page
 
 
 @dataclass(frozen=True)

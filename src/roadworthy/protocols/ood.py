@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -46,13 +46,12 @@ from roadworthy.protocols.estimates import (
 from roadworthy.protocols.gans import KIND as GAN
 from roadworthy.protocols.gans import Gans, planned_gans, save_gans, training_of
 from roadworthy.protocols.pictures import save_strip, spread
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
+from roadworthy.report.pages import outlier_page
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.verdict import Criterion, Measurement
-
-if TYPE_CHECKING:
-    from roadworthy.report.facts import Facts
-    from roadworthy.report.page import Page
 
 NAME = "ood"
 METRICS = tuple(field.name for field in fields(Separation))
@@ -163,8 +162,6 @@ class OutOfDistribution(base.Protocol):
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
-        from roadworthy.report.pages import outlier_page
-
         return outlier_page(self.name, run, facts)
 
     def evidence(

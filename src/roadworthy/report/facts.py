@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.report.reading import Row, number_of, read_json, read_text
-from roadworthy.report.words import bounds, number
+from roadworthy.report.words import MISSING, bounds, number
 from roadworthy.verdict import Criterion, Failed, failed_parts
 from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
 from roadworthy.verdict.judge import never_pass
@@ -232,6 +232,13 @@ def cell_of(row: Row) -> Cell:
         method=row.get("method") or "",
         reason=row.get("reason") or "",
     )
+
+
+def bounded(metric: str, cell: Cell) -> str:
+    """A value with its bounds, or why there is none."""
+    if cell.missing:
+        return f"{MISSING} ({cell.reason})"
+    return f"{number(metric, cell.value)} ({bounds(metric, cell.lo, cell.hi)})"
 
 
 def defined(values: Iterable[float]) -> list[float]:

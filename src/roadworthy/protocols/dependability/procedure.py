@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Buildable, Dataset, Model, leaves
@@ -51,12 +50,11 @@ from roadworthy.protocols.dependability.settings import (
     resolve,
     transformers_for,
 )
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
+from roadworthy.report.pages import dependability_page
 from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
-
-if TYPE_CHECKING:
-    from roadworthy.report.facts import Facts
-    from roadworthy.report.page import Page
 
 FIGURES: Mapping[str, str] = {
     "scenario_coverage": "Share of the possible combinations of k operating conditions that the data shows.",
@@ -127,8 +125,6 @@ class Dependability(base.Protocol):
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
-        from roadworthy.report.pages import dependability_page
-
         return dependability_page(self.name, run, facts)
 
     def evidence(
