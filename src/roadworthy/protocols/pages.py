@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roadworthy.protocols import PROTOCOLS
-from roadworthy.report.facts import Facts, load_facts, protocols_of
+from roadworthy.report.facts import Facts, asked_by, load_facts, protocols_of
 from roadworthy.report.page import Page, plain_page
 
 
@@ -18,7 +18,7 @@ def pages_of(path: str | Path) -> list[Page]:
     for name in [*known, *(name for name in stored if name not in known)]:
         together = name == "od_test" or (name in known and PROTOCOLS.get(name).shows_sources_together)
         parts = [facts] if together else [load_facts(run, source) for source in facts.sources] or [facts]
-        pages += [_page(name, run, part) for part in parts if name in protocols_of(part.record)]
+        pages += [_page(name, run, asked_by(name, part)) for part in parts if name in protocols_of(part.record)]
     return pages
 
 

@@ -170,6 +170,12 @@ def protocols_of(record: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*kind, *(case["protocol"] for case in record["cases"])]))
 
 
+def asked_by(protocol: str, facts: Facts) -> Facts:
+    """The facts with the models alone that a protocol asked: one that lacks what it needs is left out of it."""
+    systems = {case["system"] for case in facts.record["cases"] if case["protocol"] == protocol}
+    return replace(facts, models=tuple(model for model in facts.models if model in systems) or facts.models)
+
+
 def load_facts(path: str | Path, source: str | None = None) -> Facts:
     """Read what a run folder says of the run: run.json, study.yaml, verdict.json; or of one `source` of several."""
     run = Path(path)

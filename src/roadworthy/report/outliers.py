@@ -231,8 +231,8 @@ def hard_sets(outliers: Outliers) -> list[HardCase]:
         figures = tuple((model, outliers.cell(model, found.name)) for model in outliers.models)
         pictures = outliers.gallery.get(found.name)
         sides = (pictures.inside, pictures.outside) if pictures else ()
-        tiles = [side.tile(side.clearest) for side in sides] or [None, None]
-        cards.append(HardCase(found, figures, *tiles))
+        tiles: list[str | None] = [side.tile(side.clearest) for side in sides]
+        cards.append(HardCase(found, figures, *(tiles or [None, None])))
     return cards
 
 

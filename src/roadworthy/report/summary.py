@@ -224,7 +224,8 @@ def hardest(facts: ClassificationFacts) -> list[HardCase]:
     clean, found = strips.get(CLEAN), []
     for condition in facts.hardest(facts.ranked):
         figures = tuple((model, facts.cell(model, condition, ROLE)) for model in facts.models)
-        strip, pictures = strips.get(condition), (None, None)
+        strip = strips.get(condition)
+        pictures: tuple[str | None, str | None] = (None, None)
         if clean and strip and strip.images == clean.images:
             pictures = clean.tile(clean.clearest), strip.tile(clean.clearest)
         found.append(HardCase(condition, figures, *pictures))
