@@ -104,6 +104,7 @@ def _page(template: str, charts: drawing.Charts, **context: Any) -> str:
         .get_template(template)
         .render(
             **{**KIT, **context},
+            links={},
             charts=_json_script(charts),
             style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
             scripts={name: Markup(script) for name, script in scripts.items()},

@@ -87,11 +87,6 @@ class Mistake:
     p_label: float
     picture: Picture
 
-    @property
-    def uri(self) -> str:
-        """The picture as a data URI."""
-        return self.picture.uri
-
 
 @dataclass(frozen=True)
 class CorruptionErrors:

@@ -249,12 +249,6 @@ def headline(found: Dependability, facts: Facts) -> list[str]:
     return [f"{coverage_words(found)} {'; '.join(parts)}", " ".join(slices) or "No slices were looked at"]
 
 
-def patterns(found: Dependability, count: int = 8) -> list[Row]:
-    """The scenarios with the highest activation pattern, highest first."""
-    known = [row for row in found.rows["patterns"] if not math.isnan(number_of(row["value"]))]
-    return sorted(known, key=lambda row: -row["value"])[:count]
-
-
 def confusion_pictures(found: Dependability, model: str) -> list[tuple[Row, Sequence[Row]]]:
     """The most expensive confusions of a model, each with its pictures."""
     shown = found.of("confusion_gallery", model)

@@ -60,8 +60,8 @@ def data_words(facts: Facts) -> str:
 
 def verdict_line(facts: Facts) -> str:
     """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
-    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), criteria_words(facts)]
-    return " ".join(filter(None, words))
+    other = OTHER_CRITERIA if facts.has_other_criteria else ""
+    return " ".join(filter(None, [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), other]))
 
 
 def failed_words(facts: Facts) -> str:
@@ -75,11 +75,6 @@ def failure_words(facts: Facts) -> str:
     if not facts.failed:
         return ""
     return f"{failed_words(facts)}{'' if facts.status == 'fail' else ', which is never a pass'}."
-
-
-def criteria_words(facts: Facts) -> str:
-    """That the verdict is by other criteria than those that the study was run with; nothing where it is by them."""
-    return OTHER_CRITERIA if facts.has_other_criteria else ""
 
 
 def verdict_words(facts: Facts) -> str:
