@@ -686,13 +686,14 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     assert {"tables/od_test.csv", "tables/od_test_methods.tex"} <= set(re.findall(r'href="([^"]+)"', text))
     assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
     charts = json.loads(page.partition('id="figures">')[2].partition("</script>")[0])
-    assert {"ranking-chart", "source-0", "heat-0", "near-far", "cost-chart"} <= set(charts)
+    names = ("ranking-chart", "source-0", "heat-0", "near-far", "cost-chart")
+    assert {f"od_test-{name}" for name in names} <= set(charts)
     ids = re.findall(r'id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(charts) <= set(ids)
     best = found.tables["od_test_methods"].query("source == 'all' and ood == 'all' and metric == 'accuracy'")
     top = best.sort_values("value", ascending=False)["monitor"].iloc[0]
-    assert charts["ranking-chart"][0]["layout"]["yaxis"]["ticktext"][0] == top
+    assert charts["od_test-ranking-chart"][0]["layout"]["yaxis"]["ticktext"][0] == top
     before = page
     assert found.report().read_text() == before
     assert found.headline()[0].startswith("Verdict: fail")

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
+from roadworthy import report
 from roadworthy.core.errors import InputError, ModelError, from_here
 from roadworthy.core.files import inside
 from roadworthy.core.hashing import canonical_json, digest_file
@@ -62,6 +63,7 @@ from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
 from roadworthy.protocols.latex import to_latex
+from roadworthy.protocols.pages import pages_of
 from roadworthy.study import load_study, parse_study
 from roadworthy.verdict import (
     Criterion,
@@ -224,19 +226,13 @@ class Run:
         return path
 
     def _render(self) -> Path:
-        from roadworthy.protocols.pages import pages_of
-        from roadworthy.report import render
-
         path = self.path / "report.html"
-        write_bytes(path, render(self.path, pages_of(self.path)).encode())
+        write_bytes(path, report.render(self.path, pages_of(self.path)).encode())
         return path
 
     def headline(self) -> list[str]:
         """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
-        from roadworthy.protocols.pages import pages_of
-        from roadworthy.report import headline
-
-        return headline(self.path, pages_of(self.path))
+        return report.headline(self.path, pages_of(self.path))
 
     def file_problems(self) -> list[str]:
         """Files that are missing, changed or added, by their hashes in the run; and whether it is finished."""
