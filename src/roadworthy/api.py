@@ -46,7 +46,6 @@ from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.metrics import current_name, stored_name
 from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
-from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import (
     Given,
     check_criteria,
@@ -55,6 +54,7 @@ from roadworthy.preparing import (
     open_benches,
     remarks,
 )
+from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import classification, find_protocol, protocol_of
 from roadworthy.protocols.analysis import analyse
@@ -469,8 +469,9 @@ def execute(
             tables |= analyse(tables)
             painted = [picture.result() for picture in pictures.values()]
         timing = timing_tables(folder, graph, outcome)
-        built = timing.get("timing_artifacts", pd.DataFrame())
-        costs = [found.timing(timing["timing_cases"], built) for found in evidence.values()]
+        costs = [found.timing(*timing.values()) for found in evidence.values()]
+        if not graph.artifacts:
+            del timing["timing_artifacts"]
         replace_results(folder, stored, record)
         for some in (tables, timing, *costs, *painted):
             for name, table in some.items():

@@ -229,7 +229,7 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
     `id`, `group` and `label` are columns too.
     """
     try:
-        if not is_committed(folder) and any(folder.glob("part-*.npz")):
+        if any(folder.glob("*.npz")):
             return _columns_of_first_schema(folder, names)
         known = sorted(_parts(folder))
         chosen = known if parts is None else [known[part] for part in parts]
@@ -240,11 +240,12 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
 
 
 def _columns_of_first_schema(folder: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Columns of what runs of schema 1 kept as an artifact: arrays, some of them named in the plural."""
+    """Columns of what runs of schema 1 kept as arrays, some of them under another name."""
     pieces = []
-    for path in sorted(folder.glob("part-*.npz")):
+    for path in sorted(folder.glob("*.npz")):
         with np.load(path, allow_pickle=False) as file:
-            pieces.append({name: np.atleast_1d(file[name if name in file else f"{name}s"]) for name in names})
+            known = {name: next(n for n in (name, f"{name}s", "rows") if n in file) for name in names}
+            pieces.append({name: np.atleast_1d(file[former]) for name, former in known.items()})
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
 
 

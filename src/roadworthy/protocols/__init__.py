@@ -26,12 +26,12 @@ def default_protocol() -> Protocol:
 
 
 def protocol_of(criterion: Criterion, run: Iterable[str]) -> Protocol:
-    """The protocol a criterion speaks of: that of `where: {protocol: ...}`, or the default; the run must have it."""
-    wanted = criterion.where.get("protocol", default_protocol().name)
+    """The protocol a criterion speaks of: that of `where: {protocol: ...}`, the run's only one, or the default."""
+    known = list(run)
+    wanted = criterion.where.get("protocol", known[0] if len(known) == 1 else default_protocol().name)
     named = wanted if isinstance(wanted, list) else [wanted]
     if len(named) != 1:
         raise InputError(f"criterion {criterion.id} must name one protocol, not {named}")
-    known = list(run)
     if named[0] not in known:
         raise InputError(f"criterion {criterion.id}: {UnknownName('protocol', str(named[0]), known)}")
     return find_protocol(named[0])
