@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ import pytest
 import yaml
 
 import roadworthy as rw
+from roadworthy.core import manifests
+from roadworthy.core.errors import DamagedFile, ModelError
+from roadworthy.core.hashing import digest_file
 from test_cli import call
 from test_stubborn_models import CODE, draw, study
 from tiny import contents
@@ -83,7 +87,7 @@ FINISHED = {
             "representations/[5-9]*/manifest.json",
             "representations/[a-f]*/cost.json",
         ),
-        *("artifacts/*/artifact.json", "artifacts/*/monitor.npz", "tables/od_test.parquet"),
+        *("artifacts/*/manifest.json", "artifacts/*/monitor.npz", "tables/od_test.parquet"),
     ],
 }
 """Kinds of files of a finished run, run.json apart; of each, all that match are damaged."""
@@ -159,7 +163,7 @@ def test_a_run_goes_on_over_whatever_was_damaged(
     with inside(home):
         run(str(out))
         assert contents(out) == contents(home / "whole")
-        assert not [*out.rglob("*.sha256"), *out.rglob("*.building")]
+        assert not [*out.rglob("*.sha256")]
         assert rw.open_run(out).file_problems() == []
 
 
@@ -229,3 +233,119 @@ def test_a_training_is_begun_anew_where_what_it_left_was_damaged(
 
 def interrupt(*anything: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_stopped_training_goes_on_from_its_checkpoint_where_the_artifact_will_be(
+    trained: tuple[dict[str, Any], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from roadworthy.models import training
+
+    source, expected = trained
+    epochs: list[int] = []
+    train_epoch = training._train_epoch
+
+    def stopping(torch: Any, course: Any, *others: Any) -> float:
+        epochs.append(len(course.history) + 1)
+        if epochs == [1, 2]:
+            raise KeyboardInterrupt
+        return train_epoch(torch, course, *others)
+
+    monkeypatch.setattr(training, "_train_epoch", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        rw.run_study(source, out=tmp_path / "run")
+    (home,) = (tmp_path / "run" / "artifacts").iterdir()
+    assert [path.name for path in home.iterdir()] == ["checkpoint.safetensors"]
+    run = rw.run_study(source, out=tmp_path / "run")
+    assert epochs == [1, 2, 2], "the first epoch is not trained again"
+    assert [*(run.path / "artifacts").iterdir()] == [home]
+    assert run.record["artifacts"][0]["hash"] == home.name
+    assert "checkpoint.safetensors" not in json.loads((home / "manifest.json").read_text())["parts"]
+    assert contents(run.path) == expected
+    assert run.verify() == []
+
+
+@pytest.fixture
+def finished(kept: Path, tmp_path: Path) -> Path:
+    """A finished run with artifacts that may be damaged."""
+    shutil.copytree(kept / "dependable" / "whole", tmp_path / "run")
+    return tmp_path / "run"
+
+
+PARTS = ["readouts/*/part-00000.parquet", "artifacts/*/part-00001.npz"]
+
+
+@pytest.mark.parametrize("pattern", PARTS)
+def test_verify_names_a_part_that_is_not_as_its_manifest_says(finished: Path, pattern: str) -> None:
+    part = min(finished.glob(pattern))
+    name, content, recorded = (
+        part.relative_to(finished),
+        part.read_bytes(),
+        json.loads((finished / "run.json").read_text()),
+    )
+    assert str(name) not in recorded["files"]
+    assert str(name.with_name("manifest.json")) in recorded["files"]
+    files = [path for path in finished.rglob("*") if path.is_file() and path.name not in ("run.json", ".lock")]
+    assert f": {len(files)} files as recorded; the tables follow" in call("verify", finished)
+    part.write_bytes(flip(content, len(content) // 2))
+    assert call("verify", finished, code=1).splitlines()[0] == f"{name} was changed"
+    part.unlink()
+    assert call("verify", finished, code=1).splitlines()[0] == f"{name} is missing"
+    part.write_bytes(content)
+    part.with_name("part-00099.npz").write_bytes(content)
+    assert call("verify", finished, code=1).splitlines()[0] == f"{name.parent}/part-00099.npz is not part of the run"
+
+
+@pytest.mark.parametrize("pattern", ["readouts/*/manifest.json", "artifacts/*/manifest.json"])
+def test_the_seal_of_a_manifest_that_was_edited_breaks_whatever_run_json_says(finished: Path, pattern: str) -> None:
+    path = min(finished.glob(pattern))
+    name = str(path.relative_to(finished))
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    record = json.loads((finished / "run.json").read_text())
+    assert record["files"][name] != digest_file(path)
+    record["files"][name] = digest_file(path)
+    (finished / "run.json").write_text(json.dumps(record))
+    assert call("verify", finished, code=1).splitlines() == [f"{name} was changed", f"{finished}: 1 problems"]
+
+
+def test_a_case_that_the_study_no_longer_has_is_taken_back_where_it_was_damaged(kept: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(kept / "plain" / "whole", out)
+    damage(out, "readouts/noise*/part-*.parquet", "flipped")
+    content = STUDIES["plain"] | {"protocols": {"classification": {"shifts": ["blur"], "levels": [1]}}}
+    with inside(kept / "plain"):
+        Path("other.yaml").write_text(yaml.safe_dump(content))
+        call("run", "other.yaml", "--trust", "--accept-chance", "--out", out)
+    assert rw.open_run(out).verify() == []
+    assert not [*out.glob("readouts/noise*/manifest.json")]
+
+
+def test_whole_parts_outlive_a_damaged_manifest(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+        manifests.write_receipt(tmp_path / name)
+    manifests.commit(tmp_path, {"made_from": 1}, ["a", "b"])
+    assert manifests.read_manifest(tmp_path)[0] == {"made_from": 1}
+    manifests.drop_damaged(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "manifest.json"]
+    text = (tmp_path / "manifest.json").read_text()
+    (tmp_path / "manifest.json").write_text(text.replace("made_from", "made_form"))
+    with pytest.raises(DamagedFile, match="it was changed"):
+        manifests.read_manifest(tmp_path)
+    (tmp_path / "b").write_text("c")
+    (tmp_path / "b.sha256").write_text("left by a kill")
+    manifests.drop_damaged(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.sha256"]
+    assert manifests.has_receipt(tmp_path / "a")
+
+
+def test_a_part_that_is_made_twice_is_the_same_or_an_error(tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    for _ in range(2):
+        part.write_text("once")
+        manifests.write_receipt(part)
+    part.write_text("twice")
+    with pytest.raises(ModelError, match="was made twice and is not the same"):
+        manifests.write_receipt(part)
+    manifests.commit(tmp_path, {}, ["part"])
+    with pytest.raises(DamagedFile, match="part is missing or was changed"):
+        manifests.check_whole(tmp_path)

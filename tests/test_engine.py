@@ -338,16 +338,21 @@ def test_an_artifact_is_built_once_and_checked(tmp_path: Path) -> None:
     def build(folder: Path) -> dict[str, float]:
         built.append(folder)
         (folder / "weights.bin").write_bytes(b"123")
+        (folder / "layers").mkdir(exist_ok=True)
+        (folder / "layers" / "first.bin").write_bytes(b"456")
         return {"clean_accuracy": 0.5}
 
     folder = RunFolder(tmp_path)
     home = ensure_artifact(folder, recipe, build)
     assert ensure_artifact(folder, recipe, build) == home
     assert len(built) == 1
-    assert json.loads((home / "artifact.json").read_text())["competence"] == {"clean_accuracy": 0.5}
-    (home / "weights.bin").write_bytes(b"124")
-    assert ensure_artifact(folder, recipe, build) == home
-    assert (len(built), (home / "weights.bin").read_bytes()) == (2, b"123"), "what was changed is built again"
+    assert json.loads((home / "manifest.json").read_text())["competence"] == {"clean_accuracy": 0.5}
+    for count, name in enumerate(("weights.bin", "layers/first.bin", "manifest.json"), 2):
+        before = (home / name).read_bytes()
+        (home / name).write_bytes(before.replace(b"5", b"4").replace(b"3", b"4"))
+        folder.sweep()
+        assert ensure_artifact(folder, recipe, build) == home
+        assert (len(built), (home / name).read_bytes()) == (count, before), "what was changed is built again"
 
 
 def test_the_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:

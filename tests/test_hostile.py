@@ -220,9 +220,9 @@ def redirect_artifact_file(run: Path) -> None:
     from roadworthy.core.hashing import digest_file
 
     (run.parent / "outside.txt").write_text("secret")
-    record = next(run.glob("artifacts/*/artifact.json"))
+    record = next(run.glob("artifacts/*/manifest.json"))
     outside = {"../../../outside.txt": digest_file(run.parent / "outside.txt")}
-    edit(record, lambda content: content["files"].update(outside))
+    edit(record, lambda content: content["parts"].update(outside))
     edit(run / "run.json", lambda content: content["files"].update({str(record.relative_to(run)): digest_file(record)}))
 
 

@@ -26,6 +26,8 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_info
 
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.manifests import commit
 from roadworthy.core.protocols import Model
 from roadworthy.core.registry import Registry
 from roadworthy.data import Subset
@@ -362,10 +364,21 @@ def test_the_share_that_a_threshold_reaches_is_told_beside_the_one_asked_for(
     assert f"{100 * rejected:.3g} %" in str(monitor)
 
 
+def as_before(folder: Path) -> dict[str, Any]:
+    """The record of a saved monitor as the version before manifests wrote it, which it becomes."""
+    path = folder / "monitor.json"
+    record = json.loads(path.read_text()) | {"format": 1, "arrays": digest_file(folder / "monitor.npz")}
+    record |= {"digest": digest(record)}
+    path.write_text(json.dumps(record))
+    (folder / "manifest.json").unlink()
+    return record
+
+
 def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refused(tmp_path: Path) -> None:
     monitor = fitted(Msp()).calibrate(np.arange(40.0)[:, None])
     path = monitor.save(tmp_path) / "monitor.json"
-    record = json.loads(path.read_text())
+    record = as_before(tmp_path)
+    assert load_monitor(tmp_path).rejected == monitor.rejected
     del record["rejected"], record["calibrated_on"], record["digest"]
     path.write_text(json.dumps(record))
     assert load_monitor(tmp_path).rejected is None
@@ -995,8 +1008,12 @@ def test_saved_monitors_are_checked_when_loaded(tmp_path: Path, torch_model: Tor
     (tmp_path / "monitor.json").write_text(json.dumps({**record, "format": 99}))
     with pytest.raises(InputError, match="format 99"):
         load_monitor(tmp_path)
-    (tmp_path / "monitor.json").write_text(json.dumps(record))
+    fitted(Mahalanobis()).save(tmp_path)
     np.savez(tmp_path / "monitor.npz", a=np.array([print], dtype=object))
+    with pytest.raises(InputError, match=r"monitor\.npz is missing or was changed: .* save the monitor, again"):
+        load_monitor(tmp_path)
+    as_before(tmp_path)
+    np.savez(tmp_path / "monitor.npz", a=np.zeros(3))
     with pytest.raises(InputError, match="not the file that was saved"):
         load_monitor(tmp_path)
     (tmp_path / "monitor.json").write_text("[]")
@@ -1011,8 +1028,18 @@ def test_a_record_that_was_edited_is_refused(tmp_path: Path) -> None:
     monitor.save(tmp_path)
     path = tmp_path / "monitor.json"
     record = json.loads(path.read_text())
-    aim = {**record["aim"], "prior": 0.9}
-    for change in ({"parameters": {"temperature": 9.0}}, {"built_from": ["x"]}, {"calibrated_on": ["x"]}, {"aim": aim}):
+    changes: list[dict[str, Any]] = [{"built_from": ["x"]}, {"aim": {**record["aim"], "prior": 0.9}}]
+    changes += [{"parameters": {"temperature": 9.0}}, {"calibrated_on": ["x"]}]
+    for change in changes:
+        path.write_text(json.dumps(record | change))
+        with pytest.raises(InputError, match=r"monitor\.json is missing or was changed"):
+            load_monitor(tmp_path)
+    monitor.save(tmp_path)
+    commit(tmp_path, {}, ["monitor.json"])
+    with pytest.raises(InputError, match="does not name the monitor that lies there"):
+        load_monitor(tmp_path)
+    record = as_before(tmp_path)
+    for change in changes:
         path.write_text(json.dumps(record | change))
         with pytest.raises(InputError, match="was edited since the monitor was saved"):
             load_monitor(tmp_path)
@@ -1062,16 +1089,14 @@ def test_thresholds_of_infinity_are_saved(tmp_path: Path) -> None:
 
 
 def test_a_pickle_in_disguise_is_not_read(tmp_path: Path) -> None:
-    from roadworthy.core.hashing import digest_file
-
     fitted(Msp()).save(tmp_path)
     np.savez(tmp_path / "monitor.npz", threshold=np.array([{"a": 1}], dtype=object))
-    record = json.loads((tmp_path / "monitor.json").read_text())
-    record["arrays"] = digest_file(tmp_path / "monitor.npz")
-    del record["digest"]  # as records were before
-    (tmp_path / "monitor.json").write_text(json.dumps(record))
-    with pytest.raises(InputError, match="plain arrays"):
-        load_monitor(tmp_path)
+    commit(tmp_path, {}, ["monitor.json", "monitor.npz"])
+    for _ in range(2):
+        with pytest.raises(InputError, match="plain arrays"):
+            load_monitor(tmp_path)
+        if (tmp_path / "manifest.json").exists():
+            as_before(tmp_path)
 
 
 def test_calibration_refuses_what_does_not_fit() -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, UnknownName
+from roadworthy.core.manifests import check_whole
 from roadworthy.core.protocols import Buildable, Dataset
 from roadworthy.data import split_by_group
 from roadworthy.data.arrays import ArrayDataset
 from roadworthy.data.table import Table
-from roadworthy.engine.artifacts import check_artifact, ensure_artifact
+from roadworthy.engine.artifacts import ensure_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.models import ReferenceModel, load_model, softmax, train_classifier, training
 from roadworthy.models.networks import load_weights, save_weights, thesis_cnn
@@ -320,7 +321,7 @@ def test_a_reference_classifier_is_an_artifact(tmp_path: Path, data: ArrayDatase
     told: list[int] = []
     home = ensure_artifact(RunFolder(tmp_path), recipe, lambda folder: model.build(folder, told.append))
     assert sum(told) == model.work
-    assert {"network.safetensors", "network.onnx", "training.json"} == set(check_artifact(home)["files"])
+    assert {"network.safetensors", "network.onnx", "training.json"} == set(check_whole(home)[1])
     assert not model.loaded
     model.load(home)
     assert model.loaded

@@ -239,8 +239,8 @@ class Run:
         return headline(self.path, pages_of(self.path))
 
     def file_problems(self) -> list[str]:
-        """Files that are missing, changed or added, by their hashes in run.json; and whether the run is finished."""
-        recorded = self.record.files
+        """Files that are missing, changed or added, by their hashes in the run; and whether it is finished."""
+        recorded = self.folder.hashes()
         found = {str(path.relative_to(self.path)): path for path in self.folder.files()}
         problems = [f"{name} is missing" for name in recorded if name not in found]
         problems += [f"{name} is not part of the run" for name in found if name not in recorded]
@@ -514,9 +514,9 @@ def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[
     folder = RunFolder(out)
     folder.check_usable(fresh)
     with folder.locked():
-        folder.sweep()
         if fresh:
             folder.clear()
+        folder.sweep()
         if not folder.is_finished:
             write_bytes(folder.path / STUDY, study.encode())
         yield folder

@@ -637,7 +637,7 @@ def verify(run_folder: RunArgument) -> None:
     if problems:
         typer.echo(f"{run_folder}: {len(problems)} problems")
         raise typer.Exit(1)
-    typer.echo(f"{run_folder}: {len(opened.record.files)} files as recorded; the tables follow from the readouts")
+    typer.echo(f"{run_folder}: {len(opened.folder.hashes())} files as recorded; the tables follow from the readouts")
 
 
 @app.command()

@@ -48,7 +48,7 @@ class DataSection(_Section):
     """The data sets of a source; only `test` is always needed.
 
     `split` cuts what is named under `test` by group into three parts of these shares: train, validation and test.
-    `mirror` adds a mirrored copy of every training image.
+    `mirror` adds a mirrored copy of every training image, and of every image that monitors are shown.
     """
 
     test: Spec

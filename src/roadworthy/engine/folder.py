@@ -2,9 +2,8 @@
 
 RUN/
   study.yaml  run.json                        what was asked; provenance and a SHA-256 per file
-  readouts/<case>/part-*.parquet              immutable parts, committed by manifest.json, written last; until then each
-                                              has a receipt with its hash, part-*.parquet.sha256
-  artifacts/<hash>/                           built things, with their competence
+  readouts/<case>/part-*.parquet              immutable parts, with manifest.json: see core/manifests.py
+  artifacts/<hash>/                           built things, with manifest.json, which tells their competence
   tables/<name>.parquet + .csv                measures and statistics
   media/                                      pictures the report shows
   verdict.json  verdicts.json  report.html    the run's own verdict; every verdict there was
@@ -17,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,15 +25,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from roadworthy.core.cells import ENDING, CsvText, escape_cell
-from roadworthy.core.errors import InputError
-from roadworthy.core.files import TEMPORARY, check_links_inside, inside
+from roadworthy.core.errors import DamagedFile, InputError
+from roadworthy.core.files import TEMPORARY, check_links_inside, inside, remove
 from roadworthy.core.files import write_bytes as write_bytes
 from roadworthy.core.files import write_json as write_json
 from roadworthy.core.hashing import digest_file
+from roadworthy.core.manifests import MANIFEST, drop_damaged, is_committed, is_whole, named_parts, read_manifest
 from roadworthy.core.record import RECORD, SCHEMA, RunRecord, read_record
 
 LOCK = ".lock"
 STUDY = "study.yaml"
+NODES = ("readouts", "artifacts")
+"""Where the folders of cases and artifacts lie, each with a manifest once it is finished."""
 
 
 class RunFolder:
@@ -117,12 +118,24 @@ class RunFolder:
             yield
 
     def sweep(self) -> None:
-        """Remove what killed writers left half-written; only for who holds the lock."""
-        folders = [self.path / name for name in ("readouts", "artifacts", "tables", "media")]
+        """Remove what killed writers left half-written, and what is not as it was written; only for who holds the lock.
+
+        Of a case's readouts the damaged parts are dropped; an artifact is one thing, and is dropped as a whole.
+        """
+        folders = [self.path / name for name in (*NODES, "tables", "media")]
         left = [*self.path.glob(f"*{TEMPORARY}"), *(p for f in folders for p in f.rglob(f"*{TEMPORARY}"))]
         for path in left:
             if path.is_file():
                 path.unlink()
+        for node in self._nodes():
+            if node.parent.name == "artifacts" and is_committed(node) and not is_whole(node):
+                remove(*sorted(node.iterdir(), key=lambda path: path.name == MANIFEST), node)
+            elif node.parent.name == "readouts":
+                drop_damaged(node)
+
+    def _nodes(self) -> list[Path]:
+        """The folders of cases and artifacts, finished or not."""
+        return sorted(path for name in NODES for path in self.path.glob(f"{name}/*") if path.is_dir())
 
     @property
     def is_finished(self) -> bool:
@@ -147,13 +160,8 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove everything but the lock, run.json first; only for who holds the lock."""
-        for path in sorted(self.path.iterdir(), key=lambda entry: entry.name != RECORD):
-            if path.name == LOCK:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        entries = sorted(self.path.iterdir(), key=lambda entry: entry.name != RECORD)
+        remove(*(entry for entry in entries if entry.name != LOCK))
 
     def clear_results(self) -> None:
         """Remove what was computed from readouts, so that nothing old stands beside what is new."""
@@ -181,8 +189,9 @@ class RunFolder:
         return read_record(self.path)
 
     def write_record(self, record: RunRecord) -> None:
-        """Write run.json with the SHA-256 of every other file, last of all."""
-        files = {str(path.relative_to(self.path)): digest_file(path) for path in self.files()}
+        """Write run.json, last of all, with the SHA-256 of every other file but the parts that manifests name."""
+        parts = {node / name for node in self._nodes() for name in named_parts(node)}
+        files = {str(path.relative_to(self.path)): digest_file(path) for path in self.files() if path not in parts}
         write_json(self.path / RECORD, record.model_copy(update={"files": files}).dump())
 
     def update_record(self, names: Iterable[str], **changes: Any) -> None:
@@ -193,6 +202,19 @@ class RunFolder:
         content = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
         files = content["files"] | {name: digest_file(self.path / name) for name in names}
         write_json(self.path / RECORD, {**content, **changes, "files": dict(sorted(files.items()))})
+
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of every file, from run.json or the manifest of its folder; "" for a manifest that is damaged."""
+        hashes = dict(self.record().files)
+        for node in self._nodes():
+            folder = node.relative_to(self.path)
+            if str(folder / MANIFEST) in hashes:
+                hashes |= {str(folder / name): sha for name, sha in named_parts(node).items()}
+                try:
+                    read_manifest(node)
+                except DamagedFile:
+                    hashes[str(folder / MANIFEST)] = ""
+        return hashes
 
     def files(self) -> list[Path]:
         """Every file of the run but run.json, the lock and what a killed writer left, in a stable order."""

@@ -22,6 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.core.manifests import is_committed
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.engine import readouts
@@ -125,9 +126,6 @@ def show(
     progress: Callable[[int], None],
 ) -> None:
     """Run cases whose requirements are there; `progress` is told how many answers have been given."""
-    for planned in cases:
-        folder = store.case(planned.case.key)
-        readouts.drop_damaged(folder, planned.case, planned.parts, planned.system.num_classes)
     tasks = _pending(cases, store, progress)
     chunks = _Chunks(tasks)
     models = [planned.system.asked for planned in cases]
@@ -172,7 +170,7 @@ def show(
         case, folder = planned.case, store.case(planned.case.key)
         if case.hash in failed_at:
             outcome.failures[case.hash] = failed_at[case.hash][min(failed_at[case.hash])]
-        elif not readouts.is_committed(folder):
+        elif not is_committed(folder):
             readouts.commit(folder, case, planned.parts, planned.system.num_classes)
 
 
@@ -228,7 +226,7 @@ def _first(name: str, values: NDArray[Any], count: int) -> NDArray[Any]:
 
 def is_done(store: RunFolder, planned: PlannedCase) -> bool:
     """True where the case's readouts are complete on disk."""
-    return readouts.is_committed(store.case(planned.case.key))
+    return is_committed(store.case(planned.case.key))
 
 
 def _pending(cases: Sequence[PlannedCase], store: RunFolder, progress: Callable[[int], None]) -> list[_Task]:

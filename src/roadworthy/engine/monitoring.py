@@ -117,7 +117,7 @@ class MonitorFit(Buildable):
             training = StoredTraining(self.model, self.data, self._cases, store.case, others)
         with monitor_errors(OSError):
             fitted = self.monitor.build(self.model, training)
-            fitted.save(workshop)
+            fitted.write_parts(workshop)
         progress(self.work)
         kept = sum(array.nbytes for array in fitted.state.values())
         return {"state_bytes": kept, "notes": [*fitted.notes]}

@@ -11,10 +11,7 @@ boxes, box_variance
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from roadworthy.core import manifests
 from roadworthy.core.errors import InputError
-from roadworthy.core.files import has_receipt, json_bytes, receipt_path, write_receipt
-from roadworthy.core.hashing import digest_file
+from roadworthy.core.manifests import receipt_path, write_receipt
 from roadworthy.core.types import Batch, Case
-from roadworthy.engine.folder import write_json, write_parquet
+from roadworthy.engine.folder import write_parquet
 from roadworthy.metrics.classification import Answers
 from roadworthy.uncertainty.measures import expected_entropy, variation_ratio
 
 FULL_CLASSES = 128
-MANIFEST = "manifest.json"
 NUMBERS = ("certainty", "sample_entropy", "sample_dissent")
 BOXES = ("true_box", "boxes", "box_variance")
 CLASSIFIED = ("prediction", "confidence", "p_label", "sum_squares")
@@ -135,79 +131,18 @@ def _text(values: Sequence[str]) -> list[str]:
 
 
 def commit(folder: Path, case: Case, parts: int, classes: int) -> None:
-    """Declare a case finished: the manifest, written last, names every part with its hash."""
-    paths = [part_path(folder, chunk) for chunk in range(parts)]
-    hashes = {path.name: digest_file(path) for path in paths}
-    write_json(folder / MANIFEST, _manifest(case, classes, hashes))
-    _drop_receipts(folder, hashes)
-
-
-def _manifest(case: Case, classes: int, parts: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "stimulus": case.stimulus.config(),
-        "recipe": dict(case.recipe),
-        "case": case.hash,
-        "classes": classes,
-        "parts": dict(parts),
-    }
-
-
-def drop_damaged(folder: Path, case: Case, parts: int, classes: int) -> None:
-    """Take back what is not as it was written, so that it is made again; only for who holds the lock.
-
-    A part counts where its hash is the one in the manifest of its finished case, or in its receipt. A manifest that is
-    not what this case's would be is taken back alone: it is written again.
-    """
-    finished = is_committed(folder)
-    known: Mapping[str, str] = {}
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        known = _parts(folder) if finished else {}
-    whole: dict[str, str] = {}
-    for path in (part_path(folder, chunk) for chunk in range(parts)):
-        if not path.is_file():
-            continue
-        found = digest_file(path)
-        if found == known.get(path.name) or has_receipt(path, found):
-            whole[path.name] = found
-        else:
-            path.unlink()
-    if not finished:
-        return
-    if (folder / MANIFEST).read_bytes() == json_bytes(_manifest(case, classes, whole)):
-        _drop_receipts(folder, whole)
-        return
-    for name in whole:
-        write_receipt(folder / name)
-    (folder / MANIFEST).unlink()
-
-
-def _drop_receipts(folder: Path, parts: Iterable[str]) -> None:
-    """Of a finished case: the hashes are in its manifest."""
-    for name in parts:
-        receipt_path(folder / name).unlink(missing_ok=True)
-
-
-def _parts(folder: Path) -> dict[str, str]:
-    """The parts that a manifest names, with their hashes; a name that leads elsewhere is a `ValueError`."""
-    parts: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["parts"]
-    odd = [name for name in parts if not re.fullmatch(r"part-\d+\.parquet", name)]
-    if odd:
-        raise ValueError(f"{odd[0]!r} is no part")
-    return parts
-
-
-def is_committed(folder: Path) -> bool:
-    """True where a case is finished."""
-    return (folder / MANIFEST).is_file()
+    """Declare a case finished."""
+    facts = {"stimulus": case.stimulus.config(), "recipe": dict(case.recipe), "case": case.hash, "classes": classes}
+    manifests.commit(folder, facts, [part_path(folder, chunk).name for chunk in range(parts)])
 
 
 def read_case(folder: Path) -> Readouts:
     """All readouts of a finished case."""
     try:
-        tables = [pq.ParquetFile(folder / name).read(columns=COLUMNS) for name in sorted(_parts(folder))]
-        table = pa.concat_tables(tables)
-        classes = int(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["classes"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
+        facts, parts = manifests.read_manifest(folder, ["classes"])
+        table = pa.concat_tables([pq.ParquetFile(folder / name).read(columns=COLUMNS) for name in sorted(parts)])
+        classes = int(facts["classes"])
+    except (OSError, ValueError, TypeError, InputError, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
     known = set(table.column_names)
     numbers = {name: table[name].to_numpy() for name in NUMBERS if name in known}
@@ -231,7 +166,7 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
     try:
         if any(folder.glob("*.npz")):
             return _columns_of_first_schema(folder, names)
-        known = sorted(_parts(folder))
+        known = sorted(manifests.read_manifest(folder)[1])
         chosen = known if parts is None else [known[part] for part in parts]
         tables = [pq.ParquetFile(folder / name).read(columns=list(names)) for name in chosen]
         return {name: np.concatenate([_array(table[name]) for table in tables]) for name in names}

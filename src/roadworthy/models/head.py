@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Model
 from roadworthy.models.classes import AlignedModel
-from roadworthy.models.memory import RememberingModel
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,14 @@ class Trainable(Protocol):
 
 
 def network_of(model: Model) -> Model:
-    """What answers in the end, without what orders or remembers its answers; of one to be trained, as it will be."""
+    """What answers in the end, without what orders its answers; of one to be trained, as it will be."""
     while (inner := _inner(model)) is not model:
         model = inner
     return model
 
 
 def _inner(model: Model) -> Model:
-    if isinstance(model, AlignedModel | RememberingModel):
+    if isinstance(model, AlignedModel):
         return model.model
     if isinstance(model, Trainable):
         return model.opened() if model.loaded else model.untrained()

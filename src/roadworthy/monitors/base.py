@@ -32,7 +32,7 @@ from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings
 from roadworthy.models.base import first_line
 from roadworthy.models.signals import PART, SUPPLY, LiveTraining, Signals, Training, full_name
-from roadworthy.monitors.saving import read_monitor, write_monitor
+from roadworthy.monitors.saving import commit_monitor, read_monitor, write_monitor
 from roadworthy.monitors.threads import one_thread
 from roadworthy.monitors.threshold import Aim, RejectedShare, TiesWarning
 
@@ -362,10 +362,14 @@ class FittedMonitor:
         return CalibratedMonitor(self, aim, inside.shape[1], rule, cut, share, rows)
 
     def save(self, folder: str | Path) -> Path:
-        """Write settings and state to a folder: JSON and plain arrays."""
-        return self._save(folder, {}, {})
+        """Write settings and state to a folder: JSON, plain arrays, and a manifest that has the hashes of both."""
+        return commit_monitor(self.write_parts(folder), self.built_from)
 
-    def _save(self, folder: str | Path, calibration: Mapping[str, Any], arrays: Arrays) -> Path:
+    def write_parts(self, folder: str | Path) -> Path:
+        """Write the same without the manifest, to a folder that the caller commits: that of an artifact."""
+        return self._write_parts(folder, {}, {})
+
+    def _write_parts(self, folder: str | Path, calibration: Mapping[str, Any], arrays: Arrays) -> Path:
         self.monitor.check_savable(self.state)
         record = {
             "monitor": self.monitor.name,
@@ -441,7 +445,7 @@ class CalibratedMonitor:
         return self.reject(self.fitted.represent(model, batch, max(1, min(len(batch), BATCH))))
 
     def save(self, folder: str | Path) -> Path:
-        """Write settings, state and threshold to a folder: JSON and plain arrays."""
+        """Write settings, state and threshold to a folder, as `FittedMonitor.save` does."""
         calibration = {
             "aim": asdict(self.aim),
             "columns": self.columns,
@@ -449,7 +453,8 @@ class CalibratedMonitor:
             "calibrated_on": self.calibrated_on,
         }
         arrays = {f"rule.{key}": array for key, array in self.rule.items()}
-        return self.fitted._save(folder, calibration, arrays | {"threshold": np.asarray(self.threshold, np.float64)})
+        arrays |= {"threshold": np.asarray(self.threshold, np.float64)}
+        return commit_monitor(self.fitted._write_parts(folder, calibration, arrays), self.fitted.built_from)
 
     @classmethod
     def load(

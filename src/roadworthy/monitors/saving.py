@@ -1,10 +1,11 @@
-"""A monitor on disk: a JSON record, sealed with its own hash, and plain arrays. Nothing is ever pickled."""
+"""A monitor on disk: a JSON record and plain arrays, the parts of a folder with a manifest. Nothing is ever pickled."""
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +13,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.files import write_bytes, write_json
 from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.manifests import check_whole, commit
 from roadworthy.core.validation import require_file
 from roadworthy.monitors.threshold import Aim, RejectedShare
 
-FORMAT = 1
+FORMAT = 2
+SEALED_FORMAT = 1
+"""What earlier versions wrote: a record with a hash of its own and of the arrays, and no manifest."""
 RECORD, ARRAYS = "monitor.json", "monitor.npz"
 CALIBRATION: dict[str, Any] = {"aim": None, "columns": None, "rejected": None, "calibrated_on": []}
 """What a record says of a calibration, where there is none. Earlier records lack some of it."""
 
 
 def write_monitor(folder: str | Path, record: Mapping[str, Any], arrays: Mapping[str, Any]) -> Path:
-    """Write a record and arrays to a folder."""
-    home = Path(folder)
+    """Write a record and arrays to a folder; a manifest, with their hashes, is to follow."""
+    home, content = Path(folder), io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
     home.mkdir(parents=True, exist_ok=True)
-    np.savez(home / ARRAYS, allow_pickle=False, **arrays)
-    whole = {"format": FORMAT, **record, "arrays": digest_file(home / ARRAYS)}
-    whole["digest"] = digest(whole)
-    (home / RECORD).write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_bytes(home / ARRAYS, content.getvalue())
+    write_json(home / RECORD, {"format": FORMAT, **record})
+    return home
+
+
+def commit_monitor(home: Path, built_from: Sequence[str]) -> Path:
+    """Write the manifest of a folder that `write_monitor` filled."""
+    commit(home, {"built_from": list(built_from)}, (RECORD, ARRAYS))
     return home
 
 
 def read_monitor(folder: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The record and the arrays of a folder; an `InputError` where they are not as they were saved."""
-    home = Path(folder)
-    record = _read_record(home / RECORD)
-    path = home / ARRAYS
-    require_file(path, "monitor")
-    if digest_file(path) != record["arrays"]:
-        raise InputError(f"{path} is not the file that was saved: save the monitor again")
+    record, path = _read_record(Path(folder)), Path(folder) / ARRAYS
     try:
         with np.load(path, allow_pickle=False) as stored:
             return record, {key: stored[key] for key in stored.files}
@@ -48,33 +53,44 @@ def read_monitor(folder: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[
         raise InputError(f"{path} cannot be read as plain arrays: {error}") from None
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    """The record of a monitor, its aim as an `Aim` and its share rejected as a `RejectedShare`."""
-    require_file(path, "monitor")
+def _read_record(home: Path) -> dict[str, Any]:
+    """The record of a whole monitor, its aim as an `Aim` and its share rejected as a `RejectedShare`."""
+    path = home / RECORD
+    for part in (path, home / ARRAYS):
+        require_file(part, "monitor")
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = record["format"]
-        complete = {"monitor", "parameters", "built_from", "arrays"} <= set(record)
-        seal = digest({key: value for key, value in record.items() if key != "digest"})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise InputError(f"{path} is no record of a monitor: save the monitor again") from None
-    if version != FORMAT or not complete:
+    if version not in (FORMAT, SEALED_FORMAT) or not {"monitor", "parameters", "built_from"} <= set(record):
         raise InputError(f"{path} is of format {version!r}, which this version does not read: save the monitor again")
-    if record.get("digest", seal) != seal:
-        raise InputError(f"{path} was edited since the monitor was saved: build and save it anew")
+    if version == SEALED_FORMAT:
+        _check_sealed(home, record)
+    elif not {RECORD, ARRAYS} <= set(check_whole(home)[1]):
+        raise InputError(f"the manifest in {home} does not name the monitor that lies there: save the monitor again")
     record = CALIBRATION | record
     for key, kind in (("aim", Aim), ("rejected", RejectedShare)):
         try:
             record[key] = None if record[key] is None else kind(**record[key])
         except (TypeError, InputError):
             raise _damaged(path, key) from None
-    for key, plain in (("monitor", str), ("parameters", dict), ("arrays", str)):
+    for key, plain in (("monitor", str), ("parameters", dict)):
         if not isinstance(record[key], plain):
             raise _damaged(path, key)
     for key in ("built_from", "calibrated_on"):
         if not isinstance(record[key], list) or not all(isinstance(value, str) for value in record[key]):
             raise _damaged(path, key)
     return record
+
+
+def _check_sealed(home: Path, record: Mapping[str, Any]) -> None:
+    """Refuse a monitor of an earlier version that is not as it was saved; the first ones had no hash of the record."""
+    seal = digest({key: value for key, value in record.items() if key != "digest"})
+    if record.get("digest", seal) != seal:
+        raise InputError(f"{home / RECORD} was edited since the monitor was saved: build and save it anew")
+    if digest_file(home / ARRAYS) != record.get("arrays"):
+        raise InputError(f"{home / ARRAYS} is not the file that was saved: save the monitor again")
 
 
 def _damaged(path: Path, key: str) -> InputError:

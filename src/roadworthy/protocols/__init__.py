@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
+from pkgutil import iter_modules
 
 import roadworthy.protocols.classification
-import roadworthy.protocols.dependability
-import roadworthy.protocols.od_test
-import roadworthy.protocols.ood  # noqa: F401 (these register)
+import roadworthy.protocols.ood  # noqa: F401 (these register, as the folders below do)
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.protocols.base import PROTOCOLS, Protocol
 from roadworthy.verdict import Criterion
@@ -35,3 +35,8 @@ def protocol_of(criterion: Criterion, run: Iterable[str]) -> Protocol:
     if named[0] not in known:
         raise InputError(f"criterion {criterion.id}: {UnknownName('protocol', str(named[0]), known)}")
     return find_protocol(named[0])
+
+
+for _module in iter_modules(__path__):
+    if _module.ispkg:
+        import_module(f"{__name__}.{_module.name}")

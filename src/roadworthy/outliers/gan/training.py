@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import DamagedFile, ModelError
-from roadworthy.core.files import has_receipt, receipt_path, write_bytes, write_json, write_receipt
+from roadworthy.core.files import write_bytes, write_json
 from roadworthy.core.hashing import sealed
+from roadworthy.core.manifests import discard, drop_receipts, has_receipt, write_receipt
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Images
@@ -279,8 +280,7 @@ def _run(course: Course, data: Dataset, folder: Path, told: Progress) -> dict[st
     save_weights(folder / WEIGHTS, course.best)
     write_json(folder / RECORD, sealed(record))
     (folder / CHECKPOINT).unlink(missing_ok=True)
-    for epoch in record["history"]:
-        receipt_path(folder / grid_name(epoch["epoch"])).unlink(missing_ok=True)
+    drop_receipts(folder, (grid_name(epoch["epoch"]) for epoch in record["history"]))
     return record
 
 
@@ -389,6 +389,7 @@ def _save_grid(course: Course, folder: Path) -> None:
     done, encoded = cv2.imencode(".png", grid[..., ::-1] if grid.shape[2] == 3 else grid)
     assert done
     path = folder / grid_name(course.epoch)
+    discard(path)
     write_bytes(path, encoded.tobytes())
     write_receipt(path)
 

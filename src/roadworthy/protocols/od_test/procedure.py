@@ -233,7 +233,7 @@ class _Sets:
                 raise InputError(f"outliers {one} and {other} are the same images: leave one out")
         shown = {}
         for key, part in (*limited.items(), *((OUTLIERS + name, data) for name, data in outside.items())):
-            final = _shuffled(Mirrored(part), seed) if settings.mirror else part
+            final = _shuffled(Mirrored(part), seed) if bench.said.data.mirror else part
             stimulus = Stimulus(final.fingerprint(), seed=seed)
             if key not in limited:
                 name = key.removeprefix(OUTLIERS)

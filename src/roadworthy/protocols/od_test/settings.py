@@ -15,6 +15,7 @@ MOVED = {
     "outliers": "outliers stand at the top of a study now; name those that od_test meets under sets, if not all",
     "monitors": "monitors stand at the top of a study now, by their label: monitors: {energy: {}, knn8: {monitor: "
     "deep_knn, k: 8}}",
+    "mirror": "mirrored copies are of the data of a source now: data: {mirror: true}",
 }
 """What was said here before, and how to write it now."""
 
@@ -24,7 +25,7 @@ class Settings(BaseModel):
 
     sets       outliers of the study, or makers of noise, by name (default: all outliers of the study and both noises)
     limit      most images per set and side
-    prior, cost, threshold, rejected: as in `FittedMonitor.calibrate`;  mirror: add a mirrored copy of every image
+    prior, cost, threshold, rejected: as in `FittedMonitor.calibrate`
     resamples  of the bootstrap that bounds AUROC, AUPR and FPR95 (both kinds) of each triple; 0 gives none
     """
 
@@ -32,7 +33,6 @@ class Settings(BaseModel):
 
     sets: Annotated[list[str], Field(min_length=2)] | None = None
     limit: Annotated[int, Field(ge=2)] | None = None
-    mirror: bool = False
     prior: Annotated[float, Field(gt=0, lt=1)] = 0.5
     cost: Annotated[float, Field(gt=0, le=HIGHEST_COST, allow_inf_nan=False)] = 1.0
     threshold: Literal["exact", "hinge"] = "exact"

@@ -70,7 +70,7 @@ def od_test(
     opened = build()
     data = open_dataset(source, size=wanted, fallback_size=opened.input_size, base=base, seed=seed, name="data")
     learned = None if train is None else open_dataset(train, size=data.size, base=base, seed=seed, name="train")
-    settings: dict[str, Any] = {"sets": [*outliers], "limit": limit, "mirror": mirror, "prior": prior, "cost": cost}
+    settings: dict[str, Any] = {"sets": [*outliers], "limit": limit, "prior": prior, "cost": cost}
     settings |= {"threshold": threshold, "rejected": rejected, "resamples": resamples}
     own = {
         "data": {"test": _described(source), "split": SPLIT if train is None else None, "mirror": mirror},
