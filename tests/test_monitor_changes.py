@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from roadworthy.engine.representations import Sample
 from statsmodels.stats.contingency_tables import mcnemar
 
-from roadworthy.engine.representations import Sample
 from roadworthy.monitors import Aim, make_monitor
 from roadworthy.monitors.conformance import ToyModel
 from roadworthy.protocols.od_test.comparison import compare_monitors

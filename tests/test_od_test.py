@@ -16,6 +16,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from roadworthy.engine.representations import Representations, Sample
+from roadworthy.models.memory import RememberingModel
+from roadworthy.od_testing import OdStudy, OdTestRun, od_test, prepare_od_study, run_od_study
 
 import roadworthy as rw
 import tiny
@@ -24,15 +27,12 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.types import Batch
 from roadworthy.data import open_dataset
 from roadworthy.data.mirror import Mirrored
-from roadworthy.engine.representations import Representations, Sample
 from roadworthy.models import ReferenceModel, load_model
 from roadworthy.models.head import find_head, network_of
-from roadworthy.models.memory import RememberingModel
 from roadworthy.models.networks import resnet50, small_resnet, vgg16
 from roadworthy.models.quick import QuickForward
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
-from roadworthy.od_testing import OdStudy, OdTestRun, od_test, prepare_od_study, run_od_study
 from roadworthy.protocols.od_test.evaluation import (
     METRICS,
     Represented,

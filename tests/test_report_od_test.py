@@ -12,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from roadworthy.od_testing import run_od_study
 
 import tiny
-from roadworthy.od_testing import run_od_study
 from roadworthy.protocols.od_test.words import OdTest, load_od_test
 from roadworthy.report.facts import load_facts
 from roadworthy.verdict import Criterion

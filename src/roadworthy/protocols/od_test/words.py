@@ -360,7 +360,9 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         },
         triples=triples,
         costs=tuple(
-            CostRow(**{name: row[name] for name in CostRow.__dataclass_fields__})
+            CostRow(
+                row["source"], row["monitor"], *(number_of(row[name]) for name in [*CostRow.__dataclass_fields__][2:])
+            )
             for row in _rows(run, f"timing_{NAME}")
         ),
         lost=tuple(Lost(**row) for row in _rows(run, f"{NAME}_missing")),
