@@ -80,7 +80,7 @@ FINISHED = {
         *("readouts/none*/part-*.parquet", "readouts/noise*/manifest.json", "study.yaml", "verdict.json"),
         *("report.html", "tables/classification.parquet", "tables/timing_cases.parquet", "media/*.png"),
     ],
-    "dependable": ["artifacts/*/manifest.json", "artifacts/*/part-00001.npz", "tables/dependability.parquet"],
+    "dependable": ["readouts/*/manifest.json", "readouts/*/part-00001.parquet", "tables/dependability.parquet"],
     "od": [
         *(
             "representations/[0-4]*/rows.npz",
@@ -93,7 +93,7 @@ FINISHED = {
 """Kinds of files of a finished run, run.json apart; of each, all that match are damaged."""
 STOPPED = {
     "plain": (70, ["readouts/*/part-*.parquet", "study.yaml"]),
-    "dependable": (48, ["artifacts/*/part-00000.npz", "artifacts/*/manifest.json"]),
+    "dependable": (56, ["readouts/*/part-*.parquet"]),
     "od": (6, ["representations/*/rows.npz"]),
 }
 """After how many answers a run is stopped, and what is damaged then."""
