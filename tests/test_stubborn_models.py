@@ -358,13 +358,11 @@ def answer(images):
 SLEEPER = {"callable": "m.py:answer", "num_classes": 2, "version": "1"}
 OD = {
     "name": "od",
-    "protocols": {
-        "od_test": {
-            "sources": {"s": {"model": SLEEPER, "data": "data.npz"}},
-            "outliers": {"a": "uniform_noise", "b": "normal_noise"},
-            "monitors": ["msp"],
-        }
-    },
+    "data": {"test": "data.npz", "split": [0.6, 0.2, 0.2]},
+    "models": {"s": SLEEPER},
+    "outliers": {"a": "uniform_noise", "b": "normal_noise"},
+    "monitors": ["msp"],
+    "protocols": {"od_test": {}},
 }
 
 
