@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.manifests import is_committed
-from roadworthy.core.protocols import Dataset
+from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch
 from roadworthy.engine import readouts
 from roadworthy.engine.artifacts import ensure_artifact, is_built, read_artifact
@@ -212,37 +212,46 @@ def _by_model(cases: Sequence[PlannedCase]) -> list[list[PlannedCase]]:
     return list(found.values())
 
 
+SIGNAL_BYTES = 64 * 2**20
+"""Memory for the signals of several batches; one batch may take more."""
 Asked = tuple[Mapping[str, NDArray[Any]] | RoadworthyError, float]
 
 
 def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
     """What the systems that read from one model answer to a chunk, each with its seconds; or why it does not.
 
-    The model is asked batch by batch for each signal once; signals live for one batch.
+    The model is asked batch by batch for each signal once. Signals live for as many batches as fit into `SIGNAL_BYTES`:
+    what a system holds in memory is then used for several batches, one after the other.
     """
     model = cases[0].system.underlying
     size = (None if model is None else model.fixed_batch) or batch
     parts: list[list[Mapping[str, NDArray[Any]]]] = [[] for _ in cases]
     errors: dict[int, RoadworthyError] = {}
     seconds = [0.0] * len(cases)
-    for start in range(0, len(shown), size):
-        count = min(size, len(shown) - start)
-        rows = slice(start, start + size) if count == size else [*range(start, len(shown))] + [-1] * (size - count)
-        signals = Signals(model, shown.take(rows), size)
+    starts, at_once = [*range(0, len(shown), size)], 1
+    while starts:
+        block, starts = [_signals(model, shown, start, size) for start in starts[:at_once]], starts[at_once:]
         for place, planned in enumerate(cases):
-            if place in errors:
-                continue
             try:
-                answer, elapsed = signals.timed(planned.system.read)
-                parts[place].append({name: _first(name, values, count) for name, values in answer.items()})
-                seconds[place] += elapsed
+                for signals, count in block if place not in errors else ():
+                    answer, elapsed = signals.timed(planned.system.read)
+                    parts[place].append({name: _first(name, values, count) for name, values in answer.items()})
+                    seconds[place] += elapsed
             except RoadworthyError as error:
                 errors[place] = error
+        at_once = max(1, SIGNAL_BYTES // max(signals.nbytes for signals, _ in block))
     whole = [
         {name: np.concatenate([part[name] for part in own], axis=_axis(name)) for name in own[0]} if own else {}
         for own in parts
     ]
     return [(errors.get(place, whole[place]), seconds[place]) for place in range(len(cases))]
+
+
+def _signals(model: Model | None, shown: Batch, start: int, size: int) -> tuple[Signals, int]:
+    """The signals of a batch, filled up to `size` with its last image, and how many images it holds."""
+    count = min(size, len(shown) - start)
+    rows = slice(start, start + size) if count == size else [*range(start, len(shown))] + [-1] * (size - count)
+    return Signals(model, shown.take(rows), size), count
 
 
 def _axis(name: str) -> int:
