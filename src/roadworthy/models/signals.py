@@ -77,7 +77,7 @@ class Signals:
         """The memory that all signals asked so far take, the images too."""
         answer = self.__dict__.get("_answer")
         columns = () if answer is None else answer.columns.values()
-        return self.images.nbytes + sum(array.nbytes for array in (*self._known.values(), *columns))
+        return int(sum(array.nbytes for array in (self.images, *self._known.values(), *columns)))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """A signal by its name, a row per image: one of `NAMES`, those of a layer as in `features:24/Relu`."""
