@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.protocols.od_test import figures
-from roadworthy.protocols.od_test.words import NAME, OdTest, better, headline, load_od_test, metric_words, sentences
+from roadworthy.protocols.od_test.words import (
+    NAME,
+    OdTest,
+    better,
+    cost_text,
+    headline,
+    load_od_test,
+    metric_words,
+    sentences,
+)
 from roadworthy.report.drawing import Charts
 from roadworthy.report.facts import NOT_RUN, Facts
 from roadworthy.report.page import Page, chart_names
@@ -45,6 +54,7 @@ def page(run: Path, facts: Facts) -> Page:
             "metric_words": metric_words,
             "metric_labels": [metric_words(metric).label for metric in found.metrics],
             "better": better,
+            "cost_text": cost_text,
             "monitor_labels": [method.label for method in found.methods],
             "breakdown_charts": [*chart_names(charts, "source-"), *chart_names(charts, "architecture-")],
             "heat_sources": figures.heat_sources(found),
