@@ -65,13 +65,11 @@ STUDIES: dict[str, dict[str, Any]] = {
     ),
     "od": {
         "name": "od",
-        "protocols": {
-            "od_test": {
-                "sources": {"s": {"model": MODEL, "data": "data.npz"}},
-                "outliers": {"a": "uniform_noise", "b": "normal_noise"},
-                "monitors": ["kl_matching"],
-            }
-        },
+        "data": {"test": "data.npz", "split": [0.6, 0.2, 0.2]},
+        "models": {"m": MODEL},
+        "outliers": {"a": "uniform_noise", "b": "normal_noise"},
+        "monitors": ["kl_matching"],
+        "protocols": {"od_test": {}},
     },
 }
 """The smallest runs that hold every kind of file."""
@@ -82,11 +80,7 @@ FINISHED = {
     ],
     "dependable": ["artifacts/*/manifest.json", "artifacts/*/part-00001.npz", "tables/dependability.parquet"],
     "od": [
-        *(
-            "representations/[0-4]*/rows.npz",
-            "representations/[5-9]*/manifest.json",
-            "representations/[a-f]*/cost.json",
-        ),
+        *("readouts/a-*/part-*.parquet", "readouts/b-*/manifest.json", "tables/timing_cases.parquet"),
         *("artifacts/*/manifest.json", "artifacts/*/monitor.npz", "tables/od_test.parquet"),
     ],
 }
@@ -94,7 +88,7 @@ FINISHED = {
 STOPPED = {
     "plain": (70, ["readouts/*/part-*.parquet", "study.yaml"]),
     "dependable": (48, ["artifacts/*/part-00000.npz", "artifacts/*/manifest.json"]),
-    "od": (6, ["representations/*/rows.npz"]),
+    "od": (6, ["readouts/*/part-*.parquet"]),
 }
 """After how many answers a run is stopped, and what is damaged then."""
 

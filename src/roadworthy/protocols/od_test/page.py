@@ -10,6 +10,7 @@ from roadworthy.protocols.od_test.words import (
     NAME,
     OdTest,
     better,
+    by_subject,
     cost_text,
     headline,
     load_od_test,
@@ -38,6 +39,7 @@ LINKS = {
 def page(run: Path, facts: Facts) -> Page:
     """The page of a run's OD-test."""
     found = load_od_test(run, facts)
+    facts = by_subject(found, facts)
     said, absent = tuple(sentences(found)), {"papers": not found.differs, "near": not found.has_near}
     failed = f", {len(found.failures)} of them failed" if found.failures else ""
 

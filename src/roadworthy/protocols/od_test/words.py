@@ -569,6 +569,17 @@ def headline(found: OdTest, facts: Facts) -> list[str]:
     ]
 
 
+def by_subject(found: OdTest, facts: Facts) -> Facts:
+    """The facts with the names that rows have for models, which may be those of their sources."""
+    networks = [
+        replace(network, system=source.name)
+        for source in found.sources
+        for network in facts.networks
+        if network.hash in source.networks
+    ]
+    return replace(facts, models=tuple(source.name for source in found.sources), networks=tuple(networks))
+
+
 def _undertrained(found: OdTest, facts: Facts) -> Iterator[str]:
     if facts.undertrained:
         counts = len(found.counted) == len(found.sources)
