@@ -139,7 +139,13 @@ def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> Non
         "classification": {MODEL: f"model {MODEL} answers no probabilities"},
         "located": {"tiny": "model tiny answers no boxes"},
     }
-    assert f"Left out of classification: model {MODEL} answers no probabilities." in run.report().read_text()
+    page = run.report().read_text()
+    assert f"Left out of classification: model {MODEL} answers no probabilities." in page
+    section = page.partition('<section id="located-table"')[2].partition("</section>")[0]
+    assert "Where is the object?" in section
+    assert f"<td>{MODEL}</td><td>rotation</td><td>accuracy</td><td>{table['rotation']:.4g}</td>" in section
+    assert "2 rows; all of them: <code>tables/located.csv</code>" in section
+    assert "located: 2 rows in tables/located.csv" in run.headline()
     assert run.verdict().status == "pass"
     assert run.verify() == []
     shown = {showing.stimulus.name: showing for showing in prepared.plan.stimuli.values()}
@@ -150,6 +156,10 @@ def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> Non
         assert answer is not None
         assert value == pytest.approx(iou(batch.boxes.astype(float), answer.astype(float)).mean(), abs=1e-6)
     assert table["rotation"] != table["none"], "the true boxes moved with the images"
+
+    PROTOCOLS._members.pop("located")
+    assert '<section id="located-table"' in run.report().read_text(), "also where it is not installed"
+    PROTOCOLS.register("located")(Located)
 
     rw.export_study(asked, tmp_path / "export")
     manifest = pd.read_csv(tmp_path / "export" / "manifest.csv", dtype=str)

@@ -748,9 +748,8 @@ def test_report_shows_the_eight_from_stored_tables(finished: Any) -> None:
     for words in ("Scenarios to collect next", "Which transformer hurts most", "Worst slices", "Precision over rho"):
         assert words in page
     charts = json.loads(page.partition('id="figures">')[2].partition("</script>")[0])
-    assert {"cover-pairs", "neurons", "patterns", "loss-0", "wins-1", "pairs-0", "scenarios", "rho-covering"} <= set(
-        charts
-    )
+    names = ("cover-pairs", "neurons", "patterns", "loss-0", "wins-1", "pairs-0", "scenarios", "rho-covering")
+    assert {f"dependability-{name}" for name in names} <= set(charts)
     assert len(finished.tables["dependability_heat_gallery"]) > 0
     for media in finished.tables["dependability_heat_gallery"]["media"]:
         assert (finished.path / "media" / media).is_file()

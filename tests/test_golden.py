@@ -67,7 +67,7 @@ def first(request: pytest.FixtureRequest, tmp_path: Path) -> rw.Run:
 
 
 def test_a_run_of_schema_1_opens_verifies_reports_and_is_judged_as_before(first: rw.Run) -> None:
-    assert json.loads((first.path / "run.json").read_text())["schema"] == 1
+    assert first.record.schema_ == 1
     stored = json.loads((first.path / "verdict.json").read_text())
     assert first.verdict().status == stored["status"]
     assert first.report().stat().st_size > 100_000

@@ -1204,9 +1204,9 @@ def test_signals_of_layers_and_what_is_not_given(torch_model: TorchModel) -> Non
     maps = signals.activations("1")
     assert maps.shape == (5, 8, 6, 6)
     np.testing.assert_array_equal(signals.features("1"), maps.mean(axis=(2, 3)))
-    np.testing.assert_array_equal(signals.features(), signals[full_name(torch_model, "features")])
-    assert full_name(torch_model, "features:1") == "features:1"
-    for ask in (lambda: signals["logit"], lambda: full_name(torch_model, "logit")):
+    np.testing.assert_array_equal(signals.features(), signals[full_name("features")])
+    assert full_name("features:1") == "features:1"
+    for ask in (lambda: signals["logit"], lambda: full_name("logit")):
         with pytest.raises(InputError, match="did you mean 'logits'"):
             ask()
     with pytest.raises(InputError, match="model small gives no samples: supply a model that answers several passes"):

@@ -27,7 +27,6 @@ from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.readouts import read_columns
 from roadworthy.models import ReferenceModel, load_model
-from roadworthy.models.head import find_head
 from roadworthy.models.networks import resnet50, small_resnet, vgg16
 from roadworthy.models.quick import QuickForward
 from roadworthy.models.signals import Signals
@@ -633,13 +632,20 @@ def test_a_network_in_onnx_is_refused_gradients_before_it_is_trained(onnx: Path,
     assert not (tmp_path / "run").exists()
 
 
-def test_the_layers_of_a_network_in_onnx_are_known_before_it_is_trained(tmp_path: Path) -> None:
-    data = open_dataset({"builtin": "signs", "n": 280, "size": 16})
-    model = ReferenceModel("baseline", epochs=1, width=4, hidden=8).on(data)
-    before = find_head(model).layer, make_monitor("vim").signals(model)
-    model.build(tmp_path)
-    model.load(tmp_path)
-    assert (find_head(model).layer, make_monitor("vim").signals(model)) == before
+def test_a_fit_that_reads_the_last_layer_is_planned_before_its_network_is_trained(tmp_path: Path) -> None:
+    content = {
+        "data": {"test": SIGNS, "train": TRAIN | {"n": 350}},
+        "models": {"plain": {"reference": "baseline", "epochs": 1, "width": 4, "hidden": 8, "floor": 0.0}},
+        "size": 16,
+        "outliers": OUTLIERS,
+        "monitors": ["vim"],
+        "protocols": {"od_test": {"limit": 20}},
+    }
+    found = rw.run_study(content, out=tmp_path / "run", workers=1, progress=rw.no_progress)
+    matrix = found.tables["od_test"].query("metric == 'accuracy'")
+    assert matrix["value"].notna().all()
+    assert set(matrix["model"]) == {"plain"}, "a study of one source has no name for it"
+    assert set(matrix["valid_set"]) == set(OUTLIERS), "noise is added where a study names none"
 
 
 @pytest.mark.parametrize("name", ["od-test-small", "od-test-builtin", "od-test-seeds", "od-test"])
@@ -799,9 +805,8 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     assert {"tables/od_test.csv", "tables/od_test_methods.tex"} <= set(re.findall(r'href="([^"]+)"', text))
     assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
     charts = json.loads(page.partition('id="figures">')[2].partition("</script>")[0])
-    assert {f"od_test-{name}" for name in ("ranking-chart", "source-0", "heat-0", "near-far", "cost-chart")} <= set(
-        charts
-    )
+    names = ("ranking-chart", "source-0", "heat-0", "near-far", "cost-chart")
+    assert {f"od_test-{name}" for name in names} <= set(charts)
     ids = re.findall(r'id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(charts) <= set(ids)

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
+from roadworthy import report
 from roadworthy.core.errors import InputError, ModelError, from_here
 from roadworthy.core.files import inside
 from roadworthy.core.hashing import canonical_json, digest_file
@@ -36,7 +37,7 @@ from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
-from roadworthy.engine.local import LocalExecutor, Outcome, timing_tables
+from roadworthy.engine.local import Executor, LocalExecutor, Outcome, timing_tables
 from roadworthy.engine.plan import THREADS, ArtifactNode, Graph
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
@@ -62,7 +63,8 @@ from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
 from roadworthy.protocols.latex import to_latex
-from roadworthy.study import Study, load_study, parse_study, whole_paths
+from roadworthy.protocols.pages import pages_of
+from roadworthy.study import load_study, parse_study
 from roadworthy.verdict import (
     Criterion,
     Failed,
@@ -224,19 +226,13 @@ class Run:
         return path
 
     def _render(self) -> Path:
-        from roadworthy.protocols.pages import pages_of
-        from roadworthy.report import render
-
         path = self.path / "report.html"
-        write_bytes(path, render(self.path, pages_of(self.path)).encode())
+        write_bytes(path, report.render(self.path, pages_of(self.path)).encode())
         return path
 
     def headline(self) -> list[str]:
         """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
-        from roadworthy.protocols.pages import pages_of
-        from roadworthy.report import headline
-
-        return headline(self.path, pages_of(self.path))
+        return report.headline(self.path, pages_of(self.path))
 
     def file_problems(self) -> list[str]:
         """Files that are missing, changed or added, by their hashes in the run; and whether it is finished."""
@@ -437,16 +433,18 @@ def execute(
     workers: int | None = None,
     fresh: bool = False,
     progress: ProgressBar = terminal_progress,
+    executor: Executor | None = None,
 ) -> Run:
     """Run a prepared study into a folder; one that holds part of it already is resumed, unless it is to be `fresh`.
 
     Results that are there stay until all new ones are known: an attempt that fails leaves a finished run as it was.
     """
     workers = workers or os.cpu_count() or 1
-    stored = _stored_study(prepared).to_yaml()
+    stored = prepared.stored_study().to_yaml()
     with opened_folder(out, stored, fresh) as folder:
         graph, before = prepared.plan.graph(), set(folder.files())
-        outcome = LocalExecutor(workers, progress, f"testing {prepared.study.name}").run(graph, folder)
+        executor = executor or LocalExecutor(workers, progress, f"testing {prepared.study.name}")
+        outcome = executor.run(graph, folder)
         record = make_record(prepared, graph, outcome, folder)
         try:
             evidence = _evidence(prepared, outcome, folder, record, workers)
@@ -540,16 +538,6 @@ def replace_results(folder: RunFolder, study: str, record: RunRecord) -> None:
 def _write_history(run: Path, history: Sequence[Entry]) -> None:
     if history:
         write_json(run / HISTORY, [entry.model_dump() for entry in history])
-
-
-def _stored_study(prepared: Prepared) -> Study:
-    """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
-    study, base = prepared.study, prepared.base.resolve()
-    update: dict[str, Any] = {
-        key: whole_paths(getattr(study, key), base) for key in ("data", "models", "sources", "outliers")
-    }
-    update["criteria"] = [criterion.model_dump(exclude_none=True) for criterion in prepared.criteria] or None
-    return study.model_copy(update=update)
 
 
 def utc_now() -> str:
@@ -742,9 +730,6 @@ def evaluate(
     `fresh` makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set.
     """
     name = name or _name_of(model)
-    model_spec: Any = f"<{type(model).__name__}>"
-    if isinstance(model, str | Path):
-        model_spec = {kind_of(str(model)): str(model), **model_settings}
     data_spec = str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
     study = parse_study(
         {
@@ -752,7 +737,7 @@ def evaluate(
             "seed": seed,
             "size": size,
             "data": {"test": data_spec, "classes": str(classes) if isinstance(classes, Path) else classes},
-            "models": {name: model_spec},
+            "models": {name: model_spec(model, model_settings)},
             "protocols": {"classification": classification.suite_settings(suite).model_dump()},
             "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
         },
@@ -785,6 +770,15 @@ def evaluate(
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
     return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
+
+
+def model_spec(model: Any, settings: Mapping[str, Any]) -> Any:
+    """A model as a study names it; one that lives in memory as `<its type>`."""
+    if isinstance(model, dict):
+        return {**model, **settings}
+    if isinstance(model, str | Path):
+        return {kind_of(str(model)): str(model), **settings}
+    return f"<{type(model).__name__}>"
 
 
 def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from pydantic import BaseModel
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName
@@ -17,14 +18,15 @@ from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, check_plan_size, chunk_size, is_stored
-from roadworthy.engine.progress import ProgressBar, terminal_progress
+from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model
-from roadworthy.models.check import Rehearsal, chance_error, rehearse
+from roadworthy.models.check import Rehearsal, chance_error
+from roadworthy.models.check import rehearse as rehearse_model
 from roadworthy.monitors import MONITORS, Monitor, make_monitor
 from roadworthy.outliers import make_outliers
 from roadworthy.protocols import Protocol, protocol_of
 from roadworthy.protocols.base import KnownCase, Part
-from roadworthy.study import DataSection, Overlap, SourceSection, Study
+from roadworthy.study import DataSection, Overlap, SourceSection, Study, parse_study, whole_paths
 from roadworthy.verdict import Criterion, check_threshold, load_criteria, threshold_remark
 
 FEW = 0.01
@@ -56,6 +58,7 @@ class Prepared:
     sources     what each source puts on the table, by its name
     rehearsals  by source and model;  left_out: models by protocol and source, with the reason
     contexts    by protocol and source;  seen: ids of test images that are training images too, by source
+    allowed     device, trust and the like
     """
 
     study: Study
@@ -67,6 +70,7 @@ class Prepared:
     contexts: Mapping[str, Mapping[str, BaseModel]]
     seen: Mapping[str, Sequence[str]]
     rehearsals: Mapping[tuple[str, str], Rehearsal] = field(default_factory=dict)
+    allowed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def data(self) -> OpenedDataset:
@@ -104,6 +108,53 @@ class Prepared:
     def remarks(self) -> dict[str, str]:
         """What must be said of the thresholds of criteria, by their id."""
         return remarks(self.criteria, self.parts, self.settings)
+
+    @property
+    def _monitors(self) -> Mapping[str, Monitor]:
+        return next(iter(self.sources.values())).monitors
+
+    def stored_study(self) -> Study:
+        """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
+        study, base = self.study, self.base.resolve()
+        update: dict[str, Any] = {
+            key: whole_paths(getattr(study, key), base) for key in ("data", "models", "sources", "outliers")
+        }
+        update["criteria"] = [criterion.model_dump(exclude_none=True) for criterion in self.criteria] or None
+        return study.model_copy(update=update)
+
+    def recipe(self) -> dict[str, Any]:
+        """All that another process needs to prepare the same study, as JSON; an error where something is in memory."""
+        study = yaml.safe_load(self.stored_study().to_yaml())
+        unknown = [label for label, monitor in self._monitors.items() if monitor.name not in MONITORS]
+        for name in (*_in_memory(study), *(f"the monitor {label}" for label in unknown)):
+            raise InputError(
+                f"{name} lives in the memory of this process alone, so it cannot be made anew elsewhere: name a file "
+                "in the study, or register the class"
+            )
+        return {"study": study, "base": str(self.base), "allowed": dict(self.allowed)}
+
+
+def _in_memory(content: Any, name: str = "") -> Iterator[str]:
+    """What a study names as an object of the process that made it: `<function>`."""
+    if isinstance(content, str) and content.startswith("<") and content.endswith(">"):
+        yield f"{name} {content}"
+    items = (
+        content.items()
+        if isinstance(content, dict)
+        else ((name, each) for each in content)
+        if isinstance(content, list)
+        else ()
+    )
+    for key, value in items:
+        yield from _in_memory(value, str(key))
+
+
+def prepare_recipe(recipe: Mapping[str, Any]) -> Prepared:
+    """The study of a `Prepared.recipe`, prepared in this process: the same graph, node by node."""
+    study = parse_study(recipe["study"], "study")
+    return prepare(
+        study, base=Path(recipe["base"]), **recipe["allowed"], accept_chance=True, rehearse=False, progress=no_progress
+    )
 
 
 def remarks(
@@ -146,6 +197,7 @@ def prepare(
     given: Given | None = None,
     models: Mapping[str, Model] | None = None,
     accept_chance: bool = False,
+    rehearse: bool = True,
     progress: ProgressBar = terminal_progress,
 ) -> Prepared:
     """Open and check everything a study names and make its plan. Writes nothing, so a mistake leaves no trace.
@@ -162,7 +214,7 @@ def prepare(
     for protocol, settings in chosen:
         protocol.check_settings(settings)
     monitors = dict(given.monitors) or open_monitors(study)
-    allowed = {"trust": trust, "unpickle": unpickle, "device": device}
+    allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
     benches, builders, seen = {}, {}, {}
     for name, section in sections.items():
         asked = [(p, s) for p, s in chosen if name in (s.sources or sections)]
@@ -179,9 +231,10 @@ def prepare(
             contexts.setdefault(protocol.name, {})[name] = planned.context
             cases += planned.cases
     plan = Plan(tuple(cases), study.batch)
-    prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen)
+    allowed |= {"on_bad_image": on_bad_image}
+    prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen, allowed=allowed)
     check_criteria(criteria, prepared.parts, prepared.settings)
-    return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance))
+    return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance)) if rehearse else prepared
 
 
 def open_monitors(study: Study) -> dict[str, Monitor]:
@@ -493,7 +546,7 @@ def _rehearsed(
 ) -> Rehearsal:
     """Ask a model about a sample of undisturbed images; refuse one that is no better than chance."""
     try:
-        rehearsal = rehearse(model, bench.data, stimulus=stimulus, batch=bench.batch)
+        rehearsal = rehearse_model(model, bench.data, stimulus=stimulus, batch=bench.batch)
     except ModelError as error:
         raise ModelError(f"{error} (on undisturbed images)") from error
     if rehearsal.changes_by:

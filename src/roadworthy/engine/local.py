@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -63,8 +64,16 @@ class _Task:
         return id(self.showing.data), self.size, self.chunk
 
 
-class LocalExecutor:
-    """Does all that a graph asks for and that is not stored yet, on this machine.
+class Executor(ABC):
+    """Does all that a graph asks for and that the store does not hold yet: on this machine, or on others."""
+
+    @abstractmethod
+    def run(self, graph: Graph, store: RunFolder) -> Outcome:
+        """Do it all; every artifact that is there is ready for use then."""
+
+
+class LocalExecutor(Executor):
+    """Threads of this process.
 
     A node that fails is recorded, what requires it fails for the same reason, and all others go on. Stopped at any
     instant, a second run goes on where the first one was: stored parts are kept, but for those that are not as they
@@ -91,6 +100,21 @@ class LocalExecutor:
         outcome.failures = graph.reasons(outcome.failures)
         return outcome
 
+    def run_node(self, node: str, graph: Graph, store: RunFolder) -> Outcome:
+        """Do one node by its hash, whose requirements are in the store."""
+        outcome = Outcome()
+        required = graph.requirements(node)
+        for hash_, artifact in graph.artifacts.items():
+            if hash_ in required and is_built(store, artifact.parts[0].recipe):
+                load_artifact(artifact, store)
+        if node in graph.artifacts:
+            self._build(graph.artifacts[node], graph, store, outcome)
+        elif graph.cases[node].planned.refused:
+            outcome.failures[node] = graph.cases[node].planned.refused
+        else:
+            self._show([graph.cases[node]], graph, store, outcome)
+        return outcome
+
     def _build(self, node: ArtifactNode, graph: Graph, store: RunFolder, outcome: Outcome) -> None:
         if node.hash in graph.reasons(outcome.failures):
             return
@@ -98,10 +122,8 @@ class LocalExecutor:
         was_there = is_built(store, part.recipe)
         try:
             with self.progress(f"{part.activity} {node.name}", part.work) as advance:
-                home = ensure_artifact(store, part.recipe, partial(part.build, progress=advance, store=store))
-            for each in node.parts:
-                each.load(home)
-            outcome.built[node.hash] = read_artifact(home)
+                ensure_artifact(store, part.recipe, partial(part.build, progress=advance, store=store))
+            outcome.built[node.hash] = load_artifact(node, store)
         except RoadworthyError as error:
             outcome.failures[node.hash] = str(error)
         if not was_there:
@@ -114,6 +136,14 @@ class LocalExecutor:
             title = self.title if not nodes[0].early else "reading training data for"
             with self.progress(title, sum(len(planned.showing.data) for planned in cases)) as advance:
                 show(cases, store, outcome, batch=graph.batch, workers=self.workers, progress=advance)
+
+
+def load_artifact(node: ArtifactNode, store: RunFolder) -> dict[str, Any]:
+    """Make an artifact of the store ready for all that use it; what its manifest says."""
+    home = store.artifact(node.hash)
+    for part in node.parts:
+        part.load(home)
+    return read_artifact(home)
 
 
 def show(

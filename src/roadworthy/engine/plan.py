@@ -174,6 +174,11 @@ class Graph:
         """Everything that is built, with the name of what it is for."""
         return [(node.name, part) for node in self.artifacts.values() for part in node.parts]
 
+    def requirements(self, node: str) -> set[str]:
+        """The hashes of all that a node requires, and of what that requires."""
+        known = self.artifacts.get(node) or self.cases[node]
+        return set(known.requires).union(*(self.requirements(need) for need in known.requires))
+
     def reasons(self, failures: Mapping[str, str]) -> dict[str, str]:
         """Why nodes cannot be done, by their hash: `failures`, and those of what they require."""
         found = dict(failures)

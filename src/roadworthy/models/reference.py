@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName
@@ -259,18 +258,10 @@ class ReferenceModel(Model, Buildable):
         return self.opened().input_gradient(batch)
 
     def untrained(self) -> Model:
-        """What can be said before training of what `opened` will be: the network that training starts from.
-
-        It is the model itself where that shows no layers.
-        """
-        if "features" not in self.capabilities:
+        """What can be said before training of what `opened` will be: a torch network, or the model itself."""
+        if "input_gradient" not in self.capabilities:
             return self
-        if self._untrained is None and "input_gradient" in self.capabilities:
-            self._untrained = _torch_model(self, self.network())
-        elif self._untrained is None:
-            with TemporaryDirectory() as folder:
-                export_onnx(self.network(), Path(folder) / ONNX, self.data.size, self.data.channels)
-                self._untrained = OPENERS.get(self.architecture)(self, Path(folder))
+        self._untrained = self._untrained or _torch_model(self, self.network())
         return self._untrained
 
     def opened(self) -> Model:

@@ -17,7 +17,9 @@ from roadworthy.core.types import STORED, Batch, Images, Prediction
 from roadworthy.models.head import penultimate
 
 LAYERED = ("features", "activations")
-"""Signals of a layer, `features:24/Relu`; without one, of what goes into the last linear layer."""
+"""Signals of a layer, `features:24/Relu`."""
+PENULTIMATE = "penultimate"
+"""The layer where none is named: what goes into the last linear one, whatever it is called."""
 NAMES = ("images", "labels", "logits", *STORED, *LAYERED)
 PART = 512
 """Rows of training data that a fit reads at once: a fixed number, so that sums over parts have the same bits."""
@@ -129,13 +131,16 @@ class Signals:
 
     def features(self, layer: str | None = None) -> NDArray[np.float32]:
         """Features (N, D) of a layer, by default what goes into the last linear one; maps (N, C, H, W) are averaged."""
-        layer = layer or self._last_layer
+        layer = self._named(layer)
         return self._once(f"features:{layer}", lambda piece: _averaged(piece.activations(layer)))
 
     def activations(self, layer: str | None = None) -> NDArray[np.float32]:
         """What a layer gives as it is, (N, ...)."""
-        layer = layer or self._last_layer
+        layer = self._named(layer)
         return self._once(f"activations:{layer}", lambda piece: piece._asked(layer))
+
+    def _named(self, layer: str | None) -> str:
+        return self._last_layer if layer in (None, PENULTIMATE) else layer
 
     @cached_property
     def _last_layer(self) -> str:
@@ -176,17 +181,16 @@ def _averaged(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return values.reshape(len(values), -1)
 
 
-def full_name(model: Model, name: str) -> str:
+def full_name(name: str) -> str:
     """The name of a signal with its layer, by which planners and stores know it.
 
-    >>> from roadworthy.monitors.conformance import ToyModel
-    >>> full_name(ToyModel(), "features"), full_name(ToyModel(), "logits")
-    ('features:hidden', 'logits')
+    >>> full_name("features"), full_name("logits")
+    ('features:penultimate', 'logits')
     """
     kind, _, layer = name.partition(":")
     if kind not in NAMES:
         raise UnknownName("signal", name, NAMES)
-    return f"{kind}:{layer or penultimate(model)}" if kind in LAYERED else kind
+    return f"{kind}:{layer or PENULTIMATE}" if kind in LAYERED else kind
 
 
 class Training(ABC):
@@ -215,7 +219,7 @@ class Training(ABC):
 
     def parts(self, *names: str) -> Iterator[tuple[NDArray[Any], ...]]:
         """These signals of all rows in order, `PART` rows at a time: an array (n, ...) each. `labels` is one too."""
-        asked = [full_name(self.model, name) for name in names]
+        asked = [full_name(name) for name in names]
         for name in asked:
             if name not in self.names:
                 raise InputError(f"the signal {name} was not announced: return it from the monitor's method signals")

@@ -167,7 +167,7 @@ class Monitor(Written, ABC):
         names = {need: SIGNAL.get(need, need) for need in self.needs}
         layer = getattr(self, "layer", None)
         names |= {"features": f"features:{layer}"} if layer and "features" in names else {}
-        return tuple(sorted({full_name(model, name) for name in names.values()}))
+        return tuple(sorted({full_name(name) for name in names.values()}))
 
     @property
     def learns(self) -> bool:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 from numpy.typing import NDArray
@@ -18,12 +18,10 @@ from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import value_range
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
-
-if TYPE_CHECKING:
-    from roadworthy.report.facts import Facts
-    from roadworthy.report.page import Page
 
 
 class NoContext(BaseModel):

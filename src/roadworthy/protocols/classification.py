@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -48,15 +48,14 @@ from roadworthy.protocols.estimates import (
     standard_deviation,
 )
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
+from roadworthy.report.pages import classification_page
 from roadworthy.shifts import make_shift
 from roadworthy.shifts.corruptions import COMMON, EXTRA
 from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
-
-if TYPE_CHECKING:
-    from roadworthy.report.facts import Facts
-    from roadworthy.report.page import Page
 
 NAME = "classification"
 BOUNDED_MEANS = ("accuracy", "brier", "mean_confidence")
@@ -193,8 +192,6 @@ class Classification(base.Protocol):
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
-        from roadworthy.report.pages import classification_page
-
         return classification_page(self.name, run, facts)
 
     def evidence(

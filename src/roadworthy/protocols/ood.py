@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -47,14 +47,13 @@ from roadworthy.protocols.estimates import (
 from roadworthy.protocols.gans import KIND as GAN
 from roadworthy.protocols.gans import Gans, planned_gans, save_gans, training_of
 from roadworthy.protocols.pictures import save_strip, spread
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
+from roadworthy.report.pages import outlier_page
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
-
-if TYPE_CHECKING:
-    from roadworthy.report.facts import Facts
-    from roadworthy.report.page import Page
 
 NAME = "ood"
 METRICS = tuple(field.name for field in fields(Separation))
@@ -169,8 +168,6 @@ class OutOfDistribution(base.Protocol):
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
-        from roadworthy.report.pages import outlier_page
-
         return outlier_page(self.name, run, facts)
 
     def evidence(

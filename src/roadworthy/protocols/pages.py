@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roadworthy.protocols import PROTOCOLS
-from roadworthy.report.facts import Facts, load_facts
+from roadworthy.report.facts import Facts, asked_by, load_facts
 from roadworthy.report.page import Page, plain_page
 
 
@@ -19,7 +19,7 @@ def pages_of(path: str | Path) -> list[Page]:
         together = name in known and PROTOCOLS.get(name).shows_sources_together
         several = facts.sources and not together
         parts = [load_facts(run, source) for source in stored[name].sources] if several else [facts]
-        pages += [_page(name, run, part) for part in parts]
+        pages += [_page(name, run, asked_by(name, part)) for part in parts]
     return pages
 
 

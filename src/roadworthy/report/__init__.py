@@ -29,7 +29,7 @@ def render(path: str | Path, pages: Sequence[Page]) -> str:
     lines = frame.summary_lines(pages, parts)
     return _page(
         "frame.html.j2",
-        {name: chart for page in pages for name, chart in page.drawn[0].items()},
+        {f"{page.prefix}{name}": chart for page in pages for name, chart in page.charts.items()},
         facts=facts,
         parts=parts,
         pages=pages,
@@ -71,7 +71,7 @@ def _unique(values: Iterable[str]) -> list[str]:
 
 def _lines(pages: Sequence[Page], part: str) -> Markup:
     """A part of all pages, line by line; what several of them say is said once."""
-    return Markup("\n".join(_unique(line for page in pages for line in page.drawn[1][part].splitlines())))
+    return Markup("\n".join(_unique(line for page in pages for line in page.parts[part].splitlines())))
 
 
 def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: float) -> str:
@@ -103,6 +103,7 @@ def _page(template: str, charts: drawing.Charts, **context: Any) -> str:
         .get_template(template)
         .render(
             **{**KIT, **context},
+            links={},
             charts=_json_script(charts),
             style=Markup((HERE / "style.css").read_text(encoding="utf-8")),
             scripts={name: Markup(script) for name, script in scripts.items()},

@@ -38,18 +38,6 @@ CLEAN = Condition(UNDISTURBED, 0)
 
 
 @dataclass(frozen=True)
-class Severity:
-    """How much worse the highest level of a shift is than its lowest."""
-
-    model: str
-    shift: str
-    from_level: int
-    to_level: int
-    metric: str
-    drop: Cell
-
-
-@dataclass(frozen=True)
 class Bin:
     """One bin of a reliability diagram; `confidence` and `accuracy` are NaN where it is empty."""
 
@@ -99,11 +87,6 @@ class Mistake:
     p_label: float
     picture: Picture
 
-    @property
-    def uri(self) -> str:
-        """The picture as a data URI."""
-        return self.picture.uri
-
 
 @dataclass(frozen=True)
 class CorruptionErrors:
@@ -127,7 +110,7 @@ class ClassificationFacts(Facts):
     by_shift: Mapping[tuple[str, str, str], Cell] = field(default_factory=dict)
     by_level: Mapping[tuple[str, int, str], Cell] = field(default_factory=dict)
     overall: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
-    severities: tuple[Severity, ...] = ()
+    severities: Mapping[tuple[str, str], tuple[str, Cell]] = field(default_factory=dict)
     corruption_errors: tuple[CorruptionErrors, ...] = ()
     reliability: Mapping[tuple[str, Condition], tuple[Bin, ...]] = field(default_factory=dict)
     confusion: Mapping[tuple[str, Condition], tuple[Confusion, ...]] = field(default_factory=dict)
@@ -191,10 +174,11 @@ def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
         by_shift={(r["model"], r["shift"], r["metric"]): cell_of(r) for r in rows_of("by_shift")},
         by_level={(r["model"], r["level"], r["metric"]): cell_of(r) for r in rows_of("by_level")},
         overall={(r["model"], r["metric"]): cell_of(r) for r in rows_of("overall")},
-        severities=tuple(
-            Severity(r["model"], r["shift"], r["from_level"], r["to_level"], r["metric"], cell_of(r))
+        severities={
+            (r["model"], r["shift"]): (f"level {r['from_level']} to {r['to_level']}", cell_of(r))
             for r in rows_of("severity")
-        ),
+            if r["metric"] == f"{ROLE}_drop"
+        },
         corruption_errors=_corruption_errors(run, facts.source),
         reliability=_reliability(rows_of("reliability")),
         recall=_recall(rows_of("recall"), facts.models, facts.class_names),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from roadworthy.report.facts import NOT_RUN, Cell, Facts, cell_of
+from roadworthy.report.facts import NOT_RUN, Cell, Facts, bounded, cell_of
 from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows
 from roadworthy.report.words import bounds, listing, number, p_value, plural, signed, whole
@@ -240,25 +240,13 @@ def model_words(found: Dependability, model: str) -> ModelWords:
 def headline(found: Dependability, facts: Facts) -> list[str]:
     """Two lines for a terminal."""
     parts = [
-        f"{facts.named(model)} confidence loss {_bounded(found.cell(model, 'confidence_loss'), 'confidence_loss')}"
+        f"{facts.named(model)} confidence loss {bounded('confidence_loss', found.cell(model, 'confidence_loss'))}"
         for model in found.models
     ]
     slices = [
         f"{facts.named(model)}: {slice_words(found, model)}" for model in found.models if found.of("slices", model)
     ]
     return [f"{coverage_words(found)} {'; '.join(parts)}", " ".join(slices) or "No slices were looked at"]
-
-
-def _bounded(cell: Cell, metric: str) -> str:
-    if cell.missing:
-        return f"n/a ({cell.reason})"
-    return f"{number(metric, cell.value)} ({bounds(metric, cell.lo, cell.hi)})"
-
-
-def patterns(found: Dependability, count: int = 8) -> list[Row]:
-    """The scenarios with the highest activation pattern, highest first."""
-    known = [row for row in found.rows["patterns"] if not math.isnan(number_of(row["value"]))]
-    return sorted(known, key=lambda row: -row["value"])[:count]
 
 
 def confusion_pictures(found: Dependability, model: str) -> list[tuple[Row, Sequence[Row]]]:

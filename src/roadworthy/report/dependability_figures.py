@@ -18,6 +18,7 @@ from roadworthy.report.drawing import (
     View,
     axis_title,
     layout_of,
+    names_axis,
     plain,
     short_text,
     text,
@@ -123,16 +124,7 @@ def _values(groups: Sequence[tuple[str, list[str]]]) -> list[tuple[str, str]]:
 
 def _ticks(groups: Sequence[tuple[str, list[str]]]) -> dict[str, Any]:
     names = _values(groups)
-    return {
-        "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": [short_text(value, 14) for _, value in names],
-        "tickfont": {"size": 10},
-        "fixedrange": True,
-        "showgrid": False,
-        "zeroline": False,
-        "automargin": True,
-    }
+    return names_axis([value for _, value in names], 14, tickfont={"size": 10})
 
 
 def coverage_map(found: Dependability) -> View:
@@ -230,17 +222,8 @@ def dots(found: Dependability, facts: Facts, metric: str, scopes: Sequence[str],
         "fixedrange": True,
         "title": axis_title(f"{words_of(metric).label}{better}"),
     }
-    layout["yaxis"] = {
-        "tickmode": "array",
-        "tickvals": list(range(len(scopes))),
-        "ticktext": [short_text(name(scope), 26) for scope in scopes],
-        "range": [len(scopes) - 0.5, -0.5],
-        "tickfont": {"size": 11},
-        "showgrid": False,
-        "zeroline": False,
-        "fixedrange": True,
-        "automargin": True,
-    }
+    down = {"range": [len(scopes) - 0.5, -0.5], "tickfont": {"size": 11}}
+    layout["yaxis"] = names_axis([name(scope) for scope in scopes], 26, **down)
     return view(words_of(metric).label, traces, layout)
 
 

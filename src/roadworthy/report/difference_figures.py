@@ -17,6 +17,7 @@ from roadworthy.report.drawing import (
     View,
     axis_title,
     layout_of,
+    names_axis,
     plain,
     short_text,
     text,
@@ -100,16 +101,7 @@ def comparison_chart(question: Question, facts: Facts, metric: str, by: str, met
         "title": axis_title(words_of(metric).label),
     }
     layout["xaxis2"] = {"domain": [0.85, 1], "range": [0, 1], "visible": False, "fixedrange": True}
-    layout["yaxis"] = {
-        "tickmode": "array",
-        "tickvals": list(range(len(means))),
-        "ticktext": [short_text(mean.cell, LABEL) for mean in means],
-        "range": [len(means) - 0.5, -0.5],
-        "showgrid": False,
-        "zeroline": False,
-        "fixedrange": True,
-        "automargin": True,
-    }
+    layout["yaxis"] = names_axis([mean.cell for mean in means], LABEL, range=[len(means) - 0.5, -0.5])
     line = {"color": MUTED, "width": 1, "dash": "dot"}
     layout["shapes"] = [
         {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": at, "y1": at, "line": line}
@@ -187,17 +179,7 @@ def _spread(
             }
         )
     layout = layout_of(height=230, margin={"l": 46, "r": 8, "t": 8, "b": 30})
-    layout["xaxis"] = {
-        "tickmode": "array",
-        "tickvals": list(range(len(places))),
-        "ticktext": [short_text(name, 12) for name in places],
-        "range": [-0.6, len(places) - 0.4],
-        "tickangle": -40,
-        "showgrid": False,
-        "zeroline": False,
-        "fixedrange": True,
-        "automargin": True,
-    }
+    layout["xaxis"] = names_axis(list(places), 12, range=[-0.6, len(places) - 0.4], tickangle=-40)
     every = [[condition] for condition in (CLEAN, *facts.conditions)]
     cells = [differences.spread(metric, model, conditions) for model in facts.models for conditions in every]
     layout["yaxis"] = {

@@ -15,7 +15,7 @@ import pandas as pd
 from roadworthy.report.classification import CLEAN, Condition
 from roadworthy.report.facts import Cell, Facts
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
-from roadworthy.report.words import listing
+from roadworthy.report.words import listing, words_of
 from roadworthy.statistics.anova import AnovaTable, thesis_p
 
 LIMIT = 0.05
@@ -141,6 +141,11 @@ class Question:
             for found in self.analyses
             for method in sorted((TUKEY, GAMES_HOWELL), key=lambda method: method != found.companion)
         )
+
+    @property
+    def labels(self) -> list[str]:
+        """The choices in words."""
+        return [f"{words_of(metric).label}, {method}" for metric, method in self.choices]
 
     @property
     def by_model(self) -> bool:

@@ -63,6 +63,20 @@ def layout_of(height: int, margin: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def names_axis(names: Sequence[object], length: int = 22, **other: Any) -> dict[str, Any]:
+    """An axis with a name at every whole number, the first at 0; `other` settings come on top of the usual ones."""
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": [short_text(name, length) for name in names],
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+        "automargin": True,
+        **other,
+    }
+
+
 def axis_title(words: str) -> dict[str, Any]:
     """The title of an axis."""
     return {"text": words, "font": {"size": 11, "color": MUTED}, "standoff": 6}

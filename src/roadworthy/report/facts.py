@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roadworthy.core.record import ArtifactRecord, DataRecord, ModelRecord, RunRecord, read_record
 from roadworthy.report.reading import Row, number_of, read_json, read_text
-from roadworthy.report.words import bounds, number
+from roadworthy.report.words import MISSING, bounds, number
 from roadworthy.verdict import Criterion, Failed, failed_parts
 from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
 from roadworthy.verdict.judge import never_pass
@@ -174,6 +174,17 @@ class Facts:
         return f"{model} (undertrained)" if model in self.undertrained else model
 
 
+def asked_by(protocol: str, facts: Facts) -> Facts:
+    """The facts with the models alone that a protocol asked: one that lacks what it needs is left out of it."""
+    left_out = {
+        f"{source}/{name}" if source and facts.source is None else name
+        for source, part in facts.record.protocols[protocol].sources.items()
+        for name in part.left_out
+        if facts.source in (None, source)
+    }
+    return replace(facts, models=tuple(model for model in facts.models if model not in left_out) or facts.models)
+
+
 def load_facts(path: str | Path, source: str | None = None) -> Facts:
     """Read what a run folder says of the run: run.json, study.yaml, verdict.json; or of one `source` of several."""
     run = Path(path)
@@ -233,6 +244,13 @@ def cell_of(row: Row) -> Cell:
         method=row.get("method") or "",
         reason=row.get("reason") or "",
     )
+
+
+def bounded(metric: str, cell: Cell) -> str:
+    """A value with its bounds, or why there is none."""
+    if cell.missing:
+        return f"{MISSING} ({cell.reason})"
+    return f"{number(metric, cell.value)} ({bounds(metric, cell.lo, cell.hi)})"
 
 
 def defined(values: Iterable[float]) -> list[float]:

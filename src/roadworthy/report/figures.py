@@ -19,6 +19,7 @@ from roadworthy.report.drawing import (
     View,
     axis_title,
     layout_of,
+    names_axis,
     plain,
     short_text,
     text,
@@ -96,20 +97,9 @@ def heat_map(facts: ClassificationFacts, model: str, metric: str) -> View:
         "showscale": False,
     }
     layout = layout_of(height=70 + 34 * len(facts.shifts), margin={"l": 8, "r": 8, "t": 34, "b": 8})
-    ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
-    layout["xaxis"] = {
-        **ticks,
-        "tickvals": list(range(len(levels))),
-        "ticktext": ["clean", *(str(level) for level in facts.levels)],
-        "side": "top",
-        "title": {"text": "level", "font": {"size": 11, "color": MUTED}, "standoff": 4},
-    }
-    layout["yaxis"] = {
-        **ticks,
-        "tickvals": list(range(len(facts.shifts))),
-        "ticktext": [short_text(shift, 16) for shift in facts.shifts],
-        "autorange": "reversed",
-    }
+    title = {"text": "level", "font": {"size": 11, "color": MUTED}, "standoff": 4}
+    layout["xaxis"] = names_axis(["clean", *facts.levels], side="top", title=title)
+    layout["yaxis"] = names_axis(facts.shifts, 16, autorange="reversed")
     return view(words_of(metric).label, [values, absent], layout)
 
 
@@ -221,15 +211,7 @@ def drop_ranking(facts: ClassificationFacts, metric: str) -> View:
         "fixedrange": True,
         "title": {"text": words_of(metric).label, "font": {"size": 11, "color": MUTED}},
     }
-    layout["yaxis"] = {
-        "tickmode": "array",
-        "tickvals": list(range(len(order))),
-        "ticktext": [short_text(shift, 16) for shift in order],
-        "showgrid": False,
-        "zeroline": False,
-        "fixedrange": True,
-        "automargin": True,
-    }
+    layout["yaxis"] = names_axis(order, 16)
     return view(words_of(metric).label, list(reversed(traces)), layout)
 
 

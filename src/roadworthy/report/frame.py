@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from roadworthy.report.facts import NOT_RUN, REPORT, Facts
+from roadworthy.report.facts import REPORT, Cell, Facts
 from roadworthy.report.page import ModelWords, Page
 from roadworthy.report.words import listing, number, plural, whole
 from roadworthy.verdict.failures import count_failed
 
 OTHER_CRITERIA = "These criteria are not those that the study was run with."
-NO_WORDS = ModelWords((), (), ())
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Line(ModelWords):
 
     model: str = ""
     source: str | None = None
-    place: int = 0
+    place: int | None = None
 
 
 def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
@@ -30,18 +30,23 @@ def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
     leading = next((page for page in pages if page.models), None)
     if leading is None:
         return []
-    labels = next(iter(leading.models.values())).figures
+    absent = Cell(math.nan, reason=f"not part of {leading.title}")
+    labels = [(label, metric, absent) for label, metric, _ in next(iter(leading.models.values())).figures]
     lines = []
     for part in parts:
-        own = [page for page in pages if page.source == part.source and page.models]
+        own = [page for page in pages if page.source in (part.source, None) and page.models]
+        # A model has one colour in all charts only where every page is about all models.
+        coloured = len(part.models) > 1 and all(tuple(page.models) == part.models for page in own)
         for place, model in enumerate(part.models):
-            known = [page.models.get(model, NO_WORDS) for page in own]
+            known = [page.models[model] for page in own if model in page.models]
+            if not known:
+                continue
             leads = bool(own) and own[0].title == leading.title and model in own[0].models
-            figures = known[0].figures if leads else tuple((label, metric, NOT_RUN) for label, metric, _ in labels)
+            figures = known[0].figures if leads else tuple(labels)
             sentences = [s for order, said in enumerate(known) for s in (said.brief if order else said.sentences)]
             rule = " ".join(said.rule for said in known if said.rule)
             brief = tuple(s for said in known for s in said.brief)
-            lines.append(Line(figures, tuple(sentences), brief, rule, model, part.source, place))
+            lines.append(Line(figures, tuple(sentences), brief, rule, model, part.source, place if coloured else None))
     return lines
 
 
@@ -55,8 +60,8 @@ def data_words(facts: Facts) -> str:
 
 def verdict_line(facts: Facts) -> str:
     """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
-    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), criteria_words(facts)]
-    return " ".join(filter(None, words))
+    other = OTHER_CRITERIA if facts.has_other_criteria else ""
+    return " ".join(filter(None, [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), other]))
 
 
 def failed_words(facts: Facts) -> str:
@@ -70,11 +75,6 @@ def failure_words(facts: Facts) -> str:
     if not facts.failed:
         return ""
     return f"{failed_words(facts)}{'' if facts.status == 'fail' else ', which is never a pass'}."
-
-
-def criteria_words(facts: Facts) -> str:
-    """That the verdict is by other criteria than those that the study was run with; nothing where it is by them."""
-    return OTHER_CRITERIA if facts.has_other_criteria else ""
 
 
 def verdict_words(facts: Facts) -> str:

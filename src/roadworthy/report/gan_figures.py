@@ -13,8 +13,8 @@ from roadworthy.report.drawing import (
     View,
     axis_title,
     layout_of,
+    names_axis,
     plain,
-    short_text,
     text,
     value_text,
     view,
@@ -104,15 +104,7 @@ def each_gan(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Cell]) ->
         "fixedrange": True,
         "title": axis_title("AUROC, higher is better"),
     }
-    layout["yaxis"] = {
-        "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": [short_text(name, 20) for name in names],
-        "range": [len(names) - 0.45, -0.55],
-        "zeroline": False,
-        "fixedrange": True,
-        "automargin": True,
-    }
+    layout["yaxis"] = names_axis(names, 20, range=[len(names) - 0.45, -0.55], showgrid=True)
     across = {"xref": "x", "x0": GUESSING, "x1": GUESSING, "yref": "paper", "y0": 0, "y1": 1}
     layout["shapes"] = [{"type": "line", **across, "line": {"color": MUTED, "width": 1, "dash": "dash"}}]
     return view("AUROC", traces, layout)

@@ -14,8 +14,8 @@ from roadworthy.report.drawing import (
     View,
     axis_title,
     layout_of,
+    names_axis,
     plain,
-    short_text,
     text,
     tick_format,
     value_text,
@@ -81,16 +81,7 @@ def set_chart(outliers: Outliers, facts: Facts, kind: str, metric: str) -> View:
         "fixedrange": True,
         "title": axis_title(words_of(metric).label),
     }
-    layout["yaxis"] = {
-        "tickmode": "array",
-        "tickvals": list(range(len(sets))),
-        "ticktext": [short_text(found.name, 18) for found in sets],
-        "range": [len(sets) - 0.5, -0.5],
-        "showgrid": False,
-        "zeroline": False,
-        "fixedrange": True,
-        "automargin": True,
-    }
+    layout["yaxis"] = names_axis(sets, 18, range=[len(sets) - 0.5, -0.5])
     if metric == "auroc":
         across = {"xref": "x", "x0": GUESSING, "x1": GUESSING, "yref": "paper", "y0": 0, "y1": 1}
         layout["shapes"] = [{"type": "line", **across, "line": {"color": MUTED, "width": 1, "dash": "dash"}}]

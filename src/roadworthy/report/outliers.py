@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, mean_of
+from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, bounded, cell_of, mean_of
 from roadworthy.report.gans import Gans, load_gans
-from roadworthy.report.page import ModelWords
+from roadworthy.report.page import HardCase, ModelWords
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
-from roadworthy.report.words import bounds, listing, number, plural, whole
+from roadworthy.report.words import listing, number, plural, whole
 
 OOD = "ood"
 ROLE = "auroc"
@@ -36,6 +36,9 @@ class OutlierSet:
     name: str
     kind: str
     foreign: str = ""
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -144,17 +147,10 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
     )
 
 
-def bounded(cell: Cell) -> str:
-    """An AUROC with its bounds, or why there is none."""
-    if cell.missing:
-        return f"n/a ({cell.reason})"
-    return f"{number(ROLE, cell.value)} ({bounds(ROLE, cell.lo, cell.hi)})"
-
-
 def sentences(outliers: Outliers, model: str) -> Iterator[str]:
     """What the first screen says of one model: its hardest outliers, where it is misled, and the mean over all sets."""
     for found in outliers.hardest([model], 1):
-        yield f"The hardest outliers: {found.name}, AUROC {bounded(outliers.cell(model, found.name))}."
+        yield f"The hardest outliers: {found.name}, AUROC {bounded(ROLE, outliers.cell(model, found.name))}."
     yield from misled(outliers, model)
     total = outliers.mean(model, ALL)
     if not math.isnan(total.value):
@@ -194,7 +190,7 @@ def brief(outliers: Outliers, model: str) -> tuple[str, ...]:
     below = cell.value < GUESSING
     wrong = ": it is surer of these outliers than of the images it knows" if below and cell.hi < GUESSING else ""
     wrong = wrong or (": no better than guessing" if below else "")
-    words = f"The hardest outliers: {hardest[0].name}, AUROC {bounded(cell)}{wrong}"
+    words = f"The hardest outliers: {hardest[0].name}, AUROC {bounded(ROLE, cell)}{wrong}"
     return (f"{words}; mean of {plural(total.sets, 'set')} {number(ROLE, total.value)}.",)
 
 
@@ -228,27 +224,15 @@ def score_words(outliers: Outliers) -> str:
     return f"The score is {'; '.join(parts)}." if parts else ""
 
 
-@dataclass(frozen=True)
-class HardSet:
-    """One of the hardest sets: what every model makes of it, an image it knows and an outlier."""
-
-    found: OutlierSet
-    figures: tuple[tuple[str, Cell], ...]
-    inside: str | None
-    outside: str | None
-
-
-def hard_sets(outliers: Outliers) -> list[HardSet]:
+def hard_sets(outliers: Outliers) -> list[HardCase]:
     """The hardest sets over all models that rank, with pictures where the run has them."""
     cards = []
     for found in outliers.hardest(outliers.ranked):
         figures = tuple((model, outliers.cell(model, found.name)) for model in outliers.models)
         pictures = outliers.gallery.get(found.name)
-        if pictures is None:
-            cards.append(HardSet(found, figures, None, None))
-            continue
-        one, other = pictures.inside, pictures.outside
-        cards.append(HardSet(found, figures, one.tile(one.clearest), other.tile(other.clearest)))
+        sides = (pictures.inside, pictures.outside) if pictures else ()
+        tiles: list[str | None] = [side.tile(side.clearest) for side in sides]
+        cards.append(HardCase(found, figures, *(tiles or [None, None])))
     return cards
 
 
@@ -260,7 +244,7 @@ def headline(outliers: Outliers, facts: Facts) -> list[str]:
         means.append(f"{facts.named(model)} mean AUROC {number(ROLE, total.value)} over {plural(total.sets, 'set')}")
     hardest = "none was measured"
     for found in outliers.hardest(outliers.ranked, 1):
-        figures = [f"{facts.named(m)} AUROC {bounded(outliers.cell(m, found.name))}" for m in outliers.models]
+        figures = [f"{facts.named(m)} AUROC {bounded(ROLE, outliers.cell(m, found.name))}" for m in outliers.models]
         hardest = f"{found.name}: {', '.join(figures)}"
     return [f"Outliers: {'; '.join(means)}", f"Hardest outliers: {hardest}"]
 

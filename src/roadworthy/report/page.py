@@ -29,10 +29,24 @@ below them, its sections, items of 'How to read' and definitions of metrics, one
 PLAIN_ROWS = 200
 FEW_MODELS = 2
 """Up to this many models there is room for whole sentences on each; beyond it words are brief."""
+
+
+def chart_names(charts: drawing.Charts, start: str) -> list[str]:
+    """The charts whose id starts so: those that one choice switches."""
+    return [name for name in charts if name.startswith(start)]
+
+
+def labels_of(metrics: Sequence[str]) -> list[str]:
+    """How metrics are called."""
+    return [words.words_of(metric).label for metric in metrics]
+
+
 KIT = {
     "prefix": "",
     "few_models": FEW_MODELS,
     "colours": drawing.COLOURS,
+    "chart_names": chart_names,
+    "labels_of": labels_of,
     "number": words.number,
     "bounds": words.bounds,
     "whole": words.whole,
@@ -58,26 +72,38 @@ class ModelWords:
 
 
 @dataclass(frozen=True)
+class HardCase:
+    """One of the hardest conditions: what every model makes of it, and an image without it and with it."""
+
+    condition: Any
+    figures: tuple[tuple[str, Cell], ...]
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
 class Page:
     """What the protocol `name` shows of a run, or of one source of it.
 
-    `models` and `sentences` go to the summary (`brief` where other pages stand beside it), `details` (name, text) to
-    the head of the report, `headline` to a terminal, `links` (labels by anchor) to the navigation. `draw` gives the
-    charts by the id of their element, and what the template shows besides; a terminal does not ask for them.
+    `draw` gives the charts by the id of their element (a terminal does not ask for them), `context` is what the
+    template shows besides. `models` and `sentences` go to the summary (`brief` where other pages stand beside it),
+    `details` (name, text) to the head of the report, `headline` to a terminal. `links` are the labels of its sections
+    by their anchor, which the template gives when it is rendered.
     """
 
     name: str
     title: str
     facts: Facts
     template: Path
-    draw: Callable[[], tuple[drawing.Charts, Mapping[str, Any]]]
-    links: Mapping[str, str]
+    draw: Callable[[], drawing.Charts]
+    context: Mapping[str, Any]
     models: Mapping[str, ModelWords] = field(default_factory=dict)
     sentences: tuple[str, ...] = ()
     brief: tuple[str, ...] = ()
     headline: tuple[str, ...] = ()
     details: tuple[tuple[str, str], ...] = ()
     provenance: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict, init=False)
 
     @property
     def source(self) -> str | None:
@@ -96,13 +122,17 @@ class Page:
         return re.sub(r"\W+", "-", f"{self.name}{place}-")
 
     @cached_property
-    def drawn(self) -> tuple[drawing.Charts, Mapping[str, Markup]]:
-        """The charts of the whole report's ids, and the parts that the template defines; others are empty."""
-        charts, context = self.draw()
+    def charts(self) -> drawing.Charts:
+        """The charts by the id of their element, without the prefix."""
+        return self.draw()
+
+    @cached_property
+    def parts(self) -> Mapping[str, Markup]:
+        """What the template defines; what it does not is empty."""
         template = environment(self.template.parent).get_template(self.template.name)
-        module = template.make_module({**KIT, **context, "facts": self.facts, "prefix": self.prefix})
-        parts = {part: Markup(getattr(module, part, str)()) for part in PARTS}
-        return {f"{self.prefix}{name}": chart for name, chart in charts.items()}, parts
+        own = {"facts": self.facts, "charts": self.charts, "links": self.links, "prefix": self.prefix}
+        module = template.make_module({**KIT, **self.context, **own})
+        return {part: Markup(getattr(module, part, str)()) for part in PARTS}
 
 
 def plain_page(name: str, run: Path, facts: Facts, about: str) -> Page:
@@ -114,21 +144,11 @@ def plain_page(name: str, run: Path, facts: Facts, about: str) -> Page:
         name,
         facts,
         HERE / "plain.html.j2",
-        lambda: ({}, {**shown, "name": name, "about": about}),
-        {"table": name},
+        dict,
+        {**shown, "name": name, "about": about},
         sentences=(about,) if about else (),
         headline=(f"{name}: {words.plural(table.num_rows, 'row')} in tables/{name}.csv",),
     )
-
-
-def chart_names(charts: drawing.Charts, start: str) -> list[str]:
-    """The charts whose id starts so: those that one choice switches."""
-    return [name for name in charts if name.startswith(start)]
-
-
-def labels_of(metrics: Sequence[str]) -> list[str]:
-    """How metrics are called."""
-    return [words.words_of(metric).label for metric in metrics]
 
 
 @cache

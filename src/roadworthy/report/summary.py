@@ -10,9 +10,9 @@ import numpy as np
 
 from roadworthy.metrics import compare_with_chance
 from roadworthy.report.classification import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
-from roadworthy.report.facts import NOT_RUN, Cell
-from roadworthy.report.page import ModelWords
-from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, plural
+from roadworthy.report.facts import NOT_RUN, Cell, bounded
+from roadworthy.report.page import HardCase, ModelWords
+from roadworthy.report.words import NO_BREAK, listing, number, plural
 from roadworthy.verdict import Criterion
 
 GOOD_ACCURACY, WELL_ABOVE = 0.95, 0.97
@@ -112,13 +112,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.10g}{NO_BREAK}%"
 
 
-def _bounded(cell: Cell) -> str:
-    """An accuracy with its bounds, or why there is none."""
-    if cell.missing:
-        return f"{MISSING} ({cell.reason})"
-    return f"{number(ROLE, cell.value)} ({bounds(ROLE, cell.lo, cell.hi)})"
-
-
 @dataclass(frozen=True)
 class Fall:
     """Shifts under which accuracy is below the same limit at the same levels; `place` is empty where it never is."""
@@ -204,7 +197,7 @@ def _unmeasured(facts: ClassificationFacts, model: str) -> list[str]:
 def _lowest(facts: ClassificationFacts, model: str) -> Iterator[str]:
     worst = facts.worst(model)
     if worst:
-        found = [f"{_bounded(facts.cell(model, c, ROLE))} at {c.shift} level {c.level}" for c in worst]
+        found = [f"{bounded(ROLE, facts.cell(model, c, ROLE))} at {c.shift} level {c.level}" for c in worst]
         yield f"Lowest: {listing(found)}."
 
 
@@ -225,28 +218,17 @@ def _change(facts: ClassificationFacts, model: str, average: Cell) -> Iterator[s
     yield f"{cost}, with a mean confidence of {number('mean_confidence', confidence.value)}: {word}."
 
 
-@dataclass(frozen=True)
-class HardCase:
-    """One of the hardest conditions: what every model makes of it, and one image undisturbed and as it was shown."""
-
-    condition: Condition
-    figures: tuple[tuple[str, Cell], ...]
-    before: str | None
-    after: str | None
-
-
 def hardest(facts: ClassificationFacts) -> list[HardCase]:
     """The hardest shifts over all models, each at its worst level, with pictures where the run has them."""
     strips = {strip.condition: strip for strip in facts.gallery}
-    clean = strips.get(CLEAN)
-    found = []
+    clean, found = strips.get(CLEAN), []
     for condition in facts.hardest(facts.ranked):
         figures = tuple((model, facts.cell(model, condition, ROLE)) for model in facts.models)
         strip = strips.get(condition)
-        if clean is None or strip is None or strip.images != clean.images:
-            found.append(HardCase(condition, figures, None, None))
-            continue
-        found.append(HardCase(condition, figures, clean.tile(clean.clearest), strip.tile(clean.clearest)))
+        pictures: tuple[str | None, str | None] = (None, None)
+        if clean and strip and strip.images == clean.images:
+            pictures = clean.tile(clean.clearest), strip.tile(clean.clearest)
+        found.append(HardCase(condition, figures, *pictures))
     return found
 
 
@@ -254,11 +236,13 @@ def headline(facts: ClassificationFacts) -> list[str]:
     """Two lines for a terminal: accuracy undisturbed and under shifts, the worst condition."""
     accuracies = []
     for model in facts.models:
-        clean, average = (_bounded(cell) for _, _, cell in summarise(facts, model).figures)
+        clean, average = (bounded(ROLE, cell) for _, _, cell in summarise(facts, model).figures)
         accuracies.append(f"{facts.named(model)} {clean} undisturbed, {average} under shifts")
     worst = "none was measured"
     for condition in facts.hardest(facts.ranked, 1):
-        figures = [f"{facts.named(model)} {_bounded(facts.cell(model, condition, ROLE))}" for model in facts.models]
+        figures = [
+            f"{facts.named(model)} {bounded(ROLE, facts.cell(model, condition, ROLE))}" for model in facts.models
+        ]
         worst = f"{condition.shift} level {condition.level}: {', '.join(figures)}"
     return [f"Accuracy: {'; '.join(accuracies)}", f"Worst condition: {worst}"]
 
@@ -358,17 +342,13 @@ class SeverityRow:
 
 def severity_rows(facts: ClassificationFacts) -> list[SeverityRow]:
     """Per model and shift, hardest first: the drop of accuracy on average and from the lowest level to the highest."""
-    severities = {(s.model, s.shift): s for s in facts.severities if s.metric == f"{ROLE}_drop"}
     rows = []
     for model in facts.models:
         for shift in facts.shifts:
             drop = facts.by_shift.get((model, shift, f"{ROLE}_drop"), NOT_RUN)
-            found = severities.get((model, shift))
-            if found is None:
-                rows.append(SeverityRow(model, shift, drop, "one level", NOT_RUN, "one level only"))
-                continue
-            levels = f"level {found.from_level} to {found.to_level}"
-            rows.append(SeverityRow(model, shift, drop, levels, found.drop, _severity_words(found.drop)))
+            levels, change = facts.severities.get((model, shift), ("one level", NOT_RUN))
+            words = "one level only" if change is NOT_RUN else _severity_words(change)
+            rows.append(SeverityRow(model, shift, drop, levels, change, words))
     return rows
 
 

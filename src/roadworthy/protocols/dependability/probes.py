@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,13 @@ from roadworthy.core.protocols import Dataset, Model, System
 from roadworthy.core.types import Batch
 from roadworthy.metrics.coverage import condition_text
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_masks
-from roadworthy.models.head import penultimate
 from roadworthy.models.occlusion import occlusion_map
+from roadworthy.models.signals import PENULTIMATE as PENULTIMATE
 from roadworthy.models.signals import Signals
 from roadworthy.protocols.dependability.names import DATA
 
 ALGORITHM = 1
 """Part of every fingerprint; a change that gives other values raises it."""
-PENULTIMATE = "penultimate"
-"""The layer where the study names none: what goes into the last linear one."""
 MAP_PART = 8
 """Heat maps that are stored together: each takes as many answers as it has cells."""
 DECODED = 1024
@@ -75,16 +72,12 @@ class Layer(_OfModel):
         super().__init__(model, known, {"layer": layer, "threshold": threshold})
         self.layer, self.threshold, self.name = layer, threshold, f"layer {layer} of {model.name}"
 
-    @cached_property
-    def _place(self) -> str:
-        return penultimate(self.model) if self.layer == PENULTIMATE else self.layer
-
     def read(self, signals: Signals) -> Arrays:
         """`on` (n, bytes), a bit per neuron, and the number of `neurons` (n,)."""
-        values = signals.activations(self._place)
+        values = signals.activations(self.layer)
         if values.ndim > 2:
             values = values.max(axis=tuple(range(2, values.ndim)))
-        where = f"layer {self._place!r} of model {self.model.name}"
+        where = f"layer {self.layer!r} of model {self.model.name}"
         if values.ndim != 2:
             raise InputError(f"{where} gives {values.shape}: no neurons per image")
         if np.isnan(values).any():

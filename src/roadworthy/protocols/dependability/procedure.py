@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset, Model, leaves
@@ -52,12 +52,11 @@ from roadworthy.protocols.dependability.settings import (
     transformers_for,
 )
 from roadworthy.protocols.estimates import RESAMPLES
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
+from roadworthy.report.pages import dependability_page
 from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
-
-if TYPE_CHECKING:
-    from roadworthy.report.facts import Facts
-    from roadworthy.report.page import Page
 
 FIGURES: Mapping[str, str] = {
     "scenario_coverage": "Share of the possible combinations of k operating conditions that the data shows.",
@@ -129,8 +128,6 @@ class Dependability(base.Protocol):
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
-        from roadworthy.report.pages import dependability_page
-
         return dependability_page(self.name, run, facts)
 
     def evidence(

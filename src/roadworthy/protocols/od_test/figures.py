@@ -20,8 +20,8 @@ from roadworthy.report.drawing import (
     View,
     axis_title,
     layout_of,
+    names_axis,
     plain,
-    short_text,
     text,
     tick_format,
     view,
@@ -145,17 +145,8 @@ def _view(found: OdTest, metric: str, traces: list[dict[str, Any]], cells: Seque
         "fixedrange": True,
         "title": axis_title(f"{metric_words(metric).label} ({better(metric)} is better)"),
     }
-    layout["yaxis"] = {
-        "tickmode": "array",
-        "tickvals": list(range(len(labels))),
-        "ticktext": [short_text(label, NAME_LENGTH) for label in labels],
-        "range": [len(labels) - 0.5, -0.5],
-        "showgrid": True,
-        "gridcolor": "#f1f3f6",
-        "zeroline": False,
-        "fixedrange": True,
-        "automargin": True,
-    }
+    grid = {"showgrid": True, "gridcolor": "#f1f3f6"}
+    layout["yaxis"] = names_axis(labels, NAME_LENGTH, range=[len(labels) - 0.5, -0.5], **grid)
     if guess is not None:
         across = {"xref": "x", "x0": guess, "x1": guess, "yref": "paper", "y0": 0, "y1": 1}
         layout["shapes"] = [{"type": "line", **across, "line": {"color": MUTED, "width": 1, "dash": "dash"}}]
@@ -194,10 +185,8 @@ def heat_map(found: OdTest, label: str, source: str) -> View:
         "colorscale": [[0, ABSENT], [1, ABSENT]],
     }
     layout = layout_of(height=150 + 32 * max(len(sets), LEAST_ROWS), margin={"l": 8, "r": 8, "t": 8, "b": 8})
-    ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
-    ticks |= {"tickvals": list(range(len(sets))), "ticktext": [short_text(name, 16) for name in sets]}
-    layout["xaxis"] = {**ticks, "side": "top", "tickangle": -90, "title": axis_title("tested with (D_t)")}
-    layout["yaxis"] = {**ticks, "autorange": "reversed", "title": axis_title("calibrated with (D_v)")}
+    layout["xaxis"] = names_axis(sets, 16, side="top", tickangle=-90, title=axis_title("tested with (D_t)"))
+    layout["yaxis"] = names_axis(sets, 16, autorange="reversed", title=axis_title("calibrated with (D_v)"))
     return view(text(label), [values, absent], layout)
 
 
@@ -254,13 +243,5 @@ def costs(found: OdTest) -> View:
         "dtick": 1,
         "title": axis_title("milliseconds per image, logarithmic (lower is better)"),
     }
-    layout["yaxis"] = {
-        "tickmode": "array",
-        "tickvals": list(range(len(rows))),
-        "ticktext": [short_text(row.label, NAME_LENGTH) for row in rows],
-        "range": [len(rows) - 0.5, -0.5],
-        "showgrid": False,
-        "fixedrange": True,
-        "automargin": True,
-    }
+    layout["yaxis"] = names_axis([row.label for row in rows], NAME_LENGTH, range=[len(rows) - 0.5, -0.5])
     return view("cost", [trace], layout)

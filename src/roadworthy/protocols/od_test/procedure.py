@@ -20,7 +20,7 @@ from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.mirror import Mirrored
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn, learns_from_outliers, training_showing
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
-from roadworthy.models.head import find_head
+from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.base import monitor_errors, remember_kind
 from roadworthy.outliers import make_outliers
@@ -332,11 +332,13 @@ def _check_served(bench: Bench, name: str, model: Model, monitors: Mapping[str, 
     """Refuse monitors that a model cannot serve, or that the training data has too few classes for."""
     if not monitors:
         raise InputError(f"{_what(bench)} leaves out every monitor: keep at least one")
+    network = network_of(model)
+    is_known = all(part.loaded for part in network.requires())
     classes = 0 if bench.train is None else len(np.unique(bench.train.labels))
     for label, monitor in monitors.items():
         try:
             monitor.check(model)
-            if "features" in monitor.needs and getattr(monitor, "layer", None) is None:
+            if is_known and "features" in monitor.needs and getattr(monitor, "layer", None) is None:
                 find_head(model)
         except InputError as error:
             raise InputError(f"{_what(bench)}: {error}; or leave the monitor out (leave_out)") from None

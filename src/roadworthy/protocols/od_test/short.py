@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from roadworthy.api import execute
+from roadworthy.api import execute, model_spec
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import parse_size
 from roadworthy.data import open_dataset
@@ -74,7 +74,7 @@ def od_test(
     settings |= {"threshold": threshold, "rejected": rejected, "resamples": resamples}
     own = {
         "data": {"test": _described(source), "split": SPLIT if train is None else None, "mirror": mirror},
-        "models": {opened.name: _described(model)},
+        "models": {opened.name: model_spec(model, model_settings)},
         "size": None if wanted is None else list(wanted),
         "near": [*near],
         "overlap": {key: dict(value) for key, value in (overlap or {}).items()},
@@ -85,7 +85,7 @@ def od_test(
             "seed": seed,
             **({"sources": {name: own}} if name is not None else own),
             "outliers": {key: _described(value) for key, value in outliers.items()},
-            "monitors": {label: {"monitor": monitor.name} for label, monitor in chosen.items()},
+            "monitors": {label: {"monitor": m.name, **m.parameters()} for label, m in chosen.items()},
             "protocols": {NAME: settings},
             "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
         },
@@ -96,8 +96,8 @@ def od_test(
     return execute(prepared, base / (out or Path("runs") / "od-test"), workers=workers, fresh=fresh, progress=progress)
 
 
-def _described(spec: Any) -> str:
-    return str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
+def _described(spec: Any) -> Any:
+    return spec if isinstance(spec, dict) else str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
 
 
 def labelled(monitors: Sequence[Monitor]) -> dict[str, Monitor]:

@@ -15,7 +15,7 @@ from roadworthy.metrics import higher_is_better
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.od_test.evidence import Subject, Subjects
 from roadworthy.protocols.od_test.settings import Context, Settings
-from roadworthy.report.facts import NOT_RUN, Cell, Facts
+from roadworthy.report.facts import NOT_RUN, Cell, Facts, bounded
 from roadworthy.report.frame import undertrained_words
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import MISSING, MetricWords, bounds, listing, number, plural, whole, words_of
@@ -471,17 +471,10 @@ def _ranking(
     )
 
 
-def bounded(cell: Cell, metric: str = ROLE) -> str:
-    """A mean with its interval, or why there is none."""
-    if cell.missing:
-        return f"n/a ({cell.reason})"
-    return f"{number(metric, cell.value)} ({bounds(metric, cell.lo, cell.hi)})"
-
-
 def sentences(found: OdTest) -> Iterator[str]:
     """What came out, in sentences."""
     judged = found.judged
-    best = [f"{m.label} {bounded(found.mean(m.label, judged), judged)}" for m in found.ranked[:BEST]]
+    best = [f"{m.label} {bounded(judged, found.mean(m.label, judged))}" for m in found.ranked[:BEST]]
     if best:
         first = f"{better(judged).removesuffix('er')}est mean {metric_words(judged).label.lower()}"
         yield f"The {first}: {listing(best)}. Guessing gives {number(judged, found.chance)}."
@@ -555,7 +548,7 @@ def _troubles(found: OdTest) -> Iterator[str]:
 def headline(found: OdTest, facts: Facts) -> list[str]:
     """Lines for a terminal: the best monitors, what has no value, each monitor that failed, undertrained networks."""
     judged = found.judged
-    best = [f"{m.label} {bounded(found.mean(m.label, judged), judged)}" for m in found.ranked[:BEST]]
+    best = [f"{m.label} {bounded(judged, found.mean(m.label, judged))}" for m in found.ranked[:BEST]]
     missing = sum(lost.triples for lost in found.lost)
     left = f"; {plural(missing, 'triple')} without a value" if missing else ""
     return [
