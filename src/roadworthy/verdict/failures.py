@@ -27,7 +27,8 @@ def failed_parts(record: RunRecord) -> tuple[Failed, ...]:
         if case.kind == "model":
             cases.append(Failed(_case_name(protocol, asked, case, source), case.reason))
         else:
-            name = f"{case.kind} {asked.system}" + (f" of source {source}" if source else "")
+            of = "" if "model" in asked.labels else "of "
+            name = f"{case.kind} {of}{asked.system}" + (f" of source {source}" if source else "")
             systems.setdefault(name, Failed(name, case.reason, case.kind))
     for own in record.protocols.values():
         for source, part in own.sources.items():
