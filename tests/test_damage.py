@@ -65,13 +65,11 @@ STUDIES: dict[str, dict[str, Any]] = {
     ),
     "od": {
         "name": "od",
-        "protocols": {
-            "od_test": {
-                "sources": {"s": {"model": MODEL, "data": "data.npz"}},
-                "outliers": {"a": "uniform_noise", "b": "normal_noise"},
-                "monitors": ["kl_matching"],
-            }
-        },
+        "data": {"test": "data.npz", "split": [0.6, 0.2, 0.2]},
+        "models": {"m": MODEL},
+        "outliers": {"a": "uniform_noise", "b": "normal_noise"},
+        "monitors": ["kl_matching"],
+        "protocols": {"od_test": {}},
     },
 }
 """The smallest runs that hold every kind of file."""
@@ -82,11 +80,7 @@ FINISHED = {
     ],
     "dependable": ["readouts/*/manifest.json", "readouts/*/part-00001.parquet", "tables/dependability.parquet"],
     "od": [
-        *(
-            "representations/[0-4]*/rows.npz",
-            "representations/[5-9]*/manifest.json",
-            "representations/[a-f]*/cost.json",
-        ),
+        *("readouts/a-*/part-*.parquet", "readouts/b-*/manifest.json", "tables/timing_cases.parquet"),
         *("artifacts/*/manifest.json", "artifacts/*/monitor.npz", "tables/od_test.parquet"),
     ],
 }
@@ -94,7 +88,7 @@ FINISHED = {
 STOPPED = {
     "plain": (70, ["readouts/*/part-*.parquet", "study.yaml"]),
     "dependable": (56, ["readouts/*/part-*.parquet"]),
-    "od": (6, ["representations/*/rows.npz"]),
+    "od": (6, ["readouts/*/part-*.parquet"]),
 }
 """After how many answers a run is stopped, and what is damaged then."""
 
@@ -194,7 +188,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], d
     """A study that trains a network, and what an undisturbed run of it holds."""
     pytest.importorskip("torch")
     test, train = tmp_path_factory.mktemp("test"), tmp_path_factory.mktemp("train")
-    data = {"test": str(draw(test)), "train": str(draw(train, 40))}
+    data = {"test": str(draw(test)), "train": str(draw(train, 40, seed=1))}
     content = study(test, {"m": SMALL}, data=data, protocols=STUDIES["plain"]["protocols"])
     return content, contents(rw.run_study(content, out=test / "run").path)
 
@@ -267,11 +261,11 @@ def test_a_stopped_training_goes_on_from_its_checkpoint_where_the_artifact_will_
 @pytest.fixture
 def finished(kept: Path, tmp_path: Path) -> Path:
     """A finished run with artifacts that may be damaged."""
-    shutil.copytree(kept / "dependable" / "whole", tmp_path / "run")
+    shutil.copytree(kept / "od" / "whole", tmp_path / "run")
     return tmp_path / "run"
 
 
-PARTS = ["readouts/*/part-00000.parquet", "artifacts/*/part-00001.npz"]
+PARTS = ["readouts/*/part-00000.parquet", "artifacts/*/monitor.npz"]
 
 
 @pytest.mark.parametrize("pattern", PARTS)

@@ -87,7 +87,27 @@ def today(name: str) -> dict[str, Any]:
     if "data" in study and "ood" in study["data"]:
         data = dict(study["data"])
         study |= {"outliers": data.pop("ood"), "data": data}
-    return study
+    return study | _od_test_today(study) if "od_test" in study["protocols"] else study
+
+
+def _od_test_today(study: dict[str, Any]) -> dict[str, Any]:
+    """What an OD-test named under its protocol stands at the top now."""
+    asked = dict(study["protocols"]["od_test"])
+    monitors = {}
+    for chosen in asked.pop("monitors"):
+        given = {"name": chosen, "parameters": {}} if isinstance(chosen, str) else chosen
+        label = " ".join([given["name"], *(f"{key}={value}" for key, value in given["parameters"].items())])
+        monitors[label] = {"monitor": given["name"], **given["parameters"]}
+    sources = {
+        name: {
+            "data": {"test": source.pop("data"), "train": source.pop("train")},
+            "models": {"demo_classifier": source.pop("model")},
+            **source,
+        }
+        for name, source in ((name, dict(source)) for name, source in asked.pop("sources").items())
+    }
+    named = {"sources": sources, "outliers": asked.pop("outliers"), "monitors": monitors}
+    return named | {"protocols": {"od_test": asked}}
 
 
 @pytest.mark.parametrize("name", FIRST)

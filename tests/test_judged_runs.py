@@ -105,7 +105,7 @@ def criterion_metrics() -> Iterator[str]:
     """Every metric that a criterion can name, of every protocol."""
     yield from classification.metric_names()
     yield from ood.METRICS
-    yield from od_test.METRICS
+    yield from od_test.evaluation.METRICS
     yield from FIGURES
     yield from ("auroc_discounted", "neuron_activation_3")
 
@@ -381,7 +381,7 @@ def test_an_od_test_keeps_its_history_and_never_passes_with_a_failed_monitor(tmp
     rw.od_test(model, monitors=["msp", Broken()], out=run, criteria=[easy], **asked)
     code, _, said = call("verdict", run)
     assert code == 3
-    assert "failed: monitor broken of source source: no <b>luck</b> today" in said
+    assert "failed: monitor broken: no <b>luck</b> today" in said
     assert [made for made, _ in history(run)] == ["study", "judged", "study"]
     assert history(run)[2] == ("study", "inconclusive")
     page = (run / "report.html").read_text()

@@ -16,9 +16,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from roadworthy.engine.representations import Representations, Sample
-from roadworthy.models.memory import RememberingModel
-from roadworthy.od_testing import OdStudy, OdTestRun, od_test, prepare_od_study, run_od_study
 
 import roadworthy as rw
 import tiny
@@ -27,15 +24,19 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.types import Batch
 from roadworthy.data import open_dataset
 from roadworthy.data.mirror import Mirrored
+from roadworthy.engine.artifacts import read_artifact
+from roadworthy.engine.readouts import read_columns
 from roadworthy.models import ReferenceModel, load_model
-from roadworthy.models.head import find_head, network_of
 from roadworthy.models.networks import resnet50, small_resnet, vgg16
 from roadworthy.models.quick import QuickForward
+from roadworthy.models.signals import Signals
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
+from roadworthy.preparing import open_monitors, prepare
 from roadworthy.protocols.od_test.evaluation import (
     METRICS,
     Represented,
+    Sample,
     check_criterion,
     check_places,
     clustered_interval,
@@ -48,7 +49,8 @@ from roadworthy.protocols.od_test.evaluation import (
 )
 from roadworthy.protocols.od_test.words import Source, _ranking
 from roadworthy.report.facts import Cell
-from roadworthy.study import is_od_study
+from roadworthy.study import load_study, parse_study
+from roadworthy.uncertainty.temperature import Calibrated
 from roadworthy.verdict import Criterion
 
 ROOT = Path(__file__).parent.parent
@@ -167,9 +169,9 @@ def test_a_run_of_an_earlier_version_verifies_and_reports(onnx: Path, tmp_path: 
     for path in (found.path / "tables").glob("od_test_thresholds.*"):
         path.unlink()
     record = found.record
-    for source in record["od_test"]["sources"].values():
-        for stored in source["monitors"].values():
-            del stored["differs_from_paper"]
+    for part in record.protocols["od_test"].sources.values():
+        for note in part.context["monitors"].values():
+            del note["differs_from_paper"]
     found.folder.write_record(record)
     assert found.verify() == []
     page = found.report().read_text()
@@ -267,9 +269,14 @@ def onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save_onnx(tmp_path_factory.mktemp("od_test") / "tiny.onnx")
 
 
+ASKED: dict[str, Any] = {
+    **{"source": SIGNS, "train": TRAIN, "outliers": OUTLIERS, "size": 32, "limit": 28, "workers": 1},
+    **{"name": "source", "progress": rw.no_progress},
+}
+
+
 def run(onnx: Path, out: Path, *monitors: Any, **changes: Any) -> Any:
-    given = {"source": SIGNS, "train": TRAIN, "outliers": OUTLIERS, "size": 32, "limit": 28, "workers": 1}
-    return od_test(str(onnx), monitors=monitors or ["msp"], out=out, **(given | changes))
+    return rw.od_test(str(onnx), monitors=monitors or ["msp"], out=out, **(ASKED | changes))
 
 
 def test_a_run_holds_every_table_and_follows_from_what_is_stored(onnx: Path, tmp_path: Path) -> None:
@@ -281,7 +288,8 @@ def test_a_run_holds_every_table_and_follows_from_what_is_stored(onnx: Path, tmp
     assert set(matrix.query("test_set == 'scenery'")["n"]) == {2 * 20}
     for name in found.tables:
         assert (found.path / "tables" / f"{name}.csv").is_file()
-        assert (found.path / "tables" / f"{name}.tex").read_text().startswith(r"\begin{longtable}")
+        if "od_test" in name:
+            assert (found.path / "tables" / f"{name}.tex").read_text().startswith(r"\begin{longtable}")
     assert {
         "od_test_methods",
         "od_test_heatmap",
@@ -293,7 +301,7 @@ def test_a_run_holds_every_table_and_follows_from_what_is_stored(onnx: Path, tmp
     assert competence["train"] > 1 / 14
     assert (found.tables["timing_od_test"]["seconds_per_image"] > 0).all()
     assert found.verify() == []
-    rows = next((found.path / "representations").glob("*/rows.npz"))
+    rows = max((found.path / "readouts").glob("*/part-*.parquet"))
     rows.write_bytes(rows.read_bytes()[:-1])
     assert found.verify() == [f"{rows.relative_to(found.path)} was changed"]
 
@@ -309,7 +317,7 @@ def test_one_more_monitor_computes_only_that_one(onnx: Path, tmp_path: Path) -> 
     run(onnx, tmp_path / "run", Brightness())
     asked = len(Brightness.seen)
     assert asked == 5  # two parts of the source and three sets of outliers, each in one batch of 64
-    stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "run/representations").glob("*/rows.npz")}
+    stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "run/readouts").glob("*/part-*")}
     found = run(onnx, tmp_path / "run", Brightness(), Brightness(scale=2.0))
     assert len(Brightness.seen) == 2 * asked
     assert all(path.stat().st_mtime_ns == before for path, before in stored.items())
@@ -358,14 +366,14 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_od_test as t
-from roadworthy.engine.representations import Representations
-ensure, done = Representations.ensure, []
-def until(self, *given):
-    if len(done) == 5:
+from roadworthy.engine import readouts
+write, done = readouts.write_part, []
+def until(*given):
+    if len(done) == 9:
         os.kill(os.getpid(), signal.SIGKILL)
-    done.append(ensure(self, *given))
-    return done[-1]
-Representations.ensure = until
+    write(*given)
+    done.append(given)
+readouts.write_part = until
 t.run(Path(sys.argv[2]), Path(sys.argv[3]), "msp", "random")
 """
 
@@ -375,19 +383,19 @@ def test_a_killed_run_goes_on_where_it_was(onnx: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(Path(__file__).parent), str(onnx), str(out)], check=False)
     assert done.returncode == -9
     assert not (out / "run.json").exists()
-    stored = {path: path.stat().st_mtime_ns for path in out.glob("representations/*/rows.npz")}
-    assert len(stored) == 5
+    stored = {path: path.stat().st_mtime_ns for path in out.glob("readouts/*/part-*.parquet")}
+    assert len(stored) == 9
     damaged = min(stored)
     damaged.write_bytes(b"half")
     found, whole = run(onnx, out, "msp", "random"), run(onnx, tmp_path / "whole", "msp", "random")
     kept = {path for path, before in stored.items() if path.stat().st_mtime_ns == before}
     assert kept == {*stored} - {damaged}
-    for name in ("od_test.parquet", "od_test_methods.parquet", "od_test_unsupervised.csv"):
-        assert (out / "tables" / name).read_bytes() == (whole.path / "tables" / name).read_bytes()
+    assert tiny.contents(out) == tiny.contents(whole.path)
     assert found.verify() == []
 
 
 ONE_CLASS = (np.random.default_rng(0).integers(0, 255, (20, 32, 32, 3), dtype=np.uint8), np.zeros(20, np.int64))
+ONE_KIND = (ONE_CLASS[0], np.zeros(20, np.int64), [*open_dataset(SIGNS).class_names])
 SHARED = {"scenery": {"outliers": ["scenery"]}}
 EVERY_SIGN = [*open_dataset(SIGNS).class_names]
 
@@ -405,6 +413,53 @@ class Impostor(Darkness):
     name: ClassVar[str] = "msp"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Raising(Monitor):
+    """Raises where it is told to: what its author did not foresee."""
+
+    stage: str = "read"
+    error: ClassVar[type[BaseException]] = OSError
+    name: ClassVar[str] = "raising"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+
+    def at(self, stage: str) -> None:
+        if stage == self.stage:
+            raise self.error("no luck\nat all")
+
+    def recipe(self, *given: Any, **settings: Any) -> Any:
+        if self.stage == "recipe":
+            raise ValueError("no luck")
+        return super().recipe(*given, **settings)
+
+    def fit(self, training: Any) -> Any:
+        self.at("fit")
+        return {"one": np.ones(1)}
+
+    def read(self, signals: Any, state: Any) -> Any:
+        self.at("read")
+        return signals.images.mean(axis=(1, 2, 3))
+
+    def tune(self, inside: Any, outside: Any, aim: Any, state: Any) -> Any:
+        self.at("tune" if outside is None else "tune with outliers")
+        return {"inside": inside, **({} if outside is None else {"outside": outside})}
+
+    def rate(self, rows: Any, rule: Any, state: Any) -> Any:
+        self.at("rate" if any(np.array_equal(rows, known) for known in rule.values()) else "calibrated")
+        return rows[:, 0]
+
+
+class Nameless(Darkness):
+    """Bears an empty name."""
+
+    name: ClassVar[str] = ""
+
+
+class Everything(Darkness):
+    """Bears the name that stands for all monitors."""
+
+    name: ClassVar[str] = "all"
+
+
 REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
 
 
@@ -414,7 +469,15 @@ REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
         ({"monitors": ["odin"]}, "monitor odin needs gradients, which model .* supply a torch model"),
         ({"monitors": ["mc_dropout"]}, "needs samples"),
         ({"source": ONE_CLASS, "train": ONE_CLASS}, "the same images"),
-        ({"source": ONE_CLASS, "train": None}, "one class only"),
+        ({"source": ONE_KIND, "train": None}, "one class only"),
+        ({"train": ONE_KIND}, "source source holds images of one class only"),
+        ({"monitors": [Nameless()]}, "the name '' of a monitor is empty"),
+        ({"monitors": [Everything()]}, "a monitor cannot be called all"),
+        (
+            {"monitors": [Raising(stage="recipe")]},
+            "raising stage=recipe cannot be planned: ValueError: no luck; or leave",
+        ),
+        ({"monitors": [Brightness]}, "a monitor is a name or a Monitor, not ABCMeta"),
         ({"outliers": OUTLIERS | {"signs": SIGNS}}, "outliers signs and source source share 140 of 140 images"),
         ({"outliers": OUTLIERS | {"seen": TRAIN}}, "outliers seen and source source share"),
         ({"outliers": OUTLIERS | {"again": OUTLIERS["scenery"]}}, "outliers again and outliers scenery share 20 of 20"),
@@ -432,10 +495,10 @@ REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
         ),
         ({"monitors": [Impostor()]}, r"\.Impostor bears the name msp of another monitor, .*\.Msp: give it a name"),
         ({"overlap": {"scenery": {"source": EVERY_SIGN}}}, "no validation image left .* outliers scenery"),
-        ({"name": "all"}, "a source cannot be called all"),
-        ({"name": ""}, "the name '' of a source is empty"),
-        ({"outliers": OUTLIERS | {"all": "uniform_noise"}}, "a set of outliers cannot be called all"),
-        ({"outliers": OUTLIERS | {" ": "uniform_noise"}}, "the name ' ' of a set of outliers is empty"),
+        ({"name": "all"}, "'all' is not a valid name for a source"),
+        ({"name": ""}, "'' is not a valid name for a source"),
+        ({"outliers": OUTLIERS | {"all": "uniform_noise"}}, "'all' is not a valid name for a set of outliers"),
+        ({"outliers": OUTLIERS | {" ": "uniform_noise"}}, "' ' is not a valid name for a set of outliers"),
         ({"cost": np.inf}, "cost: Input should be a finite number"),
         ({"cost": 1e300}, "cost: Input should be less than or equal to 1000000000"),
         ({"prior": 1.0}, "prior"),
@@ -451,10 +514,23 @@ REQUIRED = {"id": "R", "metric": "accuracy", "at_least": 0.0}
     ],
 )
 def test_refused_before_anything_is_written(onnx: Path, tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
-    given = {"source": SIGNS, "train": TRAIN, "outliers": OUTLIERS, "size": 32, "monitors": ["msp"]}
+    monitors = changes.get("monitors", ["msp"])
+    rest = {key: value for key, value in changes.items() if key != "monitors"}
     with pytest.raises(InputError, match=sentence):
-        od_test(str(onnx), out=tmp_path / "run", **(given | changes))
+        rw.od_test(str(onnx), monitors=monitors, out=tmp_path / "run", **(ASKED | rest))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_temperature_is_fitted_on_validation_data_or_refused(onnx: Path, tmp_path: Path) -> None:
+    model = Calibrated(load_model(str(onnx)))
+    with pytest.raises(InputError, match="a temperature is fitted by the study: name held-out images"):
+        rw.od_test(model, monitors=["msp"], out=tmp_path / "run", **ASKED)
+    assert not (tmp_path / "run").exists()
+    found = rw.od_test(
+        model, monitors=["msp"], out=tmp_path / "run", **(ASKED | {"train": None, "source": SIGNS | {"n": 280}})
+    )
+    assert [artifact.builder for artifact in found.record.artifacts.values()].count("temperature") == 1
+    assert found.verify() == []
 
 
 def test_mirrored_copies_double_every_set(onnx: Path, tmp_path: Path) -> None:
@@ -474,81 +550,110 @@ def study(tmp_path: Path, onnx: Path, **changes: Any) -> dict[str, Any]:
     np.savez(tmp_path / "grey.npz", images=images, labels=np.arange(48) % 2, class_names=["dark", "bright"])
     network = {"reference": "vgg", "epochs": 2, "width": 8, "hidden": 4, "batch": 8, "floor": 0.0}
     content = {
+        "name": "tiny-od",
         "outliers": {**OUTLIERS, "signs": {**SIGNS}},
-        "monitors": [
-            "msp",
-            {"name": "odin", "parameters": {"temperatures": [1.0, 9.0], "epsilons": [0.0, 0.002]}},
-            "mc_dropout",
-            "energy",
-        ],
+        "monitors": {
+            "msp": {},
+            "odin short": {"monitor": "odin", "temperatures": [1.0, 9.0], "epsilons": [0.0, 0.002]},
+            "mc_dropout": {},
+            "energy": {},
+        },
         "sources": {
             "signs": {
-                "model": {"onnx": str(onnx)},
-                "data": {**SIGNS},
-                "train": {**TRAIN},
+                "data": {"test": {**SIGNS}, "train": {**TRAIN}},
+                "models": {"tiny": {"onnx": str(onnx)}},
                 "size": 32,
                 "leave_out": ["odin", "mc_dropout"],
             },
-            "grey": {"model": network, "data": {"npz": str(tmp_path / "grey.npz")}, "exclude": ["normal"]},
+            "grey": {
+                "data": {"test": {"npz": str(tmp_path / "grey.npz")}, "split": [0.6, 0.2, 0.2]},
+                "models": {"small": network},
+                "exclude": ["normal"],
+            },
         },
-        "limit": 8,
+        "protocols": {"od_test": {"limit": 8}},
     }
-    return {"name": "tiny-od", "protocols": {"od_test": content | changes}}
+    return content | changes
 
 
-def test_a_study_of_two_sources_trains_its_network_and_matches_channels(onnx: Path, tmp_path: Path) -> None:
-    content = study(tmp_path, onnx)
+def test_a_study_of_two_sources_trains_its_network_and_matches_channels(
+    onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(content))
-    assert is_od_study(path)
-    assert not is_od_study({"protocols": {"ood": None}})
-    found = rw.run_study(path, out=tmp_path / "run", workers=1)
-    assert isinstance(found, OdTestRun)
-    assert isinstance(rw.open_run(found.path), OdTestRun)
+    path.write_text(yaml.safe_dump(study(tmp_path, onnx)))
+    found = rw.run_study(path, out=tmp_path / "run", workers=1, progress=rw.no_progress)
     pairs = found.tables["od_test"].query("metric == 'accuracy'").groupby(["source", "monitor"]).size()
-    odin = "odin temperatures=(1.0, 9.0) epsilons=(0.0, 0.002)"
     assert pairs["signs"].to_dict() == {"energy": 6, "msp": 6}
-    assert pairs["grey"].to_dict() == {"energy": 6, "mc_dropout": 6, "msp": 6, odin: 6}
+    assert pairs["grey"].to_dict() == {"energy": 6, "mc_dropout": 6, "msp": 6, "odin short": 6}
     assert found.tables["od_test"]["n"].max() == 16
     overall = found.tables["od_test_methods"].query("source == 'all' and ood == 'all' and metric == 'accuracy'")
-    assert overall.set_index("monitor")["reason"][odin].startswith("1 of 2 sources only")
-    assert found.record["artifacts"][0]["builder"] == "reference_classifier"
+    assert overall.set_index("monitor")["reason"]["odin short"].startswith("1 of 2 sources only")
+    builders = [artifact.builder for artifact in found.record.artifacts.values()]
+    assert builders.count("reference_classifier") == 1
     assert found.verify() == []
-    again = run_od_study(found.path / "study.yaml", out=found.path, workers=1)
+    again = rw.run_study(found.path / "study.yaml", out=found.path, workers=1, progress=rw.no_progress)
     assert again.tables["od_test"].equals(found.tables["od_test"])
-    record = again.record
-    record["artifacts"][0]["competence"] |= {"floor": 0.9, "clean_accuracy": 0.5}
-    (again.path / "run.json").write_text(json.dumps(record))
+
+    def weak(home: Path) -> dict[str, Any]:
+        return {**read_artifact(home), "competence": {"floor": 0.9, "clean_accuracy": 0.5}}
+
+    monkeypatch.setattr("roadworthy.protocols.od_test.evidence.read_artifact", weak)
     (row,) = again.verdict([REQUIRED | {"where": {"monitor": "msp"}, "over": "pooled"}]).findings[0].rows
     assert row.measurement.where == {"triples": 6, "without undertrained": "grey"}
 
 
+def test_the_former_places_of_a_study_are_told_with_the_present_ones(onnx: Path, tmp_path: Path) -> None:
+    content = study(tmp_path, onnx)
+    for key, sentence in (
+        ("sources", "sources: NAME: "),
+        ("outliers", "under sets"),
+        ("monitors", "monitor: deep_knn"),
+    ):
+        former = {"protocols": {"od_test": {key: content[key]}}, **{k: v for k, v in content.items() if k != key}}
+        former["protocols"] = {"od_test": {key: content[key]}}
+        with pytest.raises(InputError, match=f"protocols.od_test: .*{key} stand at the top of a study now.*{sentence}"):
+            parse_study(former, "study")
+
+
 def test_a_name_that_is_left_out_stands_for_all_its_settings(onnx: Path, tmp_path: Path) -> None:
-    content = study(tmp_path, onnx, monitors=["msp", "knn_svm", {"name": "knn_svm", "parameters": {"k": 2}}])
-    chosen = content["protocols"]["od_test"]
-    chosen["sources"] = {"signs": chosen["sources"]["signs"] | {"leave_out": ["knn_svm"]}}
-    lost = run_od_study(content, out=tmp_path / "run", workers=1).tables["od_test_missing"]
-    assert lost[["monitor", "triples"]].to_numpy().tolist() == [["knn_svm", 6], ["knn_svm k=2", 6]]
+    monitors = {"msp": {}, "knn_svm": {}, "two": {"monitor": "knn_svm", "k": 2}}
+    content = study(tmp_path, onnx, monitors=monitors)
+    content["sources"] = {"signs": content["sources"]["signs"] | {"leave_out": ["knn_svm"]}}
+    lost = rw.run_study(content, out=tmp_path / "run", workers=1).tables["od_test_missing"]
+    assert lost[["monitor", "triples"]].to_numpy().tolist() == [["knn_svm", 6], ["two", 6]]
 
 
 def test_a_network_in_onnx_is_refused_gradients_before_it_is_trained(onnx: Path, tmp_path: Path) -> None:
-    content = study(tmp_path, onnx, monitors=["odin"])
-    del content["protocols"]["od_test"]["sources"]["signs"]
-    content["protocols"]["od_test"]["sources"]["grey"]["model"] = {"reference": "baseline"}
+    content = study(tmp_path, onnx, monitors={"odin": {}})
+    del content["sources"]["signs"]
+    content["sources"]["grey"]["models"] = {"plain": {"reference": "baseline"}}
     with pytest.raises(InputError, match="source grey: monitor odin needs gradients"):
-        run_od_study(content, out=tmp_path / "run")
+        rw.run_study(content, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_fit_that_reads_the_last_layer_is_planned_before_its_network_is_trained(tmp_path: Path) -> None:
+    content = {
+        "data": {"test": SIGNS, "train": TRAIN | {"n": 350}},
+        "models": {"plain": {"reference": "baseline", "epochs": 1, "width": 4, "hidden": 8, "floor": 0.0}},
+        "size": 16,
+        "outliers": OUTLIERS,
+        "monitors": ["vim"],
+        "protocols": {"od_test": {"limit": 20}},
+    }
+    found = rw.run_study(content, out=tmp_path / "run", workers=1, progress=rw.no_progress)
+    matrix = found.tables["od_test"].query("metric == 'accuracy'")
+    assert matrix["value"].notna().all()
+    assert set(matrix["model"]) == {"plain"}, "a study of one source has no name for it"
+    assert set(matrix["valid_set"]) == set(OUTLIERS), "noise is added where a study names none"
 
 
 @pytest.mark.parametrize("name", ["od-test-small", "od-test-builtin", "od-test-seeds", "od-test"])
 def test_the_studies_that_come_with_it_can_be_read(name: str) -> None:
-    path = ROOT / "studies" / f"{name}.yaml"
-    content = yaml.safe_load(path.read_text())
-    assert is_od_study(path)
-    chosen = OdStudy.model_validate(content).protocols.od_test
-    for choice in chosen.monitors:
-        make_monitor(choice.name, **choice.parameters)
-    for source in chosen.sources.values():
+    chosen, _ = load_study(ROOT / "studies" / f"{name}.yaml")
+    assert [protocol.name for protocol, _ in chosen.protocols.chosen()] == ["od_test"]
+    assert open_monitors(chosen)
+    for source in chosen.by_source().values():
         assert {*source.near, *source.exclude, *source.overlap} <= set(chosen.outliers)
 
 
@@ -583,17 +688,31 @@ def test_settings_that_a_network_does_not_have_are_refused() -> None:
         ReferenceModel("vgg16", width=8)
 
 
-def test_a_representation_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    store, data = Representations(tmp_path), open_dataset({**SIGNS, "size": 16})
-    key = store.ensure({"a": 1}, data, lambda images: np.ones((len(images), 2), np.float32))
-    assert store.load(key).rows.shape == (140, 2)
-    assert tuple(store.load(key).ids) == data.ids
-    (store.home / key / "manifest.json").unlink()
-    assert key not in store
-    store.drop_damaged()
-    assert not (store.home / key).exists()
-    with pytest.raises(InputError, match="1 representations for the 140 images"):
-        store.ensure({"a": 2}, data, lambda images: np.ones((1, 2), np.float32))
+@dataclass(frozen=True, kw_only=True)
+class Short(Monitor):
+    """Keeps one row of each batch."""
+
+    name: ClassVar[str] = "short"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+
+    def read(self, signals: Any, state: Any) -> Any:
+        return signals.images.mean(axis=(1, 2, 3))[:1]
+
+
+def test_a_representation_is_there_whole_or_not_at_all(onnx: Path, tmp_path: Path) -> None:
+    found = run(onnx, tmp_path / "run", Brightness(), Short())
+    (reason,) = found.tables["od_test_missing"]["reason"]
+    assert reason == ("failed: monitor short: read must return one row per image, (N,) or (N, D) with N = 64, not (1,)")
+    asked = [(asked.labels, found.path / case.folder) for _, _, asked, case in found.record.asked()]
+    homes = [home for labels, home in asked if (labels["role"], labels["set"]) == ("monitor", "test")]
+    whole, lost = homes
+    stored = read_columns(whole, "representation", "id")
+    assert stored["representation"].shape == (28, 1)
+    assert len(set(stored["id"])) == 28
+    assert not lost.exists()
+    (whole / "manifest.json").unlink()
+    with pytest.raises(InputError, match="manifest"):
+        read_columns(whole, "representation")
 
 
 def weak(represented: Represented) -> Represented:
@@ -715,7 +834,7 @@ def test_criteria_that_speak_of_something_else_are_refused(changes: dict[str, An
     criterion = Criterion.model_validate(CRITERIA[0] | changes)
 
     def measured() -> None:
-        check_criterion(criterion, Aim())
+        check_criterion(criterion)
         check_places(criterion, places("source", ["msp"], "abc"))
 
     with pytest.raises(InputError, match=sentence):
@@ -777,59 +896,23 @@ def test_only_monitors_that_have_every_triple_are_ranked() -> None:
     assert ranked(*x[:-1], *y[1:]) == {"x": None, "y": None}, "as many, but others"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Raising(Monitor):
-    """Raises where it is told to: what its author did not foresee."""
-
-    stage: str = "read"
-    error: ClassVar[type[BaseException]] = OSError
-    name: ClassVar[str] = "raising"
-    needs: ClassVar[frozenset[str]] = frozenset({"input"})
-
-    def at(self, stage: str) -> None:
-        if stage == self.stage:
-            raise self.error("no luck\nat all")
-
-    def recipe(self, model: Any, id_train: Any) -> Any:
-        if self.stage == "recipe":
-            raise ValueError("no luck")
-        return super().recipe(model, id_train)
-
-    def fit(self, training: Any) -> Any:
-        self.at("fit")
-        return {"one": np.ones(1)}
-
-    def read(self, signals: Any, state: Any) -> Any:
-        self.at("read")
-        return signals.images.mean(axis=(1, 2, 3))
-
-    def tune(self, inside: Any, outside: Any, aim: Any, state: Any) -> Any:
-        self.at("tune" if outside is None else "tune with outliers")
-        return {"inside": inside, **({} if outside is None else {"outside": outside})}
-
-    def rate(self, rows: Any, rule: Any, state: Any) -> Any:
-        self.at("rate" if any(np.array_equal(rows, known) for known in rule.values()) else "calibrated")
-        return rows[:, 0]
-
-
-STAGES = ("recipe", "fit", "read", "tune with outliers", "rate", "calibrated")
+STAGES = ("fit", "read", "tune with outliers", "rate", "calibrated")
 
 
 @pytest.fixture(scope="module")
-def partly(onnx: Path, tmp_path_factory: pytest.TempPathFactory) -> OdTestRun:
+def partly(onnx: Path, tmp_path_factory: pytest.TempPathFactory) -> rw.Run:
     out = tmp_path_factory.mktemp("partly") / "run"
     found = run(onnx, out, "msp", Brightness(), *(Raising(stage=stage) for stage in STAGES))
-    assert isinstance(found, OdTestRun)
+    assert isinstance(found, rw.Run)
     return found
 
 
-def test_a_monitor_that_raises_anything_fails_alone_and_says_why(partly: OdTestRun) -> None:
+def test_a_monitor_that_raises_anything_fails_alone_and_says_why(partly: rw.Run) -> None:
     matrix = partly.tables["od_test"].query("metric == 'accuracy'").set_index("monitor")
     assert not matrix.loc[["msp", "brightness"], "value"].isna().any()
     lost = partly.tables["od_test_missing"]
     reasons = {label.removeprefix("raising stage="): set(rows["reason"]) for label, rows in lost.groupby("monitor")}
     assert reasons == {
-        "recipe": {"failed: ValueError: no luck"},
         "fit": {"failed: OSError: no luck"},
         "raising": {"failed: OSError: no luck"},
         "tune with outliers": {"not calibrated: OSError: no luck"},
@@ -851,7 +934,7 @@ def test_what_is_out_of_a_monitor_s_hands_stops_the_run(
         run(onnx, tmp_path / "run", Raising())
 
 
-def test_an_attempt_that_fails_leaves_a_finished_run_as_it_was(onnx: Path, partly: OdTestRun) -> None:
+def test_an_attempt_that_fails_leaves_a_finished_run_as_it_was(onnx: Path, partly: rw.Run) -> None:
     def content() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in partly.path.rglob("*") if path.is_file()}
 
@@ -862,20 +945,27 @@ def test_an_attempt_that_fails_leaves_a_finished_run_as_it_was(onnx: Path, partl
         assert content() == before
 
 
-def test_a_run_knows_the_monitors_it_was_given_and_another_process_says_what_it_lacks(partly: OdTestRun) -> None:
+def test_a_run_knows_the_monitors_it_was_given_and_another_process_says_what_it_lacks(
+    partly: rw.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert partly.verify() == []
+    monkeypatch.setattr("roadworthy.monitors.base._SEEN", {})
     found = rw.open_run(partly.path)
     for ask in (found.verify, lambda: found.verdict([REQUIRED])):
-        with pytest.raises(
-            InputError, match=r"monitor brightness of .* not known here: import .* roadworthy\.monitors"
-        ):
+        with pytest.raises(InputError, match=r"monitor brightness is not known here: import .* roadworthy\.monitors"):
             ask()
 
 
-def test_an_od_test_has_no_cases_to_compare(partly: OdTestRun) -> None:
-    for runs in ([partly.path], [partly.path, partly.path]):
-        with pytest.raises(InputError, match="is an OD-test, which holds no cases to compare"):
-            compare_runs(runs)
+def test_a_run_is_compared_monitor_by_monitor(partly: rw.Run) -> None:
+    with pytest.raises(InputError, match="holds one model only"):
+        compare_runs([partly.path])
+    table = compare_runs([partly.path, partly.path])
+    assert set(table["protocol"]) == {"od_test"}
+    told = {row["condition"].partition(":")[0]: row for row in table.to_dict("records")}
+    assert {"msp", "brightness", "raising stage=calibrated"} <= set(told)
+    assert (told["msp"]["result"], told["msp"]["change"]) == ("no clear difference", 0)
+    assert told["raising stage=calibrated"]["reason"] == "not scored: OSError: no luck"
+    assert told["raising stage=fit"]["reason"] == "failed: OSError: no luck"
 
 
 def test_a_source_that_shared_classes_leave_empty_gives_no_value_and_a_reason() -> None:
@@ -898,17 +988,17 @@ def test_held_out_images_that_are_trained_on_are_counted(onnx: Path, tmp_path: P
     assert not (tmp_path / "run").exists()
     with pytest.warns(UserWarning, match=f"1 of 140 held-out images .* too, such as {given.ids[5]}: take them out"):
         found = trained_on(slice(5, 6))
-    assert found.record["od_test"]["sources"]["source"]["seen"] == {"images": 1, "first": given.ids[5]}
+    assert found.record.sources["source"].data.seen == [given.ids[5]]
 
 
 def test_a_set_that_bears_the_name_of_a_source_is_that_source(onnx: Path, tmp_path: Path) -> None:
-    content = study(tmp_path, onnx, monitors=["msp"])
-    chosen = content["protocols"]["od_test"]
-    signs = chosen["sources"]["signs"] | {"leave_out": []}
+    content = study(tmp_path, onnx, monitors={"msp": {}})
+    signs = content["sources"]["signs"] | {"leave_out": []}
 
     def met(spec: Any, **changes: Any) -> set[str]:
-        chosen["sources"], chosen["outliers"] = {"signs": signs | changes}, OUTLIERS | {"signs": spec}
-        return set(prepare_od_study(content).sources[0].outliers)
+        content["sources"], content["outliers"] = {"signs": signs | changes}, OUTLIERS | {"signs": spec}
+        prepared = prepare(parse_study(content, "study"), progress=rw.no_progress)
+        return {key.partition("/")[2] for key in prepared.contexts["od_test"]["signs"].images if "/" in key}
 
     assert met(SIGNS) == met(SIGNS | {"n": 70}) == met(TRAIN) == set(OUTLIERS)
     grey = {"npz": str(tmp_path / "grey.npz")}
@@ -920,11 +1010,10 @@ def test_a_set_that_bears_the_name_of_a_source_is_that_source(onnx: Path, tmp_pa
 
 def test_a_report_without_ranks_says_so(onnx: Path, tmp_path: Path) -> None:
     content = study(tmp_path, onnx, monitors=["msp", "random"])
-    chosen = content["protocols"]["od_test"]
-    signs = chosen["sources"]["signs"] | {"leave_out": ["msp"]}
-    other = signs | {"leave_out": ["random"], "data": SIGNS | {"seed": 3}}
-    chosen |= {"sources": {"signs": signs, "others": other}, "outliers": OUTLIERS}
-    found = run_od_study(content, out=tmp_path / "run", workers=1)
+    signs = content["sources"]["signs"] | {"leave_out": ["msp"]}
+    other = signs | {"leave_out": ["random"], "data": {"test": SIGNS | {"seed": 3}, "train": TRAIN}}
+    content |= {"sources": {"signs": signs, "others": other}, "outliers": OUTLIERS}
+    found = rw.run_study(content, out=tmp_path / "run", workers=1)
     assert "No monitor is ranked: none has a value for all of 12 triples" in (found.path / "report.html").read_text()
     assert "no monitor has a value for every triple" in found.headline()[1]
     kinds = set(found.tables["od_test_architectures"]["architecture"])
@@ -940,11 +1029,10 @@ def test_a_model_may_fill_its_own_arrays_again() -> None:
         return buffer
 
     given = load_model(answer, num_classes=2, version="1", outputs="logits", name="refills", size=4)
-    remembering = RememberingModel(given)
 
     def asked(value: int) -> Any:
         images = np.full((4, 4, 4, 3), value, np.uint8)
-        return remembering.predict(Batch(ids=tuple("abcd"), images=images, labels=np.zeros(4, np.int64))).logits
+        return Signals(given, Batch(ids=tuple("abcd"), images=images, labels=np.zeros(4, np.int64)), 4).logits
 
     first = asked(0)
     assert asked(255)[0].tolist() == [1, 0]
@@ -952,33 +1040,6 @@ def test_a_model_may_fill_its_own_arrays_again() -> None:
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 5
     assert buffer.flags.writeable
-
-
-def test_remembered_answers_are_the_model_s_own_and_bounded() -> None:
-    model, batch = ToyModel(), toy_data()[2].batch(slice(0, 40))
-    answer = model.predict(batch)
-    assert answer.samples is not None
-    remembering = RememberingModel(model, most_bytes=3 * (answer.samples.nbytes + 2 * answer.probabilities.nbytes))
-    asked: list[int] = []
-    predict = model.predict
-    model.predict = lambda part: asked.append(len(part)) or predict(part)  # type: ignore[method-assign, func-returns-value]
-    first, second = remembering.predict(batch), remembering.predict(batch)
-    assert (first.probabilities == predict(batch).probabilities).all()
-    assert first is second
-    assert asked == [len(batch)]
-    assert remembering.seconds_spared() > 0
-    assert remembering.seconds_spared() == 0
-    assert (remembering.features(batch, "hidden") == model.features(batch, "hidden")).all()
-    other = batch.with_images(255 - batch.images)
-    assert not (remembering.predict(other).probabilities == first.probabilities).all()
-    for shift in range(1, 8):
-        remembering.predict(batch.with_images(np.roll(batch.images, shift, axis=1)))
-    asked.clear()
-    remembering.predict(batch)
-    assert asked == [len(batch)], "the longest unused answers make room"
-    assert find_head(remembering).weights.shape == find_head(model).weights.shape
-    assert network_of(remembering) is model
-    assert remembering.fingerprint() == model.fingerprint()
 
 
 def test_the_quick_pass_is_torch_s_and_follows_the_weights() -> None:

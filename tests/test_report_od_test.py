@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from roadworthy.od_testing import run_od_study
 
+import roadworthy as rw
 import tiny
 from roadworthy.protocols.od_test.words import OdTest, load_od_test
 from roadworthy.report.facts import load_facts
@@ -30,29 +30,38 @@ PAIRS = "pairs of source and test set"
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two sources with one model; `random` is left out at the second."""
     folder = tmp_path_factory.mktemp("od_test")
+    train = {"builtin": "signs", "split": "train", "n": 70}
     source = {
-        "model": {"onnx": str(tiny.save_onnx(folder / "tiny.onnx"))},
-        "data": SIGNS,
-        "train": {"builtin": "signs", "split": "train", "n": 70},
+        "data": {"test": SIGNS, "train": train},
+        "models": {"tiny": {"onnx": str(tiny.save_onnx(folder / "tiny.onnx"))}},
         "size": 32,
         "near": ["scenery"],
     }
-    other = source | {"data": SIGNS | {"seed": 3}, "leave_out": ["random"]}
-    asked = {"outliers": OUTLIERS, "monitors": ["msp", "random"], "sources": {"first": source, "second": other}}
-    study = {"name": "tiny", "protocols": {"od_test": asked | {"limit": 8}}}
-    return Path(run_od_study(study, out=folder / "run", workers=1).path)
+    other = source | {"data": {"test": SIGNS | {"seed": 3}, "train": train}, "leave_out": ["random"]}
+    study = {
+        "name": "tiny",
+        "sources": {"first": source, "second": other},
+        "outliers": OUTLIERS,
+        "monitors": ["msp", "random"],
+        "protocols": {"od_test": {"limit": 8}},
+    }
+    return rw.run_study(study, out=folder / "run", workers=1, progress=rw.no_progress).path
 
 
 def changed(stored: Path, out: Path, failed: Mapping[str, Mapping[str, str]], *weak: str) -> Path:
     """The run as if monitors had failed at some sources and the networks of others were below their floor."""
     run = shutil.copytree(stored, out / "run")
     record = json.loads((run / "run.json").read_text())
-    for name, source in record["od_test"]["sources"].items():
-        source |= {"failed": failed.get(name, {}), "architecture": f"of {name}"}
-    network = {"builder": "reference", "seed": 0, "parameters": {}, "hash": "0"}
+    for name, part in record["protocols"]["od_test"]["sources"].items():
+        own = {"failed": failed.get(name, {}), "architectures": {"tiny": f"of {name}"}}
+        part["context"] |= own | {"networks": {"tiny": [name]}}
+    network = {"builder": "reference", "seed": 0, "parameters": {}}
     competence = {"clean_accuracy": 0.5, "floor": 0.9}
-    record["artifacts"] += [{**network, "system": name, "competence": competence} for name in weak]
+    record["artifacts"] |= {name: {**network, "system": name, "competence": competence} for name in weak}
     (run / "run.json").write_text(json.dumps(record))
+    competence_table = run / "tables" / "od_test_competence.parquet"
+    table = pd.read_parquet(competence_table)
+    table.assign(undertrained=table["source"].isin(weak)).to_parquet(competence_table, index=False)
     return run
 
 
@@ -170,7 +179,7 @@ def test_where_outliers_cost_more_monitors_are_judged_by_expected_cost(stored: P
     """The run as if outliers were rare and dear, with a monitor that is often right and worse than guessing."""
     run = changed(stored, tmp_path, {})
     record = json.loads((run / "run.json").read_text())
-    record["od_test"]["aim"] |= {"prior": 0.05, "cost": 19.0}
+    record["protocols"]["od_test"]["settings"] |= {"prior": 0.05, "cost": 19.0}
     (run / "run.json").write_text(json.dumps(record))
     table = pd.read_parquet(run / "tables/od_test_methods.parquet")
     for metric, value in (("accuracy", 0.99), ("expected_cost", 0.96)):

@@ -115,12 +115,14 @@ class MonitorFit(Buildable):
             if self.outliers is not None:
                 others = StoredTraining(self.model, self.outliers, self._outlier_cases, store.case)
             training = StoredTraining(self.model, self.data, self._cases, store.case, others)
-        with monitor_errors(OSError):
+        with monitor_errors():
             fitted = self.monitor.build(self.model, training)
+            kept = sum(array.nbytes for array in fitted.state.values())
+            competence = {"state_bytes": kept, "notes": [*fitted.notes]}
+        with monitor_errors(OSError):
             fitted.write_parts(workshop)
         progress(self.work)
-        kept = sum(array.nbytes for array in fitted.state.values())
-        return {"state_bytes": kept, "notes": [*fitted.notes]}
+        return competence
 
     def load(self, home: Path) -> None:
         """Take it from the folder it was saved in."""
@@ -163,7 +165,7 @@ class MonitorOn(System):
 
     def read(self, signals: Any) -> Mapping[str, NDArray[Any]]:
         """What it keeps of each image (N, D)."""
-        with monitor_errors(OSError):
+        with monitor_errors():
             return {REPRESENTATION: self.fit.fitted.represent_signals(signals)}
 
 

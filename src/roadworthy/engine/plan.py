@@ -146,7 +146,9 @@ class CaseNode:
 
 
 class Graph:
-    """Artifacts and cases, each after what it requires. A case is `early` where an artifact requires it.
+    """Artifacts and cases, each after what it requires.
+
+    A case is `early` where an artifact requires it, or one that asks the same model about the same stimulus.
 
     artifacts, cases   nodes by their hash, in the order of the plan
     """
@@ -157,6 +159,8 @@ class Graph:
         self.cases: dict[str, CaseNode] = {}
         for planned in cases:
             self._add_case(planned, early=False)
+        early = {_asking(node) for node in self.cases.values() if node.early}
+        self.cases = {hash_: replace(node, early=_asking(node) in early) for hash_, node in self.cases.items()}
 
     def __len__(self) -> int:
         return len(self.artifacts) + len(self.cases)
@@ -233,6 +237,11 @@ class Graph:
                 level = max(level, node.level)
                 found.add(node.hash)
         return level, frozenset(found)
+
+
+def _asking(node: CaseNode) -> tuple[str, int, int]:
+    """What a case asks, of which model, and when that can be asked."""
+    return node.planned.showing.stimulus.hash, id(node.planned.system.asked), node.level
 
 
 def _inherited(node: str, requires: Iterable[str], reasons: Mapping[str, str]) -> dict[str, str]:

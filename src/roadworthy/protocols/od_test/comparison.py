@@ -29,12 +29,17 @@ PAIRED_PRIOR = 0.5
 
 
 def compare_monitors(
-    before: Represented, after: Represented, aim: Aim, names: Sequence[object] = ("the baseline", "the model")
+    before: Represented,
+    after: Represented,
+    aim: Aim,
+    names: Sequence[object] = ("the baseline", "the model"),
+    valid_sets: Sequence[str] | None = None,
 ) -> Iterator[PairedChange]:
     """The accuracy of one monitor on one source in two runs, by McNemar's test: a row per ordered pair D_v != D_t.
 
     `names` are those of the two systems, for reasons. Where one of them was not shown a set, was calibrated or tested
     with other images, or says nothing, the row has a reason and no p value; so it does with a prior other than 0.5.
+    `valid_sets` are the D_v that it was fitted for, where it learns from those; all otherwise.
     """
     pair = before, after
     if (before.source, before.label) != (after.source, after.label):
@@ -42,7 +47,7 @@ def compare_monitors(
         raise ValueError(f"only one monitor on one source can be compared between runs, not {labels}")
     shown = [dict.fromkeys(one.outliers) for one in pair]
     sets = dict.fromkeys([*before.outliers, *after.outliers])
-    for valid_set in sets:
+    for valid_set in sets if valid_sets is None else valid_sets:
         missing = not_paired(names, shown, valid_set)
         calibrated = [] if missing else [_calibration(one, valid_set, aim) for one in pair]
         for test_set in sets:

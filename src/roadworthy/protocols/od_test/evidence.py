@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.core.errors import InputError, RoadworthyError, UnknownName
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.monitoring import REPRESENTATION
 from roadworthy.engine.plan import PlannedCase
@@ -21,6 +21,7 @@ from roadworthy.monitors import FittedMonitor
 from roadworthy.monitors.base import find_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, Part, StoredCase
+from roadworthy.protocols.changes import not_paired
 from roadworthy.protocols.od_test.comparison import compare_monitors
 from roadworthy.protocols.od_test.evaluation import (
     ACCURACY,
@@ -110,12 +111,10 @@ class Subjects:
         labels = [subject.label for subject in self.all]
         for name, wanted in asked.items():
             names = wanted if isinstance(wanted, list) else [wanted]
-            known = {getattr(subject, name) for subject in self.all}
+            known = list(dict.fromkeys(getattr(subject, name) for subject in self.all))
             for one in names:
                 if one not in known:
-                    raise InputError(
-                        f"criterion {criterion.id} asks for {name} {one!r}, but the run has {sorted(known)}"
-                    )
+                    raise InputError(f"criterion {criterion.id}: {UnknownName(name, str(one), known)}")
             labels = [s.label for s in self.all if s.label in labels and getattr(s, name) in names]
         return criterion.model_copy(update={"where": where | {"source": labels}})
 
@@ -288,15 +287,41 @@ class Evidence(base.Evidence):
     def compare(
         self, other: Evidence, before: Compared, after: Compared, metrics: Sequence[str]
     ) -> Iterator[PairedChange]:
-        """Every monitor that both models have, pair by pair of sets: see `compare_monitors`."""
-        ours, theirs = (
-            {each.label: (each, sets) for each, sets in evidence._represented() if sets is None}
-            for evidence in (self, other)
-        )
-        for label in ours if metrics else ():
-            if label in theirs:
-                then = replace(theirs[label][0], source=ours[label][0].source)
-                yield from compare_monitors(ours[label][0], then, self.settings.aim, (before, after))
+        """Every monitor that both models have, pair by pair of sets: see `compare_monitors`.
+
+        A row for all pairs says why of a monitor that failed, or that one of the two does not have.
+        """
+        systems = before, after
+        known = self._monitors_on(before.model), other._monitors_on(after.model)
+        for label in dict.fromkeys([*known[0], *known[1]]) if metrics else ():
+            ours, theirs = (
+                on_model.get(label, f"{system} has no monitor {label}")
+                for on_model, system in zip(known, systems, strict=True)
+            )
+            if isinstance(ours, str) or isinstance(theirs, str):
+                why = ours if isinstance(ours, str) else str(theirs)
+                yield PairedChange(f"{label}: all", 0, ACCURACY, reason=why)
+                continue
+            for valid_set in dict.fromkeys([*ours, *theirs]):
+                why = not_paired(systems, [dict.fromkeys(fits) for fits in (ours, theirs)], valid_set)
+                if why:
+                    yield PairedChange(f"{label}: {valid_set or ALL} -> {ALL}", 0, ACCURACY, reason=why)
+                    continue
+                then = replace(theirs[valid_set], source=ours[valid_set].source)
+                chosen = [valid_set] if valid_set else None
+                yield from compare_monitors(ours[valid_set], then, self.settings.aim, systems, valid_sets=chosen)
+
+    def _monitors_on(self, model: str) -> dict[str, dict[str, Represented] | str]:
+        """What monitors on a model keep, by label and the D_v that a fit is for ('' for all); or why one failed."""
+        subject = next(subject for subject in self.subjects.all if subject.model == model)
+        found: dict[str, dict[str, Represented] | str] = {
+            label: f"failed: {reason}" for label, reason in self.failed(subject).items()
+        }
+        for represented, valid_sets in self._represented(lambda source, _: source == subject.label):
+            fits = found.setdefault(represented.label, {})
+            assert isinstance(fits, dict)
+            fits[valid_sets[0] if valid_sets else ""] = represented
+        return found
 
     def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """What each monitor cost: to build, per image, in memory; and the share of all calibrations and tests."""

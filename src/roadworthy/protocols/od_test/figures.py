@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from roadworthy.protocols.od_test.words import ALL, FAR, NEAR, ROLE, OdTest, better, metric_words
+from roadworthy.protocols.od_test.words import ALL, FAR, NEAR, ROLE, OdTest, better, cost_text, metric_words
 from roadworthy.report.drawing import (
     ABSENT,
     COLOURS,
@@ -226,10 +226,12 @@ def costs(found: OdTest) -> View:
         "y": list(range(len(rows))),
         "x": [plain(value) for value in values],
         "marker": {"color": COLOURS[0]},
-        "text": [f"{value:.3g}" for value in values],
+        "text": [cost_text(value) for value in values],
         "textposition": "outside",
         "cliponaxis": False,
-        "hovertext": [f"<b>{text(row.label)}</b><br>{v:.3g} ms per image" for row, v in zip(rows, values, strict=True)],
+        "hovertext": [
+            f"<b>{text(row.label)}</b><br>{cost_text(v)} ms per image" for row, v in zip(rows, values, strict=True)
+        ],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
     layout = layout_of(height=62 + 22 * len(rows), margin={"l": 8, "r": 46, "t": 8, "b": 46})

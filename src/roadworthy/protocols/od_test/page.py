@@ -14,6 +14,7 @@ from roadworthy.report.words import listing, whole
 def page(run: Path, facts: Facts) -> Page:
     """The page of a run's OD-test."""
     found = words.load_od_test(run, facts)
+    facts = words.by_subject(found, facts)
     said = tuple(words.sentences(found))
     failed = f", {len(found.failures)} of them failed" if found.failures else ""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roadworthy.core.code import code_of
-from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.errors import InputError, RoadworthyError, UnknownName
 from roadworthy.core.protocols import Dataset, Model, Outliers, leaves
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Stimulus
@@ -22,7 +22,7 @@ from roadworthy.engine.monitoring import MonitorFit, MonitorOn, learns_from_outl
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
-from roadworthy.monitors.base import remember_kind
+from roadworthy.monitors.base import monitor_errors, remember_kind
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.foreign import Foreign
 from roadworthy.outliers.noise import NoiseImages
@@ -155,8 +155,13 @@ def _monitor_cases(
     """Every set shown to one monitor; fitted once, or once per D_v where it learns from those."""
     outliers = [key for key in shown if key.startswith(OUTLIERS)]
     for fitted_on in outliers if learns_from_outliers(monitor) else [""]:
-        system = MonitorOn(label, MonitorFit(monitor, model, bench, shown.get(fitted_on)))
-        labels = {"role": "monitor", "model": name, "artifact": system.fit.recipe.hash}
+        try:
+            with monitor_errors():
+                system = MonitorOn(label, MonitorFit(monitor, model, bench, shown.get(fitted_on)))
+                labels = {"role": "monitor", "model": name, "artifact": system.fit.recipe.hash}
+        except RoadworthyError as error:
+            why = f"{_what(bench)}: monitor {label} cannot be planned: {error}; or leave the monitor out (leave_out)"
+            raise InputError(why) from None
         labels |= {"fitted_on": fitted_on.removeprefix(OUTLIERS)} if fitted_on else {}
         for key, showing in shown.items():
             yield bench.case(showing, system, protocol=NAME, labels={**labels, "set": key})
@@ -211,7 +216,7 @@ class _Sets:
         valid, test = (
             (bench.validation, data) if bench.validation is not None else split_by_group(data, (0.5, 0.5), seed)
         )
-        if len(np.unique(data.labels)) < 2:
+        if any(len(np.unique(part.labels)) < 2 for part in (data, bench.train) if part is not None):
             raise InputError(f"{_what(bench)} holds images of one class only: od_test needs a source of at least two")
         limited = {
             key: _first(_shuffled(part, seed), settings.limit) for key, part in (("valid", valid), ("test", test))
@@ -247,8 +252,8 @@ def _chosen(settings: Settings, bench: Bench) -> list[str]:
     """The names of the sets that a source meets."""
     known = [*bench.foreign, *bench.makers]
     if settings.sets is None:
-        made = {*known, *bench.said.exclude, *(maker.name for maker in bench.makers.values())}
-        return [*known, *(name for name in NOISE if name not in made)]
+        named = any(isinstance(maker, NoiseImages) for maker in bench.makers.values())
+        return [*known, *(name for name in NOISE if not named and name not in bench.said.exclude)]
     skipped = {*bench.said.exclude, bench.source}
     for name in settings.sets:
         if name not in (*known, *NOISE, *skipped):

@@ -23,7 +23,8 @@ MOVED = {
 class Settings(BaseModel):
     """What a study says under `protocols: od_test:`.
 
-    sets       outliers of the study, or makers of noise, by name (default: all outliers of the study and both noises)
+    sets       outliers of the study, or makers of noise, by name (default: all outliers of the study, and both noises
+               where it names none)
     limit      most images per set and side
     prior, cost, threshold, rejected: as in `FittedMonitor.calibrate`
     resamples  of the bootstrap that bounds AUROC, AUPR and FPR95 (both kinds) of each triple; 0 gives none
@@ -31,7 +32,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sets: Annotated[list[str], Field(min_length=2)] | None = None
+    sets: list[str] | None = None
     limit: Annotated[int, Field(ge=2)] | None = None
     prior: Annotated[float, Field(gt=0, lt=1)] = 0.5
     cost: Annotated[float, Field(gt=0, le=HIGHEST_COST, allow_inf_nan=False)] = 1.0

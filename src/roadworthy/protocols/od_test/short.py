@@ -83,7 +83,7 @@ def od_test(
         {
             "name": "od-test",
             "seed": seed,
-            **({"sources": {name: own}} if name else own),
+            **({"sources": {name: own}} if name is not None else own),
             "outliers": {key: _described(value) for key, value in outliers.items()},
             "monitors": {label: {"monitor": m.name, **m.parameters()} for label, m in chosen.items()},
             "protocols": {NAME: settings},

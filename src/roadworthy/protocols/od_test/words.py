@@ -133,9 +133,12 @@ class Rejected:
     reason: str
 
 
+COSTS = ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
+
+
 @dataclass(frozen=True)
 class CostRow:
-    """What a monitor cost at one source."""
+    """What a monitor cost at one source; NaN where that was done in a session that was stopped, and so not timed."""
 
     source: str
     monitor: str
@@ -150,11 +153,13 @@ class CostRow:
         return self.monitor if self.source == ALL else f"{self.monitor}, {self.source}"
 
 
+def cost_text(value: float) -> str:
+    """Three digits of a cost; n/a where it is not known."""
+    return "n/a" if math.isnan(value) else f"{value:.3g}"
+
+
 def _mean_cost(monitor: str, rows: Sequence[CostRow]) -> CostRow:
-    numbers = (
-        [getattr(row, name) for row in rows]
-        for name in ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
-    )
+    numbers = ([getattr(row, name) for row in rows] for name in COSTS)
     return CostRow(ALL, monitor, *(math.fsum(values) / len(values) for values in numbers))
 
 
@@ -360,9 +365,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         },
         triples=triples,
         costs=tuple(
-            CostRow(
-                row["source"], row["monitor"], *(number_of(row[name]) for name in [*CostRow.__dataclass_fields__][2:])
-            )
+            CostRow(row["source"], row["monitor"], *(number_of(row[name]) for name in COSTS))
             for row in _rows(run, f"timing_{NAME}")
         ),
         lost=tuple(Lost(**row) for row in _rows(run, f"{NAME}_missing")),
@@ -557,6 +560,17 @@ def headline(found: OdTest, facts: Facts) -> list[str]:
         *found.ties,
         *_undertrained(found, facts),
     ]
+
+
+def by_subject(found: OdTest, facts: Facts) -> Facts:
+    """The facts with the names that rows have for models, which may be those of their sources."""
+    networks = [
+        replace(network, system=source.name)
+        for source in found.sources
+        for network in facts.networks
+        if network.hash in source.networks
+    ]
+    return replace(facts, models=tuple(source.name for source in found.sources), networks=tuple(networks))
 
 
 def _undertrained(found: OdTest, facts: Facts) -> Iterator[str]:

@@ -1,0 +1,337 @@
+"""Monitors in a run: what a model is asked, what is computed again, what fails alone, what is compared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import yaml
+
+import roadworthy as rw
+import tiny
+from roadworthy.api import compare_runs
+from roadworthy.monitors import Monitor, make_monitor
+from roadworthy.monitors.conformance import ToyModel, toy_data
+from test_cli import call
+
+TRAIN, HELD_OUT, _, FLAT = toy_data()
+SETS: dict[str, Any] = {"flat": FLAT, "uniform": "uniform_noise", "normal": "normal_noise"}
+EVERY = ["msp", "max_logit", "energy", "kl_matching", "random", "score_svm", "knn_svm", "openmax", "mahalanobis"]
+EVERY += ["deep_knn", "vim", "react"]
+
+
+class Asked(ToyModel):
+    """Notes what it is asked: the kind of signal, the stimulus and the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, str, frozenset[str]]] = []
+
+    def predict(self, batch: Any) -> Any:
+        self.calls.append(("predict", batch.stimulus, frozenset(batch.ids)))
+        return super().predict(batch)
+
+    def features(self, batch: Any, layer: str) -> Any:
+        self.calls.append((f"features:{layer}", batch.stimulus, frozenset(batch.ids)))
+        return super().features(batch, layer)
+
+
+def od_test(model: Any, out: Path, *monitors: Any, **changes: Any) -> rw.Run:
+    given = {"source": HELD_OUT, "train": TRAIN, "outliers": SETS, "limit": 40, "workers": 1} | changes
+    found: rw.Run = rw.od_test(model, monitors=monitors, out=out, progress=rw.no_progress, **given)
+    return found
+
+
+def asked(model: Asked, run: rw.Run) -> Counter[tuple[str, str]]:
+    """How often a model was asked for a signal of an image by the cases of a run; what was noted is forgotten."""
+    shown = {case.stimulus.value().key: case.stimulus.data for case in run.record.cases.values()}
+    counts = Counter(
+        (kind, f"{shown[stimulus]}/{name}") for kind, stimulus, ids in model.calls if stimulus in shown for name in ids
+    )
+    model.calls.clear()
+    return counts
+
+
+def images(counts: Counter[tuple[str, str]], kind: str) -> int:
+    """Of how many images a signal was asked, of each once."""
+    own = [number for (signal, _), number in counts.items() if signal == kind]
+    assert set(own) <= {1}
+    return len(own)
+
+
+def test_one_more_monitor_asks_for_what_it_lacks_alone_and_once(tmp_path: Path) -> None:
+    model, held = Asked(), 5 * 40
+
+    def added(*monitors: str) -> Counter[tuple[str, str]]:
+        return asked(model, od_test(model, tmp_path / "run", *monitors))
+
+    first = added("msp", "kl_matching")
+    assert images(first, "predict") == len(first) == held + len(TRAIN)
+    second = added("msp", "kl_matching", "deep_knn")
+    assert images(second, "features:hidden") == len(second) == held + len(TRAIN)
+    third = added("msp", "kl_matching", "deep_knn", "mahalanobis")
+    assert images(third, "features:hidden") == len(third) == held, "training signals are stored"
+    fourth = added("msp", "kl_matching", "deep_knn", "mahalanobis", "energy")
+    assert images(fourth, "predict") == len(fourth) == held
+    assert not added("msp", "energy", "deep_knn"), "fewer ask for nothing"
+
+
+def test_a_model_is_asked_once_for_each_signal_however_many_monitors(tmp_path: Path) -> None:
+    model = Asked()
+    further = [make_monitor("knn_svm", k=2), make_monitor("deep_knn", k=5), make_monitor("mahalanobis", layer="hidden")]
+    run = od_test(model, tmp_path / "run", *EVERY, *further)
+    assert run.tables["od_test"]["monitor"].nunique() == 15
+    counts = asked(model, run)
+    assert images(counts, "predict") == images(counts, "features:hidden") == 5 * 40 + len(TRAIN)
+    assert len(counts) == 2 * (5 * 40 + len(TRAIN))
+
+
+MODEL = """
+import hashlib, os, pathlib
+import numpy as np
+
+def answer(images):
+    if os.environ.get("COUNTING"):
+        with pathlib.Path("asked").open("a") as file:
+            file.writelines(hashlib.sha1(image.tobytes()).hexdigest() + "\\n" for image in images)
+    light = images.mean(axis=(1, 2, 3)) / 255
+    return np.stack([1 - light, light], axis=1).astype(np.float32)
+"""
+DRIVER = '''
+import os, random, signal
+from pathlib import Path
+import roadworthy as rw
+import roadworthy.report, roadworthy.protocols.pages  # once for all processes
+from roadworthy.engine import plan, readouts
+from roadworthy.engine.local import LocalExecutor
+
+plan.CHUNK_IMAGES = 4
+run, write_part, write_receipt = LocalExecutor.run, readouts.write_part, readouts.write_receipt
+
+def counting(self, *given):
+    os.environ["COUNTING"] = "1"
+    return run(self, *given)
+
+def attempt(out, left, moment):
+    """Run the study in a process of its own, killed at the `left`th part: before it, without its receipt, or after."""
+    def at(now):
+        nonlocal left
+        left -= now == "before"
+        if left == 0 and now == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def part(*given):
+        at("before")
+        write_part(*given)
+        at("after")
+    def receipt(*given):
+        at("without receipt")
+        write_receipt(*given)
+    child = os.fork()
+    if not child:
+        readouts.write_part, readouts.write_receipt = part, receipt
+        LocalExecutor.run = counting
+        rw.run_study("study.yaml", out=out, workers=1, trust=True, progress=rw.no_progress)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+def parts():
+    return {str(p): p.stat().st_mtime_ns for p in Path("killed").glob("readouts/*/part-*.parquet") if done(p)}
+
+def done(path):
+    return path.with_name(path.name + ".sha256").exists() or path.with_name("manifest.json").exists()
+
+rng = random.Random(14)
+kept = []
+for _ in range(5):
+    moment = rng.choice(["before", "without receipt", "after"])
+    assert attempt("killed", rng.randint(2, 16), moment) == signal.SIGKILL
+    kept.append(parts())
+assert attempt("killed", -1, "") == 0
+final = parts()
+assert all(final[path] == written for known in kept for path, written in known.items()), "a part was computed again"
+assert [len(known) for known in kept] == sorted(len(known) for known in kept)
+assert any(path.endswith("part-00002.parquet") for known in kept for path in known)
+os.rename("asked", "asked_killed")
+assert attempt("whole", -1, "") == 0
+'''
+
+
+def test_a_killed_run_goes_on_by_chunk(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(100) % 2
+    pixels = (labels[:, None, None, None] * 120 + rng.integers(0, 60, (100, 8, 8, 3))).astype(np.uint8)
+    np.savez(tmp_path / "data.npz", images=pixels, labels=labels, class_names=["dark", "bright"])
+    (tmp_path / "m.py").write_text(MODEL)
+    study = {
+        "name": "s",
+        "batch": 4,
+        "data": {"test": "data.npz", "split": [0.6, 0.2, 0.2]},
+        "models": {"m": {"callable": "m.py:answer", "num_classes": 2, "version": "1"}},
+        "outliers": {"a": "uniform_noise", "b": "normal_noise"},
+        "monitors": ["msp", "kl_matching"],
+        "protocols": {"od_test": {}},
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    done = subprocess.run([sys.executable, "-c", DRIVER], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert tiny.contents(tmp_path / "killed") == tiny.contents(tmp_path / "whole")
+    assert rw.open_run(tmp_path / "killed").verify() == []
+    whole, killed = (len((tmp_path / name).read_text().splitlines()) for name in ("asked", "asked_killed"))
+    assert whole == 60 + 4 * 20
+    assert whole < killed <= whole + 5 * 4, "at most the chunk that was in work is asked for again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesideOutliers(Monitor):
+    """How much nearer an image is to the training images than to the validation outliers, by its mean grey value."""
+
+    name: ClassVar[str] = "beside_outliers"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+    learns_from: ClassVar[tuple[str, ...]] = ("train", "valid_outliers")
+    seen: ClassVar[list[tuple[str, ...]]] = []
+
+    def fit(self, training: Any) -> Any:
+        self.seen.append(training.fingerprints())
+        means = [part.gather("images").mean(axis=(1, 2, 3)).mean() for part in (training, training.outliers)]
+        return {"means": np.array(means)}
+
+    def read(self, signals: Any, state: Any) -> Any:
+        inside, outside = np.abs(signals.images.mean(axis=(1, 2, 3))[:, None] - state["means"]).T
+        return outside - inside
+
+
+def test_a_monitor_that_fits_on_d_v_sees_that_set_alone(tmp_path: Path) -> None:
+    BesideOutliers.seen.clear()
+    run = od_test(ToyModel(), tmp_path / "run", "msp", BesideOutliers())
+    matrix = run.tables["od_test"].query("monitor == 'beside_outliers' and metric == 'accuracy'")
+    pairs = {(one, other) for one in SETS for other in SETS if one != other}
+    assert set(zip(matrix["valid_set"], matrix["test_set"], strict=True)) == pairs
+    assert matrix["value"].notna().all()
+    shown = {asked.labels["set"]: case.stimulus.data for _, _, asked, case in run.record.asked()}
+    assert [fingerprints[0] for fingerprints in BesideOutliers.seen] == [TRAIN.fingerprint()] * 3
+    assert [fingerprints[1:] for fingerprints in BesideOutliers.seen] == [(shown[f"outliers/{name}"],) for name in SETS]
+    fits = {
+        asked.labels["fitted_on"]: asked.labels["artifact"]
+        for _, _, asked, _ in run.record.asked()
+        if asked.system == "beside_outliers"
+    }
+    assert list(fits) == list(SETS)
+    assert len(set(fits.values())) == 3
+    alone = run.tables["od_test_unsupervised"].query("monitor == 'beside_outliers'")
+    assert alone["value"].isna().all()
+    assert set(alone["reason"]) == {"it learns from the validation outliers, so it has no threshold without them"}
+    thresholds = run.tables["od_test_thresholds"].set_index("monitor")
+    assert "no threshold" in thresholds.loc["beside_outliers", "reason"]
+    assert run.verify() == []
+    compared = compare_runs([run, run]).query("condition.str.startswith('beside_outliers')")
+    assert len(compared) == 6
+    assert set(compared["result"]) == {"no clear difference"}
+
+
+def mixed(folder: Path, **changes: Any) -> Path:
+    """A study file that runs classification and OD-test on the same signs."""
+    criteria = [
+        {"id": "C", "metric": "accuracy", "where": {"shift": "none", "protocol": "classification"}, "at_least": 0.05},
+        {"id": "O", "metric": "accuracy", "where": {"protocol": "od_test", "monitor": "msp"}, "at_least": 0.001},
+    ]
+    asked = {
+        "data": {"test": {"builtin": "signs", "n": 140}, "train": {"builtin": "signs", "split": "train", "n": 70}},
+        "outliers": {"scenery": {"builtin": "scenery", "n": 20}},
+        "monitors": ["msp", "kl_matching"],
+        "protocols": {"classification": {"shifts": ["noise"], "levels": [3]}, "od_test": {"limit": 28}},
+        "criteria": criteria,
+    }
+    return tiny.write_study(folder, **(asked | changes))
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("beside")
+    call("run", mixed(folder), "--out", folder / "run", "--workers", 1)
+    return folder
+
+
+def test_od_test_stands_beside_classification_in_one_run(beside: Path) -> None:
+    run = rw.open_run(beside / "run")
+    assert list(run.record.protocols) == ["classification", "od_test"]
+    assert {"classification", "od_test", "od_test_methods"} <= set(run.tables)
+    assert [finding.criterion.id for finding in run.verdict().findings] == ["C", "O"]
+    assert run.verdict().status == "pass"
+    page = run.report().read_text()
+    assert 'id="od_test-ranking"' in page
+    assert 'id="classification-' in page
+    assert call("verify", beside / "run").rstrip().endswith("follow from the readouts")
+    before = {path for path in beside.rglob("*") if path.is_file()}
+    lines = call("run", beside / "study.yaml", "--dry-run", "--out", beside / "run").splitlines()
+    own = {name: len(part.sources[""].cases) for name, part in run.record.protocols.items()}
+    assert [line.split(None, 1)[1] for line in lines if line.startswith("protocol")] == [
+        f"{name}: {cases} cases" for name, cases in own.items()
+    ]
+    total = len(run.record.cases)
+    assert any(line.startswith(f"cases     {total}, {total} of them done") for line in lines)
+    assert {path for path in beside.rglob("*") if path.is_file()} == before
+
+
+def test_two_mixed_runs_are_compared_by_models_and_monitors(beside: Path, tmp_path: Path) -> None:
+    tiny.save_onnx(tmp_path / "tiny.onnx", blur=0.3)
+    study = mixed(tmp_path, monitors=["msp", "random"])
+    call("run", study, "--out", tmp_path / "run", "--workers", 1, "--accept-chance")
+    table = compare_runs([beside / "run", tmp_path / "run"])
+    assert set(table["protocol"]) == {"classification", "od_test"}
+    own = table[table["protocol"] == "od_test"]
+    pairs = own[own["condition"].str.startswith("msp: ")]
+    assert set(pairs["subject"]) == {"monitors"}
+    assert len(pairs) == 6
+    assert pairs["p"].notna().all()
+    reasons = own.set_index("condition")["reason"]
+    assert reasons["kl_matching: all"] == "run/tiny has no monitor kl_matching"
+    assert reasons["random: all"] == "run/tiny has no monitor random"
+
+
+def test_workers_change_no_byte(tmp_path: Path) -> None:
+    contents = []
+    for workers in (1, 3):
+        run = od_test(ToyModel(), tmp_path / str(workers), "msp", "kl_matching", "vim", "random", workers=workers)
+        contents.append(tiny.contents(run.path))
+    assert contents[0] == contents[1]
+    assert len([name for name in contents[0] if "/part-" in name]) > 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing(Monitor):
+    """Raises where it is told to."""
+
+    where: str = "fit"
+    name: ClassVar[str] = "failing"
+
+    def fit(self, training: Any) -> Any:
+        if self.where == "fit":
+            raise KeyError("lost")
+        return {}
+
+    def read(self, signals: Any, state: Any) -> Any:
+        raise ZeroDivisionError("nothing\nleft")
+
+
+def test_a_monitor_that_fails_costs_its_rows_alone_and_is_never_a_pass(tmp_path: Path) -> None:
+    easy = {"id": "EASY", "metric": "accuracy", "where": {"monitor": "msp"}, "at_least": 0.001}
+    failing = (Failing(), Failing(where="read"))
+    run = od_test(ToyModel(), tmp_path / "run", "msp", *failing, "energy", criteria=[easy])
+    whole = od_test(ToyModel(), tmp_path / "whole", "msp", "energy", criteria=[easy])
+    assert run.tables["od_test"].equals(whole.tables["od_test"])
+    missing = run.tables["od_test_missing"].set_index("monitor")
+    assert missing["triples"].to_dict() == {"failing": 6, "failing where=read": 6}
+    assert missing["reason"].to_dict() == {
+        "failing": "failed: KeyError: 'lost'",
+        "failing where=read": "failed: ZeroDivisionError: nothing",
+    }
+    assert (whole.verdict().status, run.verdict().status) == ("pass", "inconclusive")
+    assert {failed.kind for failed in run.failures} == {"monitor"}
+    call("verdict", run.path, code=3)
+    assert run.verify() == []
