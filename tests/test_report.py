@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from records import Shown, changed, run_record, source_record, with_cases
 from roadworthy import api, report
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder, write_json
@@ -183,40 +184,11 @@ def make_run(
     write_json(path / "verdict.json", judge(criteria, measure).to_json())
     asked = f"criteria: {json.dumps([criterion.model_dump() for criterion in criteria])}\n" if criteria else ""
     (path / "study.yaml").write_text(f"name: {json.dumps(name)}\nseed: 0\n{asked}")
-    folder.write_record(
-        {
-            "study": name,
-            "seed": 0,
-            "created": "2026-03-01T12:30:00+00:00",
-            "environment": {"python": "3.11.9", "cores": 2, "packages": {"roadworthy": "0.1.0", "numpy": "2.4.0"}},
-            "settings": {"batch": 128, "chunk": 512, "size": [32, 32]},
-            "data": {
-                "name": "test set",
-                "fingerprint": "d" * 64,
-                "images": images,
-                "groups": images // 2,
-                "class_names": list(classes),
-                "size": [32, 32],
-                "bad_images": [],
-                "notes": [],
-                **(data or {}),
-            },
-            "models": {model: {"fingerprint": "f" * 64, "capabilities": ["probabilities"]} for model in models},
-            "criteria": [criterion.model_dump() for criterion in criteria],
-            "cases": [
-                {
-                    "protocol": "classification",
-                    "key": f"{key[1]}-{key[2]}-r0-{place}",
-                    "hash": str(place),
-                    "system": key[0],
-                    "stimulus": {"name": key[1], "level": key[2], "repeat": 0},
-                    "status": "failed" if key in failed else "done",
-                    "reason": failed.get(key, ""),
-                }
-                for place, key in enumerate(keys)
-            ],
-        }
-    )
+    known = {"images": images, "groups": images // 2, **(data or {})}
+    asked_for = [criterion.model_dump(mode="json") for criterion in criteria]
+    record = run_record(source_record(models, classes, **known), name, criteria=asked_for)
+    shown = [Shown(*key, failure=failed.get(key, "")) for key in keys]
+    folder.write_record(with_cases(record, "classification", shown))
     return path
 
 
@@ -717,9 +689,9 @@ def test_the_page_asks_for_nothing_from_outside(known: Path) -> None:
 def test_two_renders_are_the_same_to_the_byte(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", KNOWN)
     first = render(run)
-    RunFolder(run).write_record({**json.loads((run / "run.json").read_text()), "finished": "2026-03-01T12:31:00+00:00"})
+    changed(run, lambda record: record.model_copy(update={"finished": "2026-03-01T12:31:00+00:00"}))
     (run / "report.html").write_text(first)
-    RunFolder(run).write_record(json.loads((run / "run.json").read_text()))
+    changed(run, lambda record: record)
     assert render(run) == first
 
 
