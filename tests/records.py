@@ -73,6 +73,13 @@ def network_record(system: str, seed: int = 0, **competence: float) -> ArtifactR
     )
 
 
+def with_networks(record: RunRecord, networks: Mapping[str, ArtifactRecord]) -> RunRecord:
+    """The record with these artifacts, each of which belongs to the model of its name."""
+    for name, artifact in networks.items():
+        record.first.models[artifact.system].artifacts.append(name)
+    return record.model_copy(update={"artifacts": dict(networks)})
+
+
 def changed(run: Path, change: Callable[[RunRecord], RunRecord]) -> Path:
     """Write the record of a run anew, with a change."""
     folder = RunFolder(run)

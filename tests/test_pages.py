@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import roadworthy as rw
-from records import changed
+from records import changed, network_record
 from roadworthy.core.record import RunRecord
 from roadworthy.engine.folder import RunFolder
 from roadworthy.report.words import NO_BREAK, number
@@ -99,6 +99,7 @@ def test_all_protocols_of_a_run_share_one_report(everything: Path) -> None:
     assert html.count('class="badge ') == html.count('class="badge fail"') == 1
     for words in ("Worst conditions", "Hardest outliers", "The worst of the shifts and attacks", "The highest mean"):
         assert words in top
+    assert "OD-test, outliers scenery, uniform_noise and normal_noise" in top
     assert max(places) < text.index("How to read this") < text.index("Images of OD-test")
     lines = "\n".join(headline(everything))
     assert all(words in lines for words in ("Verdict: ", "Accuracy: ", "Hardest outliers: ", "Coverage ", "Monitors: "))
@@ -150,6 +151,25 @@ def test_every_source_has_its_own_pages_and_figures(two_sources: Path, tmp_path:
     lines = [line.replace(NO_BREAK, " ") for line in headline(run)]
     assert lines[1].startswith(f"gtsrb: Accuracy: tiny {shares[0]} (")
     assert lines[3].startswith(f"{hostile}: Accuracy: tiny {shares[1]} (")
+
+
+def test_an_undertrained_network_marks_the_model_of_its_own_source_alone(two_sources: Path, tmp_path: Path) -> None:
+    def train(record: RunRecord) -> RunRecord:
+        record.sources["cure"].models["tiny"].artifacts.append("weak")
+        record.artifacts["weak"] = network_record("tiny", clean_accuracy=0.5, floor=0.9)
+        return record
+
+    run = changed(Path(shutil.copytree(two_sources, tmp_path / "run")), train)
+    lines = headline(run)
+    assert lines[1].startswith("gtsrb: Accuracy: tiny ")
+    assert "undertrained" not in lines[1]
+    assert lines[3].startswith("cure: Accuracy: tiny (undertrained) ")
+    text = Elements(render(run)).text
+    assert "tiny cure undertrained" in text
+    assert "tiny gtsrb undertrained" not in text
+    assert "source cure, model tiny (undertrained)" in text
+    assert "source gtsrb, model tiny (undertrained)" not in text
+    assert "tiny: 50.0 % on undisturbed images, below its floor of 90.0 %." in text
 
 
 def test_a_table_without_sources_in_a_run_of_several_is_refused(two_sources: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import pytest
 from records import Shown, changed, run_record, source_record, with_cases
 from roadworthy import api, report
 from roadworthy.core.errors import InputError
+from roadworthy.core.record import AskedCase, ProtocolRecord, RunRecord, SourcePart
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.metrics import HIGHER_IS_BETTER, METRICS
 from roadworthy.models import load_model
@@ -33,7 +34,8 @@ from roadworthy.report.classification import CLEAN, ClassificationFacts, Conditi
 from roadworthy.report.facts import Cell, CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
 from roadworthy.study import parse_study
-from roadworthy.verdict import Criterion, Measurement, judge
+from roadworthy.verdict import Criterion, Measurement, failed_parts, judge
+from roadworthy.verdict.failures import count_failed
 
 Key = tuple[str, str, int]
 NOWHERE = {"value": math.nan, "lo": math.nan, "hi": math.nan}
@@ -510,6 +512,27 @@ def test_failed_case_is_said_loudly_and_leaves_no_value(tmp_path: Path) -> None:
     assert heat[0]["z"][row][column] is None
     assert heat[1]["text"][row][column] == "n/a"
     assert cause in heat[1]["hovertext"][row][column]
+
+
+def test_failures_are_counted_by_kind_and_a_case_of_two_protocols_once(tmp_path: Path) -> None:
+    def fail(record: RunRecord) -> RunRecord:
+        asked = record.protocols["classification"].sources[""].cases
+        first = asked[0].case
+        monitors = {
+            f"m{place}": record.cases[first].model_copy(update={"kind": "monitor", "folder": f"readouts/m{place}"})
+            for place in range(2)
+        }
+        shown = [AskedCase(case=key, system="energy", labels={"model": "v3"}) for key in monitors]
+        other = ProtocolRecord(sources={"": SourcePart(cases=[*asked, *shown])})
+        changes = {"cases": record.cases | monitors, "protocols": {**record.protocols, "other": other}}
+        return record.model_copy(update=changes)
+
+    made = make_run(tmp_path / "run", {("v3", "fog", 1): 0.9}, failed={("v3", "none", 0): "no answer"})
+    assert headline(made)[0].endswith("1 case of 2 failed, which is never a pass.")
+    record = RunFolder(changed(made, fail)).record()
+    record.cases["m1"].status = record.cases["m0"].status = "failed"
+    assert [part.name for part in failed_parts(record)] == ["v3 at none 0", "monitor energy"]
+    assert count_failed(failed_parts(record)) == "1 case and 1 monitor"
 
 
 def test_a_model_whose_every_case_failed_is_shown_as_such(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from records import Shown, changed, network_record, with_cases
+from records import Shown, changed, network_record, with_cases, with_networks
 from roadworthy import cli
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder
@@ -109,7 +109,7 @@ def add_networks(run: Path, reached: dict[str, list[float]], floor: float = 0.9)
         for place, (model, values) in enumerate(reached.items())
         for seed, value in enumerate(values)
     }
-    return changed(run, lambda record: record.model_copy(update={"artifacts": networks}))
+    return changed(run, lambda record: with_networks(record, networks))
 
 
 def known(run: Path) -> Outliers:
@@ -291,7 +291,7 @@ def test_where_all_are_undertrained_all_rank(tmp_path: Path) -> None:
 def test_a_network_without_a_floor_is_not_judged(tmp_path: Path) -> None:
     run = both(tmp_path, ["a"])
     networks = {"h": network_record("a", clean_accuracy=0.3)}
-    changed(run, lambda record: record.model_copy(update={"artifacts": networks}))
+    changed(run, lambda record: with_networks(record, networks))
     assert load_facts(run).undertrained == frozenset()
     assert "not known" in words_of(run)
 
