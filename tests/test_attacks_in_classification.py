@@ -97,11 +97,11 @@ def test_every_model_meets_its_own_attack_with_epsilon_as_the_level(two: Any) ->
     for model in ("net", "sharp"):
         assert table[model, "fgsm", 5] < table[model, "none", 0]
         assert table[model, "fgsm", 5] <= table[model, "fgsm", 1]
-    attacks = [case for case in two.record["cases"] if case["stimulus"]["name"] == "fgsm"]
-    prints = {name: entry["fingerprint"] for name, entry in two.record["models"].items()}
-    assert {case["system"]: case["stimulus"]["parameters"]["attacked"] for case in attacks} == prints
-    assert sorted({case["stimulus"]["parameters"]["epsilon"] for case in attacks}) == [1, 16]
-    assert len({case["key"] for case in attacks}) == len(attacks) == 4
+    attacks = [case for case in two.record.cases.values() if case.stimulus.name == "fgsm"]
+    prints = {name: model.fingerprint for name, model in two.record.models.items()}
+    assert {case.system: case.stimulus.parameters["attacked"] for case in attacks} == prints
+    assert sorted({case.stimulus.parameters["epsilon"] for case in attacks}) == [1, 16]
+    assert len({case.folder for case in attacks}) == len(attacks) == 4
     assert len(two.tables["classification_gallery"].query("shift == 'fgsm'")) == 2
     assert two.verify() == []
 
@@ -122,7 +122,7 @@ def test_same_bits_with_any_workers_order_and_resume(two: Any, tmp_path: Path) -
     for number, folder in enumerate(sorted((halved / "readouts").iterdir())):
         if number % 2:
             shutil.rmtree(folder)
-    (halved / "run.json").write_text(json.dumps(two.record))
+    (halved / "run.json").write_text(json.dumps(two.record.dump()))
     assert contents(run(halved, models, workers=2).path) == contents(two.path)
 
 
@@ -182,4 +182,4 @@ def test_time_is_estimated_before_the_network_is_trained(tmp_path: Path) -> None
         protocols={"classification": {"shifts": ["fgsm"], "levels": [1]}},
     )
     prepared = prepare(load_study(content)[0])
-    assert local.estimate_seconds(prepared.plan, RunFolder(tmp_path / "run"), 1) >= 0
+    assert local.estimate_seconds(prepared.plan.graph(), RunFolder(tmp_path / "run"), 1) >= 0

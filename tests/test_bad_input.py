@@ -675,14 +675,14 @@ RUNS = [
     Row("newer schema", edit_record(lambda r: r.update(schema=99)), "report run", r"run schema 99"),
     Row("no schema", edit_record(lambda r: r.pop("schema")), "verify run", r"run schema"),
     Row("record is no JSON", put("run/run.json", "{"), "report run", r"run/run\.json cannot be read"),
-    Row("record is a list", put("run/run.json", "[]"), "verdict run", r"run/run\.json is no run record"),
+    Row("record is a list", put("run/run.json", "[]"), "verdict run", r"run schema None"),
     Row("record binary", put("run/run.json", b"\xff\xfe"), "verify run", r"run/run\.json"),
     Row("record nested too deep", put("run/run.json", "[" * 10**5), "verify run", r"run/run\.json"),
     Row("record without cases", edit_record(lambda r: r.pop("cases")), "verdict run", r"run/run\.json.*cases"),
-    Row("record without data", edit_record(lambda r: r.pop("data")), "verdict run", r"run/run\.json.*data"),
+    Row("record without data", edit_record(lambda r: r.pop("sources")), "verdict run", r"run/run\.json.*sources"),
     Row("record without files", edit_record(lambda r: r.pop("files")), "verify run", r"run/run\.json.*files"),
     Row("record with odd cases", edit_record(lambda r: r.update(cases=[5])), "verdict run", r"run/run\.json.*cases"),
-    Row("record with odd data", edit_record(lambda r: r.update(data=[])), "report run", r"run/run\.json.*data"),
+    Row("record with odd data", edit_record(lambda r: r.update(sources=[])), "report run", r"run/run\.json.*sources"),
     Row(
         "readouts missing", lambda f: shutil.rmtree(f / "run/readouts"), "verdict run", r"readouts in .* cannot be read"
     ),
@@ -880,7 +880,7 @@ def test_a_corrupt_image_can_be_skipped_and_is_recorded(
     spoil_png(kitchen)
     code, _, said = call(f"{FOLDER} --on-bad-image skip --accept-chance --out out", monkeypatch, capfd)
     assert (code, said) == (0, "")
-    (bad,) = json.loads(Path("out/run.json").read_text())["data"]["bad_images"]
+    (bad,) = json.loads(Path("out/run.json").read_text())["sources"][""]["data"]["bad_images"]
     assert bad[0] == "red/0.png"
     assert "checksum" in bad[1]
     assert "red/0.png" in Path("out/report.html").read_text()
@@ -921,7 +921,7 @@ def test_a_failure_in_one_case_is_recorded_and_the_others_go_on(
     assert "Verdict: inconclusive" in printed
     assert {line.split(":")[1].strip() for line in said.splitlines()} == {f"{name} at grey 5" for name in FAILING}
     record = json.loads(Path("out/run.json").read_text())
-    failed = {case["system"]: case["reason"] for case in record["cases"] if case["status"] == "failed"}
+    failed = {case["system"]: case["reason"] for case in record["cases"].values() if case["status"] == "failed"}
     assert failed.keys() == FAILING.keys()
     wanted = ("lamp", "sys.exit", "(63, 3)", "NaN or infinity", "NaN or infinity", "logits")
     for name, part in zip(FAILING, wanted, strict=True):

@@ -182,7 +182,10 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert heads[:3] == ["Verdict", "Accuracy", "Worst condition"]
     assert lines[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
     built = json.loads((tmp_path / "demo" / "run.json").read_text())["artifacts"]
-    assert {(each["system"], each["competence"]["epochs"]) for each in built} == {("baseline", 4), ("mc_dropout", 8)}
+    assert {(each["system"], each["competence"]["epochs"]) for each in built.values()} == {
+        ("baseline", 4),
+        ("mc_dropout", 8),
+    }
     call("verify", tmp_path / "demo")
 
 

@@ -25,7 +25,7 @@ from roadworthy.metrics import Answers
 from roadworthy.protocols import PROTOCOLS, base, classification, comparison
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.classification import Classification
-from roadworthy.protocols.comparison import System, check_question, compare, comparison_lines, load_systems
+from roadworthy.protocols.comparison import Compared, check_question, compare, comparison_lines, load_systems
 from roadworthy.report import comparison as page
 from roadworthy.report import render_comparison
 from roadworthy.statistics.paired import PairedChange
@@ -41,7 +41,7 @@ def system(
     groups: Sequence[str] | None = None,
     sure: float = 0.8,
     code: str = "",
-) -> System:
+) -> Compared:
     """A model that is right where it says so, always equally sure."""
 
     def readouts(hits: np.ndarray) -> Readouts:
@@ -55,7 +55,7 @@ def system(
         for shift, hits in right.items()
     ]
     evidence = Classification().evidence(cases, ["a", "b"], seed=0)
-    return System(label, label, {"classification": evidence}, {"classification": cases})
+    return Compared(label, label, {"classification": evidence}, {"classification": cases})
 
 
 def flips(rng: np.random.Generator, chance: float, n: int = 300) -> dict[str, np.ndarray]:
@@ -357,7 +357,7 @@ class Crossings(base.Evidence):
         self.resamples = resamples
 
     def compare(
-        self, other: base.Evidence, before: System, after: System, metrics: Sequence[str]
+        self, other: base.Evidence, before: Compared, after: Compared, metrics: Sequence[str]
     ) -> Iterator[PairedChange]:
         assert isinstance(other, Crossings)
         for metric in metrics:
@@ -381,18 +381,20 @@ class Plain(Classification):
 
 
 @pytest.fixture
-def crossing(monkeypatch: pytest.MonkeyPatch) -> tuple[System, System]:
+def crossing(monkeypatch: pytest.MonkeyPatch) -> tuple[Compared, Compared]:
     """Two systems under a protocol that says how it is compared, one that does not, and one that is not known here."""
     for protocol in (Crossing, Plain):
         monkeypatch.setitem(PROTOCOLS._members, protocol.name, protocol)
     names = ["crossing", "plain", "forgotten"]
-    cases = [{name: [StoredCase("net", Stimulus("data", "gate"))] for name in names} for _ in range(2)]
-    pair = load_systems([((0, "net"), (1, "net"))], ["old", "new"], cases, [["a"], ["a"]], ["ece"], alpha=0.001)[0]
+    part = base.Part("", [StoredCase("net", Stimulus("data", "gate"))], None, ["a"])
+    parts, settings = {name: [part] for name in names}, dict.fromkeys(names)
+    choices = [((0, "net"), (1, "net"))]
+    pair = load_systems(choices, ["old", "new"], [parts] * 2, [settings] * 2, ["ece"], alpha=0.001)[0]
     assert list(pair[0].evidence) == ["crossing"]
     return pair
 
 
-def test_a_protocol_that_is_added_says_what_is_compared_and_how(crossing: tuple[System, System]) -> None:
+def test_a_protocol_that_is_added_says_what_is_compared_and_how(crossing: tuple[Compared, Compared]) -> None:
     evidence = crossing[0].evidence["crossing"]
     assert isinstance(evidence, Crossings)
     assert evidence.resamples == 2000, "a bootstrap is told how often to draw"

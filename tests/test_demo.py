@@ -59,4 +59,4 @@ def test_the_demo_without_torch(tmp_path: Path) -> None:
     assert done.stdout.startswith("Verdict: ")
     assert (tmp_path / "demo" / "report.html").is_file()
     record = json.loads((tmp_path / "demo" / "run.json").read_text())
-    assert list(record["models"]) == ["small_vgg"]
+    assert list(record["sources"][""]["models"]) == ["small_vgg"]

@@ -74,8 +74,8 @@ def test_answers_do_not_depend_on_how_many_images_there_are(tmp_path: Path) -> N
     few, many = run(tmp_path, "few", n=70), run(tmp_path, "many", n=150)
 
     def answers(opened: rw.Run) -> dict[str, float]:
-        case = next(c for c in opened.record["cases"] if c["stimulus"]["name"] == "none")
-        stored = read_case(opened.folder.case(case["key"]))
+        case = next(c for c in opened.record.cases.values() if c.stimulus.name == "none")
+        stored = read_case(opened.path / case.folder)
         return dict(zip(stored.ids, stored.answers.confidence.tolist(), strict=True))
 
     a, b = answers(few), answers(many)
@@ -182,7 +182,8 @@ def test_an_attempt_in_which_every_case_fails_leaves_a_finished_run_as_it_was(tm
     assert finished.verify() == []
     with pytest.raises(ModelError, match="every case failed"):
         run(tmp_path, "other", models=[Tired("tired")])
-    assert json.loads((tmp_path / "other/run.json").read_text())["cases"][0]["status"] == "failed"
+    record = json.loads((tmp_path / "other/run.json").read_text())
+    assert {case["status"] for case in record["cases"].values()} == {"failed"}
 
 
 def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +201,7 @@ def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pyt
         accept_chance=True,
     )
     with RunFolder(tmp_path / "run").locked():
-        local.execute(prepared.plan, RunFolder(tmp_path / "run"), workers=2)
+        local.LocalExecutor(workers=2).run(prepared.plan.graph(), RunFolder(tmp_path / "run"))
     assert len(made) == len(set(made)) == 7
     assert len(prepared.plan.cases) == 21
 
@@ -208,10 +209,8 @@ def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pyt
 def test_a_failing_case_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     good, bad = Counting("good"), Counting("bad", fails_on="fog-5")
     opened = run(tmp_path, "run", models=[good, bad])
-    assert [(f["system"], f["stimulus"]["name"], f["stimulus"]["level"]) for f in opened.failures] == [
-        ("bad", "fog", 5)
-    ]
-    assert opened.failures[0]["reason"] == "model bad raised RuntimeError: out of luck"
+    assert [failed.name for failed in opened.failures] == ["bad at fog 5"]
+    assert opened.failures[0].reason == "model bad raised RuntimeError: out of luck"
     table = opened.tables["classification"].query("metric == 'accuracy'").set_index(["model", "shift", "level"])
     assert np.isnan(table.loc[("bad", "fog", 5), "value"])
     assert "out of luck" in table.loc[("bad", "fog", 5), "reason"]
@@ -309,7 +308,7 @@ def test_a_report_never_blesses_what_was_changed(tmp_path: Path) -> None:
     opened.report()
     opened.save_verdict(opened.verdict([{"id": "A", "metric": "accuracy", "at_least": 0.01, "over": "pooled"}]))
     assert opened.verify() == [f"media/{picture.name} was changed"]
-    assert opened.record["criteria"][0]["id"] == "A", "the run's criteria are those of its verdict"
+    assert opened.record.criteria[0]["id"] == "A", "the run's criteria are those of its verdict"
 
 
 def test_a_damaged_part_is_made_again(tmp_path: Path) -> None:
@@ -327,7 +326,8 @@ def test_a_dry_run_takes_nothing_back(tmp_path: Path) -> None:
     part = next(opened.path.glob("readouts/**/part-*"))
     part.write_bytes(b"not parquet")
     before = contents(opened.path)
-    local.estimate_seconds(prepare(parse_study(study(tmp_path), "study")).plan, RunFolder(opened.path), workers=1)
+    graph = prepare(parse_study(study(tmp_path), "study")).plan.graph()
+    local.estimate_seconds(graph, RunFolder(opened.path), workers=1)
     assert contents(opened.path) == before
 
 
@@ -357,5 +357,5 @@ def test_an_artifact_is_built_once_and_checked(tmp_path: Path) -> None:
 
 def test_the_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
     prepared = prepare(parse_study(study(tmp_path), "study"))
-    assert 0 < local.estimate_seconds(prepared.plan, RunFolder(tmp_path / "run"), workers=2) < 60
+    assert 0 < local.estimate_seconds(prepared.plan.graph(), RunFolder(tmp_path / "run"), workers=2) < 60
     assert not (tmp_path / "run").exists()

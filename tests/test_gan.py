@@ -441,10 +441,10 @@ def test_a_study_trains_gans_and_shows_what_they_draw(done: rw.Run) -> None:
 
 
 def test_repeats_draw_anew_from_the_same_gans(done: rw.Run) -> None:
-    cases = [case for case in done.record["cases"] if case.get("tags", {}).get("kind") == "gan"]
-    assert len({case["tags"]["artifact"] for case in cases}) == 4
-    assert len({case["stimulus"]["data"] for case in cases}) == 8
-    built = [entry for entry in done.record["artifacts"] if entry["builder"] == "gan"]
+    cases = [(asked, case) for _, _, asked, case in done.record.asked() if asked.labels.get("kind") == "gan"]
+    assert len({asked.labels["artifact"] for asked, _ in cases}) == 4
+    assert len({case.stimulus.data for _, case in cases}) == 8
+    built = [artifact for artifact in done.record.artifacts.values() if artifact.builder == "gan"]
     assert len(built) == 4
     repeats = done.tables["ood_repeats"]
     of_gans = repeats[(repeats["kind"] == "gan") & (repeats["metric"] == "auroc") & (repeats["model"] == "tiny")]
@@ -561,9 +561,9 @@ def test_gans_need_training_data(tmp_path: Path) -> None:
 
 def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
     prepared = prepare(parse_study(gan_study(tmp_path, {**WEIGHTS, "configurations": ["lee_gan"]}, repeats=2), "study"))
-    waiting = [(name, part.recipe.seed) for name, part in prepared.plan.requires()]
+    waiting = [(name, part.recipe.seed) for name, part in prepared.plan.graph().parts()]
     assert waiting == [("lee_gan", 0), ("lee_gan", 1)]
-    assert estimate_seconds(prepared.plan, RunFolder(tmp_path / "none"), 1) > 0
+    assert estimate_seconds(prepared.plan.graph(), RunFolder(tmp_path / "none"), 1) > 0
     assert not (tmp_path / "none").exists()
 
 
@@ -589,7 +589,7 @@ def test_own_configurations_and_changed_ones(tmp_path: Path) -> None:
 def test_a_gan_that_diverges_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = Gan.build
 
-    def diverging(self: Gan, workshop: Path, progress: Any) -> dict[str, Any]:
+    def diverging(self: Gan, workshop: Path, progress: Any, store: Any = None) -> dict[str, Any]:
         if self.index == 1:
             raise ModelError("GAN lee_gan: the generator loss became nan in epoch 1")
         return build(self, workshop, progress)
@@ -601,7 +601,7 @@ def test_a_gan_that_diverges_fails_alone(tmp_path: Path, monkeypatch: pytest.Mon
     assert np.isfinite(row["value"])
     assert row["reason"].startswith("1 of 2 GANs left out: ")
     assert set(found.tables["gan"]["gan"]) == {0}
-    assert {case["reason"] for case in found.record["cases"] if case["status"] == "failed"} == {
+    assert {case.reason for case in found.record.cases.values() if case.status == "failed"} == {
         "GAN lee_gan: the generator loss became nan in epoch 1"
     }
     assert "became nan" in (found.path / "report.html").read_text()

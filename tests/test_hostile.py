@@ -40,9 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = fill(tmp_path_factory.mktemp("finished"))
     put_study(folder)
     rw.run_study(folder / "study.yaml", out=folder / "run", progress=no_progress)
-    source = {"model": "model.onnx", "data": "data.npz"}
-    content = {"protocols": {"od_test": {**OD_TEST, "sources": {"s": source}}}}
-    (folder / "od.yaml").write_text(yaml.safe_dump(content))
+    (folder / "od.yaml").write_text(yaml.safe_dump(od_test(models={"m": "model.onnx"})))
     rw.run_study(folder / "od.yaml", out=folder / "od", progress=no_progress)
     return folder
 
@@ -90,13 +88,6 @@ NESTED = [
     {"ensemble": ["model.onnx", TRAP]},
     {"ensemble": [{"temperature": {"mc_dropout": TRAP}, "value": 2.0}, "model.onnx"]},
 ]
-OD_TEST = {
-    "monitors": ["msp"],
-    "outliers": {"uniform": "uniform_noise", "normal": "normal_noise"},
-    "sources": {"s": {"model": TRAP, "data": "data.npz", "size": SIDE}},
-}
-
-
 def test_trust_in_an_architecture_unpickles_nothing(
     folder: Path, mark: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,12 +126,12 @@ def test_no_other_way_unpickles_by_trust(
     folder: Path, mark: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """OD-tests by study and by Python, `rw.evaluate`, and the calibration of a preview."""
-    (folder / "study.yaml").write_text(yaml.safe_dump({"protocols": {"od_test": OD_TEST}}))
+    (folder / "study.yaml").write_text(yaml.safe_dump(od_test(models={"m": TRAP})))
     for words in ("run study.yaml --trust", "preview grey --data data.npz --calibrate --model trap.pt --trust"):
         code, _, said = call(words, monkeypatch, capfd)
         assert code == 2
         check_sentence(said, REFUSED)
-    sets = OD_TEST["outliers"]
+    sets = od_test()["outliers"]
     for attempt in (
         lambda: rw.od_test(TRAP, monitors=["msp"], source="data.npz", outliers=sets, trust=True),
         lambda: rw.evaluate("trap.pt", "data.npz", arch="own.py:net", trust=True),
@@ -184,35 +175,30 @@ def edit(path: Path, change: Callable[[Any], object]) -> None:
     path.write_text(json.dumps(content if seal is None else sealed(content)))
 
 
-def redirect_case(key: str) -> Callable[[Path], object]:
-    """The record of a run whose first case lies under another name; what lies there is a whole case."""
-
-    def make(run: Path) -> None:
-        case = json.loads((run / "run.json").read_text())["cases"][0]
-        shutil.copytree(run / "readouts" / case["key"], run.parent / "outside_case")
-        edit(run / "run.json", lambda record: record["cases"][0].update({key: redirect(key, run)}))
-
-    def redirect(key: str, run: Path) -> str:
-        return "../../outside_case"
-
-    return make
-
-
-def redirect_od(*path: str) -> Callable[[Path], object]:
-    """The record of an OD-test in which something stored lies outside the run; what lies there is whole."""
+def redirect_case(kind: str) -> Callable[[Path], object]:
+    """The record of a run in which a case of that kind lies elsewhere; what lies there is a whole case."""
 
     def make(run: Path) -> None:
         def change(record: Any) -> None:
-            holder = record["od_test"]["sources"]["s"]
-            for step in path[:-1]:
-                holder = holder[step]
-            home = run / ("artifacts" if path[-1] == "artifact" else "representations") / holder[path[-1]]
-            shutil.copytree(home, run.parent / "outside")
-            holder[path[-1]] = "../../outside"
+            case = next(case for case in record["cases"].values() if case["kind"] == kind)
+            shutil.copytree(run / case["folder"], run.parent / "outside_case")
+            case["folder"] = "../outside_case"
 
         edit(run / "run.json", change)
 
     return make
+
+
+def redirect_artifact(run: Path) -> None:
+    """The record of an OD-test in which a fitted monitor lies outside the run; what lies there is whole."""
+
+    def change(record: Any) -> None:
+        asked = record["protocols"]["od_test"]["sources"][""]["cases"]
+        labels = next(case["labels"] for case in asked if case["labels"]["role"] == "monitor")
+        shutil.copytree(run / "artifacts" / labels["artifact"], run.parent / "outside")
+        labels["artifact"] = "../../outside"
+
+    edit(run / "run.json", change)
 
 
 def redirect_artifact_file(run: Path) -> None:
@@ -253,10 +239,13 @@ def link_out(name: str) -> Callable[[Path], object]:
     return make
 
 
+def whole_path(record: Any) -> None:
+    next(iter(record["cases"].values())).update(folder="/etc")
+
+
 OUTSIDE = [
-    ("run", redirect_case("key"), "verify report verdict compare"),
-    ("run", redirect_case("protocol"), "verify report verdict compare"),
-    ("run", lambda run: edit(run / "run.json", lambda r: r["cases"][0].update(key="/etc")), "verify report"),
+    ("run", redirect_case("model"), "verify report verdict compare"),
+    ("run", lambda run: edit(run / "run.json", whole_path), "verify report"),
     ("run", lambda run: edit(run / "run.json", lambda r: r["files"].update({"../a": "0" * 64})), "verify report"),
     ("run", redirect_picture("../../outside.png"), "report"),
     ("run", redirect_picture(""), "report"),
@@ -265,9 +254,9 @@ OUTSIDE = [
     ("run", link_out("readouts/*/part-*"), "verify report"),
     ("run", link_out("tables/classification.parquet"), "verify report"),
     ("run", link_out("verdict.json"), "verify report"),
-    ("od", redirect_od("monitors", "msp", "artifact"), "verify"),
-    ("od", redirect_od("monitors", "msp", "keys", "test"), "verify"),
-    ("od", redirect_od("answers", "test"), "verify"),
+    ("od", redirect_artifact, "verify"),
+    ("od", redirect_case("monitor"), "verify"),
+    ("od", redirect_case("model"), "verify"),
     ("od", redirect_artifact_file, "verify"),
 ]
 
@@ -335,9 +324,15 @@ def dependability(**settings: Any) -> dict[str, Any]:
     return study(data={"test": "conditions.csv"}, protocols={"dependability": settings}, criteria=None)
 
 
-def od_test(**settings: Any) -> dict[str, Any]:
-    source = {"model": NETWORK, "data": "data.npz"}
-    return {"protocols": {"od_test": {**OD_TEST, "sources": {"s": source}, **settings}}}
+def od_test(**changes: Any) -> dict[str, Any]:
+    content = {
+        "data": {"test": "data.npz", "split": [0.6, 0.2, 0.2]},
+        "models": {"m": NETWORK},
+        "outliers": {"a": "uniform_noise", "b": "normal_noise"},
+        "monitors": ["msp"],
+        "protocols": {"od_test": {}},
+    }
+    return content | changes
 
 
 ENDLESS = {
@@ -385,9 +380,9 @@ ENDLESS = {
     "needs": (dependability(needs=[{"minimum": HUGE}]), "needs.0.minimum: .* 1000000"),
     "needs of all": (dependability(needs=[{"minimum": 10**6}]), "needs ask for .* more images than there are"),
     "groups of neurons": (dependability(pattern_groups=HUGE), "pattern_groups: .* 100000"),
-    "resamples": (od_test(resamples=HUGE), "resamples: .* 100000"),
-    "passes of a monitor": (od_test(monitors=[{"name": "mc_dropout", "parameters": {"passes": HUGE}}]), "10,000"),
-    "triples": (od_test(outliers={f"s{n}": "uniform_noise" for n in range(400)}), "asks for 159,600 triples"),
+    "resamples": (od_test(protocols={"od_test": {"resamples": HUGE}}), "resamples: .* 100000"),
+    "passes of a monitor": (od_test(monitors={"mc_dropout": {"passes": HUGE}}), "10,000"),
+    "triples": (od_test(outliers={f"s{n}": "uniform_noise" for n in range(400)}), "asks for 161,202 cases"),
 }
 
 
@@ -521,7 +516,7 @@ def test_a_nul_character_in_data_is_refused(
         study(models={"m": {"callable": "own.py:answer", "classes": ["a\0b", "c", "d"]}}),
         study(criteria=[{"id": "a\0b", "metric": "accuracy", "at_least": 0.1}]),
         study(criteria=[{"id": "a", "hazard": "a\0b", "metric": "accuracy", "at_least": 0.1}]),
-        {"protocols": {"od_test": {**OD_TEST, "sources": {"a\0b": {"model": "model.onnx", "data": "data.npz"}}}}},
+        {"sources": {"a\0b": {"data": {"test": "data.npz"}, "models": {"m": "model.onnx"}}}},
     ],
     ids=["model", "class of a model", "criterion", "hazard", "source"],
 )

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from roadworthy.engine.representations import Sample
 from statsmodels.stats.contingency_tables import mcnemar
 
 from roadworthy.monitors import Aim, make_monitor
 from roadworthy.monitors.conformance import ToyModel
 from roadworthy.protocols.od_test.comparison import compare_monitors
-from roadworthy.protocols.od_test.evaluation import Represented, evaluate
+from roadworthy.protocols.od_test.evaluation import Represented, Sample, evaluate
 from roadworthy.statistics.paired import PairedChange
 
 N = 60

@@ -1251,13 +1251,13 @@ def test_a_fit_does_not_see_whether_its_signals_were_stored() -> None:
 def test_a_fit_announces_its_signals_and_reads_them_in_one_pass() -> None:
     names = {name: MONITORS.get(name)().signals(ToyModel()) for name in MONITORS if name != "pytorch_ood"}
     assert {name: signals for name, signals in names.items() if signals} == {
-        "deep_knn": ("features:hidden",),
+        "deep_knn": ("features:penultimate",),
         "kl_matching": ("probabilities",),
         "knn_svm": ("images",),
-        "mahalanobis": ("features:hidden",),
+        "mahalanobis": ("features:penultimate",),
         "openmax": ("logits",),
-        "react": ("features:hidden", "logits"),
-        "vim": ("features:hidden", "logits"),
+        "react": ("features:penultimate", "logits"),
+        "vim": ("features:penultimate", "logits"),
     }
     assert Mahalanobis(layer="inner").signals(ToyModel()) == ("features:inner",)
     for monitor, asked in ((Vim(), {"hidden", "predict"}), (DeepKnn(k=3), {"hidden"}), (KnnSvm(), set())):
@@ -1268,7 +1268,7 @@ def test_a_fit_announces_its_signals_and_reads_them_in_one_pass() -> None:
 
 def test_training_data_comes_in_parts_or_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals_module, "PART", 100)
-    training = LiveTraining(ToyModel(), TRAIN, ["features:hidden", "images"])
+    training = LiveTraining(ToyModel(), TRAIN, ["features:penultimate", "images"])
     sizes = [(len(features), len(labels)) for features, labels in training.parts("features", "labels")]
     assert sizes == [(100, 100), (100, 100), (40, 40)]
     np.testing.assert_array_equal(training.gather("images"), TRAIN.batch(slice(None)).images)

@@ -232,7 +232,7 @@ def test_every_report_and_list_says_which_class_is_positive(both: rw.Run) -> Non
         ({"ood": SMALL}, {"metric": "accuracy"}, "unknown metric 'accuracy'"),
         ({"ood": SMALL}, {"where": {"protocol": "ood", "ood_set": "sea"}}, "asks for ood_set 'sea'"),
         ({"ood": SMALL}, {"over": "pooled"}, "cannot be pooled"),
-        ({"ood": SMALL}, {"where": {}}, "unknown protocol 'classification'"),
+        ({"ood": SMALL}, {"where": {"protocol": "classification"}}, "unknown protocol 'classification'"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(

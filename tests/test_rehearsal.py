@@ -370,7 +370,7 @@ def test_a_finished_run_is_not_replaced_by_that_of_another_model_or_other_data(t
     assert "holds the run of another seed, 0" in seeded
     assert before == (contents(tmp_path / "run"), (tmp_path / "run" / "run.json").read_bytes())
     call("evaluate", "--model", tmp_path / "b.onnx", "--data", data, *words, "--fresh")
-    assert [*rw.open_run(tmp_path / "run").record["models"]] == ["b"]
+    assert [*rw.open_run(tmp_path / "run").record.models] == ["b"]
     assert rw.open_run(tmp_path / "run").verify() == []
 
 

@@ -208,7 +208,7 @@ class Careless(rw.Shift):
     protocols = {"classification": {"shifts": ["careless", "noise"], "levels": [1]}}
     content = study(draw(tmp_path), {"m": str(tmp_path / "code.py") + ":answer"}, protocols=protocols)
     run = rw.run_study(content, out=tmp_path / "run", trust=True)
-    assert [(f["stimulus"]["name"], "read-only" in f["reason"]) for f in run.failures] == [("careless", True)]
+    assert [(f.name.split()[2], "read-only" in f.reason) for f in run.failures] == [("careless", True)]
 
 
 RAISES = '''
@@ -240,8 +240,8 @@ def test_whatever_a_model_raises_is_a_failed_case(tmp_path: Path, what: str, mon
     )
     call("run", "study.yaml", "--trust", "--out", "run", code=3)
     (failure,) = rw.open_run("run").failures
-    assert (failure["system"], failure["stimulus"]["name"]) == ("bad", "fog")
-    assert "model bad failed on 2 images" in failure["reason"]
+    assert failure.name == "bad at fog 5"
+    assert "model bad failed on 2 images" in failure.reason
     Path("bad.py").write_text(RAISES.format(when="True", what=what))
     assert "does not answer a probe image" in call(
         "evaluate", "--model", "bad.py:answer", "--data", "data.npz", "--trust", "--out", "no", code=2
@@ -293,9 +293,8 @@ class Quitting(rw.Monitor):
     content = study(draw(tmp_path, 40), {"m": "<in memory>"}, protocols=protocols)
     models = {"m": Fussy("m", False)}
     run = execute(prepare(parse_study(content, "s"), models=models), tmp_path / "run", progress=no_progress)
-    assert [(f["stimulus"]["name"], f["reason"]) for f in run.failures] == [
-        ("leaving", "shift leaving raised SystemExit('gone')")
-    ]
+    assert [f.name for f in run.failures] == ["m at leaving 1", "layer of m"]
+    assert run.failures[0].reason == "shift leaving raised SystemExit('gone')"
     neurons = run.tables["dependability"].query("metric == 'neuron_activation_1'")
     assert "no features today" in neurons["reason"].iloc[0]
     stored = np.load(tmp_path / "data.npz")
@@ -359,13 +358,11 @@ def answer(images):
 SLEEPER = {"callable": "m.py:answer", "num_classes": 2, "version": "1"}
 OD = {
     "name": "od",
-    "protocols": {
-        "od_test": {
-            "sources": {"s": {"model": SLEEPER, "data": "data.npz"}},
-            "outliers": {"a": "uniform_noise", "b": "normal_noise"},
-            "monitors": ["msp"],
-        }
-    },
+    "data": {"test": "data.npz", "split": [0.6, 0.2, 0.2]},
+    "models": {"s": SLEEPER},
+    "outliers": {"a": "uniform_noise", "b": "normal_noise"},
+    "monitors": ["msp"],
+    "protocols": {"od_test": {}},
 }
 
 
@@ -520,8 +517,8 @@ def test_an_attack_that_one_of_several_models_cannot_meet_is_a_failed_case(tmp_p
     content = study(draw(tmp_path), dict.fromkeys(models, "<in memory>"), protocols=protocols)
     prepared = prepare(parse_study(content, "s"), models=models)
     run = execute(prepared, tmp_path / "run", progress=no_progress)
-    assert [(f["system"], f["stimulus"]["name"]) for f in run.failures] == [("whole", "fgsm")]
-    assert "needs the gradient of model whole" in run.failures[0]["reason"]
+    assert [f.name.split()[::2] for f in run.failures] == [["whole", "fgsm"]]
+    assert "needs the gradient of model whole" in run.failures[0].reason
     values = run.tables["classification"].query("shift == 'fgsm'").set_index(["metric", "model"])["value"].unstack()
     assert (values["steep"] == values["writes"]).sum() > 3
     assert run.verify() == []

@@ -42,15 +42,15 @@ def test_a_temperature_is_fitted_on_the_validation_data_before_any_case(tmp_path
     run = rw.run_study(content, out=tmp_path / "run")
     data = open_dataset(validation, size=(tiny.SIZE, tiny.SIZE)).batch(slice(None))
     expected = fit_temperature(log_probabilities(load_model(sharp).answer(data, 64)), data.labels)
-    (artifact,) = run.record["artifacts"]
-    assert (artifact["system"], artifact["builder"]) == ("fitted", "temperature")
-    assert artifact["competence"]["temperature"] == pytest.approx(expected.temperature, rel=1e-6)
+    ((home, artifact),) = run.record.artifacts.items()
+    assert (artifact.system, artifact.builder) == ("fitted", "temperature")
+    assert artifact.competence["temperature"] == pytest.approx(expected.temperature, rel=1e-6)
     assert expected.temperature > 2, "the model was made too sure on purpose"
     assert accuracy(run, "fitted").mean() < accuracy(run, "sharp").mean()
     table = run.tables["classification"].set_index(["model", "shift", "metric"]).value
     for model in ("fitted", "known"):
         assert table[model, "noise", "accuracy"] == table["sharp", "noise", "accuracy"]
-    stored = json.loads((run.path / "artifacts" / artifact["hash"] / "temperature.json").read_text())
+    stored = json.loads((run.path / "artifacts" / home / "temperature.json").read_text())
     assert stored["nll"] < stored["nll_before"]
     again = rw.run_study(content, out=tmp_path / "run")
     assert again.tables["classification"].equals(run.tables["classification"])
@@ -85,7 +85,7 @@ def test_ensembles_of_a_study_average_their_members(tmp_path: Path) -> None:
     brier = float(np.square(mean - np.eye(tiny.CLASSES)[data.labels]).sum(axis=1).mean())
     table = run.tables["classification"].set_index(["shift", "metric"]).value
     assert table["none", "brier"] == pytest.approx(brier, rel=1e-5)
-    assert "certainty" in run.record["models"]["both"]["capabilities"]
+    assert "certainty" in run.record.models["both"].capabilities
 
 
 def test_a_trained_ensemble_trains_every_member_from_a_seed_of_its_own(tmp_path: Path) -> None:
@@ -93,7 +93,8 @@ def test_a_trained_ensemble_trains_every_member_from_a_seed_of_its_own(tmp_path:
     train = {"builtin": "signs", "n": 280, "split": "train"}
     models = {"deep": {"ensemble": {**SMALL, "retrain": True}, "members": 2}}
     run = rw.run_study(study(tmp_path, models, train=train), out=tmp_path / "run")
-    assert sorted(artifact["seed"] for artifact in run.record["artifacts"]) == [0, 1, 2, 3], "two for each repeat"
+    assert sorted(artifact.seed for artifact in run.record.artifacts.values()) == [0, 1, 2, 3], "two for each repeat"
+    assert sorted(run.record.models["deep"].artifacts) == sorted(run.record.artifacts)
     assert len(set(accuracy(run, "deep"))) > 2
     kept = load_model({"ensemble": {**SMALL}, "members": 2}, name="kept")
     assert isinstance(kept, Ensemble)
@@ -176,7 +177,10 @@ def test_a_temperature_of_a_retrained_network_is_fitted_once_for_every_repeat(tm
     pytest.importorskip("torch")
     train = {"builtin": "signs", "n": 280, "split": "train"}
     content = study(
-        tmp_path, {"t": {"temperature": {**SMALL, "retrain": True}}}, train=train, validation=train | {"n": 140}
+        tmp_path,
+        {"t": {"temperature": {**SMALL, "retrain": True}}},
+        train=train,
+        validation=train | {"n": 140, "seed": 1},
     )
-    artifacts = rw.run_study(content, out=tmp_path / "run").record["artifacts"]
-    assert [artifact["builder"] for artifact in artifacts] == ["reference_classifier", "temperature"] * 2
+    artifacts = rw.run_study(content, out=tmp_path / "run").record.artifacts.values()
+    assert [artifact.builder for artifact in artifacts] == ["reference_classifier", "temperature"] * 2

@@ -138,9 +138,9 @@ class Run:
         return _Tables(self.folder)
 
     @property
-    def failures(self) -> tuple[Failed, ...]:
+    def failures(self) -> list[Failed]:
         """What failed, each with its cause."""
-        return failed_parts(self.record)
+        return [*failed_parts(self.record)]
 
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
@@ -455,7 +455,8 @@ def execute(
                 folder.write_record(record)
             raise
         folder.clear_pictures()
-        drawn = [planned for planned in prepared.plan.cases if planned.case.hash not in outcome.not_shown]
+        not_shown = outcome.not_shown.union(graph.unshowable(outcome.failures))
+        drawn = [planned for planned in prepared.plan.cases if planned.case.hash not in not_shown]
         with progress("computing tables", 0), ThreadPoolExecutor(1) as painter:
             pictures = {
                 name: painter.submit(found.pictures, own, folder.path / "media")
@@ -486,7 +487,7 @@ def _evidence(
     prepared: Prepared, outcome: Outcome, folder: RunFolder, record: RunRecord, workers: int
 ) -> dict[str, Evidence]:
     """What the readouts say; an error where every case failed, or no protocol has any value."""
-    asked = [planned.case.hash for planned in prepared.plan.cases if planned.system.asked is not None]
+    asked = [planned.case.hash for planned in prepared.plan.cases if planned.system.underlying is not None]
     if all(case in outcome.failures for case in asked):
         raise ModelError(f"every case failed; the first: {outcome.failures[asked[0]]}")
     evidence = load_evidence(folder, record, workers)
@@ -588,6 +589,7 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
             )
             for name, contexts in prepared.contexts.items()
         },
+        files={},
     )
 
 

@@ -365,7 +365,8 @@ class _Opening:
         if "train" not in roles or self.section.data.split is not None:
             return ()
         known = set(contents(roles["train"]))
-        return [*_trained_on(data, known), *(_trained_on(roles["validation"], known) if "validation" in roles else ())]
+        held_out = [roles[role] for role in ("test", "validation") if role in roles]
+        return [name for part in held_out for name in _trained_on(part, known)]
 
     def _fitted(self, name: str, model: Model, data: OpenedDataset) -> Model:
         """The model with its answers in the order of the data's classes."""
@@ -432,7 +433,7 @@ def _trained_on(data: OpenedDataset, known: set[str]) -> Sequence[str]:
     held = contents(data)
     seen = [name for name, content in zip(data.ids, held, strict=True) if content in known]
     if len(seen) == len(held):
-        raise InputError(f"training data and test data {data.name} are the same images")
+        raise InputError(f"all images of {data.name}, which are held out, are training images too: name others")
     if seen:
         sentence = (
             f"{len(seen)} of {len(held)} held-out images of {data.name} are training images too, such as {seen[0]}: "
@@ -530,7 +531,7 @@ def _rehearse_all(
             if not all(part.loaded for part in model.requires()) or "probabilities" not in model.columns:
                 continue
             if is_stored(model):
-                shown = [planned.showing for planned in cases if planned.system.asked is model]
+                shown = [planned.showing for planned in cases if planned.system.underlying is model]
                 for own in leaves(model):
                     if isinstance(own, StoredPredictions):
                         own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})

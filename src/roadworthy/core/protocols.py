@@ -155,7 +155,7 @@ class System(ABC):
         """A hash of all that decides an answer."""
 
     @property
-    def asked(self) -> Model | None:
+    def underlying(self) -> Model | None:
         """The model whose signals it reads; None where it reads the data alone."""
         return None
 
@@ -165,7 +165,7 @@ class System(ABC):
 
     def requires(self) -> tuple[Buildable, ...]:
         """The artifacts that it is made of."""
-        return () if self.asked is None else self.asked.requires()
+        return () if self.underlying is None else self.underlying.requires()
 
 
 class Model(System):
@@ -192,7 +192,7 @@ class Model(System):
         return tuple(name for name in STORED if name in self.capabilities)
 
     @property
-    def asked(self) -> Model:
+    def underlying(self) -> Model:
         """Itself."""
         return self
 

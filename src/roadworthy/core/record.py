@@ -143,7 +143,7 @@ class RunRecord(_Part):
     cases: dict[str, CaseRecord]
     artifacts: dict[str, ArtifactRecord] = {}
     protocols: dict[str, ProtocolRecord]
-    files: dict[NameInside, str] = {}
+    files: dict[NameInside, str]
 
     @property
     def models(self) -> dict[str, ModelRecord]:

@@ -158,7 +158,7 @@ def show(
     """Run cases whose requirements are there; `progress` is told how many answers have been given."""
     tasks = _pending(cases, store, progress)
     chunks = _Chunks(tasks)
-    models = [planned.system.asked for planned in cases]
+    models = [planned.system.underlying for planned in cases]
     turns = Turns(model for model in models if model is not None)
     failed_at: dict[str, dict[int, str]] = defaultdict(dict)
     clock, stopped = threading.Lock(), threading.Event()
@@ -178,7 +178,7 @@ def show(
                     outcome.not_shown.add(planned.case.hash)
                 return
             for of_model in _by_model(todo):
-                with turns.of(of_model[0].system.asked):
+                with turns.of(of_model[0].system.underlying):
                     answers = _ask(of_model, shown, batch)
                 if stopped.is_set():
                     return
@@ -208,7 +208,7 @@ def _by_model(cases: Sequence[PlannedCase]) -> list[list[PlannedCase]]:
     """The cases that ask one model, together."""
     found: dict[int, list[PlannedCase]] = defaultdict(list)
     for planned in cases:
-        found[id(planned.system.asked)].append(planned)
+        found[id(planned.system.underlying)].append(planned)
     return list(found.values())
 
 
@@ -220,7 +220,7 @@ def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
 
     The model is asked batch by batch for each signal once; signals live for one batch.
     """
-    model = cases[0].system.asked
+    model = cases[0].system.underlying
     size = (None if model is None else model.fixed_batch) or batch
     parts: list[list[Mapping[str, NDArray[Any]]]] = [[] for _ in cases]
     errors: dict[int, RoadworthyError] = {}

@@ -35,7 +35,7 @@ class SignalOf(System):
         self._fingerprint = digest({"signal": signal, "model": fingerprint})
 
     @property
-    def asked(self) -> Model:
+    def underlying(self) -> Model:
         """The model."""
         return self.model
 
@@ -149,7 +149,7 @@ class MonitorOn(System):
         self.name, self.fit = label, fit
 
     @property
-    def asked(self) -> Model:
+    def underlying(self) -> Model:
         """The model it watches."""
         return self.fit.model
 

@@ -179,6 +179,12 @@ class Graph:
         known = self.artifacts.get(node) or self.cases[node]
         return set(known.requires).union(*(self.requirements(need) for need in known.requires))
 
+    def unshowable(self, failures: Mapping[str, str]) -> set[str]:
+        """The hashes of cases that were refused, or that require an artifact which failed."""
+        return {
+            h for h, node in self.cases.items() if node.planned.refused or any(n in failures for n in node.requires)
+        }
+
     def reasons(self, failures: Mapping[str, str]) -> dict[str, str]:
         """Why nodes cannot be done, by their hash: `failures`, and those of what they require."""
         found = dict(failures)
@@ -308,7 +314,7 @@ class Bench:
         refused: str = "",
     ) -> PlannedCase:
         """A stimulus shown to a system, with all that decides the bits of an answer in its recipe."""
-        fixed = None if system.asked is None else system.asked.fixed_batch
+        fixed = None if system.underlying is None else system.underlying.fixed_batch
         recipe = {
             system.kind: self.fingerprint(system),
             "batch": fixed or self.batch,

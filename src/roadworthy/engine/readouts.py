@@ -164,7 +164,7 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
     `id`, `group` and `label` are columns too.
     """
     try:
-        if any(folder.glob("*.npz")):
+        if not any(folder.glob("part-*.parquet")) and any(folder.glob("*.npz")):
             return _columns_of_first_schema(folder, names)
         known = sorted(manifests.read_manifest(folder)[1])
         chosen = known if parts is None else [known[part] for part in parts]

@@ -119,7 +119,7 @@ class LastLayerMonitor(Monitor):
         """The last linear layer, checked on some images to make the model's logits, and all features (n, D)."""
         head = find_head(training.model)
         kept: list[NDArray[np.float32]] = []
-        for features, logits in training.parts(f"features:{head.layer}", "logits"):
+        for features, logits in training.parts("features", "logits"):
             made = features @ head.weights.T + head.bias
             if not kept and np.abs(made - logits).max() > HEAD_TOLERANCE * max(1.0, np.abs(logits).max()):
                 raise InputError(

@@ -54,6 +54,9 @@ def export(
             f"the attack {attacks[0]} cannot be exported: it is made against the model under test, which is not here; "
             "leave it out of the study to be exported"
         )
+    unready = sorted({showing.stimulus.name for showing in showings if not showing.ready})
+    if unready:
+        raise InputError(f"{unready[0]} cannot be exported: its GAN is trained by a run first; leave out gans")
     unfinished = {*UNFINISHED, *(f"classes-{source}.txt" for source in class_names)}
     if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - unfinished):
         raise InputError(f"{folder} exists and is not empty: choose another folder to export to")

@@ -10,31 +10,14 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from roadworthy.core.types import UNDISTURBED
+from roadworthy.report.facts import CLEAN as CLEAN
 from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, defined, mean_of
+from roadworthy.report.facts import Condition as Condition
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_arrow, read_rows
 
 NAME = "classification"
 ROLE = "accuracy"
 """The metric that ranks conditions."""
-
-
-@dataclass(frozen=True, order=True)
-class Condition:
-    """What was shown: a shift at a level.
-
-    >>> str(Condition("fog", 3)), str(CLEAN)
-    ('fog, level 3', 'undisturbed')
-    """
-
-    shift: str
-    level: int
-
-    def __str__(self) -> str:
-        return "undisturbed" if self.shift == UNDISTURBED else f"{self.shift}, level {self.level}"
-
-
-CLEAN = Condition(UNDISTURBED, 0)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.metrics import higher_is_better
-from roadworthy.report.classification import Condition
 from roadworthy.report.drawing import ABSENT, INK, MUTED, Charts, View, layout_of, plain, short_text, text, view
+from roadworthy.report.facts import Condition
 from roadworthy.report.words import p_value, signed, words_of
 from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NOT_COMPARED, REGRESSION, RESULTS, PairedChange
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from roadworthy.core.record import ArtifactRecord, DataRecord, ModelRecord, RunRecord, read_record
+from roadworthy.core.types import UNDISTURBED
 from roadworthy.report.reading import Row, number_of, read_json, read_text
 from roadworthy.report.words import MISSING, bounds, number
 from roadworthy.verdict import Criterion, Failed, failed_parts
@@ -17,6 +18,24 @@ from roadworthy.verdict.judge import never_pass
 
 REPORT = "report.html"
 WORST = 3
+
+
+@dataclass(frozen=True, order=True)
+class Condition:
+    """What was shown: a shift at a level.
+
+    >>> str(Condition("fog", 3)), str(CLEAN)
+    ('fog, level 3', 'undisturbed')
+    """
+
+    shift: str
+    level: int
+
+    def __str__(self) -> str:
+        return "undisturbed" if self.shift == UNDISTURBED else f"{self.shift}, level {self.level}"
+
+
+CLEAN = Condition(UNDISTURBED, 0)
 
 
 @dataclass(frozen=True)

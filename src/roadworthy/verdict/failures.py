@@ -28,8 +28,9 @@ def failed_parts(record: RunRecord) -> tuple[Failed, ...]:
         if case.kind == "model":
             cases.setdefault(asked.case, Failed(_case_name(protocol, asked, case, source), case.reason))
         else:
-            several = len(record.sources[source].models) > 1
-            name = _system_name(case.kind, asked.system, asked.labels.get("model", "") if several else "", source)
+            model, several = asked.labels.get("model", ""), len(record.sources[source].models) > 1
+            system = asked.system if model else f"of {asked.system}"
+            name = _system_name(case.kind, system, model if several else "", source)
             systems.setdefault(name, Failed(name, case.reason, case.kind))
     for own in record.protocols.values():
         for source, part in own.sources.items():

@@ -53,7 +53,7 @@ class _OfModel(System):
         self.name = f"{self.kind} of {model.name}"
 
     @property
-    def asked(self) -> Model:
+    def underlying(self) -> Model:
         """The model."""
         return self.model
 

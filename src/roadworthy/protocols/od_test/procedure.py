@@ -247,7 +247,8 @@ def _chosen(settings: Settings, bench: Bench) -> list[str]:
     """The names of the sets that a source meets."""
     known = [*bench.foreign, *bench.makers]
     if settings.sets is None:
-        return [*known, *(name for name in NOISE if name not in known and name not in bench.said.exclude)]
+        made = {*known, *bench.said.exclude, *(maker.name for maker in bench.makers.values())}
+        return [*known, *(name for name in NOISE if name not in made)]
     skipped = {*bench.said.exclude, bench.source}
     for name in settings.sets:
         if name not in (*known, *NOISE, *skipped):
