@@ -46,7 +46,7 @@ def run_record(source: SourceRecord, study: str = "signs", **changes: Any) -> Ru
     """A run of one source without any case; `changes` are further fields of the record."""
     fixed = {"seed": 0, "created": "2026-03-01T12:30:00+00:00", "environment": ENVIRONMENT, "criteria": []}
     settings = {"batch": 128, "chunk": 512, "size": [32, 32]}
-    empty: dict[str, Any] = {"cases": {}, "protocols": {}, "settings": settings}
+    empty: dict[str, Any] = {"cases": {}, "protocols": {}, "files": {}, "settings": settings}
     return RunRecord(study=study, sources={"": source}, **fixed | empty | changes)
 
 
