@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
 from roadworthy.protocols import PROTOCOLS
-from roadworthy.protocols.base import Evidence, KnownCase, Protocol, StoredCase, matching
+from roadworthy.protocols.base import Evidence, KnownCase, Planned, Protocol, StoredCase, matching
 from roadworthy.shifts import make_shift
 from roadworthy.study import parse_study
 from roadworthy.uncertainty import Ensemble
@@ -66,7 +66,7 @@ class Located(Protocol):
     def check_settings(self, settings: Settings) -> None:
         make_shift(settings.shift, 3)
 
-    def count_stimuli(self, settings: Settings, foreign: int) -> int:
+    def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         return 2
 
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
@@ -74,16 +74,14 @@ class Located(Protocol):
         clean = Showing(Stimulus(data, seed=bench.seed), bench.data)
         return [clean, Showing(shift.stimulus(data, seed=bench.seed), bench.data, shift)]
 
-    def plan(self, settings: Settings, bench: Bench) -> list[PlannedCase]:
-        return plan_cases(self.name, self.showings(settings, bench), bench)
+    def plan(self, settings: Settings, bench: Bench) -> Planned:
+        return Planned(plan_cases(self.name, self.showings(settings, bench), bench))
 
-    def check(self, cases: Iterable[KnownCase], criterion: Criterion) -> None:
+    def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         rows = [SimpleNamespace(model=case.system, shift=case.stimulus.name) for case in cases]
         matching(f"criterion {criterion.id}", rows, ("model", "shift"), criterion)
 
-    def evidence(
-        self, cases: Sequence[StoredCase], class_names: Sequence[str], *, seed: int, workers: int = 1
-    ) -> LocatedEvidence:
+    def evidence(self, cases: Sequence[StoredCase], class_names: Sequence[str], **options: Any) -> LocatedEvidence:
         return LocatedEvidence(cases)
 
 
@@ -135,7 +133,7 @@ def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> Non
     table = run.tables["located"].set_index("shift")["value"]
     assert set(run.tables["located"]["model"]) == {MODEL}
     assert set(run.tables["classification"]["model"]) == {"tiny"}
-    assert run.record["left_out"] == {
+    assert {name: part.sources[""].left_out for name, part in run.record.protocols.items()} == {
         "classification": {MODEL: f"model {MODEL} answers no probabilities"},
         "located": {"tiny": "model tiny answers no boxes"},
     }

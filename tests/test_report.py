@@ -20,8 +20,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from records import Shown, changed, run_record, source_record, with_cases
 from roadworthy import api, report
 from roadworthy.core.errors import InputError
+from roadworthy.core.record import AskedCase, ProtocolRecord, RunRecord, SourcePart
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.metrics import HIGHER_IS_BETTER, METRICS
 from roadworthy.models import load_model
@@ -32,7 +34,8 @@ from roadworthy.report.classification import CLEAN, ClassificationFacts, Conditi
 from roadworthy.report.facts import Cell, CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
 from roadworthy.study import parse_study
-from roadworthy.verdict import Criterion, Measurement, judge
+from roadworthy.verdict import Criterion, Measurement, failed_parts, judge
+from roadworthy.verdict.failures import count_failed
 
 Key = tuple[str, str, int]
 NOWHERE = {"value": math.nan, "lo": math.nan, "hi": math.nan}
@@ -183,40 +186,11 @@ def make_run(
     write_json(path / "verdict.json", judge(criteria, measure).to_json())
     asked = f"criteria: {json.dumps([criterion.model_dump() for criterion in criteria])}\n" if criteria else ""
     (path / "study.yaml").write_text(f"name: {json.dumps(name)}\nseed: 0\n{asked}")
-    folder.write_record(
-        {
-            "study": name,
-            "seed": 0,
-            "created": "2026-03-01T12:30:00+00:00",
-            "environment": {"python": "3.11.9", "cores": 2, "packages": {"roadworthy": "0.1.0", "numpy": "2.4.0"}},
-            "settings": {"batch": 128, "chunk": 512, "size": [32, 32]},
-            "data": {
-                "name": "test set",
-                "fingerprint": "d" * 64,
-                "images": images,
-                "groups": images // 2,
-                "class_names": list(classes),
-                "size": [32, 32],
-                "bad_images": [],
-                "notes": [],
-                **(data or {}),
-            },
-            "models": {model: {"fingerprint": "f" * 64, "capabilities": ["probabilities"]} for model in models},
-            "criteria": [criterion.model_dump() for criterion in criteria],
-            "cases": [
-                {
-                    "protocol": "classification",
-                    "key": f"{key[1]}-{key[2]}-r0-{place}",
-                    "hash": str(place),
-                    "system": key[0],
-                    "stimulus": {"name": key[1], "level": key[2], "repeat": 0},
-                    "status": "failed" if key in failed else "done",
-                    "reason": failed.get(key, ""),
-                }
-                for place, key in enumerate(keys)
-            ],
-        }
-    )
+    known = {"images": images, "groups": images // 2, **(data or {})}
+    asked_for = [criterion.model_dump(mode="json") for criterion in criteria]
+    record = run_record(source_record(models, classes, **known), name, criteria=asked_for)
+    shown = [Shown(*key, failure=failed.get(key, "")) for key in keys]
+    folder.write_record(with_cases(record, "classification", shown))
     return path
 
 
@@ -540,6 +514,27 @@ def test_failed_case_is_said_loudly_and_leaves_no_value(tmp_path: Path) -> None:
     assert cause in heat[1]["hovertext"][row][column]
 
 
+def test_failures_are_counted_by_kind_and_a_case_of_two_protocols_once(tmp_path: Path) -> None:
+    def fail(record: RunRecord) -> RunRecord:
+        asked = record.protocols["classification"].sources[""].cases
+        first = asked[0].case
+        monitors = {
+            f"m{place}": record.cases[first].model_copy(update={"kind": "monitor", "folder": f"readouts/m{place}"})
+            for place in range(2)
+        }
+        shown = [AskedCase(case=key, system="energy", labels={"model": "v3"}) for key in monitors]
+        other = ProtocolRecord(sources={"": SourcePart(cases=[*asked, *shown])})
+        changes = {"cases": record.cases | monitors, "protocols": {**record.protocols, "other": other}}
+        return record.model_copy(update=changes)
+
+    made = make_run(tmp_path / "run", {("v3", "fog", 1): 0.9}, failed={("v3", "none", 0): "no answer"})
+    assert headline(made)[0].endswith("1 case of 2 failed, which is never a pass.")
+    record = RunFolder(changed(made, fail)).record()
+    record.cases["m1"].status = record.cases["m0"].status = "failed"
+    assert [part.name for part in failed_parts(record)] == ["v3 at none 0", "monitor energy"]
+    assert count_failed(failed_parts(record)) == "1 case and 1 monitor"
+
+
 def test_a_model_whose_every_case_failed_is_shown_as_such(tmp_path: Path) -> None:
     accuracy = {("a", "none", 0): 0.9, ("a", "fog", 1): 0.8}
     run = make_run(tmp_path / "run", accuracy, failed={("b", "none", 0): "no answer", ("b", "fog", 1): "no answer"})
@@ -717,9 +712,9 @@ def test_the_page_asks_for_nothing_from_outside(known: Path) -> None:
 def test_two_renders_are_the_same_to_the_byte(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", KNOWN)
     first = render(run)
-    RunFolder(run).write_record({**json.loads((run / "run.json").read_text()), "finished": "2026-03-01T12:31:00+00:00"})
+    changed(run, lambda record: record.model_copy(update={"finished": "2026-03-01T12:31:00+00:00"}))
     (run / "report.html").write_text(first)
-    RunFolder(run).write_record(json.loads((run / "run.json").read_text()))
+    changed(run, lambda record: record)
     assert render(run) == first
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from records import Shown, changed, network_record, with_cases, with_networks
 from roadworthy import cli
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder
@@ -82,34 +83,19 @@ def add_outliers(
         for (model, kind, metric), values in kinds.items()
     ]
     folder.write_table("ood_by_kind", pd.DataFrame(means))
-    cases = [
-        {
-            "protocol": "ood",
-            "key": name,
-            "hash": f"{model}{name}",
-            "system": model,
-            "stimulus": {"name": name, "level": 0, "repeat": 0},
-            "status": "failed" if (model, name) == failed else "done",
-            "reason": "no answer" if (model, name) == failed else "",
-            "tags": {"ood_set": name, "kind": kind},
-        }
+    shown = [
+        Shown(model, name, 0, "no answer" if (model, name) == failed else "", {"ood_set": name, "kind": kind})
         for model in models
         for name, (kind, _) in sets.items()
     ]
-    return changed(run, lambda record: record | {"cases": [*record["cases"], *cases]})
-
-
-def changed(run: Path, change: Any) -> Path:
-    RunFolder(run).write_record(change(json.loads((run / "run.json").read_text())))
-    return run
+    return changed(run, lambda record: with_cases(record, "ood", shown))
 
 
 def only_outliers(run: Path) -> Path:
     """Take classification out of a run again."""
     for table in (run / "tables").glob("classification*"):
         table.unlink()
-    kept = changed(run, lambda r: r | {"cases": [case for case in r["cases"] if case["protocol"] == "ood"]})
-    return kept
+    return changed(run, lambda r: r.model_copy(update={"protocols": {"ood": r.protocols["ood"]}}))
 
 
 def both(tmp_path: Path, models: list[str], **options: Any) -> Path:
@@ -118,19 +104,12 @@ def both(tmp_path: Path, models: list[str], **options: Any) -> Path:
 
 
 def add_networks(run: Path, reached: dict[str, list[float]], floor: float = 0.9) -> Path:
-    networks = [
-        {
-            "system": model,
-            "hash": f"{seed}" * 64,
-            "builder": "train cnn",
-            "parameters": {"epochs": 4},
-            "seed": seed,
-            "competence": {"clean_accuracy": value, "floor": floor},
-        }
-        for model, values in reached.items()
+    networks = {
+        f"{place}{seed}" * 32: network_record(model, seed, clean_accuracy=value, floor=floor)
+        for place, (model, values) in enumerate(reached.items())
         for seed, value in enumerate(values)
-    ]
-    return changed(run, lambda record: record | {"artifacts": networks})
+    }
+    return changed(run, lambda record: with_networks(record, networks))
 
 
 def known(run: Path) -> Outliers:
@@ -311,15 +290,8 @@ def test_where_all_are_undertrained_all_rank(tmp_path: Path) -> None:
 
 def test_a_network_without_a_floor_is_not_judged(tmp_path: Path) -> None:
     run = both(tmp_path, ["a"])
-    entry = {
-        "system": "a",
-        "hash": "h",
-        "builder": "b",
-        "parameters": {},
-        "seed": 0,
-        "competence": {"clean_accuracy": 0.3},
-    }
-    changed(run, lambda record: record | {"artifacts": [entry]})
+    networks = {"h": network_record("a", clean_accuracy=0.3)}
+    changed(run, lambda record: with_networks(record, networks))
     assert load_facts(run).undertrained == frozenset()
     assert "not known" in words_of(run)
 

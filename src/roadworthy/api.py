@@ -609,6 +609,13 @@ def _artifact_record(node: ArtifactNode, outcome: Outcome) -> ArtifactRecord:
     )
 
 
+def _artifacts_of(prepared: Prepared, source: str, model: str) -> list[str]:
+    """The hashes of the artifacts that a model of a source is made of, in all of its cases."""
+    own = [p.system for p in prepared.plan.cases if (p.source, p.case.system) == (source, model)]
+    networks = {id(system): system for system in own if system.kind == "model"}
+    return list(dict.fromkeys(part.recipe.hash for system in networks.values() for part in system.requires()))
+
+
 def _source_record(prepared: Prepared, source: str) -> SourceRecord:
     bench = prepared.sources[source]
     data = bench.data
@@ -632,6 +639,7 @@ def _source_record(prepared: Prepared, source: str) -> SourceRecord:
                 changes_by=float(rehearsal.changes_by)
                 if (rehearsal := prepared.rehearsals.get((source, name)))
                 else 0.0,
+                artifacts=_artifacts_of(prepared, source, name),
             )
             for name, model in bench.models.items()
         },

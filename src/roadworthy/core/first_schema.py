@@ -24,12 +24,17 @@ def from_first_schema(content: dict[str, Any], run: Path) -> dict[str, Any]:
     data = {key: content["data"][key] for key in OF_DATA if key in content["data"]}
     if "kind" in content:
         return record | _of_kind(content, data)
-    record["sources"] = {"": {"data": data, "models": content["models"]}}
+    models = {name: model | _networks(content, name) for name, model in content["models"].items()}
+    record["sources"] = {"": {"data": data, "models": models}}
     for case in content["cases"]:
         _add_case(record, case, content.get("artifact_failures", {}), run)
     for name, reasons in content.get("left_out", {}).items():
         _part(record, name)["left_out"] = reasons
     return record
+
+
+def _networks(content: dict[str, Any], system: str) -> dict[str, Any]:
+    return {"artifacts": [built["hash"] for built in content.get("artifacts", ()) if built["system"] == system]}
 
 
 def _part(record: dict[str, Any], protocol: str) -> dict[str, Any]:
@@ -79,7 +84,7 @@ def _of_kind(content: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     sources: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     for name, source in content[kind]["sources"].items():
-        model = content["models"][name]
+        model = content["models"][name] | _networks(content, name)
         size = source["size"][:2]
         sources[name] = {"data": data | {"name": name, "size": size}, "models": {source["architecture"]: model}}
         asked = []
@@ -99,9 +104,8 @@ def _of_kind(content: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
                 labels = {"role": "monitor", "set": where, "artifact": monitor["artifact"]}
                 labels["model"] = source["architecture"]
                 asked.append({"case": key, "system": label, "labels": labels})
-        networks = [built["hash"] for built in content["artifacts"] if built["system"] == name]
         context = {"architectures": {source["architecture"]: source["architecture"]}}
-        context |= {"networks": {source["architecture"]: networks}}
+        context |= {"networks": {source["architecture"]: model["artifacts"]}}
         context |= {key: source[key] for key in ("classes", "size", "near", "overlap", "images")}
         context |= {key: source[key] for key in ("left_out", "excluded", "failed")}
         context["monitors"] = {

@@ -44,11 +44,15 @@ class DataRecord(_Part):
 
 
 class ModelRecord(_Part):
-    """A model: what it is known by, and by how much its answers change when it is asked again."""
+    """A model: what it is known by, and by how much its answers change when it is asked again.
+
+    `artifacts` are the hashes of those it is made of; several where it is trained anew for each repeat.
+    """
 
     fingerprint: str
     capabilities: list[str] = []
     changes_by: float = 0.0
+    artifacts: list[str] = []
 
 
 class SourceRecord(_Part):

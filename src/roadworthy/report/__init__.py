@@ -34,7 +34,11 @@ def render(path: str | Path, pages: Sequence[Page]) -> str:
         parts=parts,
         pages=pages,
         models=_unique(model for part in parts for model in part.models),
-        details=[detail for page in pages for detail in page.details],
+        details=[
+            (f"{page.label}, {name.lower()}" if len(pages) > 1 else name, text)
+            for page in pages
+            for name, text in page.details
+        ],
         unsteady=[words for part in parts for words in frame.unsteady_words(part)],
         lines=lines,
         rules=_unique(line.rule for line in lines),

@@ -188,9 +188,10 @@ class Facts:
         """The models that rank conditions: those that are not undertrained, or all where none is left."""
         return tuple(model for model in self.models if model not in self.undertrained) or self.models
 
-    def named(self, model: str) -> str:
-        """A model's name, with a mark where it is undertrained."""
-        return f"{model} (undertrained)" if model in self.undertrained else model
+    def named(self, model: str, source: str | None = None) -> str:
+        """A model's name, with a mark where it is undertrained; of a run of several sources, name the `source`."""
+        known = f"{source}/{model}" if source else model
+        return f"{model} (undertrained)" if known in self.undertrained else model
 
 
 def asked_by(protocol: str, facts: Facts) -> Facts:
@@ -210,14 +211,15 @@ def load_facts(path: str | Path, source: str | None = None) -> Facts:
     record, verdict = read_record(run), read_json(run / "verdict.json")
     failed = failed_parts(record)
     models = record.models if source is None else record.sources[source].models
-    built = [(name, artifact) for name, artifact in record.artifacts.items() if artifact.status == "done"]
+    built = {name: artifact for name, artifact in record.artifacts.items() if artifact.status == "done"}
+    parts = [(model, name) for model, known in models.items() for name in known.artifacts if name in built]
     facts = Facts(
         record=record,
         study_file=read_text(run / "study.yaml"),
         status=never_pass(verdict["status"], failed),
         models=tuple(models),
-        networks=tuple(_network(*entry) for entry in built if _is_classifier(entry[1])),
-        fitted=tuple(_fitted(*entry) for entry in built if not _is_classifier(entry[1])),
+        networks=tuple(_network(model, name, built[name]) for model, name in parts if _is_classifier(built[name])),
+        fitted=tuple(_fitted(*entry) for entry in built.items() if not _is_classifier(entry[1])),
         failed=failed,
         history=tuple(read_history(run)),
         source=source,
@@ -239,9 +241,9 @@ def _fitted(name: str, artifact: ArtifactRecord) -> Fitted:
     return Fitted(artifact.system, artifact.builder, ", ".join(figures), name)
 
 
-def _network(name: str, artifact: ArtifactRecord) -> Network:
+def _network(model: str, name: str, artifact: ArtifactRecord) -> Network:
     return Network(
-        system=artifact.system,
+        system=model,
         builder=artifact.builder,
         seed=str(artifact.seed),
         parameters=", ".join(f"{name} {value}" for name, value in artifact.parameters.items()),
@@ -297,7 +299,11 @@ def _criterion(entry: Row, facts: Facts) -> CriterionFacts:
 
 
 def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
-    where = {n: facts.named(value) if n in ("model", "source") else value for n, value in row["where"].items()}
+    where = dict(row["where"])
+    if "model" in where:
+        where["model"] = facts.named(where["model"], where.get("source", ""))
+    elif any(name.startswith(f"{where.get('source')}/") for name in facts.undertrained):
+        where["source"] += " (undertrained)"
     return JudgedRow(
         where=", ".join(f"{name} {value}" for name, value in where.items()),
         status=row["status"],

@@ -65,8 +65,9 @@ def verdict_line(facts: Facts) -> str:
 
 
 def failed_words(facts: Facts) -> str:
-    """How many cases or monitors failed."""
-    of = f" of {whole(len([*facts.record.asked()]))}" if facts.failed and facts.failed[0].kind == "case" else ""
+    """How many cases or monitors failed; cases alone, of how many."""
+    asked = {entry.case for _, _, entry, case in facts.record.asked() if case.kind == "model"}
+    of = f" of {whole(len(asked))}" if {part.kind for part in facts.failed} == {"case"} else ""
     return f"{count_failed(facts.failed)}{of} failed"
 
 
@@ -148,11 +149,12 @@ def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> d
     """What the run was made of and with: sections of (name, value), those of the pages last."""
     record, environment = facts.record, facts.record.environment
     files = [name for name in record.files if name != REPORT]
+    failed = sum(case.status == "failed" for case in record.cases.values())
     run = [
         ("study", record.study),
         ("created", record.created),
         ("seed", str(record.seed)),
-        ("cases", f"{whole(len(record.cases))}, {whole(len(facts.failed))} failed"),
+        ("cases", f"{whole(len(record.cases))}, {whole(failed)} failed"),
         ("repeats", str(facts.repeats)),
         *((name, _plain(value)) for name, value in record.settings.items()),
         ("run schema", str(record.schema_)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,32 +20,40 @@ class Failed:
 
 def failed_parts(record: RunRecord) -> tuple[Failed, ...]:
     """Everything that failed, in the order of the record (run.json); of a monitor and the like, the first cause."""
-    cases: list[Failed] = []
+    cases: dict[str, Failed] = {}
     systems: dict[str, Failed] = {}
     for protocol, source, asked, case in record.asked():
         if case.status != "failed":
             continue
         if case.kind == "model":
-            cases.append(Failed(_case_name(protocol, asked, case, source), case.reason))
+            cases.setdefault(asked.case, Failed(_case_name(protocol, asked, case, source), case.reason))
         else:
-            of = "" if "model" in asked.labels else "of "
-            name = f"{case.kind} {of}{asked.system}" + (f" of source {source}" if source else "")
+            model, several = asked.labels.get("model", ""), len(record.sources[source].models) > 1
+            system = asked.system if model else f"of {asked.system}"
+            name = _system_name(case.kind, system, model if several else "", source)
             systems.setdefault(name, Failed(name, case.reason, case.kind))
     for own in record.protocols.values():
         for source, part in own.sources.items():
             for label, reason in part.context.get("failed", {}).items():
-                name = f"monitor {label} of source {source}"
+                name = _system_name("monitor", label, "", source)
                 systems.setdefault(name, Failed(name, reason, "monitor"))
-    return *cases, *systems.values()
+    return *cases.values(), *systems.values()
 
 
 def count_failed(failed: Sequence[Failed]) -> str:
-    """How many there are of them, in words.
+    """How many there are of them by kind, in words.
 
-    >>> count_failed([Failed("m at fog 3", "no answer"), Failed("m at fog 5", "no answer")])
-    '2 cases'
+    >>> count_failed([Failed("m at fog 3", "no answer"), Failed("m at fog 5", "no answer"), Failed("a", "", "monitor")])
+    '2 cases and 1 monitor'
     """
-    return f"{len(failed):,} {failed[0].kind}{'s' if len(failed) > 1 else ''}" if failed else "nothing"
+    counts = Counter(part.kind for part in failed)
+    said = [f"{count:,} {kind}{'s' if count > 1 and not kind.endswith('s') else ''}" for kind, count in counts.items()]
+    return " and ".join(filter(None, [", ".join(said[:-1]), *said[-1:]])) or "nothing"
+
+
+def _system_name(kind: str, system: str, model: str, source: str) -> str:
+    """`monitor msp of model vgg of source signs`; model and source are named where there are several."""
+    return f"{kind} {system}" + (f" of model {model}" if model else "") + (f" of source {source}" if source else "")
 
 
 def _case_name(protocol: str, asked: AskedCase, case: CaseRecord, source: str) -> str:
