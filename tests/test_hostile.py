@@ -88,6 +88,8 @@ NESTED = [
     {"ensemble": ["model.onnx", TRAP]},
     {"ensemble": [{"temperature": {"mc_dropout": TRAP}, "value": 2.0}, "model.onnx"]},
 ]
+
+
 def test_trust_in_an_architecture_unpickles_nothing(
     folder: Path, mark: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
