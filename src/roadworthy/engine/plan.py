@@ -241,7 +241,7 @@ class Graph:
 
 def _asking(node: CaseNode) -> tuple[str, int, int]:
     """What a case asks, of which model, and when that can be asked."""
-    return node.planned.showing.stimulus.hash, id(node.planned.system.asked), node.level
+    return node.planned.showing.stimulus.hash, id(node.planned.system.underlying), node.level
 
 
 def _inherited(node: str, requires: Iterable[str], reasons: Mapping[str, str]) -> dict[str, str]:
