@@ -335,3 +335,23 @@ def test_a_monitor_that_fails_costs_its_rows_alone_and_is_never_a_pass(tmp_path:
     assert {failed.kind for failed in run.failures} == {"monitor"}
     call("verdict", run.path, code=3)
     assert run.verify() == []
+
+
+def test_stored_answers_without_a_stimulus_are_to_the_test_data_alone(tmp_path: Path) -> None:
+    """Training images bear the ids of test images: their answers are not those."""
+    paths = [tiny.write_npz(tmp_path / f"{name}.npz", 70, seed=seed) for name, seed in (("test", 1), ("train", 2))]
+    test, train = (rw.open_dataset(path) for path in paths)
+    assert test.ids == train.ids
+    rows = [",".join(["id", *(f"p{k}" for k in range(14))])]
+    rows += [",".join([name, *(["0.05"] * 13), "0.35"]) for name in test.ids]
+    (tmp_path / "answers.csv").write_text("\n".join(rows))
+    study = {
+        "data": {"test": str(paths[0]), "train": str(paths[1])},
+        "models": {"m": {"predictions": str(tmp_path / "answers.csv")}},
+        "outliers": SETS | {"flat": "uniform_noise"},
+        "monitors": ["msp"],
+        "protocols": {"od_test": {"sets": ["flat", "normal"]}},
+    }
+    with pytest.raises(rw.InputError, match="no column 'stimulus', so it answers undisturbed test data only"):
+        rw.run_study(study, out=tmp_path / "run", accept_chance=True, progress=rw.no_progress)
+    assert not (tmp_path / "run").exists()

@@ -65,11 +65,11 @@ def study(folder: Path, n: int = 150, **changes: Any) -> dict[str, Any]:
     }
 
 
-def write_npz(path: Path, n: int) -> Path:
+def write_npz(path: Path, n: int, seed: int = 1) -> Path:
     """Many images at little cost: a few drawn signs over and over, each a little noisier than the last."""
     from roadworthy.data import BuiltinDataset, Opening
 
-    drawn = BuiltinDataset("signs", Opening(size=SIZE), n=140, seed=1)
+    drawn = BuiltinDataset("signs", Opening(size=SIZE), n=140, seed=seed)
     batch = drawn.batch(slice(None))
     rows = np.arange(n) % len(batch)
     noise = np.random.default_rng(0).integers(0, 24, (n, SIZE, SIZE, 3), dtype=np.uint8)

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
-from roadworthy.core.types import Stimulus
+from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.mirror import Mirrored
-from roadworthy.engine.plan import Bench, Plan, PlannedCase, check_plan_size, chunk_size, is_stored
+from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model
 from roadworthy.models.check import Rehearsal, chance_error
@@ -534,12 +534,34 @@ def _rehearse_all(
                 shown = [planned.showing for planned in cases if planned.system.underlying is model]
                 for own in leaves(model):
                     if isinstance(own, StoredPredictions):
-                        own.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
+                        _check_answered(own, shown, bench.data)
                 if clean.key not in {showing.stimulus.key for showing in shown}:
                     continue
             build = builders[source].get(name)
             rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
     return rehearsals
+
+
+def _identities(data: Dataset) -> set[tuple[str, str]]:
+    """The id and the content of every image."""
+    hashes = contents(data) if isinstance(data, OpenedDataset) else [data.fingerprint()] * len(data)
+    return set(zip(data.ids, hashes, strict=True))
+
+
+def _check_answered(model: StoredPredictions, shown: Sequence[Showing], test: Dataset) -> None:
+    """Refuse stored answers that do not hold all that is shown.
+
+    Those that do not say which stimulus they answer are to the test data alone: ids of training images may be the same.
+    """
+    if model.stimuli() == ("",):
+        known = _identities(test)
+        for showing in shown:
+            if showing.stimulus.name == UNDISTURBED and not known.issuperset(_identities(showing.data)):
+                raise InputError(
+                    f"{model.path} has no column 'stimulus', so it answers undisturbed test data only, and not other "
+                    "data that the study shows: export the study, and answer every image with its stimulus"
+                )
+    model.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
 
 
 def _rehearsed(
