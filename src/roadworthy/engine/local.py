@@ -133,7 +133,7 @@ class LocalExecutor(Executor):
         lost = graph.reasons(outcome.failures)
         cases = [node.planned for node in nodes if node.planned.case.hash not in lost]
         if cases:
-            title = self.title if not nodes[0].early else "reading training data for"
+            title = self.title if not nodes[0].early else "reading training data"
             with self.progress(title, sum(len(planned.showing.data) for planned in cases)) as advance:
                 show(cases, store, outcome, batch=graph.batch, workers=self.workers, progress=advance)
 
