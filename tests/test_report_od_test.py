@@ -55,6 +55,7 @@ def changed(stored: Path, out: Path, failed: Mapping[str, Mapping[str, str]], *w
     for name, part in record["protocols"]["od_test"]["sources"].items():
         own = {"failed": failed.get(name, {}), "architectures": {"tiny": f"of {name}"}}
         part["context"] |= own | {"networks": {"tiny": [name]}}
+        record["sources"][name]["models"]["tiny"]["artifacts"] = [name]
     network = {"builder": "reference", "seed": 0, "parameters": {}}
     competence = {"clean_accuracy": 0.5, "floor": 0.9}
     record["artifacts"] |= {name: {**network, "system": name, "competence": competence} for name in weak}

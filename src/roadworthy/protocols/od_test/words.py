@@ -564,11 +564,12 @@ def headline(found: OdTest, facts: Facts) -> list[str]:
 
 def by_subject(found: OdTest, facts: Facts) -> Facts:
     """The facts with the names that rows have for models, which may be those of their sources."""
+    known = {network.hash: network for network in facts.networks}
     networks = [
-        replace(network, system=source.name)
+        replace(known[hash_], system=source.name)
         for source in found.sources
-        for network in facts.networks
-        if network.hash in source.networks
+        for hash_ in source.networks
+        if hash_ in known
     ]
     return replace(facts, models=tuple(source.name for source in found.sources), networks=tuple(networks))
 
