@@ -390,12 +390,15 @@ class _Opening:
             return {}, {}
         sources = dict(self.given.outliers) or dict(self.study.outliers)
         section = self.section
-        for name in (*section.near, *section.exclude, *section.overlap):
+        for name in section.exclude:
             if name not in sources:
                 raise UnknownName("set of outliers", name, sources)
         if self.name in sources and self.name not in section.exclude:
             self._check_namesake(sources[self.name], data)
         met = {name: spec for name, spec in sources.items() if name != self.name and name not in section.exclude}
+        for name in (*section.near, *section.overlap):
+            if name not in met:
+                raise UnknownName(f"set of outliers{self.what}", name, met)
         if not sources:
             met = {"scenery": {"builtin": "scenery", "n": len(data)}}
         makers = {name: make_outliers(spec) for name, spec in met.items() if isinstance(spec, str) and spec in OUTLIERS}
