@@ -280,11 +280,6 @@ class _Opening:
     monitors: Mapping[str, Monitor]
     progress: ProgressBar
 
-    @property
-    def what(self) -> str:
-        """The source, for messages that speak of it."""
-        return f" of source {self.name}" if self.name else ""
-
     def bench(
         self, asked: Sequence[tuple[Protocol, Any]], allowed: Mapping[str, Any]
     ) -> tuple[Bench, dict[str, Callable[..., Model]], Sequence[str]]:
@@ -398,7 +393,7 @@ class _Opening:
         met = {name: spec for name, spec in sources.items() if name != self.name and name not in section.exclude}
         for name in (*section.near, *section.overlap):
             if name not in met:
-                raise UnknownName(f"set of outliers{self.what}", name, met)
+                raise UnknownName("set of outliers", name, met)
         if not sources:
             met = {"scenery": {"builtin": "scenery", "n": len(data)}}
         makers = {name: make_outliers(spec) for name, spec in met.items() if isinstance(spec, str) and spec in OUTLIERS}
