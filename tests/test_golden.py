@@ -72,6 +72,9 @@ def test_a_run_of_schema_1_opens_verifies_reports_and_is_judged_as_before(first:
     assert first.verdict().status == stored["status"]
     assert first.report().stat().st_size > 100_000
     assert first.verify() == []
+    table = rw.compare([first.path, first.path])
+    assert set(table["result"]) <= {"no clear difference", "not compared"}
+    assert table["before"].equals(table["after"])
 
 
 def test_a_run_of_schema_1_is_not_gone_on_with(golden: rw.Run) -> None:

@@ -27,11 +27,10 @@ from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.local import LocalExecutor
 from roadworthy.preparing import prepare_recipe
 
-for line in sys.stdin:
-    description = json.loads(line)
-    graph = prepare_recipe(description["recipe"]).plan.graph()
-    outcome = LocalExecutor().run_node(description["node"], graph, RunFolder(Path(description["run"])))
-    print(json.dumps({"failures": outcome.failures, "spent": outcome.spent}), flush=True)
+description = json.loads(sys.argv[1])
+graph = prepare_recipe(description["recipe"]).plan.graph()
+outcome = LocalExecutor().run_node(description["node"], graph, RunFolder(Path(description["run"])))
+print(json.dumps({"failures": outcome.failures, "spent": outcome.spent}))
 """
 
 
@@ -43,26 +42,27 @@ class FreshProcesses(Executor):
         self.order: list[str] = []
 
     def run(self, graph: Graph, store: RunFolder) -> Outcome:
-        outcome, waiting = Outcome(), [*graph.artifacts, *graph.cases]
-        while waiting:
-            ready = [node for node in waiting if not graph.requirements(node) & {*waiting}]
-            node = self.random.choice(ready)
-            waiting.remove(node)
-            self.order.append(node)
-            if node in graph.reasons(outcome.failures):
+        outcome, waiting, running = Outcome(), {*graph.artifacts, *graph.cases}, dict[str, subprocess.Popen[str]]()
+        while waiting or running:
+            ready = sorted(node for node in waiting if not graph.requirements(node) & (waiting | {*running}))
+            if ready and len(running) < 2:
+                node = self.random.choice(ready)
+                waiting.remove(node)
+                self.order.append(node)
+                running[node] = self.start(node, store)
                 continue
-            description = json.dumps({"recipe": self.recipe, "node": node, "run": str(store.path)})
-            done = subprocess.run(
-                [sys.executable, "-c", RUN_NODE], input=description, capture_output=True, text=True, check=True
-            )
-            said = json.loads(done.stdout.splitlines()[-1])
+            node = next(iter(running))
+            said = json.loads(running.pop(node).communicate()[0].splitlines()[-1])
             outcome.failures |= said["failures"]
             outcome.spent |= {name: tuple(spent) for name, spent in said["spent"].items()}
-        outcome.failures = graph.reasons(outcome.failures)
+        assert not outcome.failures
         for node, artifact in graph.artifacts.items():
-            if node not in outcome.failures:
-                outcome.built[node] = load_artifact(artifact, store)
+            outcome.built[node] = load_artifact(artifact, store)
         return outcome
+
+    def start(self, node: str, store: RunFolder) -> subprocess.Popen[str]:
+        description = json.dumps({"recipe": self.recipe, "node": node, "run": str(store.path)})
+        return subprocess.Popen([sys.executable, "-c", RUN_NODE, description], stdout=subprocess.PIPE, text=True)
 
 
 def content(folder: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from roadworthy.api import compare_runs
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.types import Batch
 from roadworthy.data import open_dataset
-from roadworthy.data.mirror import Mirrored
+from roadworthy.data.subset import Mirrored
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.readouts import read_columns
 from roadworthy.models import ReferenceModel, load_model

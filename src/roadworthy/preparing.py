@@ -16,7 +16,7 @@ from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
-from roadworthy.data.mirror import Mirrored
+from roadworthy.data.subset import Mirrored
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model

@@ -216,7 +216,7 @@ class Model(System):
         for start in range(0, len(batch), size):
             rows = range(start, min(start + size, len(batch)))
             with asking(self):
-                prediction = self.predict(batch.take(_padded(rows, size)))
+                prediction = self.predict(batch.take(padded(rows, size)))
                 parts.append(prediction.check(size, self.num_classes, self.name, self.columns).rows(len(rows)))
         return Prediction.concatenate(parts, self.num_classes)
 
@@ -316,7 +316,8 @@ def entered_by(model: Model) -> dict[Hashable, bool]:
     return found
 
 
-def _padded(rows: range, size: int) -> list[int]:
+def padded(rows: range, size: int) -> list[int]:
+    """These rows and the last one again, until there are `size`."""
     return [*rows] + [rows[-1]] * (size - len(rows))
 
 

@@ -13,12 +13,11 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.registry import Registry
 from roadworthy.core.validation import check_settings, find_mode, parse_size
-from roadworthy.data.arrays import ArrayDataset
+from roadworthy.data.arrays import ArrayDataset, NpzDataset, from_arrays
 from roadworthy.data.base import OpenedDataset, Opening, Size
 from roadworthy.data.cure_tsr import CureTsrDataset
 from roadworthy.data.folder import FolderDataset
 from roadworthy.data.manifest import ManifestDataset
-from roadworthy.data.npz import NpzDataset, from_arrays
 from roadworthy.data.parallel import Progress
 from roadworthy.data.signs import BuiltinDataset
 from roadworthy.data.subset import Subset, split_by_group, spread

@@ -1,20 +1,26 @@
-"""Data sets that are held in memory."""
+"""Data sets that are held in memory: arrays that the caller has, or those of a NumPy `.npz` file, read once."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
+from roadworthy.core.validation import require_file, require_memory
 from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.images import resize, resize_mask
 from roadworthy.data.parallel import Progress
 from roadworthy.data.subset import spread
-from roadworthy.data.table import Table, check_boxes_inside
+from roadworthy.data.table import Table, by_name, check_boxes_inside, checked_boxes, condition, index_labels, some
+
+RESERVED = ("images", "labels", "class_names", "id", "boxes", "masks", "group", "track", "meta")
+"""Arrays with a meaning; every other one of length N is an operating condition."""
 
 
 class ArrayDataset(OpenedDataset):
@@ -56,8 +62,9 @@ class ArrayDataset(OpenedDataset):
         images = self._images[index]
         masks = None if self._masks is None else self._masks[index]
         if self.size != self.native_size():
-            images = _resized(images, self.size)
-            masks = None if masks is None else _resized_masks(masks, self.size)
+            images = _resized(resize, images, empty_images(len(images), self.size, self.channels))
+            if masks is not None:
+                masks = _resized(resize_mask, masks, np.empty((len(masks), *self.size), np.bool_))
         return deliver(self.table, index, images, masks, self._stored)
 
     def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
@@ -91,15 +98,118 @@ def checked_images(images: NDArray[np.generic]) -> NDArray[np.uint8]:
     return images  # type: ignore[return-value]
 
 
-def _resized(images: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
-    result = empty_images(len(images), size, images.shape[3])
-    for row, image in enumerate(images):
-        result[row] = resize(image, size)
+def _resized(resizing: Callable[[Any, Size], Any], sources: NDArray[Any], result: NDArray[Any]) -> NDArray[Any]:
+    """The result, every row of it filled with its resized source."""
+    for row, source in enumerate(sources):
+        result[row] = resizing(source, (result.shape[1], result.shape[2]))
     return result
 
 
-def _resized_masks(masks: NDArray[np.bool_], size: Size) -> NDArray[np.bool_]:
-    result = np.empty((len(masks), *size), dtype=np.bool_)
-    for row, mask in enumerate(masks):
-        result[row] = resize_mask(mask, size)
-    return result
+class NpzDataset(ArrayDataset):
+    """Arrays `images` (uint8, N H W [C]) and `labels` (N,); maybe `class_names`, `id`, `boxes`, `masks`, conditions.
+
+    `group` (N,) names the physical object; `track` (N,) does so within a class.
+    """
+
+    def __init__(self, path: str | Path, opening: Opening | None = None) -> None:
+        opening = opening or Opening()
+        file = opening.path(path)
+        arrays = _read(file)
+        try:
+            table, notes = _table(arrays, opening.class_names)
+            super().__init__(table, arrays["images"], arrays.get("masks"), opening, notes)
+        except InputError as error:
+            raise InputError(f"data file {str(file)!r}: {error}") from error
+
+
+def from_arrays(
+    images: NDArray[Any], labels: Sequence[Any] | NDArray[Any], class_names: Sequence[str] | None, opening: Opening
+) -> ArrayDataset:
+    """A data set from arrays that the caller has in hand."""
+    arrays = {"images": np.asarray(images), "labels": np.asarray(labels)}
+    if class_names is not None:
+        arrays["class_names"] = np.asarray(class_names, dtype=np.str_)
+    table, notes = _table(arrays, opening.class_names)
+    return ArrayDataset(table, arrays["images"], None, opening, notes)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array of the file, each decompressed once."""
+    require_file(path, "data file")
+    try:
+        with path.open("rb") as handle:
+            file = np.load(handle, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("it holds a single array; save it with numpy.savez_compressed")
+            require_memory(sum(member.file_size for member in file.zip.infolist()), f"data file {str(path)!r}")
+            return {name: _array(file, name) for name in file.files}
+    except InputError:
+        raise
+    except Exception as error:  # a stranger's file makes zipfile and numpy raise almost anything
+        reason = str(error) or type(error).__name__
+        if "Object arrays" in reason:
+            reason = "it holds an array of Python objects; store text as a str array"
+        elif "pickled" in reason:
+            reason = "it is no .npz file"
+        raise InputError(f"data file {str(path)!r} cannot be read: {reason}") from error
+
+
+def _array(file: Any, name: str) -> NDArray[Any]:
+    array = file[name]
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"its member {name!r} is no array")
+    return array
+
+
+def _table(arrays: dict[str, NDArray[Any]], classes: Sequence[str] | None) -> tuple[Table, list[str]]:
+    for required in ("images", "labels"):
+        if required not in arrays:
+            raise InputError(f"there is no array {required!r}; the arrays are {some(arrays, 20)}")
+    n = len(checked_images(arrays["images"]))
+    for name in ("labels", "id", "group", "track"):
+        if name in arrays and arrays[name].shape != (n,):
+            raise InputError(f"{name} must have shape ({n},) as there are {n} images, not {arrays[name].shape}")
+    ids = tuple(map(str, arrays["id"].tolist())) if "id" in arrays else tuple(map(str, range(n)))
+    labels, class_names = _labels(arrays["labels"], arrays.get("class_names"), classes)
+    boxes, notes = checked_boxes(arrays["boxes"], ids) if "boxes" in arrays else (None, [])
+    others = {name: array for name, array in arrays.items() if name not in RESERVED}
+    conditions = {name: array for name, array in others.items() if array.shape == (n,) and array.dtype.kind in "biufU"}
+    unused = [name for name in others if name not in conditions]
+    if unused:
+        notes.append(f"arrays that are no conditions (numbers or text of length {n}) were not used: {some(unused, 20)}")
+    table = Table(
+        ids=ids,
+        labels=labels,
+        class_names=class_names,
+        groups=_groups(arrays, ids, [class_names[label] for label in labels]),
+        boxes=boxes,
+        conditions={name: condition(array) for name, array in conditions.items()},
+    )
+    return table, table.notes() + notes
+
+
+def _labels(
+    labels: NDArray[Any], class_names: NDArray[Any] | None, classes: Sequence[str] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Labels as indices (N,), and the class names: those of the file, in the order of `classes` where given."""
+    if labels.dtype.kind not in "iuU":
+        raise InputError(f"labels must be whole numbers or class names, not {labels.dtype}")
+    if class_names is not None and (class_names.ndim != 1 or class_names.dtype.kind != "U"):
+        raise InputError(f"class_names must be a list of text, not {class_names.dtype} {class_names.shape}")
+    own: Sequence[str] | None = classes if class_names is None else class_names.tolist()
+    texts = list(map(str, labels.tolist()))
+    if own is None or labels.dtype.kind == "U":
+        index, names = index_labels(texts, own)
+    else:
+        index, names = labels.astype(np.int64), tuple(own)
+        if index.size and (index.min() < 0 or index.max() >= len(names)):
+            raise InputError(f"labels are {index.min()} to {index.max()}, but there are {len(names)} class names")
+    return (index, names) if classes is None else by_name([names[label] for label in index], classes)
+
+
+def _groups(arrays: dict[str, NDArray[Any]], ids: Sequence[str], labels: Sequence[str]) -> tuple[str, ...]:
+    if "group" in arrays:
+        return tuple(map(str, arrays["group"].tolist()))
+    if "track" in arrays:
+        return tuple(f"{label}/{track}" for label, track in zip(labels, arrays["track"].tolist(), strict=True))
+    return tuple(ids)

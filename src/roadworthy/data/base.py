@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Dataset
-from roadworthy.core.types import Batch
+from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import parse_size, read_classes, require_memory
 from roadworthy.data.images import resize_boxes
 from roadworthy.data.parallel import Progress
-from roadworthy.data.table import Table
+from roadworthy.data.table import Indices, Table
 
 Size = tuple[int, int]
+Masks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -160,13 +161,7 @@ def empty_images(count: int, size: Size, channels: int) -> NDArray[np.uint8]:
     return np.empty((count, *size, channels), dtype=np.uint8)
 
 
-def deliver(
-    table: Table,
-    index: NDArray[np.int64],
-    images: NDArray[np.uint8],
-    masks: NDArray[np.bool_] | None,
-    stored: NDArray[np.int64],
-) -> Batch:
+def deliver(table: Table, index: Indices, images: Images, masks: Masks | None, stored: Indices) -> Batch:
     """The batch of the rows `index`, whose stored sizes are `stored` (N or 1, 2)."""
     size = (images.shape[1], images.shape[2])
     boxes = None if table.boxes is None else resize_boxes(table.boxes[index], stored, size)

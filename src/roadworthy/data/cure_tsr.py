@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,36 +20,13 @@ from roadworthy.data.table import Table, by_name, natural_key, some
 SEQUENCES = ("real", "unreal")
 """Photographed or simulated: numbers 01 and 02."""
 SIGNS = (
-    "speed limit",
-    "goods vehicles",
-    "no overtaking",
-    "no stopping",
-    "no parking",
-    "stop",
-    "bicycle",
-    "hump",
-    "no left",
-    "no right",
-    "priority to",
-    "no entry",
-    "yield",
-    "parking",
+    *("speed limit", "goods vehicles", "no overtaking", "no stopping", "no parking", "stop", "bicycle"),
+    *("hump", "no left", "no right", "priority to", "no entry", "yield", "parking"),
 )
 """What a sign says: numbers 01 to 14."""
 CHALLENGES = (
-    "none",
-    "decolorization",
-    "lens blur",
-    "codec error",
-    "darkening",
-    "dirty lens",
-    "exposure",
-    "gaussian blur",
-    "noise",
-    "rain",
-    "shadow",
-    "snow",
-    "haze",
+    *("none", "decolorization", "lens blur", "codec error", "darkening", "dirty lens", "exposure"),
+    *("gaussian blur", "noise", "rain", "shadow", "snow", "haze"),
 )
 """What was done to the picture: numbers 00 to 12."""
 STRONGEST = 5
@@ -90,44 +68,35 @@ class Crop:
         return cls(SEQUENCES[sequence - 1], SIGNS[sign - 1], CHALLENGES[challenge], level, match[5])
 
     @property
+    def conditions(self) -> dict[str, Any]:
+        """The conditions under which it was seen."""
+        return {"sequence": self.sequence, "challenge": self.challenge, "level": self.level}
+
+    @property
     def group(self) -> str:
         """The crop itself, under whatever challenge."""
         return f"{self.sequence}/{self.sign}/{self.index}"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which crops are wanted; None stands for all."""
+Choice = tuple[str | None, str | None, int | None]
+"""The sequence, challenge and level of the crops that are wanted; None stands for all."""
 
-    sequence: str | None
-    challenge: str | None
-    level: int | None
 
-    @classmethod
-    def of(cls, sequence: str, challenge: int | str, level: int | None) -> Choice:
-        """The choice as a user writes it, challenges by name or number."""
-        if sequence not in (*SEQUENCES, ALL_SEQUENCES):
-            raise UnknownName("sequence of CURE-TSR", str(sequence), (*SEQUENCES, ALL_SEQUENCES))
-        if isinstance(challenge, int) and not isinstance(challenge, bool) and 0 <= challenge < len(CHALLENGES):
-            challenge = CHALLENGES[challenge]
-        if challenge not in (*CHALLENGES, ALL_CHALLENGES):
-            numbered = [f"{number} {name}" for number, name in enumerate(CHALLENGES)]
-            raise UnknownName("challenge of CURE-TSR", str(challenge), (*numbered, ALL_CHALLENGES))
-        if level is not None and (isinstance(level, bool) or level not in range(1, STRONGEST + 1)):
-            raise InputError(f"level is a number from 1 to {STRONGEST}, or left out for all, not {level!r}")
-        if level is not None and challenge == CHALLENGES[0]:
-            raise InputError("level is for images with a challenge: name one, or leave the level out")
-        return cls(
-            None if sequence == ALL_SEQUENCES else sequence,
-            None if challenge == ALL_CHALLENGES else str(challenge),
-            level,
-        )
-
-    def takes(self, crop: Crop) -> bool:
-        """Whether the crop is wanted."""
-        wanted = (self.sequence, self.challenge, self.level)
-        found = (crop.sequence, crop.challenge, crop.level)
-        return all(want is None or want == have for want, have in zip(wanted, found, strict=True))
+def parse_choice(sequence: str, challenge: int | str, level: int | None) -> Choice:
+    """The choice as a user writes it, challenges by name or number."""
+    if sequence not in (*SEQUENCES, ALL_SEQUENCES):
+        raise UnknownName("sequence of CURE-TSR", str(sequence), (*SEQUENCES, ALL_SEQUENCES))
+    if isinstance(challenge, int) and not isinstance(challenge, bool) and 0 <= challenge < len(CHALLENGES):
+        challenge = CHALLENGES[challenge]
+    if challenge not in (*CHALLENGES, ALL_CHALLENGES):
+        numbered = [f"{number} {name}" for number, name in enumerate(CHALLENGES)]
+        raise UnknownName("challenge of CURE-TSR", str(challenge), (*numbered, ALL_CHALLENGES))
+    if level is not None and (isinstance(level, bool) or level not in range(1, STRONGEST + 1)):
+        raise InputError(f"level is a number from 1 to {STRONGEST}, or left out for all, not {level!r}")
+    if level is not None and challenge == CHALLENGES[0]:
+        raise InputError("level is for images with a challenge: name one, or leave the level out")
+    wanted = None if challenge == ALL_CHALLENGES else str(challenge)
+    return None if sequence == ALL_SEQUENCES else sequence, wanted, level
 
 
 class CureTsrDataset(FileDataset):
@@ -148,23 +117,21 @@ class CureTsrDataset(FileDataset):
         level: int | None = None,
     ) -> None:
         opening = opening or Opening()
-        choice = Choice.of(sequence, challenge, level)
+        choice = parse_choice(sequence, challenge, level)
         super().__init__(list_cure_tsr(opening.path(root), choice, opening.class_names), opening)
 
 
 def list_cure_tsr(root: Path, choice: Choice, classes: Sequence[str] | None = None) -> Listing:
     """Every crop below `root` that is wanted, in natural order of its path; an image of another name is an error."""
     check_folder(root)
-    left_out: Counter[str] = Counter()
-    found: list[tuple[str, Path, Crop]] = []
-    misnamed: list[str] = []
-    others: Counter[str] = Counter()
+    left_out, others = Counter[str](), Counter[str]()
+    found, misnamed = list[tuple[str, Path, Crop]](), list[str]()
     for path, kind in walk(str(root)):
         if kind:
             left_out[kind] += 1
         elif (crop := Crop.of(path.stem)) is None:
             misnamed.append(readable(path.relative_to(root).as_posix()))
-        elif choice.takes(crop):
+        elif all(want in (None, have) for want, have in zip(choice, crop.conditions.values(), strict=True)):
             found.append((readable(path.relative_to(root).as_posix()), path, crop))
         else:
             others[f"{crop.sequence} images with challenge {crop.challenge}"] += 1
@@ -184,11 +151,7 @@ def list_cure_tsr(root: Path, choice: Choice, classes: Sequence[str] | None = No
         labels=labels,
         class_names=class_names,
         groups=tuple(crop.group for crop in crops),
-        conditions={
-            "sequence": np.array([crop.sequence for crop in crops]),
-            "challenge": np.array([crop.challenge for crop in crops]),
-            "level": np.array([crop.level for crop in crops], dtype=np.int64),
-        },
+        conditions={name: np.array([crop.conditions[name] for crop in crops]) for name in crops[0].conditions},
     )
     notes = [*table.notes(), UNKNOWN_OBJECTS, *left_out_note(root, left_out + others)]
     return Listing(table=table, paths=tuple(path for _, path, _ in found), notes=notes)

@@ -1,4 +1,4 @@
-"""Parts of data sets: some rows, a few images spread over all classes, splits that share no object."""
+"""Data sets made of others: some rows, a few images spread over all classes, splits by object, mirrored copies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch
-from roadworthy.data.base import OpenedDataset, Size, row_index
+from roadworthy.data.base import OpenedDataset, Size, deliver, row_index
 from roadworthy.data.parallel import Progress
 from roadworthy.data.table import Table
+
+MIRRORED = "/mirrored"
+"""How the id and the content of a mirrored copy end."""
 
 
 class Subset(OpenedDataset):
@@ -32,8 +35,7 @@ class Subset(OpenedDataset):
         self.dataset = dataset
         self.name = name or dataset.name
         self.table = _table_of(dataset).take(index)
-        self.class_names = dataset.class_names
-        self.size, self.channels = dataset.size, dataset.channels
+        self.class_names, self.size, self.channels = dataset.class_names, dataset.size, dataset.channels
         if isinstance(dataset, OpenedDataset):
             self.notes, self.bad_images = dataset.notes, dataset.bad_images
         self._rows = index
@@ -64,6 +66,57 @@ class Subset(OpenedDataset):
                 f"data set {self.name} delivers {self.dataset.size}, not {other.size}: "
                 "its class must deliver the size of the study"
             )
+        return other
+
+
+class Mirrored(OpenedDataset):
+    """All images of a data set, then all of them mirrored: twice as many. A copy is in the group of its original.
+
+    Boxes, masks and conditions are left behind.
+
+    >>> from roadworthy.data import BuiltinDataset
+    >>> signs = BuiltinDataset("signs", n=14)
+    >>> both = Mirrored(signs)
+    >>> len(both), both.ids[14] == signs.ids[0] + "/mirrored"
+    (28, True)
+    >>> bool((both.batch([14]).images == signs.batch([0]).images[:, :, ::-1]).all())
+    True
+    """
+
+    def __init__(self, data: OpenedDataset) -> None:
+        self.data = data
+        self.name, self.class_names, self.size, self.channels = data.name, data.class_names, data.size, data.channels
+        self.notes, self.bad_images = data.notes, data.bad_images
+        self.table = Table(
+            ids=(*data.ids, *(image_id + MIRRORED for image_id in data.ids)),
+            labels=np.tile(data.labels, 2),
+            class_names=data.class_names,
+            groups=(*data.groups, *data.groups),
+        )
+
+    def batch(self, rows: slice | Sequence[int]) -> Batch:
+        """Decode some images, in the order given."""
+        index = row_index(rows, len(self))
+        images = self.data.batch((index % len(self.data)).tolist()).images.copy()
+        mirrored = index >= len(self.data)
+        images[mirrored] = images[mirrored][:, :, ::-1]
+        return deliver(self.table, index, images, None, np.array(self.size))
+
+    def native_size(self) -> Size | None:
+        """(H, W) of the images as stored; None where they differ."""
+        return self.data.native_size()
+
+    def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
+        """The hash of each original, marked where the row is its mirrored copy."""
+        index = row_index(rows, len(self))
+        originals = self.data.content((index % len(self.data)).tolist(), progress)
+        marks = np.where(index >= len(self.data), MIRRORED, "").tolist()
+        return [content + mark for content, mark in zip(originals, marks, strict=True)]
+
+    def resized(self, size: Size) -> Self:
+        """The same images, delivered at another size."""
+        other = super().resized(size)
+        other.data = self.data.resized(other.size)
         return other
 
 

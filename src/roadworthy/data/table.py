@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,18 +42,15 @@ class Table:
         for what, column in (("labels", self.labels), ("groups", self.groups), *self.conditions.items()):
             if len(column) != n:
                 raise InputError(f"the data set has {n} images but {len(column)} {what}")
-        check_no_nul("image id", self.ids)
-        check_no_nul("class name", self.class_names)
-        check_no_nul("group", self.groups)
-        check_no_nul("condition", self.conditions)
+        named = {"image id": self.ids, "class name": self.class_names}
+        for what, names in (*named.items(), ("group", self.groups), ("condition", self.conditions)):
+            check_no_nul(what, names)
         for name, column in self.conditions.items():
             check_no_nul(f"value of {name}", np.unique(column).tolist() if column.dtype.kind == "U" else ())
-        repeated = [name for name, count in Counter(self.ids).items() if count > 1]
-        if repeated:
-            raise InputError(f"image ids must be unique, these are not: {some(repeated)}")
-        repeated = [name for name, count in Counter(self.class_names).items() if count > 1]
-        if repeated:
-            raise InputError(f"class names must be unique, these are not: {some(repeated)}")
+        for what, names in named.items():
+            repeated = [name for name, count in Counter(names).items() if count > 1]
+            if repeated:
+                raise InputError(f"{what}s must be unique, these are not: {some(repeated)}")
         outside = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.class_names)))
         if outside.size:
             row = int(outside[0])
@@ -64,10 +61,10 @@ class Table:
 
     def take(self, rows: NDArray[np.int64]) -> Table:
         """Some of the rows, in the order given."""
-        return Table(
+        return replace(
+            self,
             ids=tuple(self.ids[row] for row in rows),
             labels=self.labels[rows],
-            class_names=self.class_names,
             groups=tuple(self.groups[row] for row in rows),
             boxes=None if self.boxes is None else self.boxes[rows],
             conditions={name: column[rows] for name, column in self.conditions.items()},
@@ -75,19 +72,13 @@ class Table:
 
     def digest(self) -> str:
         """SHA-256 of every value, in order."""
-        return digest(
-            {
-                "ids": self.ids,
-                "labels": self.labels,
-                "class_names": self.class_names,
-                "groups": self.groups,
-                "boxes": None if self.boxes is None else digest_array(self.boxes),
-                "conditions": {
-                    name: column.tolist() if column.dtype.kind == "U" else digest_array(column)
-                    for name, column in self.conditions.items()
-                },
-            }
-        )
+        values = {name: getattr(self, name) for name in ("ids", "labels", "class_names", "groups")}
+        values["boxes"] = None if self.boxes is None else digest_array(self.boxes)
+        values["conditions"] = {
+            name: column.tolist() if column.dtype.kind == "U" else digest_array(column)
+            for name, column in self.conditions.items()
+        }
+        return digest(values)
 
     def notes(self) -> list[str]:
         """What a reader of the results should know: classes without images, groups that span classes."""

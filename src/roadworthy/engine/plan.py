@@ -285,7 +285,7 @@ class Bench:
     source      its name; empty where a study has one only
     foreign     data sets from outside at the size of the data;  makers: of outliers, by the name of the set
     train, validation   where the source names them;  monitors: by their label
-    near, exclude, leave_out, overlap   what the source says of sets outside and of monitors
+    section     what the study says of the source: near, exclude, leave_out, overlap
     """
 
     data: Dataset
@@ -299,7 +299,7 @@ class Bench:
     validation: Dataset | None = None
     monitors: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
-    said: Any = None
+    section: Any = None
     hashes: dict[int, tuple[System, str]] = field(default_factory=dict, repr=False)
 
     def fingerprint(self, system: System) -> str:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, overload
+from typing import Any, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,13 +25,16 @@ ECE_BINS = 10
 """Bins of the expected calibration error and of over- and underconfidence."""
 
 
+OfRows = Callable[[Answers, Weights], Floats]
+
+
 class Metric(Protocol):
     """A metric of answers: a float, or (B,) values for weights (B, n).
 
     `of_rows(answers, weights)` is the same for weights (B, n) that need no check, with at least one image.
     """
 
-    of_rows: Callable[[Answers, Weights], Floats]
+    of_rows: OfRows
 
     @overload
     def __call__(self, answers: Answers, weights: None = None) -> float: ...
@@ -39,34 +42,57 @@ class Metric(Protocol):
     def __call__(self, answers: Answers, weights: NDArray[np.floating]) -> float | Floats: ...
 
 
-def _metric(of_rows: Callable[[Answers, Weights], Floats]) -> Metric:
-    """The public form of a metric that is defined on rows of weights (B, n)."""
+_METRICS: dict[str, Metric] = {}
+_DIRECTIONS: dict[str, bool | None] = {}
+_PER_IMAGE: dict[str, Callable[[Answers], Floats]] = {}
 
-    @functools.wraps(of_rows)
-    def metric(answers: Answers, weights: ArrayLike | None = None) -> float | Floats:
-        rows = weight_rows(weights, len(answers))
-        values = of_rows(answers, rows) if len(answers) else np.full(len(rows), np.nan)
-        return values if np.ndim(weights) == 2 else float(values[0])  # type: ignore[arg-type]
 
-    metric.of_rows = of_rows  # type: ignore[attr-defined]
-    return metric  # type: ignore[return-value]
+def call_on_rows(of_rows: OfRows, answers: Answers, weights: ArrayLike | None) -> float | Floats:
+    """A metric defined on rows of weights (B, n), called without weights or with (n,): a float; with (B, n): (B,)."""
+    rows = weight_rows(weights, len(answers))
+    values = of_rows(answers, rows) if len(answers) else np.full(len(rows), np.nan)
+    return values if np.ndim(weights) == 2 else float(values[0])  # type: ignore[arg-type]
+
+
+def _metric(higher_is_better: bool | None) -> Callable[[OfRows], Metric]:
+    """Decorator that lists the public form of a metric that is defined on rows of weights (B, n)."""
+
+    def add(of_rows: OfRows) -> Metric:
+        metric: Any = functools.wraps(of_rows)(lambda answers, weights=None: call_on_rows(of_rows, answers, weights))
+        metric.of_rows = of_rows
+        _METRICS[of_rows.__name__], _DIRECTIONS[of_rows.__name__] = metric, higher_is_better
+        return cast(Metric, metric)
+
+    return add
+
+
+def _mean_metric(higher_is_better: bool | None) -> Callable[[Callable[[Answers], Floats]], Metric]:
+    """Decorator that lists the metric which is the mean of a value per image (n,)."""
+
+    def add(of_images: Callable[[Answers], Floats]) -> Metric:
+        name = of_images.__name__
+        _PER_IMAGE[name] = of_images
+        of_rows = functools.wraps(of_images)(lambda answers, weights: _mean(weights, per_image(name, answers)))
+        return _metric(higher_is_better)(of_rows)
+
+    return add
 
 
 def _mean(weights: Weights, values: NDArray[np.floating] | NDArray[np.bool_]) -> Floats:
     return ratio(weighted_sum(weights, values), weights.sum(axis=1, dtype=np.float64))
 
 
-@_metric
-def accuracy(answers: Answers, weights: Weights) -> Floats:
+@_mean_metric(higher_is_better=True)
+def accuracy(answers: Answers) -> Floats:
     """Share of images whose prediction is the label.
 
     >>> accuracy(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
     0.5
     """
-    return _mean(weights, per_image("accuracy", answers))
+    return answers.correct.astype(np.float64)
 
 
-@_metric
+@_metric(higher_is_better=True)
 def auroc(answers: Answers, weights: Weights) -> Floats:
     """AUROC of confidence, correct predictions (the positive class) against incorrect ones; ties count half.
 
@@ -81,27 +107,27 @@ def auroc(answers: Answers, weights: Weights) -> Floats:
     return np.asarray(binary_auroc(answers.confidence, answers.correct, weights))
 
 
-@_metric
-def brier(answers: Answers, weights: Weights) -> Floats:
+@_mean_metric(higher_is_better=False)
+def brier(answers: Answers) -> Floats:
     """Brier score summed over classes: mean of sum_k (p_k - [k = label])^2 = sum_k p_k^2 - 2 p_label + 1; 0 to 2.
 
     >>> round(brier(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])), 6)
     0.37
     """
-    return _mean(weights, per_image("brier", answers))
+    return answers.sum_squares - 2 * answers.p_label + 1
 
 
-@_metric
-def brier_mean(answers: Answers, weights: Weights) -> Floats:
+@_mean_metric(higher_is_better=False)
+def brier_mean(answers: Answers) -> Floats:
     """Brier score averaged over classes: `brier` divided by the number of classes; 0 to 2/K.
 
     >>> round(brier_mean(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])), 6)
     0.185
     """
-    return _mean(weights, per_image("brier_mean", answers))
+    return (answers.sum_squares - 2 * answers.p_label + 1) / answers.num_classes
 
 
-@_metric
+@_metric(higher_is_better=False)
 def ece(answers: Answers, weights: Weights) -> Floats:
     """Expected calibration error: sum_b n_b/n |mean confidence_b - accuracy_b| over 10 bins of equal width.
 
@@ -115,27 +141,27 @@ def ece(answers: Answers, weights: Weights) -> Floats:
     return over + under
 
 
-@_metric
-def nll(answers: Answers, weights: Weights) -> Floats:
+@_mean_metric(higher_is_better=False)
+def nll(answers: Answers) -> Floats:
     """Negative log-likelihood in nats: mean of -log p_label, where p_label below 1e-12 is taken as 1e-12.
 
     >>> round(nll(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])), 6)
     0.510826
     """
-    return _mean(weights, per_image("nll", answers))
+    return -np.log(np.maximum(answers.p_label, SMALLEST_PROBABILITY))
 
 
-@_metric
-def mean_confidence(answers: Answers, weights: Weights) -> Floats:
+@_mean_metric(higher_is_better=None)
+def mean_confidence(answers: Answers) -> Floats:
     """Mean of the largest probability.
 
     >>> mean_confidence(Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
     0.75
     """
-    return _mean(weights, per_image("mean_confidence", answers))
+    return answers.confidence
 
 
-@_metric
+@_metric(higher_is_better=False)
 def overconfidence(answers: Answers, weights: Weights) -> Floats:
     """The part of `ece` from bins that promise too much: sum_b n_b/n max(mean confidence_b - accuracy_b, 0).
 
@@ -145,7 +171,7 @@ def overconfidence(answers: Answers, weights: Weights) -> Floats:
     return _confidence_gaps(answers, weights)[0]
 
 
-@_metric
+@_metric(higher_is_better=False)
 def underconfidence(answers: Answers, weights: Weights) -> Floats:
     """The part of `ece` from bins that promise too little: sum_b n_b/n max(accuracy_b - mean confidence_b, 0).
 
@@ -155,7 +181,7 @@ def underconfidence(answers: Answers, weights: Weights) -> Floats:
     return _confidence_gaps(answers, weights)[1]
 
 
-@_metric
+@_metric(higher_is_better=False)
 def fpr95_right(answers: Answers, weights: Weights) -> Floats:
     """Share of wrong answers accepted where 95 % of the right answers (the positive class) are, by their confidence.
 
@@ -168,40 +194,13 @@ def fpr95_right(answers: Answers, weights: Weights) -> Floats:
     return false_positive_rate(answers.confidence, answers.correct, weights)
 
 
-METRICS: MappingProxyType[str, Metric] = MappingProxyType(
-    {
-        "accuracy": accuracy,
-        "auroc": auroc,
-        "brier": brier,
-        "brier_mean": brier_mean,
-        "ece": ece,
-        "nll": nll,
-        "mean_confidence": mean_confidence,
-        "overconfidence": overconfidence,
-        "underconfidence": underconfidence,
-        "fpr95_right": fpr95_right,
-    }
-)
+METRICS: MappingProxyType[str, Metric] = MappingProxyType(_METRICS)
 """Every metric by the name it has in tables, criteria and reports."""
 
-HIGHER_IS_BETTER: MappingProxyType[str, bool | None] = MappingProxyType(
-    {
-        "accuracy": True,
-        "auroc": True,
-        "brier": False,
-        "brier_mean": False,
-        "ece": False,
-        "nll": False,
-        "mean_confidence": None,
-        "overconfidence": False,
-        "underconfidence": False,
-        "fpr95_right": False,
-    }
-)
+HIGHER_IS_BETTER: MappingProxyType[str, bool | None] = MappingProxyType(_DIRECTIONS)
 """The direction of every metric; None where neither is better in itself."""
 
-
-MEANS = ("accuracy", "brier", "brier_mean", "nll", "mean_confidence")
+MEANS = tuple(_PER_IMAGE)
 """The metrics that are the mean of a value per image; the others belong to the images together."""
 
 RIGHT_AGAINST_WRONG = ("auroc", "fpr95_right")
@@ -230,19 +229,9 @@ def per_image(name: str, answers: Answers) -> Floats:
     >>> per_image("accuracy", Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0]))
     array([1., 0.])
     """
-    if name == "accuracy":
-        values = answers.correct.astype(np.float64)
-    elif name == "brier":
-        values = answers.sum_squares - 2 * answers.p_label + 1
-    elif name == "brier_mean":
-        values = (answers.sum_squares - 2 * answers.p_label + 1) / answers.num_classes
-    elif name == "nll":
-        values = -np.log(np.maximum(answers.p_label, SMALLEST_PROBABILITY))
-    elif name == "mean_confidence":
-        values = answers.confidence
-    else:
+    if name not in MEANS:
         raise ValueError(f"metric {name!r} is no mean over images: those are {', '.join(MEANS)}")
-    return np.clip(values, *value_range(name, answers.num_classes))
+    return np.clip(_PER_IMAGE[name](answers), *value_range(name, answers.num_classes))
 
 
 def reason(name: str, answers: Answers) -> str | None:

@@ -19,8 +19,7 @@ class ConfidenceLoss:
     """Adversarial confidence loss of n images under T transformers.
 
     transformers  their names, with the epsilon of each in its own unit
-    change        (T, n) change of the true class's probability;  per_image  (n,) the lowest of each image
-    winner        (n,) the transformer that lowers it most, the first of equals
+    change        (T, n) change of the true class's probability
     """
 
     transformers: tuple[str, ...]
@@ -28,12 +27,12 @@ class ConfidenceLoss:
 
     @property
     def per_image(self) -> NDArray[np.float64]:
-        """The worst change of each image, -1 to 1."""
+        """The worst change (n,) of each image, -1 to 1."""
         return np.asarray(self.change.min(axis=0))
 
     @property
     def winner(self) -> NDArray[np.intp]:
-        """Index of the transformer behind it."""
+        """Index (n,) of the transformer behind it, the first of equals."""
         return np.asarray(self.change.argmin(axis=0))
 
     @property

@@ -16,6 +16,10 @@ Scenario = dict[str, str]
 Choice = Mapping[str, str | Sequence[str]]
 """Conditions with a value each, or with several of which any will do."""
 Codes = NDArray[np.intp]
+Columns = Mapping[str, ArrayLike]
+Members = tuple[int, ...]
+Rule = dict[int, list[int]]
+"""Codes of values by the place of their condition."""
 
 MISSING = -1
 MOST_CELLS = 1_000_000
@@ -67,7 +71,7 @@ class Schema:
         return tuple(self.conditions)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
+    def sizes(self) -> Members:
         """How many values each condition has."""
         return tuple(len(values) for values in self.conditions.values())
 
@@ -80,10 +84,8 @@ class Schema:
         if unknown:
             raise ValueError(f"the data has no condition {unknown[0]!r}; it has {', '.join(columns) or 'none'}")
         codes = np.array([self._encode_column(name, columns[name]) for name in self.names], dtype=np.intp).T
-        for choice in self.impossible:
-            shown = np.ones(len(codes), bool)
-            for place, allowed in self._codes(choice, "an impossible combination").items():
-                shown &= np.isin(codes[:, place], allowed)
+        for choice, rule in zip(self.impossible, self._rules, strict=True):
+            shown = np.logical_and.reduce([np.isin(codes[:, place], allowed) for place, allowed in rule.items()])
             if shown.any():
                 raise ValueError(
                     f"row {int(np.flatnonzero(shown)[0])} shows {dict(choice)}, which is declared impossible: fix the "
@@ -112,29 +114,32 @@ class Schema:
         return possible
 
     @cached_property
-    def _components(self) -> tuple[tuple[Codes, tuple[int, ...]], ...]:
+    def _components(self) -> tuple[tuple[Codes, Members], ...]:
         """For conditions that constraints link: all possible combinations (rows, members), and the members."""
-        rules = [self._codes(choice, "an impossible combination") for choice in self.impossible]
         linked: list[set[int]] = []
-        for rule in rules:
+        for rule in self._rules:
             joined = set(rule).union(*(part for part in linked if part & set(rule)))
             linked = [part for part in linked if not part & joined] + [joined]
-        return tuple(self._possible(tuple(sorted(part)), rules) for part in sorted(linked, key=min))
+        return tuple(self._possible(tuple(sorted(part))) for part in sorted(linked, key=min))
 
-    def _possible(self, members: tuple[int, ...], rules: list[dict[int, list[int]]]) -> tuple[Codes, tuple[int, ...]]:
+    @cached_property
+    def _rules(self) -> list[Rule]:
+        return [self._codes(choice, "an impossible combination") for choice in self.impossible]
+
+    def _possible(self, members: Members) -> tuple[Codes, Members]:
         shape = [self.sizes[member] for member in members]
         if math.prod(shape) > MOST_LINKED:
             named = ", ".join(self.names[member] for member in members)
             raise ValueError(f"constraints link {named}: more than {MOST_LINKED:,} combinations; use fewer constraints")
         table = np.indices(shape).reshape(len(shape), -1).T
         keep = np.ones(len(table), bool)
-        for rule in rules:
+        for rule in self._rules:
             if set(rule) <= set(members):
                 columns = [np.isin(table[:, members.index(place)], allowed) for place, allowed in rule.items()]
                 keep &= ~np.logical_and.reduce(columns)
         return table[keep], members
 
-    def _codes(self, choice: Choice, what: str) -> dict[int, list[int]]:
+    def _codes(self, choice: Choice, what: str) -> Rule:
         """A choice as codes by the place of its condition; an unknown name is an error."""
         codes = {}
         for name, values in choice.items():
@@ -150,16 +155,11 @@ class Schema:
 
     def _encode_column(self, name: str, column: ArrayLike) -> list[int]:
         known = {value: code for code, value in enumerate(self.conditions[name])}
-        codes = []
-        for row, value in enumerate(np.asarray(column, dtype=object)):
-            text = condition_text(value)
-            if not text:
-                codes.append(MISSING)
-            elif text in known:
-                codes.append(known[text])
-            else:
+        texts = [condition_text(value) for value in np.asarray(column, dtype=object)]
+        for row, text in enumerate(texts):
+            if text and text not in known:
                 raise ValueError(f"row {row}: {name} = {text!r} is not in the schema; known are {', '.join(known)}")
-        return codes
+        return [known[text] if text else MISSING for text in texts]
 
 
 def is_missing(value: object) -> bool:
@@ -203,7 +203,7 @@ class Need:
 class Projection:
     """The table of one combination of conditions: arrays with one axis per condition."""
 
-    members: tuple[int, ...]
+    members: Members
     counts: NDArray[np.int64]
     feasible: NDArray[np.bool_]
     minimum: NDArray[np.int64]
@@ -214,9 +214,8 @@ class Projection:
 class Coverage:
     """Scenario coverage with the tables it comes from.
 
-    value     share of what is needed that the data has; NaN where nothing is needed
-    occupied  possible cells with enough data;  cells  possible cells;  impossible  cells left out
-    missing   for each condition the number of rows without a value: they count only where the others meet
+    value    share of what is needed that the data has; NaN where nothing is needed
+    missing  for each condition the number of rows without a value: they count only where the others meet
     """
 
     schema: Schema
@@ -248,27 +247,19 @@ class Coverage:
     def uncovered(self) -> Iterator[dict[str, Any]]:
         """The possible cells that lack data: `scenario` (the conditions of the cell), `count`, `minimum`, `weight`."""
         for projection in self.projections:
-            lacking = projection.feasible & (projection.counts < projection.minimum)
-            for cell in np.argwhere(lacking):
-                place = tuple(cell)
-                names = [self.schema.names[member] for member in projection.members]
+            names = [self.schema.names[member] for member in projection.members]
+            for cell in np.argwhere(projection.feasible & (projection.counts < projection.minimum)):
+                values = [self.schema.conditions[name][code] for name, code in zip(names, cell, strict=True)]
                 yield {
-                    "scenario": {
-                        name: self.schema.conditions[name][code] for name, code in zip(names, cell, strict=True)
-                    },
-                    "count": int(projection.counts[place]),
-                    "minimum": int(projection.minimum[place]),
-                    "weight": float(projection.weight[place]),
+                    "scenario": dict(zip(names, values, strict=True)),
+                    "count": int(projection.counts[*cell]),
+                    "minimum": int(projection.minimum[*cell]),
+                    "weight": float(projection.weight[*cell]),
                 }
 
 
 def scenario_coverage(
-    schema: Schema,
-    columns: Mapping[str, ArrayLike],
-    *,
-    k: int = 2,
-    needs: Sequence[Need] = (Need(),),
-    groups: ArrayLike | None = None,
+    schema: Schema, columns: Columns, *, k: int = 2, needs: Sequence[Need] = (Need(),), groups: ArrayLike | None = None
 ) -> Coverage:
     """Coverage of all combinations of k conditions (equation 1 for k = 2, and its quantitative form).
 
@@ -302,7 +293,8 @@ def scenario_coverage(
         if len(need.where) > k:
             named = ", ".join(need.where)
             raise ValueError(f"a need names {len(need.where)} conditions ({named}), but a cell has {k}: raise k")
-    projections = tuple(_project(schema, codes, objects, members, rules) for members in _members(schema, k))
+    members = combinations(range(len(schema.names)), k)
+    projections = tuple(_project(schema, codes, objects, own, rules) for own in members)
     missing = {name: int((column == MISSING).sum()) for name, column in zip(schema.names, codes.T, strict=True)}
     return Coverage(schema, projections, missing)
 
@@ -353,16 +345,8 @@ def propose_scenarios(
     return [schema.decode(row) for row in builder.ordered(rows)[:limit]]
 
 
-def _members(schema: Schema, k: int) -> Iterator[tuple[int, ...]]:
-    return combinations(range(len(schema.names)), k)
-
-
 def _project(
-    schema: Schema,
-    codes: Codes,
-    objects: NDArray[np.intp],
-    members: tuple[int, ...],
-    rules: Sequence[tuple[dict[int, list[int]], Need]],
+    schema: Schema, codes: Codes, objects: Codes, members: Members, rules: Sequence[tuple[Rule, Need]]
 ) -> Projection:
     shape = tuple(schema.sizes[member] for member in members)
     own = codes[:, list(members)]
@@ -438,9 +422,8 @@ class _Builder:
             projection = np.searchsorted(self.offsets, cell, side="right") - 1
             members = self.members[projection]
             changed = rows.copy()
-            changed[:, members] = (
-                (cell - self.offsets[projection]) // self.strides[projection] % (self.unset[members] + 1)
-            )
+            codes = (cell - self.offsets[projection]) // self.strides[projection]
+            changed[:, members] = codes % (self.unset[members] + 1)
             old, new = self.cells(rows), self.cells(changed)
             moved = old != new
             lost = ((counts <= self.lack) & (self.lack > 0))[old] & moved
@@ -501,10 +484,8 @@ class _Builder:
         scores = np.where(needed.any(axis=1, keepdims=True), needed, self.lack > 0).astype(np.float32)
         shares = np.cumsum(scores, axis=1)
         draws = rng.random((len(scores), CANDIDATES)) * shares[:, -1:]
-        start = np.stack(
-            [np.searchsorted(share, draw, side="right") for share, draw in zip(shares, draws, strict=True)]
-        )
-        start = start.reshape(-1)
+        pairs = zip(shares, draws, strict=True)
+        start = np.concatenate([np.searchsorted(share, draw, side="right") for share, draw in pairs])
         projection = np.searchsorted(self.offsets, start, side="right") - 1
         first, count = self.members[projection], len(self.unset)
         rows = np.tile(self.unset, (len(start), 1))

@@ -61,14 +61,11 @@ def relative_corruption_error(
     0.666666667
     """
     _check({**errors, "clean images": [clean]}, {**reference, "clean images": [reference_clean]})
+    lost = {name: sum(rate - clean for rate in rates) for name, rates in errors.items()}
     return _mean_of_ratios(
-        {name: (_lost(errors[name], clean), _lost(reference[name], reference_clean)) for name in errors},
+        {name: (lost[name], sum(rate - reference_clean for rate in reference[name])) for name in errors},
         "the reference model loses nothing here, so that there is nothing to compare with",
     )
-
-
-def _lost(errors: Sequence[float], clean: float) -> float:
-    return sum(error - clean for error in errors)
 
 
 def _mean_of_ratios(sums: Mapping[str, tuple[float, float]], why: str) -> CorruptionError:

@@ -123,11 +123,9 @@ class NeuronCoverage:
         """Which combinations (2^k, tuples) these images show."""
         if self._sampled is None:
             return _cell_counts(on.astype(np.float32), self.k) > 0
-        states = (_pack(~on), _pack(on))
+        states, columns = (_pack(~on), _pack(on)), self._sampled.T
         combination = [
-            np.bitwise_and.reduce(
-                [states[state][members] for state, members in zip(which, self._sampled.T, strict=True)]
-            )
+            np.bitwise_and.reduce([states[state][members] for state, members in zip(which, columns, strict=True)])
             for which in product((0, 1), repeat=self.k)
         ]
         return np.array([words.any(axis=1) for words in combination])

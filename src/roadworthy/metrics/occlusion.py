@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from roadworthy.metrics.weighting import Floats, ratio
+
 Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 NO_HOT, NO_OBJECT = "no hot cell", "no cell hides the object"
 
@@ -74,12 +75,12 @@ class OcclusionScores:
     @property
     def precision(self) -> Floats:
         """Interpretation precision |hot and occluding| / |hot|; NaN where no cell is hot."""
-        return _share(self.both, self.hot)
+        return ratio(self.both, self.hot)
 
     @property
     def covering(self) -> Floats:
         """Occlusion sensitivity covering |hot and occluding| / |occluding|; NaN where no cell hides the object."""
-        return _share(self.both, self.occluding)
+        return ratio(self.both, self.occluding)
 
     @property
     def precision_reasons(self) -> tuple[str, ...]:
@@ -129,7 +130,7 @@ def occlusion_scores(maps: ArrayLike, occluding: ArrayLike, rho: ArrayLike) -> O
     if threshold.shape not in ((), (len(heat),)) or np.isnan(threshold).any():
         raise ValueError(f"rho must be one number or one per image, not of shape {threshold.shape}")
     hot = heat < np.broadcast_to(threshold, len(heat))[:, None, None]
-    return OcclusionScores(*(_cells(which) for which in (hot, hides, hot & hides)))
+    return OcclusionScores(*(which.sum(axis=(1, 2), dtype=np.int64) for which in (hot, hides, hot & hides)))
 
 
 def relative_rho(share: float, undisturbed: ArrayLike) -> Floats:
@@ -212,11 +213,3 @@ def cells_of_boxes(boxes: ArrayLike, grid: PatchGrid) -> Bools:
     rows = (np.maximum(y0, grid.tops) < np.minimum(y1, np.minimum(grid.tops + grid.patch, grid.height)))[:, :, None]
     columns = (np.maximum(x0, grid.lefts) < np.minimum(x1, np.minimum(grid.lefts + grid.patch, grid.width)))[:, None, :]
     return np.asarray(rows & columns)
-
-
-def _cells(which: Bools) -> NDArray[np.int64]:
-    return np.asarray(which.sum(axis=(1, 2), dtype=np.int64))
-
-
-def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> Floats:
-    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))

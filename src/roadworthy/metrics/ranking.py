@@ -51,15 +51,14 @@ def _areas(score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weigh
     runs = np.flatnonzero(np.diff(below + not_above, prepend=-1))
     ties = bool((below < not_above).any())
     areas = np.empty(len(rows))
-    step = max(1, CHUNK_ELEMENTS // len(score))
-    for start in range(0, len(rows), step):
-        chunk = rows[start : start + step]
+    for part in _parts(rows):
+        chunk = rows[part]
         in_run = np.add.reduceat(np.take(chunk, positives, axis=1), runs, axis=1, dtype=np.float64)
         lowest = np.zeros((len(chunk), len(negatives) + 1))
         np.cumsum(np.take(chunk, negatives, axis=1), axis=1, dtype=np.float64, out=lowest[:, 1:])
         won = np.einsum("br,br->b", in_run, np.take(lowest, below[runs], axis=1))
         won_or_tied = np.einsum("br,br->b", in_run, np.take(lowest, not_above[runs], axis=1)) if ties else won
-        areas[start : start + step] = ratio((won + won_or_tied) / 2, in_run.sum(axis=1) * lowest[:, -1])
+        areas[part] = ratio((won + won_or_tied) / 2, in_run.sum(axis=1) * lowest[:, -1])
     return areas
 
 
@@ -108,10 +107,17 @@ def average_precision(score: NDArray[np.floating], positive: NDArray[np.bool_], 
     >>> average_precision(np.array([0.9, 0.8, 0.7]), np.array([True, False, True]), np.ones((1, 3))).round(4)
     array([0.8333])
     """
-    descending, ends = _runs_from_top(score)
+    if not len(score):
+        return np.full(len(rows), np.nan)
+    descending = np.argsort(-score, kind="stable")
+    ordered = score[descending]
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # the last of each run of equal scores
     areas = np.empty(len(rows))
     for part in _parts(rows):
-        true, false = _accepted(rows[part], positive, descending, ends)
+        weights = np.take(rows[part], descending, axis=1)
+        positives = np.cumsum(weights * positive[descending], axis=1, dtype=np.float64)
+        negatives = np.cumsum(weights, axis=1, dtype=np.float64) - positives
+        true, false = (np.take(accepted, ends, axis=1) for accepted in (positives, negatives))
         found = true + false
         precision = np.divide(true, found, out=np.zeros_like(true), where=found > 0)
         area = np.einsum("br,br->b", np.diff(true, axis=1, prepend=0.0), precision)
@@ -159,27 +165,6 @@ def _highest_place(weights: Weights, most: Floats) -> NDArray[np.intp]:
         columns = min(weights.shape[1], 2 * columns)
 
 
-def _runs_from_top(score: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Images from the highest score down, and the place of the last one of each run of equal scores."""
-    descending = np.argsort(-score, kind="stable")
-    ordered = score[descending]
-    return descending, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(score) else descending
-
-
 def _parts(rows: Weights) -> Iterator[slice]:
     step = max(1, CHUNK_ELEMENTS // max(1, rows.shape[1]))
     return (slice(start, start + step) for start in range(0, len(rows), step))
-
-
-def _accepted(
-    chunk: Weights, positive: NDArray[np.bool_], descending: NDArray[np.intp], ends: NDArray[np.intp]
-) -> tuple[Floats, Floats]:
-    """Weight of positives and of negatives accepted at each distinct score, from the top: (B, runs) each."""
-    if not len(ends):
-        return np.zeros((len(chunk), 1)), np.zeros((len(chunk), 1))
-    ordered = np.take(chunk, descending, axis=1)
-    true = np.cumsum(ordered * positive[descending], axis=1, dtype=np.float64)
-    return (
-        np.take(true, ends, axis=1),
-        np.take(np.cumsum(ordered, axis=1, dtype=np.float64) - true, ends, axis=1),
-    )

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.metrics.answers import Answers
-from roadworthy.metrics.classification import confusion_matrix
-from roadworthy.metrics.weighting import Floats, Weights, ratio, weight_rows, weighted_sum
+from roadworthy.metrics.classification import call_on_rows, confusion_matrix
+from roadworthy.metrics.weighting import Floats, Weights, ratio, weighted_sum
 
 Severity = float | str
 """A number of at least 0, or plus signs: + is 1, ++++ is 4."""
@@ -66,9 +66,7 @@ class WeightedConfusion:
     def __call__(self, answers: Answers, weights: NDArray[np.floating[Any]]) -> float | Floats: ...
     def __call__(self, answers: Answers, weights: NDArray[np.floating[Any]] | None = None) -> float | Floats:
         """The cost: a float, or (B,) for weights (B, n)."""
-        rows = weight_rows(weights, len(answers))
-        values = self.of_rows(answers, rows) if len(answers) else np.full(len(rows), np.nan)
-        return values if np.ndim(weights) == 2 else float(values[0])  # type: ignore[arg-type]
+        return call_on_rows(self.of_rows, answers, weights)
 
     def of_rows(self, answers: Answers, weights: Weights) -> Floats:
         """The cost for weights (B, n) that need no check."""
@@ -93,18 +91,14 @@ class WeightedConfusion:
         """
         counts = confusion_matrix(answers)
         found = [
-            Confusion(
-                int(label), int(prediction), int(counts[label, prediction]), float(self.severity[label, prediction])
-            )
-            for label, prediction in np.argwhere(counts * self.severity > 0)
+            Confusion(label, prediction, int(counts[label, prediction]), float(self.severity[label, prediction]))
+            for label, prediction in np.argwhere(counts * self.severity > 0).tolist()
         ]
         return sorted(found, key=lambda confusion: -confusion.cost)[:limit]
 
 
 def severity_matrix(
-    class_names: Sequence[str],
-    rows: Mapping[str, Severity | Mapping[str, Severity]],
-    default: Severity | None = None,
+    class_names: Sequence[str], rows: Mapping[str, Severity | Mapping[str, Severity]], default: Severity | None = None
 ) -> NDArray[np.float64]:
     """A severity matrix (K, K) from a table by name: `rows[label][prediction]`, a number or plus signs.
 

@@ -42,7 +42,7 @@ def weighted_sum(weights: Weights, values: NDArray[Any]) -> Floats:
     return total
 
 
-def ratio(numerator: Floats, denominator: Floats) -> Floats:
+def ratio(numerator: NDArray[Any], denominator: NDArray[Any]) -> Floats:
     """Numerator by denominator, NaN where the denominator is 0.
 
     >>> ratio(np.array([1.0, 0.0]), np.array([2.0, 0.0]))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +17,29 @@ from roadworthy.core.errors import InputError, ModelError, RoadworthyError, fore
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.models.outputs import PROBE_SIZES, PROBES, probe_images
-from roadworthy.models.preprocess import Preprocess
+from roadworthy.models.preprocess import Preprocess, parse_choice
 
-T = TypeVar("T")
+Run = Callable[[NDArray[np.uint8], int], NDArray[Any] | None]
+DEVICES = ("auto", "cpu", "cuda")
+Loader = TypeVar("Loader", bound=Callable[..., Model])
+
+
+def passes_settings_to(model: Callable[..., Model], *but: str) -> Callable[[Loader], Loader]:
+    """State in a loader's signature, in place of its `**settings`, the keywords of what it passes them to, `but` some.
+
+    Those who check the settings of a study read names and types there.
+    """
+
+    def state(loader: Loader) -> Loader:
+        own, names = inspect.signature(loader, eval_str=True), vars(sys.modules[model.__module__])
+        given = [p for p in inspect.signature(model).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        added = [p for p in given if p.name not in {*own.parameters, *but}]
+        new = [p.replace(annotation=eval(p.annotation, names)) for p in added]
+        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        loader.__signature__ = own.replace(parameters=[*kept, *new])  # type: ignore[attr-defined]
+        return loader
+
+    return state
 
 
 class Adapter(Model):
@@ -26,6 +49,8 @@ class Adapter(Model):
     outputs: str
     """`probabilities` or `logits`, as decided when the model was loaded."""
     notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = {}
+    """What else `describe` says, such as the kind of the adapter."""
 
     @abstractmethod
     def run(self, tensor: NDArray[Any]) -> Prediction:
@@ -33,27 +58,31 @@ class Adapter(Model):
 
     def predict(self, batch: Batch) -> Prediction:
         """Preprocess the images and run the network."""
-        return self.guarded(lambda: self.run(self.preprocess(batch.images)), batch)
+        with self.guarded(batch):
+            return self.run(self.preprocess(batch.images))
 
-    def guarded(self, work: Callable[[], T], batch: Batch) -> T:
-        """Do some work on a batch; what the network raises becomes a `ModelError` with its first line."""
+    def guarded(self, batch: Batch) -> AbstractContextManager[None]:
+        """While the network works on a batch: what it raises becomes a `ModelError` with its first line."""
 
         def explain(error: BaseException) -> ModelError:
             height, width = batch.images.shape[1:3]
             hint = f"; if {height}x{width} does not fit it, give `size='HxW'`" if self.input_size is None else ""
             return ModelError(f"model {self.name} failed on {len(batch)} images: {first_line(error)}{hint}")
 
-        with foreign_code(explain):
-            return work()
+        return foreign_code(explain)
 
     def describe(self) -> dict[str, Any]:
         """What is in use, for people: input, outputs, batch size, notes."""
-        return {
-            "input": str(self.preprocess),
-            "outputs": self.outputs,
-            "batch": "any" if self.fixed_batch is None else str(self.fixed_batch),
-            "notes": self.notes,
-        }
+        batch = "any" if self.fixed_batch is None else str(self.fixed_batch)
+        known = {"input": str(self.preprocess), "outputs": self.outputs, "batch": batch, "notes": self.notes}
+        return {**known, **self.details}
+
+
+def pick_device(device: str, available: bool, advice: str) -> str:
+    """`cuda` or `cpu` for one of `DEVICES`; `cuda` where there is none is an error that ends in the advice."""
+    if parse_choice("device", device, DEVICES) == "cuda" and not available:
+        raise InputError(f"there is no CUDA for {advice}, or use `device='cpu'`")
+    return "cuda" if available and device != "cpu" else "cpu"
 
 
 def first_line(error: BaseException) -> str:
@@ -70,14 +99,9 @@ def first_line(error: BaseException) -> str:
 
 
 def probe(
-    run: Callable[[NDArray[np.uint8], int], NDArray[Any] | None],
-    *,
-    size: tuple[int, int] | None,
-    channels: tuple[int, ...],
-    batch: int | None,
-    what: str,
-) -> tuple[NDArray[Any], int, int | None]:
-    """Show probe images to a model whose needs are only partly known: its rows (N, K), its channels, its batch size.
+    run: Run, *, size: tuple[int, int] | None, channels: tuple[int, ...], batch: int | None, what: str
+) -> tuple[NDArray[Any], int | None]:
+    """Show probe images to a model whose needs are only partly known: its rows (N, K) and its batch size.
 
     `run(images, channels)` answers (N, K), or None where the answer has another shape. Tried are a batch of several
     images, then single ones (a graph can claim to take any batch and fail on all but one).
@@ -98,8 +122,7 @@ def probe(
                     continue
                 rows = [part for part in parts if part is not None]
                 if len(rows) == len(parts):
-                    fixed = batch if batch is not None or tried_batch > 1 else 1
-                    return np.concatenate(rows), tried_channels, fixed
+                    return np.concatenate(rows), batch if batch is not None or tried_batch > 1 else 1
                 failures.append("its answer is not one row of class scores per image")
     hint = "" if size is not None else "; if it wants a certain size, give `size='HxW'`"
     raise InputError(f"{what} does not answer a probe image: {failures[0]}{hint}")

@@ -16,7 +16,7 @@ from roadworthy.core.errors import InputError, ModelError, foreign_code
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Prediction
 from roadworthy.core.validation import MOST_BATCH, MOST_CLASSES, check_whole, parse_size
-from roadworthy.models.base import Adapter, first_line, probe
+from roadworthy.models.base import Adapter, first_line, passes_settings_to, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import LoadedObject, load_object
 from roadworthy.models.identity import Unseen, identity_of, watched_files
@@ -64,7 +64,7 @@ class CallableModel(Adapter):
             check_whole("num_classes of a function", num_classes, 1, MOST_CLASSES)
         if fixed_batch is not None:
             check_whole("fixed_batch of a function", fixed_batch, 1, MOST_BATCH)
-        self.function = function
+        self.function, self.details = function, {"kind": "callable"}
         self.name = name or getattr(function, "__name__", type(function).__name__).strip("<>")
         self.outputs = parse_choice("outputs", outputs, KINDS)
         kind = ("0-255", "uint8") if range is None else (range, "float32")
@@ -92,7 +92,7 @@ class CallableModel(Adapter):
         channels = (self.preprocess.channels,) if self.preprocess.channels else (3, 1)
         size, batch = self.preprocess.size, self.fixed_batch
         with watched_files() as files:
-            rows, _, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=what)
+            rows, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=what)
         self._files |= files
         decide(self.outputs, rows, what)
         return int(rows.shape[1])
@@ -151,32 +151,14 @@ class CallableModel(Adapter):
         files = sorted({digest_file(file) for file in self._files if file.is_file()})
         return [own, *self._code, *files]
 
-    def describe(self) -> dict[str, Any]:
-        """What is in use, for people."""
-        return {**super().describe(), "kind": "callable"}
 
-
-def load_callable(
-    spec: str,
-    *,
-    trust: bool = False,
-    num_classes: int | None = None,
-    classes: str | Path | Sequence[str] | None = None,
-    outputs: str = "probabilities",
-    range: str | None = None,
-    layout: str = "nhwc",
-    colour: str = "rgb",
-    size: str | int | Sequence[int] | None = None,
-    fixed_batch: int | None = None,
-    concurrent: bool = False,
-    version: str | None = None,
-    name: str | None = None,
-    base: Path = Path(),
-) -> CallableModel:
+@passes_settings_to(CallableModel, "loaded")
+def load_callable(spec: str, *, trust: bool = False, base: Path = Path(), **settings: Any) -> CallableModel:
     """The function `file.py:name` or `package.module:name` as a model; it is code, and so needs `trust`.
 
     It gets uint8 images (N, H, W, C) as they are, or a float32 tensor where `range` is given. Without a `version`, its
-    file, the files of the user's that this imports and the data files that these open count, too.
+    file, the files of the user's that this imports and the data files that these open count, too. Other settings are
+    those of `CallableModel`.
     """
     loaded = load_object(spec, base, trust)
     function = loaded.value
@@ -184,19 +166,4 @@ def load_callable(
         raise InputError(f"{spec} is a torch module: give its weights as the model, with `arch='{spec}'`")
     if not callable(function):
         raise InputError(f"{spec} is {type(function).__name__}, not a function of images")
-    return CallableModel(
-        function,
-        num_classes=num_classes,
-        classes=classes,
-        outputs=outputs,
-        range=range,
-        layout=layout,
-        colour=colour,
-        size=size,
-        fixed_batch=fixed_batch,
-        concurrent=concurrent,
-        version=version,
-        name=name,
-        base=base,
-        loaded=loaded,
-    )
+    return CallableModel(function, base=base, loaded=loaded, **settings)

@@ -323,10 +323,9 @@ class Judge:
         The last one is found from the confusion matrix of one half of the images and applied to the other, and the
         other way round, so that its answers are honest.
         """
-        for how, names in (
-            ("as text", sorted(self.class_names)),
-            ("by number", sorted(self.class_names, key=_natural)),
-        ):
+        keys: dict[str, Callable[[str], Any]] = {"as text": str, "by number": _natural}
+        for how, key in keys.items():
+            names = sorted(self.class_names, key=key)
             label_of = np.array([self.class_names.index(name) for name in names])
             yield Trial(trial.changes, label_of[trial.answers], tuple(names), f"names sorted {how}")
         classes = len(self.class_names)

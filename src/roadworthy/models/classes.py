@@ -68,18 +68,37 @@ def align(model: Model, class_names: Sequence[str]) -> Model:
     return AlignedModel(model, tuple(class_names))
 
 
-class AlignedModel(Model):
+class Wrapper(Model):
+    """A model that answers by another one: all that a subclass does not change is the other's own."""
+
+    def __init__(self, model: Model, name: str | None = None) -> None:
+        self.model, self.name, self.num_classes = model, name or model.name, model.num_classes
+        self.class_names, self.input_size = model.class_names, model.input_size
+        self.fixed_batch, self.concurrent = model.fixed_batch, model.concurrent
+        self.capabilities, self.learns_from = model.capabilities, model.learns_from
+
+    def wrapped(self) -> tuple[Model, ...]:
+        """The model."""
+        return (self.model,)
+
+    def requires(self) -> tuple[Buildable, ...]:
+        """What the model is made of."""
+        return self.model.requires()
+
+    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
+        """The model's own."""
+        return self.model.features(batch, layer)
+
+
+class AlignedModel(Wrapper):
     """A model whose columns are put in another order of classes; everything else is the model's own."""
 
     def __init__(self, model: Model, class_names: tuple[str, ...]) -> None:
         if model.class_names is None or sorted(model.class_names) != sorted(class_names):
             raise InputError(f"model {model.name} does not answer the classes {', '.join(class_names[:5])}, ...")
-        self.model = model
+        super().__init__(model)
         self.order = np.array([model.class_names.index(name) for name in class_names])
-        self.name, self.num_classes = model.name, model.num_classes
         self.class_names: tuple[str, ...] = class_names
-        self.input_size, self.fixed_batch = model.input_size, model.fixed_batch
-        self.concurrent, self.capabilities = model.concurrent, model.capabilities
 
     def fingerprint(self) -> str:
         """The model's own with the order of the columns."""
@@ -90,24 +109,12 @@ class AlignedModel(Model):
         member = self.model.for_repeat(repeat)
         return self if member is self.model else AlignedModel(member, self.class_names)
 
-    def wrapped(self) -> tuple[Model, ...]:
-        """The model."""
-        return (self.model,)
-
-    def requires(self) -> tuple[Buildable, ...]:
-        """The model's own."""
-        return self.model.requires()
-
     def predict(self, batch: Batch) -> Prediction:
         """The model's answer with reordered columns."""
         answer = self.model.predict(batch)
         logits = None if answer.logits is None else answer.logits[:, self.order]
         samples = None if answer.samples is None else answer.samples[..., self.order]
         return answer.changed(probabilities=answer.probabilities[:, self.order], logits=logits, samples=samples)
-
-    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
-        """The model's own."""
-        return self.model.features(batch, layer)
 
     def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
         """The model's own, with the labels put in its order."""

@@ -103,9 +103,9 @@ class _Reader:
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             return digest_array(value)
         if torch is not None and isinstance(value, torch.nn.Module | torch.Tensor):
-            from roadworthy.models.torch import module_state, tensor_state
+            from roadworthy.models.torch import digest_tensors, module_state
 
-            return module_state(value) if isinstance(value, torch.nn.Module) else tensor_state(value)
+            return module_state(value) if isinstance(value, torch.nn.Module) else digest_tensors([("", value)])
         if kind.startswith("onnxruntime.") and hasattr(value, "_model_path"):
             content = getattr(value, "_model_bytes", None)
             own = digest_array(np.frombuffer(content, np.uint8)) if content else _content_of_file(value._model_path)
@@ -199,8 +199,6 @@ def _content_of_file(value: str | os.PathLike[Any]) -> str | None:
 
 
 _WATCHED = threading.local()
-_HOOK = threading.Lock()
-_hooked = False
 
 
 @contextmanager
@@ -222,19 +220,14 @@ def watched_files() -> Iterator[set[Path]]:
             before.update(files)
 
 
+@functools.cache
 def _start_watching() -> None:
     """Listen to Python's audit events, once per process: a listener cannot be taken back."""
-    global _hooked
-    with _HOOK:
-        if not _hooked:
-            _hooked = True
-            sys.addaudithook(_listen)
+    sys.addaudithook(_listen)
 
 
 def _listen(event: str, arguments: tuple[Any, ...]) -> None:
-    if event != "open":
-        return
-    files = getattr(_WATCHED, "files", None)
+    files = getattr(_WATCHED, "files", None) if event == "open" else None
     if files is None:
         return
     path, _, flags = arguments

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import warnings
@@ -12,23 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import DamagedFile, InputError, MissingExtra
 from roadworthy.core.files import write_bytes
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch import digest_tensors, import_torch
 
 if TYPE_CHECKING:
     import torch
 
 OPSET = 17
 LEAST_WIDTH = 16
+Size = int | tuple[int, int]
+"""(height, width) of images, or one number for both."""
 
 
 def thesis_cnn(
-    num_classes: int,
-    size: int | tuple[int, int],
-    *,
-    channels: int = 3,
-    width: int = 32,
-    hidden: int = 128,
-    dropout: float = 0.0,
+    num_classes: int, size: Size, *, channels: int = 3, width: int = 32, hidden: int = 128, dropout: float = 0.0
 ) -> torch.nn.Module:
     """Two convolutions of `width` filters, a pooling layer, two fully connected layers; answers logits (N, K).
 
@@ -72,13 +67,7 @@ def thesis_cnn(
 
 
 def small_vgg(
-    num_classes: int,
-    size: int | tuple[int, int],
-    *,
-    channels: int = 3,
-    width: int = 16,
-    hidden: int = 128,
-    dropout: float = 0.5,
+    num_classes: int, size: Size, *, channels: int = 3, width: int = 16, hidden: int = 128, dropout: float = 0.5
 ) -> torch.nn.Module:
     """Three stages of two convolutions, `width`, 2 and 4 `width` filters, for images of about 32x32; logits (N, K).
 
@@ -93,7 +82,7 @@ def small_vgg(
     return _vgg(num_classes, size, channels, stages, [hidden], dropout)
 
 
-def vgg16(num_classes: int, size: int | tuple[int, int], *, channels: int = 3, dropout: float = 0.5) -> torch.nn.Module:
+def vgg16(num_classes: int, size: Size, *, channels: int = 3, dropout: float = 0.5) -> torch.nn.Module:
     """VGG-16 with batch normalisation: 13 convolutions in five stages and three linear layers; logits (N, K).
 
     As `small_vgg`, with 64 to 512 filters and hidden layers of 512 units, which fit small images. At least 32x32.
@@ -103,12 +92,7 @@ def vgg16(num_classes: int, size: int | tuple[int, int], *, channels: int = 3, d
 
 
 def _vgg(
-    num_classes: int,
-    size: int | tuple[int, int],
-    channels: int,
-    stages: Sequence[Sequence[int]],
-    hidden: Sequence[int],
-    dropout: float,
+    num_classes: int, size: Size, channels: int, stages: list[list[int]], hidden: list[int], dropout: float
 ) -> torch.nn.Module:
     height, width = _checked_size(size, 2 ** len(stages))
     nn = import_torch().nn
@@ -129,7 +113,7 @@ def _vgg(
 
 
 def small_resnet(
-    num_classes: int, size: int | tuple[int, int], *, channels: int = 3, width: int = 16, blocks: int = 1
+    num_classes: int, size: Size, *, channels: int = 3, width: int = 16, blocks: int = 1
 ) -> torch.nn.Module:
     """A residual network of 6 `blocks` + 2 layers for images of about 32x32; answers logits (N, K).
 
@@ -146,7 +130,7 @@ def small_resnet(
     return _resnet(num_classes, channels, width, [blocks] * 3, expansion=1)
 
 
-def resnet50(num_classes: int, size: int | tuple[int, int], *, channels: int = 3) -> torch.nn.Module:
+def resnet50(num_classes: int, size: Size, *, channels: int = 3) -> torch.nn.Module:
     """ResNet-50 with a 3x3 stem for small images: 16 bottleneck blocks of up to 2048 channels; logits (N, K)."""
     _checked_size(size, 8)
     return _resnet(num_classes, channels, 64, [3, 4, 6, 3], expansion=4)
@@ -191,14 +175,14 @@ def _resnet(num_classes: int, channels: int, width: int, blocks: Sequence[int], 
     return network
 
 
-def _checked_size(size: int | tuple[int, int], least: int) -> tuple[int, int]:
+def _checked_size(size: Size, least: int) -> tuple[int, int]:
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < least:
         raise InputError(f"the network takes images of at least {least}x{least}, not {height}x{width}")
     return height, width
 
 
-def export_onnx(network: torch.nn.Module, path: Path, size: int | tuple[int, int], channels: int = 3) -> None:
+def export_onnx(network: torch.nn.Module, path: Path, size: Size, channels: int = 3) -> None:
     """Write a network that takes images (N, C, H, W) and answers logits as one ONNX file with a free batch size."""
     height, width = (size, size) if isinstance(size, int) else size
     example = import_torch().zeros(2, channels, height, width)
@@ -206,27 +190,16 @@ def export_onnx(network: torch.nn.Module, path: Path, size: int | tuple[int, int
 
 
 def onnx_bytes(
-    network: torch.nn.Module,
-    inputs: Mapping[str, torch.Tensor],
-    outputs: Sequence[str],
-    fixed: Sequence[str] = (),
+    network: torch.nn.Module, inputs: Mapping[str, torch.Tensor], outputs: Sequence[str], fixed: Sequence[str] = ()
 ) -> bytes:
     """A network in eval mode as an ONNX graph; the first side of every input is free, but for the `fixed` ones."""
     torch = import_torch()
     buffer = io.BytesIO()
     free = {name: {0: "batch"} for name in [*inputs, *outputs] if name not in fixed}
+    options = {"input_names": [*inputs], "output_names": [*outputs], "dynamic_axes": free, "opset_version": OPSET}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(
-            network.eval(),
-            tuple(inputs.values()),
-            buffer,
-            input_names=list(inputs),
-            output_names=list(outputs),
-            dynamic_axes=free,
-            opset_version=OPSET,
-            dynamo=False,
-        )
+        torch.onnx.export(network.eval(), tuple(inputs.values()), buffer, dynamo=False, **options)
     return buffer.getvalue()
 
 
@@ -259,13 +232,7 @@ def load_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 
 def _content(tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str]) -> str:
     """The hash of tensors and notes."""
-    sha = hashlib.sha256(json.dumps(dict(notes), sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].cpu().contiguous()
-        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        if tensor.numel():
-            sha.update(tensor.reshape(-1).view(import_torch().uint8).numpy().data)
-    return sha.hexdigest()
+    return digest_tensors(sorted(tensors.items()), json.dumps(dict(notes), sort_keys=True))
 
 
 def _safetensors() -> Any:

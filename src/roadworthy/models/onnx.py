@@ -18,14 +18,15 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, find_mode, parse_size
-from roadworthy.models.base import Adapter, first_line, probe
+from roadworthy.models.base import Adapter, first_line, pick_device, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.head import Head
 from roadworthy.models.outputs import OUTPUTS, as_rows, decide, prediction, softmax
 from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
 
-DEVICES = ("auto", "cpu", "cuda")
 PASSES_ON = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"})
+CUDA = "CUDAExecutionProvider"
+NO_CUDA = "ONNX Runtime here: install onnxruntime-gpu"
 LINEAR = frozenset({"Gemm", "MatMul", "Conv"})
 SAME_PROBABILITIES = 1e-3
 
@@ -73,7 +74,7 @@ class OnnxModel(Adapter):
         parse_choice("outputs", outputs, OUTPUTS)
         check_whole("the threads of an ONNX model", threads, 1, MOST_THREADS)
         self._threads = threads
-        self._device = _pick_device(parse_choice("device", device, DEVICES))
+        self._device = pick_device(device, CUDA in onnxruntime.get_available_providers(), NO_CUDA)
         self._input, dims, dtype = _single_input(self._graph, self.path)
         layout, channels, wanted, self.fixed_batch = read_shape(dims, layout, parse_size(size), str(self.path))
         if range == "auto":
@@ -100,19 +101,13 @@ class OnnxModel(Adapter):
                 rows = as_rows(np.asarray(values[output]), len(images))
                 if rows is not None and rows.shape[1] > 1 and np.issubdtype(rows.dtype, np.floating):
                     self._output = output
-                    inner_rows.append(
-                        as_rows(np.asarray(values[inner[output]]), len(images)) if output in inner else None
-                    )
+                    if output in inner:
+                        inner_rows.append(as_rows(np.asarray(values[inner[output]]), len(images)))
                     return rows
             return None
 
-        rows, _, self.fixed_batch = probe(
-            run,
-            size=self.preprocess.size,
-            channels=(self.preprocess.channels,),
-            batch=self.fixed_batch,
-            what=str(self.path),
-        )
+        size, channels, batch = self.preprocess.size, (self.preprocess.channels,), self.fixed_batch
+        rows, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=str(self.path))
         self.num_classes = rows.shape[1]
         self.outputs = decide(self._declared(declared, tails[self._output]), rows, str(self.path))
         logits = [part for part in inner_rows if part is not None]
@@ -120,9 +115,10 @@ class OnnxModel(Adapter):
         self._logits = inner[self._output] if own else None
         wanted = [self._output] if self._logits is None else [self._output, self._logits]
         self._main = session if wanted == fetched else self._session(wanted)
-        self.capabilities = frozenset({"probabilities", "features"})
-        if self.outputs == "logits" or self._logits is not None:
-            self.capabilities |= {"logits"}
+        has_logits = self.outputs == "logits" or self._logits is not None
+        self.capabilities = frozenset({"probabilities", "features", *(["logits"] if has_logits else [])})
+        said = self.outputs if self._logits is None else f"{self.outputs} (logits at {self._logits!r})"
+        self.details = {"kind": "onnx", "device": self._device, "outputs": said}
         ignored = ", ".join(repr(output) for output in outputs if output != self._output)
         self.notes = (f"uses the output {self._output!r} and ignores {ignored}",) if ignored else ()
 
@@ -155,7 +151,8 @@ class OnnxModel(Adapter):
             if place not in self._sessions:
                 self._sessions[place] = self._session([place])
         feed = {self._input: self.preprocess(batch.images)}
-        (value,) = self.guarded(lambda: self._sessions[place].run([place], feed), batch)
+        with self.guarded(batch):
+            (value,) = self._sessions[place].run([place], feed)
         return np.asarray(value, np.float32)
 
     def head(self) -> Head:
@@ -170,11 +167,8 @@ class OnnxModel(Adapter):
         if tail is not None and tail.op_type == "Add" and sum(name in constants for name in tail.input) == 1:
             inner, added = sorted(tail.input, key=constants.__contains__)
             bias, tail = value(added), _tail(self._graph, inner)
-        if (
-            tail is not None
-            and tail.op_type in ("Gemm", "MatMul")
-            and all(name in constants for name in tail.input[1:])
-        ):
+        is_linear = tail is not None and tail.op_type in ("Gemm", "MatMul")
+        if tail is not None and is_linear and all(name in constants for name in tail.input[1:]):
             options = {item.name: onnx.helper.get_attribute_value(item) for item in tail.attribute}
             weights = value(tail.input[1]) * options.get("alpha", 1.0)
             weights = weights if options.get("transB") else weights.T
@@ -188,11 +182,6 @@ class OnnxModel(Adapter):
         """Hash of the file, its external data and every setting in use; names, threads and versions do not count."""
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
         return digest({"kind": "onnx", "files": self._hashes, "settings": settings})
-
-    def describe(self) -> dict[str, Any]:
-        """What is in use, for people."""
-        logits = "" if self._logits is None else f" (logits at {self._logits!r})"
-        return {**super().describe(), "kind": "onnx", "device": self._device, "outputs": self.outputs + logits}
 
     def _place(self, layer: str) -> str:
         for node in self._graph.graph.node:
@@ -214,12 +203,12 @@ class OnnxModel(Adapter):
         options = session_options(self._threads)
         folder = str(self.path.resolve().parent)
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-        providers = {"cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"], "cpu": ["CPUExecutionProvider"]}
+        providers = {"cuda": [CUDA, "CPUExecutionProvider"], "cpu": ["CPUExecutionProvider"]}
         try:
             session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers[self._device])
         except Exception as error:
             raise InputError(f"ONNX Runtime cannot load {self.path}: {_cause(error)}") from None
-        if self._device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
+        if self._device == "cuda" and CUDA not in session.get_providers():
             raise InputError("CUDA is there but ONNX Runtime cannot use it: check the driver, or use `device='cpu'`")
         return session
 
@@ -233,6 +222,11 @@ def session_options(threads: int = 1) -> Any:
     options.use_deterministic_compute = True
     options.log_severity_level = 4
     return options
+
+
+def cpu_session(graph: bytes) -> Any:
+    """A session on one thread of the CPU."""
+    return onnxruntime.InferenceSession(graph, session_options(), ["CPUExecutionProvider"])
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -313,13 +307,6 @@ def _tail(graph: onnx.ModelProto, output: str) -> onnx.NodeProto | None:
 
 def _same(first: NDArray[Any], second: NDArray[Any]) -> bool:
     return first.shape == second.shape and bool(np.abs(first - second).max() <= SAME_PROBABILITIES)
-
-
-def _pick_device(device: str) -> str:
-    available = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-    if device == "cuda" and not available:
-        raise InputError("there is no CUDA for ONNX Runtime here: install onnxruntime-gpu, or use `device='cpu'`")
-    return "cuda" if available and device != "cpu" else "cpu"
 
 
 def _cause(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ BOXES = {"boxes": "box", "box_variance": "variance"}
 BOX_SIDES = 4
 
 Floats = NDArray[np.float32]
+Columns = Mapping[str, pa.DataType | None]
 
 
 class StoredPredictions(Model):
@@ -67,8 +69,7 @@ class StoredPredictions(Model):
         files = _files(self.path)
         given = read_class_names(classes, base)
         form = _Form.of(_columns(files[0]), given, files[0])
-        used = {*form.keys, *(column for columns in form.answers.values() for column in columns)}
-        self._ignored = [column for column in _columns(files[0]) if column not in used]
+        self._ignored = [column for column in _columns(files[0]) if column not in form.used]
         self._keyed_by_stimulus = "stimulus" in form.keys
         self._index = _Index(self.path)
         self._parts: dict[str, list[Floats]] = {kind: [] for kind in form.answers}
@@ -180,7 +181,7 @@ class StoredPredictions(Model):
 
     def stimuli(self) -> tuple[str, ...]:
         """The stimulus keys that answers are stored for; one empty key where the files have no such column."""
-        return self._index.stimuli()
+        return tuple(self._index.stimulus_codes)
 
     def describe(self) -> dict[str, Any]:
         """What is in use, for people."""
@@ -235,13 +236,18 @@ class StoredPredictions(Model):
         return out
 
 
+@dataclass(frozen=True)
 class _Form:
     """Which columns hold what. `answers` maps `probabilities`, `logits` or `unnamed` to its columns, in class order."""
 
-    def __init__(
-        self, keys: tuple[str, ...], answers: dict[str, list[str]], names: tuple[str, ...] | None = None
-    ) -> None:
-        self.keys, self.answers, self.class_names = keys, answers, names
+    keys: tuple[str, ...]
+    answers: dict[str, list[str]]
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def used(self) -> list[str]:
+        """The columns that are read: the keys, then the answers."""
+        return [*self.keys, *(column for columns in self.answers.values() for column in columns)]
 
     @property
     def signature(self) -> tuple[Any, ...]:
@@ -249,7 +255,7 @@ class _Form:
         return self.keys, {kind: frozenset(columns) for kind, columns in self.answers.items()}
 
     @classmethod
-    def of(cls, columns: Mapping[str, pa.DataType | None], classes: tuple[str, ...] | None, file: Path) -> _Form:
+    def of(cls, columns: Columns, classes: tuple[str, ...] | None, file: Path) -> _Form:
         """The form of a file with these columns (types are None in CSV)."""
         if "id" not in columns:
             raise InputError(f"{file} has no column 'id'; its columns are {', '.join(list(columns)[:8])}")
@@ -259,17 +265,12 @@ class _Form:
         boxes = {kind: names for kind, names in boxes.items() if names}
         rest = [column for column in rest if column not in {name for names in boxes.values() for name in names}]
         form = cls._classes(keys, columns, rest, classes, file) if rest or not boxes else cls(keys, {})
-        form.answers |= boxes
+        form.answers.update(boxes)
         return form
 
     @classmethod
     def _classes(
-        cls,
-        keys: tuple[str, ...],
-        columns: Mapping[str, pa.DataType | None],
-        rest: list[str],
-        classes: tuple[str, ...] | None,
-        file: Path,
+        cls, keys: tuple[str, ...], columns: Columns, rest: list[str], classes: tuple[str, ...] | None, file: Path
     ) -> _Form:
         """The form of the answers in classes."""
         if classes is not None and set(classes) <= set(rest):
@@ -287,7 +288,7 @@ class _Form:
         return cls(keys, {"unnamed": rest}, tuple(rest))
 
 
-def _of_boxes(columns: Mapping[str, pa.DataType | None], kind: str, prefix: str) -> list[str]:
+def _of_boxes(columns: Columns, kind: str, prefix: str) -> list[str]:
     """The columns that hold boxes, or their variance: a list column, or four numbered ones."""
     if _is_list(columns.get(kind)):
         return [kind]
@@ -312,13 +313,13 @@ class _Index:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stimulus_codes: dict[str, int] = {}
+        self.stimulus_codes: dict[str, int] = {}
         self._id_codes: dict[str, int] = {}
         self._pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self.rows = 0
 
     def add(self, stimuli: Any, ids: Any) -> None:
-        self._pairs.append((_coded(stimuli, self._stimulus_codes), _coded(ids, self._id_codes)))
+        self._pairs.append((_coded(stimuli, self.stimulus_codes), _coded(ids, self._id_codes)))
         self.rows += len(ids)
 
     def finish(self) -> None:
@@ -328,7 +329,7 @@ class _Index:
         self._keys = stimuli * max(1, len(self._id_codes)) + ids
         self._order = np.argsort(self._keys, kind="stable")
         self._sorted = self._keys[self._order]
-        self._stimulus_names, self._id_names = list(self._stimulus_codes), list(self._id_codes)
+        self._stimulus_names, self._id_names = list(self.stimulus_codes), list(self._id_codes)
         again = np.flatnonzero(self._sorted[1:] == self._sorted[:-1]) + 1
         if len(again):
             named = ", ".join(str(self.name(int(self._order[place]))) for place in again[:SHOWN]).replace("'", "")
@@ -337,7 +338,7 @@ class _Index:
 
     def find(self, stimulus: str, ids: Sequence[str]) -> NDArray[np.int64]:
         """The row of each id, -1 where there is none."""
-        code = self._stimulus_codes.get(stimulus)
+        code = self.stimulus_codes.get(stimulus)
         codes = np.fromiter((self._id_codes.get(image, -1) for image in ids), np.int64, len(ids))
         if code is None or not self.rows:
             return np.full(len(ids), -1, np.int64)
@@ -348,9 +349,6 @@ class _Index:
     def name(self, row: int) -> tuple[str, str]:
         stimulus, image = divmod(int(self._keys[row]), len(self._id_codes))
         return self._stimulus_names[stimulus], self._id_names[image]
-
-    def stimuli(self) -> tuple[str, ...]:
-        return tuple(self._stimulus_codes)
 
 
 def _coded(values: Any, codes: dict[str, int]) -> NDArray[np.int64]:
@@ -394,7 +392,7 @@ def _columns(file: Path) -> dict[str, pa.DataType | None]:
 
 def _tables(file: Path, form: _Form) -> Iterator[pa.Table]:
     """The keys and answers of a file, block by block."""
-    wanted = [*form.keys, *(column for columns in form.answers.values() for column in columns)]
+    wanted = form.used
     try:
         if file.suffix.lower() == ".parquet":
             with pa.parquet.ParquetFile(file) as stored:
@@ -423,11 +421,8 @@ def _matrix(table: pa.Table, columns: Sequence[str], file: Path) -> Floats:
             out[:, place] = table[column].cast(pa.float32(), safe=False).to_numpy()
         return out
     except pa.ArrowException:
-        bad = next(c for c in columns if not _is_number(table.schema.field(c).type))
+        kinds = {column: table.schema.field(column).type for column in columns}
+        bad = next(c for c, k in kinds.items() if not (pa.types.is_floating(k) or pa.types.is_integer(k)))
         raise InputError(
             f"{file}: the column {bad!r} holds no numbers; besides 'stimulus' and 'id' there are class columns only"
         ) from None
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from roadworthy.models.networks import onnx_bytes
-from roadworthy.models.onnx import session_options
+from roadworthy.models.onnx import cpu_session
 from roadworthy.models.outputs import same_scores
-from roadworthy.models.torch import class_scores, import_torch
+from roadworthy.models.torch import class_scores, digest_tensors, import_torch
 
 Forward = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -31,7 +30,7 @@ class QuickForward:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._module: Any = None
-        self._known = b""
+        self._known = ""
         self._forward: Forward | None = None
 
     def of(self, module: Any, images: NDArray[Any], scores: NDArray[np.float32]) -> Forward | None:
@@ -39,20 +38,12 @@ class QuickForward:
         weights = [*module.parameters(), *module.buffers()]
         if images.dtype != np.float32 or any(weight.device.type != "cpu" for weight in weights):
             return None
-        known = _digest(weights, images.shape[1:])
+        known = digest_tensors([("", weight) for weight in weights], repr(images.shape[1:]))
         with self._lock:
             if self._module is not module or self._known != known:
                 self._module, self._known, self._forward = module, known, _export(module, images.shape[1:])
             forward = self._forward
         return forward if forward is not None and _agrees(forward, images, scores) else None
-
-
-def _digest(weights: Sequence[Any], shape: tuple[int, ...]) -> bytes:
-    """What tells whether a network is still the one that was exported, for images of this shape."""
-    known = hashlib.blake2b(repr((shape, [(str(each.dtype), tuple(each.shape)) for each in weights])).encode())
-    for each in weights:
-        known.update(each.detach().contiguous().reshape(-1).view(import_torch().uint8).numpy().data)
-    return known.digest()
 
 
 def _export(module: Any, shape: tuple[int, ...]) -> Forward | None:
@@ -62,8 +53,7 @@ def _export(module: Any, shape: tuple[int, ...]) -> Forward | None:
     """
     probe = import_torch().from_numpy(np.random.default_rng(0).random((2, *shape), dtype=np.float32))
     try:
-        graph = onnx_bytes(_scores_of(copy.deepcopy(module)), {"image": probe}, ["scores"])
-        session = onnxruntime.InferenceSession(graph, session_options(), ["CPUExecutionProvider"])
+        session = cpu_session(onnx_bytes(_scores_of(copy.deepcopy(module)), {"image": probe}, ["scores"]))
     except Exception:
         return None
     return lambda values: np.asarray(session.run(None, {"image": values})[0])
@@ -84,8 +74,6 @@ def _scores_of(module: Any) -> Any:
 
 
 def _agrees(forward: Forward, images: NDArray[Any], scores: NDArray[np.float32]) -> bool:
-    try:
-        found = forward(images)
-    except Exception:
-        return False
-    return same_scores(found, scores)
+    with suppress(Exception):
+        return same_scores(forward(images), scores)
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,28 +31,32 @@ ALGORITHM = 1
 
 @dataclass(frozen=True)
 class Defaults:
-    """What an architecture takes where a study says nothing, and what its answers hold."""
+    """How an architecture is made, what it takes where a study says nothing, and what its answers hold."""
 
+    make: Callable[..., torch.nn.Module]
     epochs: int
     dropout: float
     passes: int
     capabilities: frozenset[str]
     width: int = 32
 
+    @property
+    def settings(self) -> set[str]:
+        """Those of width, hidden and dropout that the network can be made with."""
+        return {"width", "hidden", "dropout"} & set(inspect.signature(self.make).parameters)
+
 
 _ANSWERS = frozenset({"probabilities", "logits", "features"})
 _TORCH = _ANSWERS | {"input_gradient"}
 
 ARCHITECTURES = {
-    "baseline": Defaults(4, 0.0, 1, _ANSWERS),
-    "mc_dropout": Defaults(8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
-    "vgg": Defaults(8, 0.5, 1, _TORCH, width=16),
-    "resnet": Defaults(8, 0.0, 1, _TORCH, width=16),
-    "vgg16": Defaults(20, 0.5, 1, _TORCH, width=64),
-    "resnet50": Defaults(20, 0.0, 1, _TORCH, width=64),
+    "baseline": Defaults(thesis_cnn, 4, 0.0, 1, _ANSWERS),
+    "mc_dropout": Defaults(thesis_cnn, 8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
+    "vgg": Defaults(small_vgg, 8, 0.5, 1, _TORCH, width=16),
+    "resnet": Defaults(small_resnet, 8, 0.0, 1, _TORCH, width=16),
+    "vgg16": Defaults(vgg16, 20, 0.5, 1, _TORCH, width=64),
+    "resnet50": Defaults(resnet50, 20, 0.0, 1, _TORCH, width=64),
 }
-FIXED_WIDTH = ("vgg16", "resnet50")
-WITHOUT_DROPOUT = ("resnet", "resnet50")
 
 OPENERS: Registry[Callable[[Any, Path], Model]] = Registry("reference network")
 """How a trained network is opened to answer, by architecture: called with the `ReferenceModel` and its folder. Those
@@ -117,9 +122,9 @@ class ReferenceModel(Model, Buildable):
             raise InputError(f"reference network {self.name}: mc_dropout needs a dropout above 0, or use baseline")
         if spec != "mc_dropout" and self.passes != 1:
             raise InputError(f"reference network {self.name}: a {spec} answers once; passes are for mc_dropout")
-        if spec in WITHOUT_DROPOUT and self.dropout:
+        if "dropout" not in default.settings and self.dropout:
             raise InputError(f"reference network {self.name}: a {spec} has no dropout")
-        if spec in FIXED_WIDTH and self.width != default.width:
+        if "width" not in default.settings and self.width != default.width:
             raise InputError(f"reference network {self.name}: a {spec} has its own width: use {spec[:-2]} for another")
         self.capabilities = default.capabilities
         self._data: Dataset | None = None
@@ -129,17 +134,8 @@ class ReferenceModel(Model, Buildable):
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the weights, but for the data and the seed."""
-        return {
-            "algorithm": ALGORITHM,
-            "architecture": self.architecture,
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "learning_rate": self.learning_rate,
-            "width": self.width,
-            "hidden": self.hidden,
-            "dropout": self.dropout,
-            "floor": self.floor,
-        }
+        names = ("architecture", "epochs", "batch", "learning_rate", "width", "hidden", "dropout", "floor")
+        return {"algorithm": ALGORITHM, **{name: getattr(self, name) for name in names}}
 
     def on(self, train: Dataset) -> ReferenceModel:
         """The same model bound to its training data; classes and input size are the data's."""
@@ -163,12 +159,7 @@ class ReferenceModel(Model, Buildable):
     @property
     def recipe(self) -> Artifact:
         """What is to be built: known, with its hash, before any training."""
-        return Artifact(
-            builder="reference_classifier",
-            parameters=self.settings(),
-            inputs=(self.data.fingerprint(),),
-            seed=self.seed,
-        )
+        return Artifact("reference_classifier", self.settings(), (self.data.fingerprint(),), seed=self.seed)
 
     @property
     def work(self) -> int:
@@ -182,17 +173,9 @@ class ReferenceModel(Model, Buildable):
     def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder; write network.safetensors, network.onnx, training.json."""
         network = self.network()
-        competence = train_classifier(
-            network,
-            self.data,
-            workshop,
-            epochs=self.epochs,
-            batch=self.batch,
-            learning_rate=self.learning_rate,
-            seed=self.seed,
-            floor=self.floor,
-            progress=progress,
-        )
+        names = ("epochs", "batch", "learning_rate", "seed", "floor")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        competence = train_classifier(network, self.data, workshop, progress=progress, **settings)
         export_onnx(network, workshop / ONNX, self.data.size, self.data.channels)
         return competence
 
@@ -201,21 +184,9 @@ class ReferenceModel(Model, Buildable):
         torch = import_torch()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            classes, size, channels = self.num_classes, self.data.size, self.data.channels
-            match self.architecture:
-                case "vgg":
-                    return small_vgg(
-                        classes, size, channels=channels, width=self.width, hidden=self.hidden, dropout=self.dropout
-                    )
-                case "resnet":
-                    return small_resnet(classes, size, channels=channels, width=self.width)
-                case "vgg16":
-                    return vgg16(classes, size, channels=channels, dropout=self.dropout)
-                case "resnet50":
-                    return resnet50(classes, size, channels=channels)
-            return thesis_cnn(
-                classes, size, channels=channels, width=self.width, hidden=self.hidden, dropout=self.dropout
-            )
+            default = ARCHITECTURES[self.architecture]
+            settings = {name: getattr(self, name) for name in default.settings}
+            return default.make(self.num_classes, self.data.size, channels=self.data.channels, **settings)
 
     def load(self, home: Path) -> None:
         """Open the trained network in `home`; from now on `predict` works."""
@@ -231,6 +202,11 @@ class ReferenceModel(Model, Buildable):
         network = self.network()
         network.load_state_dict(load_weights(home / WEIGHTS)[0])
         return network.eval()
+
+    def form(self) -> dict[str, Any]:
+        """What an adapter is told of the network: its input, its outputs and its name."""
+        size, channels = self.data.size, self.data.channels
+        return {"outputs": "logits", "size": size, "channels": channels, "classes": self.class_names, "name": self.name}
 
     def for_repeat(self, repeat: int) -> ReferenceModel:
         """The member of a repeat: trained with seed + repeat where `retrain` is set, else always the same."""
@@ -287,13 +263,4 @@ def open_torch(model: ReferenceModel, home: Path) -> Model:
 
 
 def _torch_model(model: ReferenceModel, network: torch.nn.Module) -> TorchModel:
-    return TorchModel(
-        network.eval(),
-        outputs="logits",
-        range="0-1",
-        size=model.data.size,
-        channels=model.data.channels,
-        classes=model.class_names,
-        name=model.name,
-        device="cpu",
-    )
+    return TorchModel(network.eval(), range="0-1", device="cpu", **model.form())

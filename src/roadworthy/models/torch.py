@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,20 +18,20 @@ from roadworthy.core.errors import InputError, MissingExtra, ModelError, foreign
 from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, parse_size
-from roadworthy.models.base import Adapter, first_line, probe
+from roadworthy.models.base import Adapter, first_line, passes_settings_to, pick_device, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import load_object, require_trust, require_unpickle
 from roadworthy.models.head import Head
 from roadworthy.models.identity import Unseen, identity_of
 from roadworthy.models.outputs import as_rows, decide, prediction, same_scores
-from roadworthy.models.preprocess import Preprocess, parse_choice, parse_range, read_shape
+from roadworthy.models.preprocess import Preprocess, parse_range, read_shape
 
 if TYPE_CHECKING:
     import torch
 
     from roadworthy.models.quick import QuickForward
 
-DEVICES = ("auto", "cpu", "cuda")
+NO_CUDA = "torch here: install a CUDA build of torch"
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
 PREFIXES = ("module.", "_orig_mod.")
 PICKLE_START = b"\x80"
@@ -102,7 +102,8 @@ class TorchModel(Adapter):
             check_whole("the channels of a torch model", channels, 1, MOST_CHANNELS)
         torch.set_num_threads(threads)
         self.name = name or type(module).__name__
-        self._device = _pick_device(torch, parse_choice("device", device, DEVICES))
+        self._device = pick_device(device, bool(torch.cuda.is_available()), NO_CUDA)
+        self.details = {"kind": "torch", "device": self._device}
         self.module = module.to(self._device)
         self._lock, self._hooks = threading.Lock(), threading.Lock()
         self._users = 0
@@ -119,9 +120,8 @@ class TorchModel(Adapter):
             self.preprocess = Preprocess("0-1" if range == "auto" else range, layout, colour, wanted, channels)
             return as_rows(self._forward(self.preprocess(images)), len(images))
 
-        rows, _, self.fixed_batch = probe(
-            run, size=wanted, channels=(known,) if known else (3, 1), batch=batch, what=f"model {self.name}"
-        )
+        tried = (known,) if known else (3, 1)
+        rows, self.fixed_batch = probe(run, size=wanted, channels=tried, batch=batch, what=f"model {self.name}")
         self.num_classes = rows.shape[1]
         self.outputs = decide(outputs, rows, f"model {self.name}")
         self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, f"model {self.name}")
@@ -149,7 +149,8 @@ class TorchModel(Adapter):
         layer = layer.removesuffix(INPUT_OF)
         if layer not in modules:
             raise InputError(f"model {self.name} has no layer {layer!r}: it has {', '.join(self.layers()[-5:])}, ...")
-        tensor = self.guarded(lambda: self.preprocess(batch.images), batch)
+        with self.guarded(batch):
+            tensor = self.preprocess(batch.images)
         self._takes_pixels_first(import_torch(), tensor.shape)  # asked before anyone listens
         found: list[Any] = []
         caller = threading.get_ident()
@@ -158,10 +159,10 @@ class TorchModel(Adapter):
             if threading.get_ident() == caller:
                 found.append(_tensors(inputs if wants_input else output)[0].detach().float().cpu().numpy())
 
-        with self._hooks:
+        with self._hooks, self.guarded(batch):
             handle = modules[layer].register_forward_hook(keep)
             try:
-                self.guarded(lambda: self._forward(tensor), batch)
+                self._forward(tensor)
             finally:
                 handle.remove()
         if not found:
@@ -170,7 +171,19 @@ class TorchModel(Adapter):
 
     def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
         """Gradient (N, H, W, C) of each image's cross-entropy -log p(label), by its pixel values in 0 to 255."""
-        return self.guarded(lambda: self._gradient(batch), batch)
+        torch = import_torch()
+        with self.guarded(batch):
+            labels = torch.from_numpy(np.array(batch.labels)).to(self._device)
+            with self._evaluating(), torch.enable_grad():
+                tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device).requires_grad_()
+                rows = class_scores(self.module(tensor.to(_dtype(torch, self.module)))).float().reshape(len(batch), -1)
+                if self.outputs == "logits":
+                    loss = torch.nn.functional.cross_entropy(rows, labels, reduction="sum")
+                else:
+                    tiny = torch.finfo(torch.float32).tiny
+                    loss = -rows.clamp_min(tiny).log().gather(1, labels[:, None]).sum()
+                (gradient,) = torch.autograd.grad(loss, tensor)
+            return self.preprocess.adjoint(gradient.cpu().numpy(), batch.images.shape)
 
     def head(self) -> Head:
         """The last `Linear` with one output per class; only for modules of Python code that answer logits."""
@@ -188,11 +201,7 @@ class TorchModel(Adapter):
         return Head(name + INPUT_OF, weights.copy(), bias.copy())
 
     def stepped_logits(
-        self,
-        batch: Batch,
-        temperatures: Sequence[float],
-        steps: Sequence[float],
-        quick: QuickForward | None = None,
+        self, batch: Batch, temperatures: Sequence[float], steps: Sequence[float], quick: QuickForward | None = None
     ) -> NDArray[np.float32]:
         """Logits (T, E, N, K) after one step of each size along the sign of the confidence's gradient.
 
@@ -200,15 +209,11 @@ class TorchModel(Adapter):
         neither clipped nor rounded. One forward pass and one backward pass per temperature serve all steps; a step of 0
         costs none. With `quick` the passes behind the steps run in ONNX Runtime, where that gives torch's logits.
         """
-        return self.guarded(lambda: self._stepped(batch, temperatures, steps, quick), batch)
-
-    def _stepped(
-        self, batch: Batch, temperatures: Sequence[float], steps: Sequence[float], quick: QuickForward | None
-    ) -> NDArray[np.float32]:
         if self.outputs != "logits":
             raise InputError(f"model {self.name} answers probabilities: give a module that answers logits")
         torch = import_torch()
-        tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device, _dtype(torch, self.module))
+        with self.guarded(batch):
+            tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device, _dtype(torch, self.module))
         unit = 1.0 / np.broadcast_to(parse_range(self.preprocess.range)[1], self.preprocess.channels or tensor.shape[1])
         unit = unit[::-1] if self.preprocess.colour == "bgr" else unit
         shape = (1, -1, 1, 1) if self.preprocess.layout == "nchw" else (1, 1, 1, -1)
@@ -218,7 +223,7 @@ class TorchModel(Adapter):
         def logits(values: Any) -> Any:
             return class_scores(self.module(values)).float().reshape(len(batch), -1)
 
-        with self._evaluating():
+        with self.guarded(batch), self._evaluating():
             with torch.enable_grad():
                 leaf = tensor.clone().requires_grad_()
                 first = logits(leaf)
@@ -239,20 +244,6 @@ class TorchModel(Adapter):
                         answers[row, column] = forward(tensor + step * direction) if step else start
         return answers
 
-    def _gradient(self, batch: Batch) -> NDArray[np.float32]:
-        torch = import_torch()
-        labels = torch.from_numpy(np.array(batch.labels)).to(self._device)
-        with self._evaluating(), torch.enable_grad():
-            tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device).requires_grad_()
-            rows = class_scores(self.module(tensor.to(_dtype(torch, self.module)))).float().reshape(len(batch), -1)
-            if self.outputs == "logits":
-                loss = torch.nn.functional.cross_entropy(rows, labels, reduction="sum")
-            else:
-                tiny = torch.finfo(torch.float32).tiny
-                loss = -rows.clamp_min(tiny).log().gather(1, labels[:, None]).sum()
-            (gradient,) = torch.autograd.grad(loss, tensor)
-        return self.preprocess.adjoint(gradient.cpu().numpy(), batch.images.shape)
-
     def fingerprint(self) -> str:
         """Hash of the weights, the structure with its attributes, the code of its classes, and the settings.
 
@@ -263,10 +254,6 @@ class TorchModel(Adapter):
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
         state = module_state(self.module) if self.version is None else {"version": self.version}
         return digest({"kind": "torch", **state, "settings": settings})
-
-    def describe(self) -> dict[str, Any]:
-        """What is in use, for people."""
-        return {**super().describe(), "kind": "torch", "device": self._device}
 
     def _forward(self, tensor: NDArray[Any]) -> NDArray[Any]:
         torch = import_torch()
@@ -319,31 +306,23 @@ class TorchModel(Adapter):
                         module.training = True
 
 
+@passes_settings_to(TorchModel, "dims")
 def load_torch(
     path: str | Path,
     *,
     arch: str | None = None,
     trust: bool = False,
     unpickle: bool = False,
-    range: str = "auto",
-    layout: str = "auto",
-    outputs: str = "auto",
-    colour: str = "rgb",
-    size: str | int | Sequence[int] | None = None,
-    channels: int | None = None,
-    classes: str | Path | Sequence[str] | None = None,
-    device: str = "auto",
-    threads: int = 1,
-    version: str | None = None,
     name: str | None = None,
     base: Path = Path(),
+    **settings: Any,
 ) -> TorchModel:
     """A torch model from a file: TorchScript, an exported program (.pt2), a pickled module, or weights.
 
     Weights (a state dict) need `arch`, `file.py:factory` or `package.module:factory`, a function without arguments that
     returns the module; they are read without running code, the architecture is code and needs `trust`. TorchScript
     is a program too and needs `trust`. torch reads pickled modules and exported programs with pickle, which runs
-    whatever code they hold: these, and weights among other objects, need `unpickle`.
+    whatever code they hold: these, and weights among other objects, need `unpickle`. Other settings: `TorchModel`'s.
     """
     torch = import_torch()
     file = base / path
@@ -360,22 +339,7 @@ def load_torch(
             module, dims = program.module(), _program_shape(program)
         case _:
             module = _from_pickle(torch, file, trust, unpickle, arch, base)
-    return TorchModel(
-        module,
-        range=range,
-        layout=layout,
-        outputs=outputs,
-        colour=colour,
-        size=size,
-        channels=channels,
-        classes=classes,
-        device=device,
-        threads=threads,
-        version=version,
-        name=name or file.stem,
-        base=base,
-        dims=dims,
-    )
+    return TorchModel(module, name=name or file.stem, base=base, dims=dims, **settings)
 
 
 def _kind(file: Path) -> str:
@@ -518,30 +482,20 @@ def _dtype(torch: Any, module: Any) -> Any:
     return next((weight.dtype for weight in module.parameters() if weight.is_floating_point()), torch.float32)
 
 
-def _bytes(tensor: Any) -> Any:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(import_torch().uint8).numpy().data if flat.numel() else b""
-
-
 def module_state(module: Any) -> dict[str, Any]:
     """What decides the answers of a module: a hash of its weights and buffers, and its structure."""
-    sha = hashlib.sha256()
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        sha.update(name.encode())
-        _add_tensor(sha, tensor)
-    return {"weights": sha.hexdigest(), "structure": _structure(module)}
+    weights = digest_tensors([*module.named_parameters(), *module.named_buffers()])
+    return {"weights": weights, "structure": _structure(module)}
 
 
-def tensor_state(tensor: Any) -> str:
-    """A hash of a tensor's type, shape and values."""
-    sha = hashlib.sha256()
-    _add_tensor(sha, tensor)
+def digest_tensors(named: Iterable[tuple[str, Any]], text: str = "") -> str:
+    """SHA-256 (hex) of a text and of the names, types, shapes and values of tensors."""
+    sha = hashlib.sha256(text.encode())
+    for name, tensor in named:
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        sha.update(flat.view(import_torch().uint8).numpy().data if flat.numel() else b"")
     return sha.hexdigest()
-
-
-def _add_tensor(sha: Any, tensor: Any) -> None:
-    sha.update(f" {tensor.dtype} {tuple(tensor.shape)}".encode())
-    sha.update(_bytes(tensor))
 
 
 def _structure(module: Any) -> list[Any]:
@@ -569,7 +523,7 @@ def _content(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(map(repr, map(_content, value)))
     if isinstance(value, import_torch().Tensor):
-        return tensor_state(value)
+        return digest_tensors([("", value)])
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return digest_array(value)
     return type(value).__qualname__
@@ -583,10 +537,3 @@ def _code(cls: type) -> str:
         except Unseen:
             _CODES[cls] = cls.__qualname__
     return _CODES[cls]
-
-
-def _pick_device(torch: Any, device: str) -> str:
-    available = bool(torch.cuda.is_available())
-    if device == "cuda" and not available:
-        raise InputError("there is no CUDA for torch here: install a CUDA build of torch, or use `device='cpu'`")
-    return "cuda" if available and device != "cpu" else "cpu"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -23,7 +22,7 @@ from roadworthy.data import split_by_group
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, save_weights
 from roadworthy.models.preprocess import parse_choice
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch import digest_tensors, import_torch
 
 if TYPE_CHECKING:
     import torch
@@ -82,16 +81,9 @@ def train_classifier(
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         raise InputError(f"the learning rate must be above 0, not {learning_rate}")
     parse_choice("precision", precision, PRECISIONS)
-    recipe = {
-        "data": data.fingerprint(),
-        "network": _digest(network),
-        "epochs": epochs,
-        "batch": batch,
-        "learning_rate": learning_rate,
-        "seed": seed,
-        "precision": precision,
-        "held_out": HELD_OUT,
-    }
+    settings = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate, "seed": seed, "precision": precision}
+    known = {"data": data.fingerprint(), "network": digest(digest_tensors(network.state_dict().items(), str(network)))}
+    recipe = {**known, **settings, "held_out": HELD_OUT}
     folder.mkdir(parents=True, exist_ok=True)
     record = finished_record(folder, recipe)
     if record is None:
@@ -130,12 +122,8 @@ class _Course:
             self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
 
     def record(self) -> dict[str, Any]:
-        return {
-            "recipe": self.recipe,
-            "threads": self.threads,
-            "best_epoch": self.best_epoch if self.history else None,
-            "history": self.history,
-        }
+        best = self.best_epoch if self.history else None
+        return {"recipe": self.recipe, "threads": self.threads, "best_epoch": best, "history": self.history}
 
     def save(self, folder: Path) -> None:
         tensors = {f"network/{name}": value for name, value in self.network.state_dict().items()}
@@ -300,15 +288,6 @@ def restore_optimizer(prefix: str, optimizer: torch.optim.Optimizer, tensors: di
 def _laid_out_as(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """The value in the memory layout of its weight: fused Adam walks through both as they lie in memory."""
     return import_torch().empty_like(weight).copy_(value) if value.shape == weight.shape else value
-
-
-def _digest(network: torch.nn.Module) -> str:
-    """Hash of a network's structure and of the weights it starts from."""
-    sha = hashlib.sha256(str(network).encode())
-    for name, value in network.state_dict().items():
-        sha.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        sha.update(value.detach().cpu().contiguous().numpy().data)
-    return digest(sha.hexdigest())
 
 
 def cores() -> int:

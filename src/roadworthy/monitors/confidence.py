@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import registered
 from roadworthy.core.random import Streams
 from roadworthy.models.signals import Signals, Training
 from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor
@@ -28,24 +28,19 @@ def energy(logits: ArrayLike, temperature: float = 1.0) -> Floats:
     return np.asarray(temperature * (top + np.log(np.exp(values - top[:, None]).sum(axis=1))))
 
 
-@MONITORS.register("msp")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "msp")
 class Msp(Monitor):
     """PbThreshold: the largest softmax probability."""
-
-    name: ClassVar[str] = "msp"
 
     def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
         """The largest probability, (N,)."""
         return np.asarray(signals.probabilities.max(axis=1))
 
 
-@MONITORS.register("max_logit")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "max_logit")
 class MaxLogit(Monitor):
     """The largest logit."""
 
-    name: ClassVar[str] = "max_logit"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
@@ -53,14 +48,12 @@ class MaxLogit(Monitor):
         return np.asarray(signals.logits.max(axis=1))
 
 
-@MONITORS.register("energy")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "energy")
 class Energy(Monitor):
     """T log sum_k exp(z_k / T) of the logits z."""
 
     temperature: float = 1.0
 
-    name: ClassVar[str] = "energy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     differs_from_paper: ClassVar[str] = (
         "the score of a network as it is; the fine-tuning of the paper, which pulls the energies of both sides apart,"
@@ -76,15 +69,13 @@ class Energy(Monitor):
         return energy(signals.logits, self.temperature)
 
 
-@MONITORS.register("kl_matching")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "kl_matching")
 class KlMatching(Monitor):
     """-min_k KL(p(x) || d_k), where d_k is the mean answer to training images that the model takes for class k.
 
     A class that the model never answers has no d_k; a note says which.
     """
 
-    name: ClassVar[str] = "kl_matching"
     classes: ClassVar[int] = 2
     differs_from_paper: ClassVar[str] = (
         "templates are means over training images, those of the paper over validation images; a class that is never "
@@ -115,14 +106,12 @@ class KlMatching(Monitor):
         return np.asarray((np.einsum("nk,ck->nc", answers, log_templates) - own[:, None]).max(axis=1))
 
 
-@MONITORS.register("random")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "random")
 class Random(Monitor):
     """The floor: a uniform random score per image id, blind to the image."""
 
     seed: int = 0
 
-    name: ClassVar[str] = "random"
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
 
     def read(self, signals: Signals, state: Learned) -> NDArray[Any]:

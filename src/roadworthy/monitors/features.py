@@ -11,6 +11,7 @@ from scipy.linalg import eigh, lapack, solve_triangular
 from scipy.spatial.distance import cdist
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import registered
 from roadworthy.models.head import Head, find_head
 from roadworthy.models.signals import PART, Signals, Training
 from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, require_count, require_layer
@@ -23,8 +24,7 @@ NOTHING_LEFT = 1e-6
 """Residuals that are shorter than this share of the features are rounding."""
 
 
-@MONITORS.register("mahalanobis")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "mahalanobis")
 class Mahalanobis(Monitor):
     """-min_k (f - m_k)^T S^+ (f - m_k): class means m_k, one covariance S shared by all classes, of features f.
 
@@ -34,7 +34,6 @@ class Mahalanobis(Monitor):
 
     layer: str | None = None
 
-    name: ClassVar[str] = "mahalanobis"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     classes: ClassVar[int] = 2
     differs_from_paper: ClassVar[str] = (
@@ -130,8 +129,7 @@ class LastLayerMonitor(Monitor):
         return head, np.concatenate(kept)
 
 
-@MONITORS.register("vim")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "vim")
 class Vim(LastLayerMonitor):
     """log sum_k exp z_k - a |R^T (f - o)|: the energy less the length of what leaves the principal space.
 
@@ -143,7 +141,6 @@ class Vim(LastLayerMonitor):
 
     dimensions: int | None = None
 
-    name: ClassVar[str] = "vim"
     differs_from_paper: ClassVar[str] = (
         "half of the directions are principal unless the setting dimensions says otherwise; the published code takes "
         "1000 where features have 2048 values or more, else 512"
@@ -209,14 +206,11 @@ def _left(shifted: Floats, space: Floats) -> Floats:
     return np.asarray(np.linalg.norm(shifted - (shifted @ space) @ space.T, axis=1))
 
 
-@MONITORS.register("react")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "react")
 class React(LastLayerMonitor):
     """log sum_k exp (W min(f, c) + b)_k: the energy, features f cut at c, their `quantile` over the training data."""
 
     quantile: float = 0.9
-
-    name: ClassVar[str] = "react"
 
     def __post_init__(self) -> None:
         if not 0 < self.quantile <= 1:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import registered
 from roadworthy.core.protocols import Model
 from roadworthy.core.validation import MOST_PASSES
 from roadworthy.models import TorchModel
@@ -15,8 +15,7 @@ from roadworthy.monitors.base import MONITORS, Floats, Learned, Monitor, require
 from roadworthy.uncertainty import McDropout, predictive_entropy
 
 
-@MONITORS.register("mc_dropout")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "mc_dropout")
 class McDropoutEntropy(Monitor):
     """Minus the entropy of the mean of several passes: sum_k m_k log m_k, m the mean of the first `passes`.
 
@@ -27,7 +26,6 @@ class McDropoutEntropy(Monitor):
     passes: int = 7
     seed: int = 0
 
-    name: ClassVar[str] = "mc_dropout"
     needs: ClassVar[frozenset[str]] = frozenset({"samples"})
     differs_from_paper: ClassVar[str] = (
         "the score and the 7 passes are those of OD-test (Shafaei et al. 2018); a pass is one sub-network for all "
@@ -61,19 +59,9 @@ class McDropoutEntropy(Monitor):
 
     def _sampler(self, model: Model, size: tuple[int, ...]) -> McDropout:
         assert isinstance(model, TorchModel)
-        form = model.preprocess
-        return McDropout(
-            model.module,
-            passes=self.passes,
-            seed=self.seed,
-            size=model.input_size or size,
-            name=model.name,
-            range=form.range,
-            layout=form.layout,
-            colour=form.colour,
-            channels=form.channels,
-            outputs=model.outputs,
-        )
+        settings = {key: getattr(model.preprocess, key) for key in ("range", "layout", "colour", "channels")}
+        settings |= {"size": model.input_size or size, "outputs": model.outputs, "name": model.name}
+        return McDropout(model.module, passes=self.passes, seed=self.seed, **settings)
 
 
 def _holds_dropout(model: Model) -> bool:

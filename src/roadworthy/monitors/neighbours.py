@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,9 +10,10 @@ import onnxruntime
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import registered
 from roadworthy.models.signals import Signals, Training
 from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, Rep, require_count, require_layer
-from roadworthy.monitors.svm import SvmMonitor
+from roadworthy.monitors.svm import SOLVED_EXACTLY, SvmMonitor
 
 PANEL_BYTES = 2**26
 """Room for the distances of one block of queries to all references."""
@@ -61,7 +61,7 @@ class _Bytes:
 
     def __init__(self, references: NDArray[np.uint8]) -> None:
         self._columns = np.ascontiguousarray(references.T)
-        self._squares = _squares_of_bytes(references)
+        self._squares = _squared_lengths(references)
         self._session = _product_session()
 
     def block(self, queries: NDArray[Any], count: int) -> Floats:
@@ -70,7 +70,7 @@ class _Bytes:
         (panel,) = self._session.run(None, {"a": np.ascontiguousarray(queries), "b": self._columns})
         panel *= -2
         panel += self._squares
-        nearest = np.sort(_smallest(panel, count), axis=1) + _squares_of_bytes(queries)[:, None].astype(np.int64)
+        nearest = np.sort(_smallest(panel, count), axis=1) + _squared_lengths(queries)[:, None].astype(np.int64)
         return np.sqrt(nearest.astype(np.float64))
 
 
@@ -92,9 +92,7 @@ class _Reals:
         error = (self._centred.shape[1] + 16) * UNIT_ROUNDOFF * (_squared_lengths(centred) + self._squares.max())
         rows, columns = np.nonzero(panel <= (kth + 2 * error)[:, None])
         squared = self._exact(queries, rows, columns)
-        order = np.lexsort((squared, rows))
-        starts = np.searchsorted(rows, np.arange(len(queries)))
-        return np.asarray(np.sqrt(squared[order][starts[:, None] + np.arange(count)]))
+        return np.asarray(np.sqrt(_least_of_each(rows, squared, len(queries), count)))
 
     def _exact(self, queries: NDArray[np.float32], rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
         squared = np.empty(len(rows))
@@ -122,11 +120,13 @@ def _smallest(panel: NDArray[Any], count: int) -> NDArray[Any]:
     if folded is panel:
         return np.partition(panel, count - 1, axis=1)[:, :count]
     rows, columns = np.nonzero(panel <= limits[:, None])
-    values = panel[rows, columns]
-    order = np.lexsort((values, rows))
-    starts = np.searchsorted(rows, np.arange(len(panel)))
-    smallest: NDArray[Any] = values[order][starts[:, None] + np.arange(count)]
-    return smallest
+    return _least_of_each(rows, panel[rows, columns], len(panel), count)
+
+
+def _least_of_each(rows: NDArray[np.intp], values: NDArray[Any], size: int, count: int) -> NDArray[Any]:
+    """The `count` smallest values (size, count) of each row, ascending; `rows` ascends and says whose each value is."""
+    starts = np.searchsorted(rows, np.arange(size))
+    return np.asarray(values[np.lexsort((values, rows))][starts[:, None] + np.arange(count)])
 
 
 def _product_session() -> Any:
@@ -139,18 +139,12 @@ def _product_session() -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def _squares_of_bytes(rows: NDArray[np.uint8]) -> NDArray[np.int32]:
+def _squared_lengths(rows: NDArray[Any]) -> NDArray[Any]:
+    """Squared lengths (n,) of rows (n, D): whole numbers for bytes, else summed in double and given in single."""
+    kind, given = (np.int32, np.int32) if rows.dtype == np.uint8 else (np.float64, np.float32)
     step = max(1, VALUES_AT_ONCE // rows.shape[1])
-    parts = [
-        np.square(rows[at : at + step], dtype=np.int32).sum(axis=1, dtype=np.int32) for at in range(0, len(rows), step)
-    ]
-    return np.concatenate(parts)
-
-
-def _squared_lengths(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    step = max(1, VALUES_AT_ONCE // rows.shape[1])
-    parts = [np.square(rows[at : at + step], dtype=np.float64).sum(axis=1) for at in range(0, len(rows), step)]
-    return np.concatenate(parts).astype(np.float32)
+    parts = [np.square(rows[at : at + step], dtype=kind).sum(axis=1, dtype=kind) for at in range(0, len(rows), step)]
+    return np.concatenate(parts).astype(given)
 
 
 def search_of(state: Learned, name: str) -> Neighbours:
@@ -164,8 +158,7 @@ def check_count(monitor: Monitor, count: int, images: int) -> None:
         raise InputError(f"monitor {monitor.name} with k={count} needs at least {count} training images, not {images}")
 
 
-@MONITORS.register("knn_svm")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "knn_svm")
 class KnnSvm(SvmMonitor):
     """K-NNSVM: a linear SVM on the sorted Euclidean distances to the k nearest training images, pixels from 0 to 1.
 
@@ -174,13 +167,8 @@ class KnnSvm(SvmMonitor):
 
     k: int = 1
 
-    name: ClassVar[str] = "knn_svm"
     needs: ClassVar[frozenset[str]] = frozenset({"input"})
-    differs_from_paper: ClassVar[str] = (
-        "the SVM is solved exactly, where the published code trains it by gradient descent; the exact threshold cuts "
-        "its score anew, where the paper keeps the boundary of the SVM; without outliers, where the paper has no "
-        "score, it is minus the mean distance"
-    )
+    differs_from_paper: ClassVar[str] = f"{SOLVED_EXACTLY} minus the mean distance"
 
     def __post_init__(self) -> None:
         require_count(self, "k")
@@ -204,15 +192,13 @@ class KnnSvm(SvmMonitor):
         return np.asarray(-rows.mean(axis=1, dtype=np.float64))
 
 
-@MONITORS.register("deep_knn")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "deep_knn")
 class DeepKnn(Monitor):
     """Deep nearest neighbours: minus the distance to the k-th nearest training image, in features f / |f|."""
 
     k: int = 50
     layer: str | None = None
 
-    name: ClassVar[str] = "deep_knn"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     differs_from_paper: ClassVar[str] = (
         "k is 50 whatever the data; the paper chooses it for each data set (50 for CIFAR-10, 200 for CIFAR-100, 1000 "
@@ -226,11 +212,8 @@ class DeepKnn(Monitor):
     def fit(self, training: Training) -> Arrays:
         """Normalised features (n, D)."""
         check_count(self, self.k, len(training))
-        return {
-            "features": np.concatenate(
-                [_normalised(rows) for (rows,) in training.parts(f"features:{self.layer or ''}")]
-            )
-        }
+        parts = training.parts(f"features:{self.layer or ''}")
+        return {"features": np.concatenate([_normalised(rows) for (rows,) in parts])}
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """Minus the distance to the k-th nearest, (N,)."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import registered
 from roadworthy.core.types import Batch
 from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of
@@ -32,8 +32,7 @@ class Steps(Protocol):
         """Logits (T, E, N, K) after a step of each size along the sign of the gradient at each temperature."""
 
 
-@MONITORS.register("odin")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "odin")
 class Odin(Monitor):
     """S(x') with S(x) = max_k softmax(f(x) / T)_k and x' = x + epsilon sign(d log S / dx), x from 0 to 1, not clipped.
 
@@ -46,7 +45,6 @@ class Odin(Monitor):
     temperatures: tuple[float, ...] = TEMPERATURES
     epsilons: tuple[float, ...] = EPSILONS
 
-    name: ClassVar[str] = "odin"
     needs: ClassVar[frozenset[str]] = frozenset({"gradients", "logits"})
     differs_from_paper: ClassVar[str] = (
         "T and epsilon are those of the lowest expected cost on the outliers it is calibrated with, those of the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import registered
 from roadworthy.models.signals import Signals, Training
 from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Rep, require_count
 from roadworthy.monitors.svm import SvmMonitor
@@ -54,8 +54,7 @@ def distance(logits: Floats, centre: Floats) -> Floats:
     return np.asarray(np.linalg.norm(logits - centre, axis=1) / EUCLIDEAN_SCALE + 1.0 - cosine)
 
 
-@MONITORS.register("openmax")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "openmax")
 class OpenMax(SvmMonitor):
     """Probabilities of K + 1 classes, the unknown first: logits lose to it by their distance from their class.
 
@@ -71,7 +70,6 @@ class OpenMax(SvmMonitor):
     tail: int = 20
     alpha: int = 10
 
-    name: ClassVar[str] = "openmax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     classes: ClassVar[int] = 2
     differs_from_paper: ClassVar[str] = (
@@ -97,9 +95,8 @@ class OpenMax(SvmMonitor):
             centres[label] = own.mean(axis=0)
             largest = np.sort(distance(own, centres[label]))[-self.tail :]
             location = largest[0] - SHIFT
-            shape, scale = (
-                fit_weibull(largest, location) if largest[-1] > largest[0] else (np.finfo(np.float32).max, 1.0)
-            )
+            varies = largest[-1] > largest[0]
+            shape, scale = fit_weibull(largest, location) if varies else (np.finfo(np.float32).max, 1.0)
             weibulls[label] = shape, location, scale
         if not weibulls.any():
             raise InputError(
@@ -118,11 +115,9 @@ class OpenMax(SvmMonitor):
         """Probabilities (N, K + 1), the unknown first."""
         logits = signals.logits.astype(np.float64)
         unlike = np.zeros_like(logits)
-        for label, (centre, (shape, location, scale)) in enumerate(
-            zip(state["centres"], state["weibulls"], strict=True)
-        ):
+        for label, (shape, location, scale) in enumerate(state["weibulls"]):
             if shape > 0:
-                unlike[:, label] = weibull_cdf(distance(logits, centre), shape, location, scale)
+                unlike[:, label] = weibull_cdf(distance(logits, state["centres"][label]), shape, location, scale)
         alpha = min(self.alpha, logits.shape[1])
         ranks = np.argsort(np.argsort(-logits, axis=1, kind="stable"), axis=1, kind="stable")
         taken = logits * unlike * np.maximum(alpha - ranks, 0) / alpha

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.parameters import registered
 from roadworthy.core.protocols import BATCH, Model
 from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of
@@ -20,8 +21,7 @@ from roadworthy.models.torch import import_torch
 from roadworthy.monitors.base import MONITORS, Arrays, Learned, Monitor
 
 
-@MONITORS.register("pytorch_ood")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "pytorch_ood")
 class PytorchOod(Monitor):
     """Minus the outlier score of a detector of pytorch-ood, given by the name of its class.
 
@@ -33,7 +33,6 @@ class PytorchOod(Monitor):
     detector: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    name: ClassVar[str] = "pytorch_ood"
     needs: ClassVar[frozenset[str]] = frozenset({"gradients", "logits"})
     differs_from_paper: ClassVar[str] = "whatever the implementation of the package differs in: see its documentation"
 

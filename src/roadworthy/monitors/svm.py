@@ -9,11 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.parameters import registered
 from roadworthy.models.signals import Signals
 from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, Rep
 from roadworthy.monitors.threshold import Aim, LinearSvm, fit_svm
 
 NOT_CONVERGED = "the linear SVM did not converge: its scores are not those of the best one"
+SOLVED_EXACTLY = (
+    "the SVM is solved exactly, where the published code trains it by gradient descent; the exact threshold cuts its "
+    "score anew, where the paper keeps the boundary of the SVM; without outliers, where the paper has no score, it is"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +52,12 @@ class SvmMonitor(Monitor):
         return (NOT_CONVERGED,) if rule and not rule["converged"] else ()
 
 
-@MONITORS.register("score_svm")
-@dataclass(frozen=True, kw_only=True)
+@registered(MONITORS, "score_svm")
 class ScoreSvm(SvmMonitor):
     """ScoreSVM: a linear SVM on the logits. Without outliers the score is the largest logit."""
 
-    name: ClassVar[str] = "score_svm"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    differs_from_paper: ClassVar[str] = (
-        "the SVM is solved exactly, where the published code trains it by gradient descent; the exact threshold cuts "
-        "its score anew, where the paper keeps the boundary of the SVM; without outliers, where the paper has no "
-        "score, it is the largest logit"
-    )
+    differs_from_paper: ClassVar[str] = f"{SOLVED_EXACTLY} the largest logit"
 
     def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
         """Logits (N, K)."""

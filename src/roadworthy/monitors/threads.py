@@ -10,6 +10,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+_controller = cache(ThreadpoolController)
 _lock = threading.Lock()
 _users = 0
 _limit: Any = None
@@ -30,8 +31,3 @@ def one_thread() -> Iterator[None]:
             _users -= 1
             if not _users:
                 _limit.restore_original_limits()
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()

@@ -6,14 +6,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core import validation
 from roadworthy.core.code import code_of
 from roadworthy.core.hashing import digest
+from roadworthy.core.parameters import check_ranges
 from roadworthy.core.protocols import Dataset, Outliers
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Images
@@ -63,16 +63,9 @@ class OutlierSet(OpenedDataset):
     @cached_property
     def recipe(self) -> str:
         """SHA-256 of all that decides a pixel: the source's content, the maker's name, parameters and code, seed."""
-        code = code_of(type(self.maker))
-        return digest(
-            {
-                "source": self.source.fingerprint(),
-                "maker": self.maker.name,
-                "parameters": self.maker.parameters(),
-                "seed": self.seed,
-                **({"code": code} if code else {}),
-            }
-        )
+        maker, code = self.maker, code_of(type(self.maker))
+        made = {"source": self.source.fingerprint(), "maker": maker.name, "parameters": maker.parameters()}
+        return digest({**made, "seed": self.seed, **({"code": code} if code else {})})
 
     def batch(self, rows: slice | Sequence[int]) -> Batch:
         """Paint some outliers, in the order given."""
@@ -99,6 +92,9 @@ class OutlierSet(OpenedDataset):
 @dataclass(frozen=True, kw_only=True)
 class Painted(Outliers):
     """Outliers that are painted image by image over the tested data: `paint` is all that a subclass adds."""
+
+    def __post_init__(self) -> None:
+        check_ranges("outliers", self)
 
     def make(self, data: Dataset, *, seed: int, foreign: Dataset | None = None) -> OutlierSet:
         """As many outliers as the data has images, of their size, channels and groups."""
@@ -131,8 +127,3 @@ def prefixed(name: str, texts: Iterable[str]) -> tuple[str, ...]:
     ('swirl/a', 'swirl/b')
     """
     return tuple(f"{name}/{text}" for text in texts)
-
-
-def check_number(maker: Outliers, parameter: str, value: Any, low: float, high: float) -> None:
-    """Refuse what is no number within the bounds."""
-    validation.check_number(f"outliers {maker.name}: {parameter}", value, low, high)

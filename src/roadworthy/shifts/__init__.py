@@ -9,18 +9,7 @@ import cv2
 
 from roadworthy.core.errors import UnknownName
 from roadworthy.core.protocols import SHIFTS, Shift
-from roadworthy.shifts.thesis import (
-    Blur,
-    Crop,
-    Fog,
-    Grey,
-    Noise,
-    Perspective,
-    Rain,
-    Reflection,
-    Rotation,
-    Snow,
-)
+from roadworthy.shifts.thesis import Blur, Crop, Fog, Grey, Noise, Perspective, Rain, Reflection, Rotation, Snow
 
 # isort: split
 # Behind the thesis's: shifts are listed in the order in which they are registered.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -17,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Model, Shift
+from roadworthy.core.parameters import parameter, registered
+from roadworthy.core.protocols import Model, padded
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Batch, Images, Prediction
-from roadworthy.core.validation import check_whole
-from roadworthy.shifts.base import check_number
+from roadworthy.shifts.base import Ranged
 
 Floats = NDArray[np.float64]
-Levels = tuple[Mapping[str, Any], ...]
 
 QUERIED = "queried"
 """The stimulus that an attack's questions carry: stored predictions have no answers to it, and say so."""
@@ -41,7 +39,7 @@ HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack(Shift):
+class Attack(Ranged):
     """A change of the pixel values by at most `epsilon` that lowers a model's probability of the true class.
 
     `target` is the attacked model, set by `bound`; boxes and masks stay as they are.
@@ -54,6 +52,7 @@ class Attack(Shift):
     def __post_init__(self) -> None:
         if self.target is not None and not isinstance(self.target, Model):
             raise InputError(f"shift {self.name}: the attacked model is no parameter; it is the model under test")
+        super().__post_init__()
 
     def bound(self, model: Model) -> Self:
         """The same attack on this model; a model that lacks what the attack needs is an error."""
@@ -87,35 +86,26 @@ class Attack(Shift):
 class MaximumNorm(Attack):
     """An attack that may change every value by at most `epsilon`, a whole number of pixel values (8 is 8/255)."""
 
-    LEVELS: ClassVar[Levels] = tuple({"epsilon": epsilon} for epsilon in (1, 2, 4, 8, 16))
-
-    epsilon: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole(f"shift {self.name}: epsilon", self.epsilon, 0, 255)
+    epsilon: int = parameter(1, 2, 4, 8, 16, within=(0, 255), whole=True)
 
 
 ATTACKS: Registry[type[Attack]] = Registry("attack")
 
 
-@ATTACKS.register("fgsm")
-@dataclass(frozen=True, kw_only=True)
+@registered(ATTACKS, "fgsm")
 class Fgsm(MaximumNorm):
     """Fast gradient sign: x' = clip(x + epsilon sign(dL/dx)), L the cross-entropy of the label (Goodfellow 2015).
 
     A value whose gradient is exactly 0 stays. Cheap, and weak against models whose probabilities are saturated.
     """
 
-    name: ClassVar[str] = "fgsm"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"input_gradient"})
 
     def _attacked(self, model: Model, batch: Batch, streams: Streams) -> Images:
-        return _stepped(batch.images, batch.images, self.epsilon, self.epsilon, _gradients(model, batch))
+        return _within(batch.images + self.epsilon * np.sign(_gradients(model, batch)), batch.images, self.epsilon)
 
 
-@ATTACKS.register("pgd")
-@dataclass(frozen=True, kw_only=True)
+@registered(ATTACKS, "pgd")
 class Pgd(MaximumNorm):
     """Projected gradient: `steps` signed gradient steps within epsilon, from a random start (Madry et al. 2018).
 
@@ -123,14 +113,9 @@ class Pgd(MaximumNorm):
     whose gradient is exactly 0 stays where its random start put it.
     """
 
-    name: ClassVar[str] = "pgd"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"input_gradient"})
 
-    steps: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole(f"shift {self.name}: steps", self.steps, 1, 1000)
+    steps: int = parameter(within=(1, 1000), whole=True, default=10)
 
     def _attacked(self, model: Model, batch: Batch, streams: Streams) -> Images:
         shape, reach = batch.images.shape[1:], self.epsilon
@@ -138,12 +123,12 @@ class Pgd(MaximumNorm):
         images = _within(batch.images + np.array(starts), batch.images, reach)
         step = max(1, round(2.5 * self.epsilon / self.steps))
         for _ in range(self.steps):
-            images = _stepped(images, batch.images, step, reach, _gradients(model, batch.with_images(images)))
+            gradient = _gradients(model, batch.with_images(images))
+            images = _within(images + step * np.sign(gradient), batch.images, reach)
         return images
 
 
-@ATTACKS.register("deepfool")
-@dataclass(frozen=True, kw_only=True)
+@registered(ATTACKS, "deepfool")
 class DeepFool(Attack):
     """DeepFool: the shortest way over the nearest boundary, found by linear steps (Moosavi-Dezfooli et al. 2016).
 
@@ -153,19 +138,11 @@ class DeepFool(Attack):
     considered. An image that is misread already stays as it is.
     """
 
-    name: ClassVar[str] = "deepfool"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"input_gradient"})
-    LEVELS: ClassVar[Levels] = tuple({"epsilon": epsilon} for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0))
 
-    epsilon: float
-    steps: int = 20
-    classes: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self, "epsilon", self.epsilon, 0, 255)
-        check_whole(f"shift {self.name}: steps", self.steps, 1, 1000)
-        check_whole(f"shift {self.name}: classes", self.classes, 2, 100_000)
+    epsilon: float = parameter(0.5, 1.0, 2.0, 4.0, 8.0, within=(0, 255))
+    steps: int = parameter(within=(1, 1000), whole=True, default=20)
+    classes: int = parameter(within=(2, 100_000), whole=True, default=10)
 
     def _attacked(self, model: Model, batch: Batch, streams: Streams) -> Images:
         images = batch.images.copy()
@@ -202,37 +179,28 @@ class DeepFool(Attack):
         return np.asarray(np.clip(images + change, 0, 255), np.uint8)
 
 
-@ATTACKS.register("square")
-@dataclass(frozen=True, kw_only=True)
+@registered(ATTACKS, "square")
 class Square(MaximumNorm):
     """Square attack: random squares of +-epsilon, kept where the true class loses (Andriushchenko et al. 2020).
 
     Needs no gradient: `queries` questions per image. It starts from vertical stripes; the squares shrink as it goes on.
     """
 
-    name: ClassVar[str] = "square"
-
-    queries: int = 200
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole(f"shift {self.name}: queries", self.queries, 1, 100_000)
+    queries: int = parameter(within=(1, 100_000), whole=True, default=200)
 
     def _attacked(self, model: Model, batch: Batch, streams: Streams) -> Images:
-        count, height, width, channels = batch.images.shape
+        queries, (count, height, width, channels) = self.queries, batch.images.shape
+        coins = (queries, channels)
         draws = [
-            (
-                rng.integers(2, size=(1, width, channels)),
-                rng.random((self.queries, 2)),
-                _signs(rng, self.queries, channels),
-            )
+            [rng.integers(2, size=(1, width, channels)), rng.random((queries, 2)), rng.integers(2, size=coins)]
             for rng in streams.each(batch.ids)
         ]
-        stripes, places, signs = (np.array(column) for column in zip(*draws, strict=True))
+        stripes, places, heads = (np.array(column) for column in zip(*draws, strict=True))
+        signs = 2 * heads - 1
         best = batch.images.copy()
         score = self._score(model, batch)
-        for query in range(self.queries):
-            side = _side(query / self.queries, height, width)
+        for query in range(queries):
+            side = _side(query / queries, height, width)
             tried = best.copy()
             if query == 0:
                 tried[:] = _within(batch.images + self.epsilon * (2 * stripes - 1), batch.images, self.epsilon)
@@ -279,8 +247,9 @@ def linear_step(scores: Floats, labels: NDArray[np.int64], rivals: NDArray[np.in
 
 def _gradients(model: Model, batch: Batch) -> NDArray[np.float32]:
     """Gradients (N, H, W, C) of the loss of the label, asked for in batches of one size."""
-    size = model.fixed_batch or QUERY_SIZE
-    found = np.concatenate([model.input_gradient(part)[:rows] for part, rows in _padded_parts(batch, size)])
+    size, images = model.fixed_batch or QUERY_SIZE, range(len(batch))
+    parts = [images[start : start + size] for start in images[::size]]
+    found = np.concatenate([model.input_gradient(batch.take(padded(rows, size)))[: len(rows)] for rows in parts])
     finite = np.isfinite(found).reshape(len(found), -1).all(axis=1)
     if not finite.all():
         image = batch.ids[int(np.argmin(finite))]
@@ -299,17 +268,6 @@ def _scores(model: Model, batch: Batch) -> Floats:
     return np.log(np.maximum(answer.probabilities.astype(np.float64), LEAST_PROBABILITY))
 
 
-def _padded_parts(batch: Batch, size: int) -> list[tuple[Batch, int]]:
-    """The batch in parts of exactly `size` images, the last row repeated, and how many of each count."""
-    starts = range(0, len(batch), size)
-    rows = [[min(start + place, len(batch) - 1) for place in range(size)] for start in starts]
-    return [(batch.take(part), min(size, len(batch) - start)) for part, start in zip(rows, starts, strict=True)]
-
-
-def _stepped(images: Images, clean: Images, step: int, epsilon: int, gradient: NDArray[np.float32]) -> Images:
-    return _within(images + step * np.sign(gradient), clean, epsilon)
-
-
 def _within(images: NDArray[Any], clean: Images, epsilon: int) -> Images:
     """Cut to epsilon around the clean images and to 0..255."""
     around = clean.astype(np.int64)
@@ -325,10 +283,6 @@ def _rivals(scores: Floats, labels: NDArray[np.int64], count: int) -> NDArray[np
 
 def _rms(change: Floats) -> Floats:
     return np.asarray(np.sqrt((change**2).reshape(len(change), -1).mean(axis=1)))
-
-
-def _signs(rng: np.random.Generator, queries: int, channels: int) -> NDArray[np.int64]:
-    return 2 * rng.integers(2, size=(queries, channels)) - 1
 
 
 def _side(done: float, height: int, width: int) -> int:

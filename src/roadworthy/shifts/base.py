@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core import validation
+from roadworthy.core.parameters import check_ranges
 from roadworthy.core.protocols import Shift
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Images
 
-Levels = tuple[Mapping[str, Any], ...]
 Paint = Callable[[Images, Images, np.random.Generator], object]
 
 REFERENCE_SIZE = 64
@@ -30,7 +29,15 @@ CUT_OFF = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Photometric(Shift):
+class Ranged(Shift):
+    """A shift whose numbers are checked against the ranges of its parameters."""
+
+    def __post_init__(self) -> None:
+        check_ranges("shift", self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photometric(Ranged):
     """A shift of the pixel values: boxes and masks stay as they are."""
 
     def __call__(self, batch: Batch, streams: Streams) -> Batch:
@@ -48,7 +55,7 @@ class Photometric(Shift):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Geometric(Shift):
+class Geometric(Ranged):
     """A shift of places: image, box and mask move together."""
 
     DRAWS: ClassVar[int]
@@ -79,8 +86,3 @@ def gaussian(sigma: float) -> NDArray[np.float64]:
     reach = math.ceil(CUT_OFF * sigma)
     weights = np.array([math.exp(-0.5 * (x / sigma) ** 2) if x else 1.0 for x in range(-reach, reach + 1)])
     return np.asarray(weights / weights.sum()).reshape(-1, 1)
-
-
-def check_number(shift: Shift, parameter: str, value: Any, low: float, high: float) -> None:
-    """Refuse what is no number within the bounds."""
-    validation.check_number(f"shift {shift.name}: {parameter}", value, low, high)

@@ -155,15 +155,15 @@ def _warp(batch: Batch, matrices: Matrices, warp: Callable[..., object], rows: i
 def _move(batch: Batch, matrices: Matrices, move: Callable[[Images, Images, int, int], None], nearest: int) -> Batch:
     """The batch with images and masks moved by `move(source, target, row, interpolation)` and boxes by the matrices."""
     height, width = batch.images.shape[1:3]
-    images = np.empty(batch.images.shape, np.uint8)
-    for row, (source, target) in enumerate(zip(np.ascontiguousarray(batch.images), images, strict=True)):
-        move(source, target, row, cv2.INTER_LINEAR)
-    masks = None
-    if batch.masks is not None:
-        masks = np.empty(batch.masks.shape, np.bool_)
-        sources = np.ascontiguousarray(batch.masks).view(np.uint8)
-        for row, (source, target) in enumerate(zip(sources, masks.view(np.uint8), strict=True)):
-            move(source, target, row, nearest)
+
+    def moved(sources: NDArray[Any], interpolation: int) -> NDArray[np.uint8]:
+        targets = np.empty(sources.shape, np.uint8)
+        for row, (source, target) in enumerate(zip(np.ascontiguousarray(sources), targets, strict=True)):
+            move(source.view(np.uint8), target, row, interpolation)
+        return targets
+
+    images = moved(batch.images, cv2.INTER_LINEAR)
+    masks = None if batch.masks is None else moved(batch.masks, nearest).view(np.bool_)
     boxes = None if batch.boxes is None else move_boxes(batch.boxes, matrices, height, width)
     return batch.with_images(images, masks=masks, boxes=boxes)
 

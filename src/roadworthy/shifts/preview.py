@@ -52,9 +52,8 @@ def picture_grid(titles: Sequence[str], columns: Sequence[Images]) -> NDArray[np
     """
     rows, (height, width) = len(columns[0]), _thumbnail_size(*columns[0].shape[1:3])
     header = GAP + LINE_HEIGHT * max(len(title.splitlines()) for title in titles)
-    sheet = np.full(
-        (header + rows * (height + GAP) + GAP, len(columns) * (width + GAP) + GAP, 3), WHITE, dtype=np.uint8
-    )
+    shape = (header + rows * (height + GAP) + GAP, len(columns) * (width + GAP) + GAP, 3)
+    sheet = np.full(shape, WHITE, dtype=np.uint8)
     for column, (title, images) in enumerate(zip(titles, columns, strict=True)):
         left = GAP + column * (width + GAP)
         _write(sheet, title, left, width)

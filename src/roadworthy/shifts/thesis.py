@@ -1,7 +1,7 @@
 """Ten image transformations: noise, grey, snow, rain, fog, perspective, blur, rotation, crop, reflection.
 
-They follow section 3.1.1 of the robustness thesis; `LEVELS` are its table 12, for 64x64 images. Parameters in pixels
-scale with min(H, W) / 64. What the text leaves open is decided by the constants below.
+They follow section 3.1.1 of the robustness thesis; levels are those of its table 12, for 64x64 images. Parameters in
+pixels scale with min(H, W) / 64. What the text leaves open is decided by the constants below.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import parameter, registered
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
 from roadworthy.core.types import Batch, Images
+from roadworthy.core.validation import check_number
 from roadworthy.shifts import geometry, textures
 from roadworthy.shifts.base import (
     CUT_OFF,
     LUMA,
     REFERENCE_SIZE,
     Geometric,
-    Levels,
     Paint,
     Photometric,
-    check_number,
     coloured,
     gaussian,
     unit,
@@ -51,22 +51,11 @@ STRONGEST_PERSPECTIVE = 0.66
 """From 2/3 on the four corners need not form a convex shape, and no perspective gives that."""
 
 
-def _levels(name: str, *values: Any) -> Levels:
-    return tuple({name: value} for value in values)
-
-
-@SHIFTS.register("noise")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "noise")
 class Noise(Photometric):
     """Sensor noise: (1 - f) img + f n, n uniform on 0..255 for every pixel and channel, f = `factor`."""
 
-    name: ClassVar[str] = "noise"
-    LEVELS: ClassVar[Levels] = _levels("factor", 0.2, 0.35, 0.4, 0.45, 0.5)
-
-    factor: float
-
-    def __post_init__(self) -> None:
-        check_number(self, "factor", self.factor, 0, 1)
+    factor: float = parameter(0.2, 0.35, 0.4, 0.45, 0.5, within=(0, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
@@ -76,21 +65,14 @@ class Noise(Photometric):
         return paint
 
 
-@SHIFTS.register("grey")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "grey")
 class Grey(Photometric):
     """Loss of colour: (1 - f) img + f grey, grey = 0.299 R + 0.587 G + 0.114 B, f = `factor`.
 
     Images of one channel are grey already and stay as they are.
     """
 
-    name: ClassVar[str] = "grey"
-    LEVELS: ClassVar[Levels] = _levels("factor", 0.2, 0.4, 0.6, 0.8, 1.0)
-
-    factor: float
-
-    def __post_init__(self) -> None:
-        check_number(self, "factor", self.factor, 0, 1)
+    factor: float = parameter(0.2, 0.4, 0.6, 0.8, 1.0, within=(0, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         weights = LUMA if channels == 3 else (1.0,)
@@ -115,7 +97,7 @@ class Precipitation(Photometric):
             raise InputError(f"shift {self.name}: intensities must be a list of numbers, not {self.intensities!r}")
         object.__setattr__(self, "intensities", tuple(self.intensities))
         for intensity in self.intensities:
-            check_number(self, "each of the intensities", intensity, 0, 10)
+            check_number(f"shift {self.name}: each of the intensities", intensity, 0, 10)
 
     @staticmethod
     @abstractmethod
@@ -148,30 +130,25 @@ class Precipitation(Photometric):
         return paint
 
 
-@SHIFTS.register("snow")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "snow")
 class Snow(Precipitation):
     """Falling snow: soft white flakes, `textures.snow` turned by any angle."""
 
-    name: ClassVar[str] = "snow"
-    LEVELS: ClassVar[Levels] = _levels("intensities", (1.0,), (1.0, 1.0), (1.5, 1.5), (1.5, 1.5, 1.0), (1.5, 1.5, 1.5))
     TILT: ClassVar[float] = SNOW_TILT
+    intensities: tuple[float, ...] = parameter((1.0,), (1.0, 1.0), (1.5, 1.5), (1.5, 1.5, 1.0), (1.5, 1.5, 1.5))
     _texture = staticmethod(textures.snow)
 
 
-@SHIFTS.register("rain")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "rain")
 class Rain(Precipitation):
     """Falling rain: bright streaks, `textures.rain` turned by up to 20 degrees from upright."""
 
-    name: ClassVar[str] = "rain"
-    LEVELS: ClassVar[Levels] = _levels("intensities", (0.1, 0.1), (0.2, 0.2), (0.3, 0.3), (0.4, 0.4), (0.5, 0.4, 0.2))
     TILT: ClassVar[float] = RAIN_TILT
+    intensities: tuple[float, ...] = parameter((0.1, 0.1), (0.2, 0.2), (0.3, 0.3), (0.4, 0.4), (0.5, 0.4, 0.2))
     _texture = staticmethod(textures.rain)
 
 
-@SHIFTS.register("fog")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "fog")
 class Fog(Photometric):
     """Fog: (1 - f) img + f fog, f = `factor`.
 
@@ -179,13 +156,7 @@ class Fog(Photometric):
     white, and scaled up to the image: soft clouds, the same in all channels.
     """
 
-    name: ClassVar[str] = "fog"
-    LEVELS: ClassVar[Levels] = _levels("factor", 0.3, 0.4, 0.5, 0.6, 0.7)
-
-    factor: float
-
-    def __post_init__(self) -> None:
-        check_number(self, "factor", self.factor, 0, 1)
+    factor: float = parameter(0.3, 0.4, 0.5, 0.6, 0.7, within=(0, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         cell = min(height, width) / FOG_GRID
@@ -203,8 +174,7 @@ class Fog(Photometric):
         return paint
 
 
-@SHIFTS.register("perspective")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "perspective")
 class Perspective(Geometric):
     """Seen at an angle: the corners move inwards at random, then the image is rescaled to fill the frame again.
 
@@ -212,22 +182,10 @@ class Perspective(Geometric):
     corner. In table 12 scale = 1 - strength / 2, the mean of 1 - strength u: on average the image keeps its size.
     """
 
-    name: ClassVar[str] = "perspective"
-    LEVELS: ClassVar[Levels] = (
-        {"strength": 0.2, "scale": 0.9},
-        {"strength": 0.3, "scale": 0.85},
-        {"strength": 0.4, "scale": 0.8},
-        {"strength": 0.5, "scale": 0.75},
-        {"strength": 0.6, "scale": 0.7},
-    )
     DRAWS: ClassVar[int] = 8
 
-    strength: float
-    scale: float
-
-    def __post_init__(self) -> None:
-        check_number(self, "strength", self.strength, 0, STRONGEST_PERSPECTIVE)
-        check_number(self, "scale", self.scale, 0.1, 10)
+    strength: float = parameter(0.2, 0.3, 0.4, 0.5, 0.6, within=(0, STRONGEST_PERSPECTIVE))
+    scale: float = parameter(0.9, 0.85, 0.8, 0.75, 0.7, within=(0.1, 10))
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         height, width = batch.images.shape[1:3]
@@ -237,18 +195,11 @@ class Perspective(Geometric):
         return geometry.warp_perspective(batch, geometry.perspectives(corners, height, width))
 
 
-@SHIFTS.register("blur")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "blur")
 class Blur(Photometric):
     """Out of focus: Gaussian blur, standard deviation `sigma` pixels at 64x64, cut off at 3 sigma, edges mirrored."""
 
-    name: ClassVar[str] = "blur"
-    LEVELS: ClassVar[Levels] = _levels("sigma", 1.5, 2.0, 2.5, 3.0, 3.5)
-
-    sigma: float
-
-    def __post_init__(self) -> None:
-        check_number(self, "sigma", self.sigma, 0, REFERENCE_SIZE)
+    sigma: float = parameter(1.5, 2.0, 2.5, 3.0, 3.5, within=(0, REFERENCE_SIZE))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         kernel = gaussian(self.sigma * unit(height, width))
@@ -260,38 +211,26 @@ class Blur(Photometric):
         return paint
 
 
-@SHIFTS.register("rotation")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "rotation")
 class Rotation(Geometric):
     """A turned sign or camera: rotation about the centre by an angle uniform in [-degrees, degrees]."""
 
-    name: ClassVar[str] = "rotation"
-    LEVELS: ClassVar[Levels] = _levels("degrees", 10.0, 15.0, 20.0, 25.0, 30.0)
     DRAWS: ClassVar[int] = 1
 
-    degrees: float
-
-    def __post_init__(self) -> None:
-        check_number(self, "degrees", self.degrees, 0, 180)
+    degrees: float = parameter(10.0, 15.0, 20.0, 25.0, 30.0, within=(0, 180))
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         angles = math.radians(self.degrees) * (2 * draws[:, 0] - 1)
         return geometry.warp_affine(batch, geometry.rotations(angles, *batch.images.shape[1:3]))
 
 
-@SHIFTS.register("crop")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "crop")
 class Crop(Geometric):
     """A badly placed cut-out: a random window of `size` / 64 of each side (whole pixels, rounded down), scaled back."""
 
-    name: ClassVar[str] = "crop"
-    LEVELS: ClassVar[Levels] = _levels("size", 62, 60, 58, 56, 54)
     DRAWS: ClassVar[int] = 2
 
-    size: float
-
-    def __post_init__(self) -> None:
-        check_number(self, "size", self.size, 1, REFERENCE_SIZE)
+    size: float = parameter(62, 60, 58, 56, 54, within=(1, REFERENCE_SIZE))
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         height, width = batch.images.shape[1:3]
@@ -300,21 +239,14 @@ class Crop(Geometric):
         return geometry.crop_and_resize(batch, corners[:, 0], corners[:, 1], rows, columns)
 
 
-@SHIFTS.register("reflection")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "reflection")
 class Reflection(Photometric):
     """Glare: min(255, img + blob), the blob a white square of side `size` (pixels at 64x64), Gaussian-blurred.
 
     Its blur is a quarter of its side; it lies at a random place where the unblurred square is inside the image.
     """
 
-    name: ClassVar[str] = "reflection"
-    LEVELS: ClassVar[Levels] = _levels("size", 8, 12, 16, 20, 24)
-
-    size: float
-
-    def __post_init__(self) -> None:
-        check_number(self, "size", self.size, 0.1, REFERENCE_SIZE)
+    size: float = parameter(8, 12, 16, 20, 24, within=(0.1, REFERENCE_SIZE))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         side = self.size * unit(height, width)

@@ -211,15 +211,8 @@ def robust_anova(frame: pd.DataFrame, response: str, factors: Sequence[str], *, 
     rows: list[dict[str, Any]] = []
     reason = _too_few(design)
     for term in terms_up_to(factors, interactions):
-        row: dict[str, Any] = {
-            "factor": name_of(term),
-            "df": math.nan,
-            "df_error": math.nan,
-            "f": math.nan,
-            "p": math.nan,
-        }
-        if not reason:
-            row |= _anova_type(design, term)
+        row: dict[str, Any] = {"factor": name_of(term)} | dict.fromkeys(("df", "df_error", "f", "p"), math.nan)
+        row |= {} if reason else _anova_type(design, term)
         rows.append({**row, "reason": reason or (NO_SPREAD if row["f"] != row["f"] else "")})
     return AnovaTable(pd.DataFrame(rows), "ANOVA-type statistic (Brunner, Dette, Munk)", design.notes)
 
@@ -332,11 +325,5 @@ def _unit_test(effects: Floats, rounding: float) -> dict[str, Any]:
     epsilon = error**2 / (size * float((spread**2).sum()))
     df, df_error = size * epsilon, (units - 1) * size * epsilon
     f = units * float((mean**2).sum()) / (error / (units - 1))
-    return {
-        "df": df,
-        "df_error": df_error,
-        "f": f,
-        "p": float(fdtrc(df, df_error, f)),
-        "epsilon": epsilon,
-        "reason": "",
-    }
+    p = float(fdtrc(df, df_error, f))
+    return {"df": df, "df_error": df_error, "f": f, "p": p, "epsilon": epsilon, "reason": ""}

@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 Scenario = dict[str, str]
 Columns = Mapping[str, ArrayLike]
 Members = tuple[int, ...]
+Part = tuple[Floats, NDArray[np.intp]]
 
 MISSING = -1
 SMALLEST_P = 1e-12
@@ -119,17 +120,16 @@ def scenario_values(
     >>> [(part.scenario, part.interval.value) for part in found]
     [({'weather': 'dry'}, 1.0), ({'weather': 'rain'}, 0.0)]
     """
-    per_image, objects = _checked(values, groups)
-    names, codes, kinds = _encoded(conditions, len(per_image))
-    if not 0 <= k <= len(names):
-        raise ValueError(f"k must lie between 0 and the number of conditions, {len(names)}, not {k}")
+    table = _Conjunctions(values, groups, conditions)
+    if not 0 <= k <= len(table.names):
+        raise ValueError(f"k must lie between 0 and the number of conditions, {len(table.names)}, not {k}")
     result = []
-    for members in combinations(range(len(names)), k):
-        for cell in product(*(range(len(kinds[member])) for member in members)):
-            inside = _inside(codes, members, cell)
+    for members in combinations(range(len(table.names)), k):
+        for cell in product(*(range(table.sizes[member]) for member in members)):
+            inside = table.inside(members, cell)
             if inside.any():
-                interval = mean_interval(per_image[inside], objects[inside], low, high, confidence)
-                result.append(ScenarioValue(_named(names, kinds, members, cell), interval))
+                interval = mean_interval(*table.part(inside), low, high, confidence)
+                result.append(ScenarioValue(table.named(members, cell), interval))
     return result
 
 
@@ -232,37 +232,25 @@ def worst_slices(
     >>> result.found[0].scenario, result.looked_at, result.found[0].p_holm < 0.001
     ({'weather': 'rain'}, 4, True)
     """
-    per_image, objects = _checked(values, groups)
-    names, codes, kinds = _encoded(conditions, len(per_image))
+    table = _Conjunctions(values, groups, conditions)
     if depth < 1 or support < 2 or limit < 1:
         raise ValueError(f"depth {depth}, limit {limit} and support {support}: at least 1, 1 and 2 are needed")
-    table = _Conjunctions(per_image, objects, codes, [len(kind) for kind in kinds])
-    candidates, too_small = table.worse(min(depth, len(names)), support, high - low)
+    candidates, too_small = table.worse(min(depth, len(table.names)), support, high - low)
     listed = list[tuple[Members, Members]]()
     for members, cell in candidates:
         if len(listed) == limit:
             break
         if not any(table.says_it_all(more, (members, cell)) for more in listed):
             listed.append((members, cell))
-    slices = []
+    slices = list[Slice]()
     for members, cell in listed:
-        inside = _inside(codes, members, cell)
-        outside = (codes[:, list(members)] != MISSING).all(axis=1) & ~inside
-        part, rest = (per_image[inside], objects[inside]), (per_image[outside], objects[outside])
+        inside = table.inside(members, cell)
+        part, rest = table.part(inside), table.part(table.known(members) & ~inside)
         bounds = _difference_bounds(part, rest, low, high)
-        lo, hi = bounds(confidence)
-        slices.append(
-            Slice(
-                scenario=_named(names, kinds, members, cell),
-                interval=mean_interval(*part, low, high, confidence),
-                elsewhere=float(rest[0].mean()),
-                difference=float(part[0].mean() - rest[0].mean()),
-                lo=lo,
-                hi=hi,
-                p=_one_sided_p(bounds),
-                p_holm=math.nan,
-            )
-        )
+        scenario, interval = table.named(members, cell), mean_interval(*part, low, high, confidence)
+        elsewhere, difference = float(rest[0].mean()), float(part[0].mean() - rest[0].mean())
+        p = _one_sided_p(bounds)
+        slices.append(Slice(scenario, interval, elsewhere, difference, *bounds(confidence), p, p_holm=math.nan))
     slices.sort(key=lambda one: one.p)
     steps = [one.p * (table.looked_at - rank) for rank, one in enumerate(slices)]
     corrected = np.minimum(np.maximum.accumulate(np.array(steps)), 1.0)
@@ -360,13 +348,38 @@ def check_slices(sizes: Sequence[int], depth: int) -> None:
 
 
 class _Conjunctions:
-    """All conjunctions of conditions over the same images, with counts and sums per cell."""
+    """All conjunctions of conditions over the same images, with counts and sums per cell.
 
-    def __init__(
-        self, values: Floats, objects: NDArray[np.intp], codes: NDArray[np.intp], sizes: Sequence[int]
-    ) -> None:
-        self.values, self.objects, self.codes, self.sizes = values, objects, codes, sizes
-        self.looked_at = 0
+    names of the conditions, codes (n, conditions) of their values, -1 where missing, and the `kinds` that occur of each
+    """
+
+    def __init__(self, values: ArrayLike, groups: ArrayLike, conditions: Columns) -> None:
+        self.values, self.objects = _checked(values, groups)
+        if not conditions:
+            raise ValueError("at least one condition is needed")
+        self.names, self.looked_at = list(conditions), 0
+        columns = [_column(conditions, name, len(self.values)) for name in self.names]
+        self.kinds = [sorted({value for value in column if value is not None}) for column in columns]
+        self.sizes = [len(kind) for kind in self.kinds]
+        places = [{None: MISSING} | {value: code for code, value in enumerate(kind)} for kind in self.kinds]
+        codes = [[place[value] for value in column] for place, column in zip(places, columns, strict=True)]
+        self.codes = np.array(codes, dtype=np.intp).T
+
+    def inside(self, members: Members, cell: Members) -> NDArray[np.bool_]:
+        """The images (n,) that show these values of these conditions."""
+        return np.asarray((self.codes[:, list(members)] == np.array(cell, dtype=np.intp)).all(axis=1))
+
+    def known(self, members: Members) -> NDArray[np.bool_]:
+        """The images (n,) that have a value of each of these conditions."""
+        return np.asarray((self.codes[:, list(members)] != MISSING).all(axis=1))
+
+    def part(self, which: NDArray[np.bool_]) -> Part:
+        """Values and objects of some images."""
+        return self.values[which], self.objects[which]
+
+    def named(self, members: Members, cell: Members) -> Scenario:
+        """The scenario of a cell."""
+        return {self.names[member]: self.kinds[member][code] for member, code in zip(members, cell, strict=True)}
 
     def worse(self, depth: int, support: int, span: float) -> tuple[list[tuple[Members, Members]], int]:
         """Those below the mean elsewhere, about the surest first, and how many had too few objects."""
@@ -388,15 +401,14 @@ class _Conjunctions:
         return within and self._mean(general) <= self._mean(special)
 
     def _mean(self, conjunction: tuple[Members, Members]) -> float:
-        return float(self.values[_inside(self.codes, *conjunction)].mean())
+        return float(self.values[self.inside(*conjunction)].mean())
 
     def _scores(
         self, members: Members, shape: tuple[int, ...], support: int, span: float
     ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
         """For each cell: the difference to elsewhere in rough standard errors, enough objects, any image."""
-        own = self.codes[:, members]
-        known = (own != MISSING).all(axis=1)
-        cell = np.ravel_multi_index(tuple(own[known].T), shape)
+        known = self.known(members)
+        cell = np.ravel_multi_index(tuple(self.codes[known][:, members].T), shape)
         total = math.prod(shape)
         n, sums = np.bincount(cell, minlength=total), np.bincount(cell, self.values[known], total)
         squares = np.bincount(cell, self.values[known] ** 2, total)
@@ -412,9 +424,7 @@ class _Conjunctions:
         return (mean - elsewhere) / np.sqrt(variance / np.maximum(objects, 1)), enough, n > 0
 
 
-def _difference_bounds(
-    part: tuple[Floats, NDArray[np.intp]], rest: tuple[Floats, NDArray[np.intp]], low: float, high: float
-) -> Callable[[float], tuple[float, float]]:
+def _difference_bounds(part: Part, rest: Part, low: float, high: float) -> Callable[[float], tuple[float, float]]:
     """The interval of mean(part) - mean(rest) as a function of the confidence."""
     difference = float(part[0].mean() - rest[0].mean())
     downwards, upwards = _correlation(part, rest, low, high), _correlation(part, rest, high, low)
@@ -432,9 +442,7 @@ def _combined(a: float, b: float, correlation: float) -> float:
     return math.sqrt(max(a * a - 2 * correlation * a * b + b * b, 0.0))
 
 
-def _correlation(
-    part: tuple[Floats, NDArray[np.intp]], rest: tuple[Floats, NDArray[np.intp]], inside: float, outside: float
-) -> float:
+def _correlation(part: Part, rest: Part, inside: float, outside: float) -> float:
     """The correlation of mean(part) and mean(rest) that comes from objects on both sides; 0 without such.
 
         r = sum_g u_g v_g / sqrt(sum_g u_g^2 sum_g v_g^2),   u_g = sum over images i of g inside of (x_i - mean(part))
@@ -499,25 +507,3 @@ def _column(conditions: Columns, name: str, n: int) -> NDArray[np.object_]:
     if column.shape != (n,):
         raise ValueError(f"condition {name!r} needs a value for each of {n} images, not {column.shape}")
     return np.array([condition_text(one) or None for one in column], dtype=object)
-
-
-def _encoded(conditions: Columns, n: int) -> tuple[list[str], NDArray[np.intp], list[list[str]]]:
-    """Names of the conditions, codes (n, conditions) with -1 where missing, and the values of each that occur."""
-    if not conditions:
-        raise ValueError("at least one condition is needed")
-    names, codes, kinds = list(conditions), [], []
-    for name in names:
-        column = _column(conditions, name, n)
-        known = sorted({value for value in column if value is not None})
-        place = {value: code for code, value in enumerate(known)}
-        codes.append([MISSING if value is None else place[value] for value in column])
-        kinds.append(known)
-    return names, np.array(codes, dtype=np.intp).T, kinds
-
-
-def _inside(codes: NDArray[np.intp], members: Members, cell: Members) -> NDArray[np.bool_]:
-    return np.asarray((codes[:, list(members)] == np.array(cell, dtype=np.intp)).all(axis=1))
-
-
-def _named(names: Sequence[str], kinds: Sequence[Sequence[str]], members: Members, cell: Members) -> Scenario:
-    return {names[member]: kinds[member][code] for member, code in zip(members, cell, strict=True)}

@@ -98,14 +98,7 @@ def mean_interval(values: ArrayLike, groups: ArrayLike, low: float, high: float,
 
 
 def further_groups(
-    value: float,
-    threshold: float,
-    groups: int,
-    lo: float,
-    hi: float,
-    *,
-    confidence: float = 0.95,
-    proportion: bool,
+    value: float, threshold: float, groups: int, lo: float, hi: float, *, confidence: float = 0.95, proportion: bool
 ) -> int | None:
     """How many further independent groups would bring the bound beyond the threshold if the value stayed.
 
@@ -125,12 +118,9 @@ def further_groups(
         return None
     if (bound - threshold) * (value - threshold) > 0:
         return 0
-    needed = _wilson_groups if proportion else _scaled_groups
-    return max(needed(value, threshold, groups, bound, confidence) - groups, 1)
-
-
-def _scaled_groups(value: float, threshold: float, groups: int, bound: float, confidence: float) -> int:
-    return math.floor(groups * ((value - bound) / (value - threshold)) ** 2) + 1
+    if proportion:
+        return max(_wilson_groups(value, threshold, groups, bound, confidence) - groups, 1)
+    return max(math.floor(groups * ((value - bound) / (value - threshold)) ** 2) + 1 - groups, 1)
 
 
 def _wilson_groups(value: float, threshold: float, groups: int, bound: float, confidence: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from roadworthy.statistics.anova import NO_SPREAD, fitted_model
 from roadworthy.statistics.factorial import Factorial, Floats, Term, factorial, name_of, named, summed, terms_up_to
 from roadworthy.statistics.studentized_range import range_quantile, range_tail
+
+Bools = NDArray[np.bool_]
+Estimates = tuple[Floats, Floats, Floats, Floats]
+"""Means and numbers of values (K,), standard errors and degrees of freedom per pair (K, K)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def posthoc(
     squared = variance[:, None] + variance - 2 * covariance
     errors = np.sqrt(np.maximum(squared, 0) * model.error / model.error_df)
     degrees = np.full_like(errors, model.error_df)
-    return _compare(design, term, shown, means, counts, errors, degrees, "Tukey-Kramer", confidence, notes)
+    return _compare(design, term, shown, (means, counts, errors, degrees), "Tukey-Kramer", confidence, notes)
 
 
 def games_howell(
@@ -113,7 +118,7 @@ def games_howell(
     both = total[:, None] + total
     with np.errstate(invalid="ignore", divide="ignore"):
         degrees = both**2 / (fourth[:, None] + fourth)
-    return _compare(design, term, shown, means, counts, np.sqrt(both), degrees, "Games-Howell", confidence, notes)
+    return _compare(design, term, shown, (means, counts, np.sqrt(both), degrees), "Games-Howell", confidence, notes)
 
 
 def comparison_half_widths(critical: ArrayLike) -> Floats:
@@ -173,12 +178,8 @@ def grouping_letters(significant: ArrayLike, order: Sequence[int] | None = None)
 
 def _alphabet(count: int) -> list[str]:
     """So many different letters: a to z, A to Z, then those of other scripts."""
-    further = (chr(code) for code in range(0x3B1, 0x110000))
-    letters = list(string.ascii_letters[:count])
-    while len(letters) < count:
-        letter = next(further)
-        letters += [letter] if letter.isalpha() else []
-    return letters
+    further = filter(str.isalpha, map(chr, range(0x3B1, 0x110000)))
+    return list(islice(chain(string.ascii_letters, further), count))
 
 
 def _checked(by: Sequence[str], factors: Sequence[str]) -> Term:
@@ -188,25 +189,16 @@ def _checked(by: Sequence[str], factors: Sequence[str]) -> Term:
     return tuple(factor for factor in factors if factor in by)
 
 
-def _left_out(design: Factorial, term: Term, which: NDArray[np.bool_], why: str) -> list[str]:
+def _left_out(design: Factorial, term: Term, which: Bools, why: str) -> list[str]:
     gone = [cell for cell, out in zip(design.combinations(term), which, strict=True) if out]
     return [f"{name_of(term)} {named(gone)} left out: {why}"] if gone else []
 
 
 def _compare(
-    design: Factorial,
-    term: Term,
-    shown: NDArray[np.bool_],
-    means: Floats,
-    counts: Floats,
-    errors: Floats,
-    degrees: Floats,
-    method: str,
-    confidence: float,
-    notes: list[str],
+    design: Factorial, term: Term, shown: Bools, estimates: Estimates, method: str, confidence: float, notes: list[str]
 ) -> Comparison:
-    """All pairs of the levels shown, from their means (K,), standard errors and degrees of freedom per pair (K, K)."""
-    keep = np.flatnonzero(shown)
+    """All pairs of the levels shown, from their estimates."""
+    keep, (means, counts, errors, degrees) = np.flatnonzero(shown), estimates
     size = len(keep)
     if size < 2:
         raise ValueError(

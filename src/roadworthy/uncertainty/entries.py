@@ -9,6 +9,7 @@ from typing import Any
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Model, leaves
 from roadworthy.models import MODELS, WRAPPERS, load_model
+from roadworthy.models.base import passes_settings_to
 from roadworthy.models.predictions import StoredPredictions
 from roadworthy.models.reference import ReferenceModel
 from roadworthy.models.torch import TorchModel
@@ -17,16 +18,8 @@ from roadworthy.uncertainty.mc_dropout import McDropout
 from roadworthy.uncertainty.temperature import Calibrated, Temperature
 
 
-def load_ensemble(
-    spec: Any,
-    *,
-    members: int | None = None,
-    name: str = "ensemble",
-    trust: bool = False,
-    unpickle: bool = False,
-    device: str = "auto",
-    base: Path = Path(),
-) -> Ensemble:
+@passes_settings_to(load_model)
+def load_ensemble(spec: Any, *, members: int | None = None, name: str = "ensemble", **common: Any) -> Ensemble:
     """`{ensemble: [a.onnx, {torch: b.pt2}]}`: several models that answer as one.
 
     Or one network trained from several seeds: `{ensemble: {reference: baseline}, members: 5}`.
@@ -34,7 +27,6 @@ def load_ensemble(
     >>> load_ensemble({"reference": "baseline"}, members=2).learns_from
     frozenset({'train'})
     """
-    common: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device, "base": base}
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         if members is not None:
             raise InputError(f"ensemble {name} lists its models: `members` is for one reference network")
@@ -50,23 +42,16 @@ def load_ensemble(
     return TrainedEnsemble(network, members, name=name)
 
 
-def load_temperature(
-    spec: Any,
-    *,
-    value: float | None = None,
-    name: str | None = None,
-    trust: bool = False,
-    unpickle: bool = False,
-    device: str = "auto",
-    base: Path = Path(),
-) -> Model:
+@passes_settings_to(load_model)
+def load_temperature(spec: Any, *, value: float | None = None, name: str | None = None, **common: Any) -> Model:
     """`{temperature: v3.onnx}`, fitted on `data.validation`, or with the `value` that is known already."""
-    model = _loaded(spec, name, {"trust": trust, "unpickle": unpickle, "device": device, "base": base})
+    model = _loaded(spec, name, common)
     if value is None and any(isinstance(leaf, StoredPredictions) for leaf in leaves(model)):
         raise InputError(f"model {name}: stored predictions hold no answers to validation images: give the value")
     return Calibrated(model, name=name) if value is None else Temperature(model, value, name=name)
 
 
+@passes_settings_to(load_model, "device")
 def load_mc_dropout(
     spec: Any,
     *,
@@ -76,12 +61,10 @@ def load_mc_dropout(
     p: float | None = None,
     runtime: str = "auto",
     name: str | None = None,
-    trust: bool = False,
-    unpickle: bool = False,
-    base: Path = Path(),
+    **common: Any,
 ) -> Model:
     """`{mc_dropout: {torch: net.pth, arch: code.py:Net}, passes: 20}`: a torch network with its dropout active."""
-    model = _loaded(spec, name, {"trust": trust, "unpickle": unpickle, "device": "cpu", "base": base})
+    model = _loaded(spec, name, {**common, "device": "cpu"})
     if not isinstance(model, TorchModel):
         raise InputError(
             f"model {name}: MC-Dropout needs a torch network, whose dropout it can switch on; a reference network of "

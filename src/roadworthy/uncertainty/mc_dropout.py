@@ -53,7 +53,8 @@ class McDropout(Adapter):
     settings   those of `TorchModel`: range, layout, outputs, colour, channels, classes
 
     What precedes the first active dropout is computed once for all passes. The network is copied: later changes to it
-    do not count. It runs on the CPU.
+    do not count. It runs on the CPU. `layers` are the active dropout layers (name, probability, shape of the mask),
+    `runtime` is what runs the passes, `onnx` or `torch`.
 
     >>> nn = import_torch().nn
     >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4))
@@ -92,31 +93,17 @@ class McDropout(Adapter):
         self.class_names, self.input_size, self.fixed_batch = whole.class_names, whole.input_size, whole.fixed_batch
         example = self.preprocess(probe_images(whole.input_size, self.preprocess.channels))
         self._parts = subnetworks(whole.module, example, placement, p, runtime, f"model {self.name}")
+        self.layers, self.runtime = self._parts.layers, self._parts.runtime
         self.concurrent, self.notes = self._parts.concurrent, self._parts.notes
-        self._fingerprint = digest(
-            {
-                "kind": "mc_dropout",
-                "network": whole.fingerprint(),
-                "layers": [[layer.name, layer.p, list(layer.shape)] for layer in self.layers],
-                "passes": passes,
-                "seed": seed,
-                "runtime": self.runtime,
-            }
-        )
+        active = ", ".join(f"{layer.name} (p = {layer.p:g})" for layer in self.layers)
+        self.details = {"kind": "mc_dropout", "passes": passes, "dropout": active}
+        layers = [[layer.name, layer.p, list(layer.shape)] for layer in self.layers]
+        known = {"kind": "mc_dropout", "network": whole.fingerprint(), "layers": layers}
+        self._fingerprint = digest({**known, "passes": passes, "seed": seed, "runtime": self.runtime})
         self._lock = threading.Lock()
         self._kept: dict[int, list[NDArray[np.float32]]] = {}
         bytes_of_all = 4 * passes * sum(int(np.prod(layer.shape)) for layer in self.layers)
         self._keeps = bytes_of_all <= MASK_BYTES
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The active dropout layers: name, probability, shape of the mask."""
-        return self._parts.layers
-
-    @property
-    def runtime(self) -> str:
-        """What runs the passes: `onnx` or `torch`."""
-        return self._parts.runtime
 
     def fingerprint(self) -> str:
         """Hash of the network as it was copied, its settings, the active dropout, passes and seed."""
@@ -140,18 +127,11 @@ class McDropout(Adapter):
             if index in self._kept:
                 return self._kept[index]
             keys = [f"pass {index} {layer.name}" for layer in self.layers]
-            drawn = [
-                _mask(rng, layer)
-                for rng, layer in zip(Streams("mc_dropout", self.seed).each(keys), self.layers, strict=True)
-            ]
+            streams = Streams("mc_dropout", self.seed).each(keys)
+            drawn = [_mask(rng, layer) for rng, layer in zip(streams, self.layers, strict=True)]
             if self._keeps:
                 self._kept[index] = drawn
             return drawn
-
-    def describe(self) -> dict[str, Any]:
-        """What is in use, for people."""
-        active = ", ".join(f"{layer.name} (p = {layer.p:g})" for layer in self.layers)
-        return {**super().describe(), "kind": "mc_dropout", "passes": self.passes, "dropout": active}
 
 
 def _copied(network: torch.nn.Module | TorchModel, size: Any, name: str | None, settings: dict[str, Any]) -> TorchModel:
@@ -176,13 +156,4 @@ def _mask(rng: np.random.Generator, layer: Layer) -> NDArray[np.float32]:
 @OPENERS.register("mc_dropout")
 def open_mc_dropout(model: ReferenceModel, home: Path) -> Model:
     """A trained reference network with its dropout active."""
-    return McDropout(
-        model.trained(home),
-        passes=model.passes,
-        seed=model.seed,
-        size=model.data.size,
-        outputs="logits",
-        channels=model.data.channels,
-        classes=model.class_names,
-        name=model.name,
-    )
+    return McDropout(model.trained(home), passes=model.passes, seed=model.seed, **model.form())

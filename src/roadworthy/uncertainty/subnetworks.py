@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.models.base import first_line
 from roadworthy.models.networks import onnx_bytes
-from roadworthy.models.onnx import session_options
+from roadworthy.models.onnx import cpu_session
 from roadworthy.models.torch import class_scores
 
 Array = NDArray[Any]
@@ -188,13 +187,11 @@ def _split(
         if any(source in stochastic for source in node.all_input_nodes):
             stochastic.add(node)
     first, crossing = _before(network, graph, stochastic, quiet)
-    second = _after(network, graph, stochastic, crossing, {point.node: place for place, point in enumerate(points)})
+    second = _after(network, graph, stochastic, quiet, crossing, [point.node for point in points])
     tensor = torch.from_numpy(example)
     with torch.inference_mode():
-        layers = tuple(
-            Layer(point.name, point.p, shape)
-            for point, shape in zip(points, _shapes(network, graph, tensor, points, what), strict=True)
-        )
+        shapes = _shapes(network, graph, tensor, points, what)
+        layers = tuple(Layer(point.name, point.p, shape) for point, shape in zip(points, shapes, strict=True))
         values = first(tensor)
     run = _torch_runtime(first, second)
     if runtime == "torch":
@@ -228,19 +225,23 @@ def _before(
 
 
 def _after(
-    network: nn.Module, graph: fx.Graph, stochastic: set[fx.Node], crossing: list[fx.Node], masks: dict[fx.Node, int]
+    network: nn.Module,
+    graph: fx.Graph,
+    stochastic: set[fx.Node],
+    quiet: set[fx.Node],
+    crossing: list[fx.Node],
+    active: list[fx.Node],
 ) -> fx.GraphModule:
     """The part behind the first active dropout: takes the crossing values, then one mask per active dropout."""
     part = fx.Graph()
     copies = {node: part.placeholder(f"value_{place}") for place, node in enumerate(crossing)}
-    inputs = {place: part.placeholder(f"mask_{place}") for place in masks.values()}
-    modules = dict(network.named_modules())
+    masks = {node: part.placeholder(f"mask_{place}") for place, node in enumerate(active)}
     for node in graph.nodes:
         if node.op == "get_attr":
             copies[node] = part.node_copy(node)
         elif node in masks:
-            copies[node] = part.call_function(operator.mul, (copies[_dropped(node)], inputs[masks[node]]))
-        elif node in stochastic and _is_dropout(node, modules):
+            copies[node] = part.call_function(operator.mul, (copies[_dropped(node)], masks[node]))
+        elif node in stochastic and node in quiet:
             copies[node] = copies[_dropped(node)]
         elif node in stochastic:
             copies[node] = part.node_copy(node, copies.__getitem__)
@@ -253,12 +254,6 @@ def _module(network: nn.Module, graph: fx.Graph) -> fx.GraphModule:
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
-
-
-def _is_dropout(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
-    if node.op == "call_module":
-        return isinstance(modules[str(node.target)], _DropoutNd)
-    return node.op == "call_function" and node.target in FUNCTIONS
 
 
 def _dropped(node: fx.Node) -> fx.Node:
@@ -316,9 +311,9 @@ def _onnx_runtime(
 ) -> Runtime:
     crossing = [f"value_{place}" for place in range(len(values))]
     names = [f"mask_{place}" for place in range(len(layers))]
-    head = _session(onnx_bytes(first, {"image": tensor}, crossing))
+    head = cpu_session(onnx_bytes(first, {"image": tensor}, crossing))
     ones = {name: torch.ones(layer.shape) for name, layer in zip(names, layers, strict=True)}
-    tail = _session(onnx_bytes(second, dict(zip(crossing, values, strict=True)) | ones, ["scores"], fixed=names))
+    tail = cpu_session(onnx_bytes(second, dict(zip(crossing, values, strict=True)) | ones, ["scores"], fixed=names))
 
     def before(tensor: Array) -> list[Array]:
         return list(head.run(None, {"image": tensor}))
@@ -328,10 +323,6 @@ def _onnx_runtime(
         return np.asarray(tail.run(None, fed)[0])
 
     return before, after
-
-
-def _session(graph: bytes) -> Any:
-    return onnxruntime.InferenceSession(graph, session_options(), ["CPUExecutionProvider"])
 
 
 def _compare(slow: Runtime, fast: Runtime, example: Array, layers: Sequence[Layer]) -> None:

@@ -18,7 +18,7 @@ from roadworthy.core.files import write_json
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.types import Artifact, Batch, Prediction
-from roadworthy.models.classes import align
+from roadworthy.models.classes import Wrapper, align
 from roadworthy.models.outputs import softmax
 
 BOUNDS = (0.05, 20.0)
@@ -95,7 +95,7 @@ def fit_temperature(
     return FittedTemperature(1 / inverse, nll(1.0), nll(inverse), tuple(notes))
 
 
-class Temperature(Model):
+class Temperature(Wrapper):
     """A model whose logits are divided by a temperature: p_n = softmax(z_n / T).
 
     Of a model without logits, log probabilities are divided, so p_nk is proportional to p_nk^(1/T). The order of the
@@ -113,15 +113,9 @@ class Temperature(Model):
     def __init__(self, model: Model, temperature: float, *, name: str | None = None) -> None:
         if not (np.isfinite(temperature) and temperature > 0):
             raise InputError(f"the temperature of model {model.name} must be above 0 and finite, not {temperature}")
+        super().__init__(model, name)
         self.temperature = float(temperature)
-        self._wrap(model, name)
-
-    def _wrap(self, model: Model, name: str | None) -> None:
-        self.model = model
-        self.name, self.num_classes, self.class_names = name or model.name, model.num_classes, model.class_names
-        self.input_size, self.fixed_batch, self.concurrent = model.input_size, model.fixed_batch, model.concurrent
         self.capabilities = model.capabilities & {"probabilities", "logits", "features"}
-        self.learns_from = model.learns_from
 
     def fingerprint(self) -> str:
         """Hash of the model and the temperature."""
@@ -133,18 +127,6 @@ class Temperature(Model):
         scaled = np.asarray(log_probabilities(answer) / self.temperature, np.float32)
         logits = None if answer.logits is None else scaled
         return Prediction(softmax(scaled), logits=logits, boxes=answer.boxes, box_variance=answer.box_variance)
-
-    def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
-        """Activations of the model itself."""
-        return self.model.features(batch, layer)
-
-    def wrapped(self) -> tuple[Model, ...]:
-        """The model."""
-        return (self.model,)
-
-    def requires(self) -> tuple[Buildable, ...]:
-        """What the model is made of."""
-        return self.model.requires()
 
     def with_data(self, data: Mapping[str, Dataset]) -> Temperature:
         """The same temperature for the model with its data."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch
-from roadworthy.data.base import OpenedDataset, Opening, Size, empty_images, row_index
+from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.parallel import Progress
 from roadworthy.data.signs.camera import DISTANCE, TIME_OF_DAY, WEATHER
 from roadworthy.data.signs.pictures import (
@@ -110,19 +110,13 @@ class BuiltinDataset(OpenedDataset):
         if self._store is None:
             images, masks = self._draw(index)
         else:
-            new = np.unique(index[~self._store.drawn[index]])
-            self._store.images[new], self._store.masks[new] = self._draw(new)
-            self._store.drawn[new] = True
-            images, masks = self._store.images[index], self._store.masks[index]
-        return Batch(
-            ids=tuple(self.table.ids[row] for row in index),
-            images=images,
-            labels=self.table.labels[index],
-            boxes=boxes_of(masks) if self._set.has_object else None,
-            masks=masks if self._set.has_object else None,
-            conditions={name: column[index] for name, column in self.table.conditions.items()},
-            group=tuple(self.table.groups[row] for row in index),
-        )
+            all_images, all_masks, drawn = self._store
+            new = np.unique(index[~drawn[index]])
+            all_images[new], all_masks[new] = self._draw(new)
+            drawn[new] = True
+            images, masks = all_images[index], all_masks[index]
+        batch = deliver(self.table, index, images, None, np.array(self.size))
+        return batch.with_images(images, masks=masks, boxes=boxes_of(masks)) if self._set.has_object else batch
 
     def _draw(self, index: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         """Pixels (N, H, W, 3) and masks (N, H, W) of some rows."""
@@ -137,20 +131,11 @@ class BuiltinDataset(OpenedDataset):
         return images, masks
 
 
-@dataclass(frozen=True)
-class _Store:
-    """The pictures of a small set that are drawn already."""
-
-    images: NDArray[np.uint8]
-    masks: NDArray[np.bool_]
-    drawn: NDArray[np.bool_]
-
-
-def _store(n: int, size: Size) -> _Store | None:
-    """Room for n pictures and masks, or None where it would be more than 64 MiB."""
+def _store(n: int, size: Size) -> tuple[NDArray[Any], ...] | None:
+    """Room for n pictures, their masks and which of them are drawn, or None where it would be more than 64 MiB."""
     if n * size[0] * size[1] * 4 > 64 * 2**20:
         return None
-    return _Store(empty_images(n, size, 3), np.empty((n, *size), dtype=np.bool_), np.zeros(n, dtype=np.bool_))
+    return empty_images(n, size, 3), np.empty((n, *size), dtype=np.bool_), np.zeros(n, dtype=np.bool_)
 
 
 def boxes_of(masks: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -190,13 +175,9 @@ def _table(class_names: tuple[str, ...], key: tuple[str | int, ...], n: int, pre
     turns = int(turn[-1]) + 1
     conditions: dict[str, NDArray[Any]] = {}
     streams = Streams(*key, "conditions")
-    for name, rng in zip(VIEW_CONDITIONS, streams.each(VIEW_CONDITIONS), strict=True):
-        levels = VIEW_CONDITIONS[name]
-        chosen = balanced(len(levels), turns * VIEWS, len(class_names), rng)
-        conditions[name] = np.array(levels)[chosen[turn * VIEWS + view, label]]
-    for name, rng in zip(PLACE_CONDITIONS, streams.each(PLACE_CONDITIONS), strict=True):
-        levels = PLACE_CONDITIONS[name]
-        conditions[name] = np.array(levels)[balanced(len(levels), turns, len(class_names), rng)[turn, label]]
+    for known, count, place in ((VIEW_CONDITIONS, turns * VIEWS, turn * VIEWS + view), (PLACE_CONDITIONS, turns, turn)):
+        for (name, levels), rng in zip(known.items(), streams.each(known), strict=True):
+            conditions[name] = np.array(levels)[balanced(len(levels), count, len(class_names), rng)[place, label]]
     groups = [f"{prefix}-{number:05d}" for number in group.tolist()]
     ids = tuple(f"{name}/{number}" for name, number in zip(groups, view.tolist(), strict=True))
     return Table(ids, label.astype(np.int64), class_names, tuple(groups), conditions=conditions)

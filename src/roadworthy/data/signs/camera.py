@@ -76,12 +76,9 @@ class Light:
         """
         beam = 0.6 * self.beam * nearness
         clear = math.exp(-0.22 * self.haze / max(nearness, 0.02))
-        (red, green, blue), (r, g, b), (far_red, far_green, far_blue) = colour, self.ambient, self.sky[1]
-        return (
-            clear * red * (r + beam) + (1 - clear) * far_red,
-            clear * green * (g + beam) + (1 - clear) * far_green,
-            clear * blue * (b + beam) + (1 - clear) * far_blue,
-        )
+        channels = zip(colour, self.ambient, self.sky[1], strict=True)
+        red, green, blue = (clear * own * (lit + beam) + (1 - clear) * far for own, lit, far in channels)
+        return red, green, blue
 
     def on_sign(self, distance: str, gain: float) -> Floats:
         """Factors (3,) of the light a sign sends back; its sheeting returns the beam of the lamps."""

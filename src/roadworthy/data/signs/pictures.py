@@ -26,7 +26,9 @@ from roadworthy.data.signs.sprites import Colour, Matrix, ellipse, placed, recta
 from roadworthy.data.signs.traffic import GROUND, SPANS, USERS
 
 Size = tuple[int, int]
-Picture = tuple[NDArray[np.uint8], NDArray[np.bool_]]
+Rng = np.random.Generator
+Mask = NDArray[np.bool_]
+Picture = tuple[NDArray[np.uint8], Mask]
 """Pixels (H, W, 3) and the mask (H, W) of the object."""
 
 SIGN_CLASSES = tuple(FACES)
@@ -54,25 +56,20 @@ class Conditions:
         return light_of(self.time_of_day, self.weather)
 
 
-def sign_crop(
-    kind: str, conditions: Conditions, instance: np.random.Generator, view: np.random.Generator, size: Size
-) -> Picture:
+def sign_crop(kind: str, conditions: Conditions, instance: Rng, view: Rng, size: Size) -> Picture:
     """A sign that fills most of the picture. `instance` decides the sign and its place, `view` how it is seen."""
     sign = _Sign.draw(instance, kind)
     place = Place.draw(instance, conditions.road_surface, conditions.road_layout, THINGS, things=5)
     radius = view.uniform(*_CROP_RADIUS[conditions.distance])
     room = 0.6 * max(0.0, 0.49 - 1.06 * radius)
     x, y = view.uniform(-room, room, 2)
-    image = draw_place(
-        place, _telephoto(view, size), conditions.light, size, sign.stand(conditions.light, x, y, radius)
-    )
+    stand = sign.stand(conditions.light, x, y, radius)
+    image = draw_place(place, _telephoto(view, size), conditions.light, size, stand)
     mask = sign.put(image, view, conditions, x, y, radius)
     return _finish(image, view, conditions, conditions.distance), mask
 
 
-def road_scene(
-    kind: str, conditions: Conditions, instance: np.random.Generator, view: np.random.Generator, size: Size
-) -> Picture:
+def road_scene(kind: str, conditions: Conditions, instance: Rng, view: Rng, size: Size) -> Picture:
     """A road with exactly one object on it or beside it: a sign or a road user."""
     sign = _Sign.draw(instance, SIGN_CLASSES[int(instance.integers(len(SIGN_CLASSES)))])
     drawing = None if kind == "traffic sign" else USERS[kind][int(instance.integers(len(USERS[kind])))]
@@ -91,9 +88,7 @@ def road_scene(
     return _finish(image, view, conditions, "near"), mask
 
 
-def scenery(
-    kind: str, conditions: Conditions, instance: np.random.Generator, view: np.random.Generator, size: Size
-) -> Picture:
+def scenery(kind: str, conditions: Conditions, instance: Rng, view: Rng, size: Size) -> Picture:
     """A road, a part of it or one thing beside it, without any sign; some with a road user or a bare post."""
     place = Place.draw(instance, conditions.road_surface, conditions.road_layout, THINGS, things=8)
     users = [drawing for drawings in USERS.values() for drawing in drawings]
@@ -128,7 +123,7 @@ class _Sign:
     plate: bool
 
     @staticmethod
-    def draw(rng: np.random.Generator, kind: str) -> _Sign:
+    def draw(rng: Rng, kind: str) -> _Sign:
         variants = FACES[kind]
         face = variants[int(rng.integers(len(variants)))]
         wear = Wear.draw(rng)
@@ -146,9 +141,7 @@ class _Sign:
             shapes.append((inner, light.shade((222, 222, 218), near)))
         return shapes
 
-    def put(
-        self, image: Image, view: np.random.Generator, conditions: Conditions, x: float, y: float, radius: float
-    ) -> NDArray[np.bool_]:
+    def put(self, image: Image, view: Rng, conditions: Conditions, x: float, y: float, radius: float) -> Mask:
         """Lay the face over the picture, in place, as seen from the view; its mask (H, W)."""
         size = (image.shape[0], image.shape[1])
         yaw, pitch = np.clip(view.normal(0, 13), -35, 35), view.uniform(-8, 8)
@@ -161,14 +154,8 @@ class _Sign:
 
 
 def _with_user(
-    drawing: str,
-    share: float,
-    place: Place,
-    camera: Camera,
-    conditions: Conditions,
-    view: np.random.Generator,
-    size: Size,
-) -> tuple[Image, NDArray[np.bool_]]:
+    drawing: str, share: float, place: Place, camera: Camera, conditions: Conditions, view: Rng, size: Size
+) -> tuple[Image, Mask]:
     """The place with a road user that has that share of the largest size that fits, and its mask."""
     light, span = conditions.light, SPANS[drawing]
     side = view.uniform(-1, 1)
@@ -187,25 +174,25 @@ def _with_user(
     return image, _mask(seen[..., 3])
 
 
-def _mask(opacity: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def _mask(opacity: NDArray[np.uint8]) -> Mask:
     """The pixels an object covers by half or more; where it is too small for that, those it covers most."""
     return np.asarray(opacity >= np.clip(opacity.max(), 1, 128))
 
 
-def _telephoto(view: np.random.Generator, size: Size) -> Camera:
+def _telephoto(view: Rng, size: Size) -> Camera:
     """A narrow view past a sign: the road is a strip below."""
     horizon, side = view.uniform(0.1, 0.3), 1 if view.random() < 0.75 else -1
     foot = -side * view.uniform(0.1, 0.5)
     return Camera(horizon, foot * view.uniform(0.2, 0.8), foot, view.uniform(0.55, 0.95), _bottom(size), zoom=6)
 
 
-def _dashcam(view: np.random.Generator, size: Size) -> Camera:
+def _dashcam(view: Rng, size: Size) -> Camera:
     """The view through a windscreen."""
     horizon, vanish = view.uniform(-0.12, 0.03), view.uniform(-0.12, 0.12)
     return Camera(horizon, vanish, view.uniform(-0.25, 0.1), view.uniform(0.85, 1.15), _bottom(size), zoom=1.3)
 
 
-def _close_up(view: np.random.Generator, size: Size, place: Place) -> Camera:
+def _close_up(view: Rng, size: Size, place: Place) -> Camera:
     """A view that is filled by the nearest thing."""
     thing = place.things[-1]
     half_road = view.uniform(1.2, 2.6)
@@ -218,7 +205,7 @@ def _bottom(size: Size) -> float:
     return size[0] / min(size) / 2
 
 
-def _finish(image: Image, view: np.random.Generator, conditions: Conditions, cropped: str) -> NDArray[np.uint8]:
+def _finish(image: Image, view: Rng, conditions: Conditions, cropped: str) -> NDArray[np.uint8]:
     """Rain, the lens and the sensor; `cropped` is the distance from which the picture was cropped out of a larger."""
     if conditions.weather == "rain":
         rain(image, view)

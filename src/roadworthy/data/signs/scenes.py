@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.data.signs.camera import Image, Light
+from roadworthy.data.signs.camera import Floats, Image, Light
 from roadworthy.data.signs.sprites import Colour, Pen, Points, ellipse, rectangle
 from roadworthy.data.signs.textures import TEXELS_PER_METRE, clouds, grey, pavement, window
 
@@ -65,7 +65,7 @@ class Thing:
     kind: str
     nearness: float
     aside: float
-    shape: NDArray[np.float64]
+    shape: Floats
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Place:
     layout: str
     bend: float
     verge: Colour
-    hills: NDArray[np.float64]
+    hills: Floats
     things: tuple[Thing, ...]
     texture: tuple[float, float]
 
@@ -94,7 +94,7 @@ class Place:
         colour = _VERGE[int(verge * len(_VERGE))]
         return Place(surface, layout, bend, colour, rng.random(13), tuple(chosen), (x, y))
 
-    def road(self, camera: Camera) -> list[NDArray[np.float64]]:
+    def road(self, camera: Camera) -> list[Floats]:
         """Outlines of the road, overlapping, each (M, 2)."""
         outline = self.along(camera, *_BOTH_EDGES)
         if self.layout == "junction":
@@ -103,7 +103,7 @@ class Place:
             return [outline, self._ring(camera, 3.0)]
         return [outline]
 
-    def along(self, camera: Camera, nearness: NDArray[np.float64], aside: NDArray[np.float64]) -> NDArray[np.float64]:
+    def along(self, camera: Camera, nearness: Floats, aside: Floats) -> Floats:
         """Points (M, 2) that many metres right of the road's middle."""
         points = np.empty((len(nearness), 2))
         points[:, 0] = camera.vanish + nearness * (
@@ -114,27 +114,27 @@ class Place:
         points[:, 1] = camera.horizon + (camera.bottom - camera.horizon) * nearness
         return points
 
-    def _strip(self, camera: Camera, far: float, near: float) -> NDArray[np.float64]:
+    def _strip(self, camera: Camera, far: float, near: float) -> Floats:
         top, bottom = camera.ground(far, 0)[1], camera.ground(near, 0)[1]
         return np.array(rectangle(-4, top, 4, bottom))
 
-    def _ring(self, camera: Camera, half_roads: float) -> NDArray[np.float64]:
+    def _ring(self, camera: Camera, half_roads: float) -> Floats:
         x, y = camera.ground(0.5, 0)
         wide = half_roads * camera.half_road * 0.4
         return ellipse(x, y, wide, min(0.13 * half_roads, 0.34) * (camera.bottom - camera.horizon))
 
-    def island(self, camera: Camera) -> NDArray[np.float64]:
+    def island(self, camera: Camera) -> Floats:
         """The middle of a roundabout."""
         return self._ring(camera, 1.35)
 
-    def marks(self, camera: Camera) -> NDArray[np.float64]:
+    def marks(self, camera: Camera) -> Floats:
         """White dashes along the middle and lines along the edges, in pieces (M, 4, 2)."""
         ends, aside = _OPEN_MARKS if self.layout in ("junction", "roundabout") else _MARKS
         corners = self.along(camera, ends.ravel(), aside.ravel())
         return corners.reshape(-1, 4, 2)
 
 
-def _marks(first: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _marks(first: float) -> tuple[Floats, Floats]:
     """Nearness and metres aside, (M, 4) each, of the corners of all marks from that nearness on."""
     dashes = first * 1.42 ** np.arange(np.ceil(np.log(1.1 / first) / np.log(1.42)))
     pieces = [(near, near * 1.16, -0.12, 0.12) for near in dashes]
@@ -185,12 +185,7 @@ def draw_place(place: Place, camera: Camera, light: Light, size: tuple[int, int]
 
 
 def _ground(
-    place: Place,
-    camera: Camera,
-    light: Light,
-    rows: NDArray[np.float64],
-    nearness: NDArray[np.float64],
-    size: tuple[int, int],
+    place: Place, camera: Camera, light: Light, rows: Floats, nearness: Floats, size: tuple[int, int]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Sky, verge and road (H, W, 3), and the share (H, W) of each pixel that is road."""
     mask = np.zeros(size, dtype=np.uint8)
@@ -210,13 +205,13 @@ def _ground(
     return np.asarray(canvas, dtype=np.uint8), share
 
 
-def _across(rows: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.uint8]:
+def _across(rows: Floats, size: tuple[int, int]) -> NDArray[np.uint8]:
     """The colour (H, 3) of each row, over the whole row: (H, W, 3)."""
     column = np.rint(rows).clip(0, 255).astype(np.uint8)[:, None]
     return np.asarray(cv2.resize(column, size[::-1], interpolation=cv2.INTER_NEAREST), dtype=np.uint8)
 
 
-def _hazy(colour: Colour, light: Light, nearness: NDArray[np.float64]) -> NDArray[np.float64]:
+def _hazy(colour: Colour, light: Light, nearness: Floats) -> Floats:
     """Colour (H, 3) of the ground in each row."""
     known = np.array([light.shade(colour, near) for near in _HAZE_STEPS])
     return np.stack([np.interp(nearness, _HAZE_STEPS, channel) for channel in known.T], axis=1)
@@ -239,13 +234,8 @@ def _surface(place: Place, camera: Camera, size: tuple[int, int]) -> NDArray[np.
     height, width = size
     side = min(size)
     depth = camera.zoom * _HALF_ROAD / camera.half_road
-    ground = np.array(
-        [
-            [camera.half_road * depth / _HALF_ROAD, camera.vanish, (camera.foot - camera.vanish) * depth],
-            [0, camera.horizon, (camera.bottom - camera.horizon) * depth],
-            [0, 1, 0],
-        ]
-    )
+    across = [camera.half_road * depth / _HALF_ROAD, camera.vanish, (camera.foot - camera.vanish) * depth]
+    ground = np.array([across, [0, camera.horizon, (camera.bottom - camera.horizon) * depth], [0, 1, 0]])
     pixels = np.array([[side, 0, width / 2 - 0.5], [0, side, height / 2 - 0.5], [0, 0, 1]])
     metres = np.array([[1 / TEXELS_PER_METRE, 0, 0], [0, 1 / TEXELS_PER_METRE, 0], [0, 0, 1]])
     top = int(np.clip((camera.horizon + 0.04) * side + height / 2, 0, height - 1))
@@ -267,7 +257,7 @@ def _wet(image: Image, share: NDArray[np.float32], camera: Camera) -> None:
     image[line:] += grey(wet) * (image[mirrored] - np.float32(0.9) * image[line:])
 
 
-def _lumpy(shape: NDArray[np.float64]) -> NDArray[np.float64]:
+def _lumpy(shape: Floats) -> Floats:
     """A lumpy round outline (24, 2) of radius 1, as of a crown of leaves."""
     lumps = 1 + 0.1 * np.sin(5 * _LUMPS + 6 * shape[5]) + 0.08 * np.sin(9 * _LUMPS + 6 * shape[6])
     return np.asarray(lumps[:, None] * _ROUND)
@@ -308,9 +298,8 @@ def _house(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
     x, y = camera.ground(near, thing.aside + (4 if thing.aside > 0 else -4))
     half, wall = (3.5 + 2.5 * thing.shape[3]) * metre, (3.2 + 2.8 * thing.shape[4]) * metre
     roof = (1.8 + 1.6 * thing.shape[8]) * metre
-    pen.polygon(
-        rectangle(x - half, y - wall, x + half, y), light.shade(_WALLS[int(thing.shape[7] * len(_WALLS))], near)
-    )
+    brick = light.shade(_WALLS[int(thing.shape[7] * len(_WALLS))], near)
+    pen.polygon(rectangle(x - half, y - wall, x + half, y), brick)
     gable = [(x - 1.08 * half, y - wall), (x - 0.5 * half, y - wall - roof), (x + 0.5 * half, y - wall - roof)]
     slope: Points = [*gable, (x + 1.08 * half, y - wall)]
     pen.polygon(slope, light.shade(_ROOFS[int(thing.shape[9] * len(_ROOFS))], near))
@@ -344,10 +333,8 @@ def _billboard(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
     pen.polygons(legs, light.shade((96, 92, 86), near))
     pen.polygon(rectangle(x - half, high, x + half, low), light.shade((226, 224, 218), near))
     red, green, blue = (60 + 170 * thing.shape[8], 60 + 150 * thing.shape[9], 60 + 170 * thing.shape[10])
-    inner = 0.9 * half
-    pen.polygon(
-        rectangle(x - inner, high + 0.2 * metre, x + inner, low - 0.2 * metre), light.shade((red, green, blue), near)
-    )
+    inner, paint = 0.9 * half, light.shade((red, green, blue), near)
+    pen.polygon(rectangle(x - inner, high + 0.2 * metre, x + inner, low - 0.2 * metre), paint)
     middle = (high + low) / 2
     pen.disc(x - 0.4 * half, middle, 0.28 * half, light.shade((255 - red, 255 - green, 255 - blue), near))
     text: list[Points] = [

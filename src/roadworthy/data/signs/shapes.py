@@ -86,15 +86,10 @@ def _slash(pen: Pen, angle: float, width: float = 0.19, length: float = 0.86) ->
     pen.stroke([(-x, -y), (x, y)], width, RED)
 
 
-def _no_stopping(pen: Pen) -> None:
+def _no_standing(pen: Pen, *angles: float) -> None:
     _ring(pen, BLUE)
-    _slash(pen, 45)
-    _slash(pen, 135)
-
-
-def _no_parking(pen: Pen) -> None:
-    _ring(pen, BLUE)
-    _slash(pen, 45)
+    for angle in angles:
+        _slash(pen, angle)
 
 
 def _octagon(radius: float) -> Points:
@@ -195,8 +190,8 @@ def _class(name: str, draw: Callable[..., None], **variants: Drawing) -> None:
 _class("speed limit", _speed_limit, **{f" {speed}": partial(_speed_limit, speed=speed) for speed in SPEEDS})
 _class("goods vehicles", _goods_vehicles)
 _class("no overtaking", _no_overtaking)
-_class("no stopping", _no_stopping)
-_class("no parking", _no_parking)
+_class("no stopping", lambda pen: _no_standing(pen, 45, 135))
+_class("no parking", lambda pen: _no_standing(pen, 45))
 _class("stop", _stop)
 _class("bicycle", _bicycle)
 _class("hump", _hump)

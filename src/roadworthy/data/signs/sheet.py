@@ -34,14 +34,9 @@ def signs_sheet(source: str = "signs", n: int = 2100) -> Sheet:
     if len(small.class_names) > 1:
         large = small.resized((LARGE, LARGE))
         best = [_best(large, large.labels == label, "near", 1)[0] for label in range(len(large.class_names))]
-        lines = [best[start : start + 7] for start in range(0, len(best), 7)]
-        names = [large.class_names[start : start + 7] for start in range(0, len(best), 7)]
-        rows = [_row(large, *pair) for pair in zip(lines, map(_numbered, names), strict=True)] + rows
+        lines = [slice(start, start + 7) for start in range(0, len(best), 7)]
+        rows = [_row(large, best[line], dict(enumerate(large.class_names[line]))) for line in lines] + rows
     return np.vstack([_heading(f"builtin:{source}"), *rows])
-
-
-def _numbered(names: Sequence[str]) -> dict[int, str]:
-    return dict(enumerate(names))
 
 
 def _condition(data: BuiltinDataset, name: str, levels: Sequence[str]) -> Sheet:

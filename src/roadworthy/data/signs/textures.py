@@ -88,16 +88,7 @@ def grey(plane: Texture) -> Texture:
 
 def window(texture: Texture, x: float, y: float, texels: float, size: tuple[int, int]) -> Texture:
     """A part of a doubled tile, at (x, y) in 0 to 1, `texels` along the shorter side, as (H, W)."""
-    height, width = size
-    step = texels / min(size)
+    step, sample = texels / min(size), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
     matrix = np.array([[step, 0, x * TILE], [0, step, y * TILE]])
-    return np.asarray(
-        cv2.warpAffine(
-            texture,
-            matrix,
-            (width, height),
-            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderMode=cv2.BORDER_REFLECT_101,
-        ),
-        dtype=np.float32,
-    )
+    seen = cv2.warpAffine(texture, matrix, size[::-1], flags=sample, borderMode=cv2.BORDER_REFLECT_101)
+    return np.asarray(seen, dtype=np.float32)

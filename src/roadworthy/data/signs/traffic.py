@@ -10,22 +10,8 @@ from roadworthy.data.signs.sprites import DRAWINGS, Colour, Pen, arc, ellipse, r
 GROUND = 0.95
 """Where wheels and feet touch the road, in the coordinates of a drawing."""
 
-PAINTS: tuple[Colour, ...] = (
-    (176, 32, 38),
-    (40, 74, 140),
-    (206, 208, 210),
-    (52, 54, 58),
-    (140, 144, 148),
-    (214, 172, 40),
-)
-CLOTHES: tuple[Colour, ...] = (
-    (170, 44, 44),
-    (44, 72, 130),
-    (60, 110, 70),
-    (60, 60, 64),
-    (206, 160, 60),
-    (190, 190, 186),
-)
+PAINTS = ((176, 32, 38), (40, 74, 140), (206, 208, 210), (52, 54, 58), (140, 144, 148), (214, 172, 40))
+CLOTHES = ((170, 44, 44), (44, 72, 130), (60, 110, 70), (60, 60, 64), (206, 160, 60), (190, 190, 186))
 TYRE: Colour = (24, 24, 26)
 GLASS: Colour = (62, 80, 94)
 LAMP: Colour = (220, 30, 30)
@@ -56,17 +42,8 @@ def _car_end(pen: Pen, paint: Colour, lamp: Colour) -> None:
 
 
 def _car_side(pen: Pen, paint: Colour) -> None:
-    body = [
-        (-1, 0.45),
-        (-0.95, 0.24),
-        (-0.62, 0.18),
-        (-0.34, -0.12),
-        (0.36, -0.12),
-        (0.66, 0.18),
-        (0.96, 0.26),
-        (1, 0.5),
-    ]
-    pen.polygon([*body, (1, 0.76), (-1, 0.76)], paint)
+    outline = [(-1, 0.45), (-0.95, 0.24), (-0.62, 0.18), (-0.34, -0.12), (0.36, -0.12), (0.66, 0.18), (0.96, 0.26)]
+    pen.polygon([*outline, (1, 0.5), (1, 0.76), (-1, 0.76)], paint)
     pen.polygon([(-0.5, 0.17), (-0.29, -0.05), (0, -0.05), (0, 0.17)], GLASS)
     pen.polygon([(0.06, 0.17), (0.06, -0.05), (0.32, -0.05), (0.53, 0.17)], GLASS)
     pen.polygon(rectangle(-1, 0.66, 1, 0.78), _dark(paint, 0.6))
@@ -180,7 +157,7 @@ SPANS: dict[str, float] = {}
 """Metres from -1 to 1 of each drawing of a road user."""
 
 
-def _kind(name: str, sides: dict[str, tuple[Callable[..., None], float]], colours: tuple[Colour, ...]) -> None:
+def _kind(name: str, colours: tuple[Colour, ...], **sides: tuple[Callable[..., None], float]) -> None:
     for side, (draw, span) in sides.items():
         for place, colour in enumerate(colours):
             drawing = f"{name} {side} {place}"
@@ -189,21 +166,10 @@ def _kind(name: str, sides: dict[str, tuple[Callable[..., None], float]], colour
             USERS[name] = (*USERS.get(name, ()), drawing)
 
 
-_kind(
-    "car",
-    {
-        "rear": (partial(_car_end, lamp=LAMP), 1.9),
-        "front": (partial(_car_end, lamp=HEADLAMP), 1.9),
-        "side": (_car_side, 4.3),
-    },
-    PAINTS,
-)
-_kind("truck", {"rear": (_truck_end, 3.8), "side": (_truck_side, 7.5)}, PAINTS)
-_kind("bus", {"front": (_bus_end, 3.4), "side": (_bus_side, 9.5)}, PAINTS)
-_kind(
-    "pedestrian",
-    {"standing": (partial(_pedestrian, stride=0.09), 1.9), "walking": (partial(_pedestrian, stride=0.24), 1.9)},
-    CLOTHES,
-)
-_kind("cyclist", {"side": (_cyclist_side, 1.9), "rear": (_cyclist_end, 1.9)}, CLOTHES)
-_kind("motorcyclist", {"side": (_motorcyclist_side, 2.1), "rear": (_motorcyclist_end, 1.9)}, PAINTS)
+_ENDS, _STRIDES = {"rear": LAMP, "front": HEADLAMP}, {"standing": 0.09, "walking": 0.24}
+_kind("car", PAINTS, **{end: (partial(_car_end, lamp=_ENDS[end]), 1.9) for end in _ENDS}, side=(_car_side, 4.3))
+_kind("truck", PAINTS, rear=(_truck_end, 3.8), side=(_truck_side, 7.5))
+_kind("bus", PAINTS, front=(_bus_end, 3.4), side=(_bus_side, 9.5))
+_kind("pedestrian", CLOTHES, **{pose: (partial(_pedestrian, stride=_STRIDES[pose]), 1.9) for pose in _STRIDES})
+_kind("cyclist", CLOTHES, side=(_cyclist_side, 1.9), rear=(_cyclist_end, 1.9))
+_kind("motorcyclist", PAINTS, side=(_motorcyclist_side, 2.1), rear=(_motorcyclist_end, 1.9))

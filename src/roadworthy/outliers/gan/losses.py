@@ -32,8 +32,8 @@ def discriminator_loss(loss: str, real: torch.Tensor, fake: torch.Tensor) -> tor
     -2.0
     """
     softplus = import_torch().nn.functional.softplus
-    found: Any = fake.mean() - real.mean() if loss == "wasserstein" else softplus(-real).mean() + softplus(fake).mean()
-    return found  # type: ignore[no-any-return]
+    value: Any = fake.mean() - real.mean() if loss == "wasserstein" else softplus(-real).mean() + softplus(fake).mean()
+    return value  # type: ignore[no-any-return]
 
 
 def likeness_loss(loss: str, fake: torch.Tensor) -> torch.Tensor:

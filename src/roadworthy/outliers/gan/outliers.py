@@ -91,13 +91,8 @@ class Gan(Buildable):
 
     def network(self) -> torch.nn.Module:
         """The generator before its weights are loaded."""
-        return make_generator(
-            len(self.data.class_names),
-            self.data.size,
-            self.data.channels,
-            width=self.settings.width,
-            latent=self.settings.latent,
-        )
+        data, width, latent = self.data, self.settings.width, self.settings.latent
+        return make_generator(len(data.class_names), data.size, data.channels, width=width, latent=latent)
 
     @property
     def loaded(self) -> bool:

@@ -98,16 +98,10 @@ class GanSettings:
     floor: float = 0.5
 
     def __post_init__(self) -> None:
-        for setting, least, most in (
-            ("width", 1, MOST_WIDTH),
-            ("latent", 1, MOST_WIDTH),
-            ("epochs", 1, MOST_EPOCHS),
-            ("batch", 4, MOST_BATCH),
-        ):
-            check_whole(f"the {setting} of GANs", getattr(self, setting), least, most)
-        if not (
-            math.isfinite(self.learning_rate) and self.learning_rate > 0 and math.isfinite(self.clip) and self.clip > 0
-        ):
+        most = {"width": MOST_WIDTH, "latent": MOST_WIDTH, "epochs": MOST_EPOCHS, "batch": MOST_BATCH}
+        for setting, limit in most.items():
+            check_whole(f"the {setting} of GANs", getattr(self, setting), 4 if setting == "batch" else 1, limit)
+        if not (0 < self.learning_rate < math.inf and 0 < self.clip < math.inf):
             raise InputError("the learning rate and the clip of GANs are numbers above 0")
         if not (0 <= self.momentum < 1 and 0 <= self.floor <= 1):
             raise InputError("the momentum of GANs is at least 0 and below 1, their floor a share")

@@ -88,18 +88,15 @@ def train_gan(
     folder.mkdir(parents=True, exist_ok=True)
     told = progress or (lambda images: None)
     record = finished_record(folder, recipe)
-    done = 0 if record is None else record["history"][-1]["epoch"]
     if record is None:
         course = Course(configuration, settings, data, seed, recipe, threads or cores())
         course.resume(folder)
-        done = course.epoch
-        told(done * len(data))
+        told(course.epoch * len(data))
         record = _run(course, data, folder, told)
-        done = course.epoch
     else:
         load_weights(folder / WEIGHTS)
-        told(done * len(data))
-    told((settings.epochs - done) * len(data))
+        told(record["history"][-1]["epoch"] * len(data))
+    told((settings.epochs - record["history"][-1]["epoch"]) * len(data))
     return competence_of(record, settings)
 
 
@@ -130,11 +127,8 @@ def stopped_by(configuration: Configuration, most: int, history: Sequence[Epoch]
     if not last["epoch"]:
         return None
     stop, at = configuration.stop, configuration.at
-    if stop == "accuracy" and last["accuracy"] >= at:
-        return stop
-    if stop == "classifier_loss" and last["classifier_loss"] <= at:
-        return stop
-    if stop == "epochs" and last["epoch"] >= at:
+    figure = last["epoch" if stop == "epochs" else stop]
+    if figure <= at if stop == "classifier_loss" else figure >= at:
         return stop
     return MOST_EPOCHS if last["epoch"] >= most else None
 
@@ -323,9 +317,7 @@ def discriminator_step(course: Course, real: Any, fake: Any, labels: Any) -> flo
     """
     torch, judge = import_torch(), course.networks[DISCRIMINATOR]
     value = _step(
-        course,
-        DISCRIMINATOR,
-        discriminator_loss(course.configuration.loss, judge(real, labels), judge(fake, labels)),
+        course, DISCRIMINATOR, discriminator_loss(course.configuration.loss, judge(real, labels), judge(fake, labels))
     )
     if course.configuration.loss == "wasserstein":
         with torch.no_grad():

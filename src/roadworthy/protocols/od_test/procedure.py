@@ -17,15 +17,14 @@ from roadworthy.core.random import Streams
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
-from roadworthy.data.mirror import Mirrored
+from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn, learns_from_outliers, training_showing
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.base import monitor_errors, remember_kind
 from roadworthy.outliers import make_outliers
-from roadworthy.outliers.foreign import Foreign
-from roadworthy.outliers.noise import NoiseImages
+from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part, StoredCase
 from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places, metric_range
@@ -80,7 +79,7 @@ class OdTest(base.Protocol):
         sets = _Sets.of(settings, bench)
         train = training_showing(bench)
         answered = {"train": train, "valid": sets.shown["valid"], "test": sets.shown["test"]}
-        overlap = {name: sorted(_labels(bench.data, shared.source)) for name, shared in bench.said.overlap.items()}
+        overlap = {name: sorted(_labels(bench.data, shared.source)) for name, shared in bench.section.overlap.items()}
         _check_left(bench, sets.shown, overlap)
         cases: list[PlannedCase] = []
         for name, model in bench.models.items():
@@ -97,10 +96,10 @@ class OdTest(base.Protocol):
             networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
             classes=len(bench.data.class_names),
             size=[*bench.data.size, bench.data.channels],
-            near=sorted({*bench.said.near} & {*sets.outliers}),
+            near=sorted({*bench.section.near} & {*sets.outliers}),
             overlap={key: shared for key, shared in overlap.items() if shared},
             left_out=list(left_out),
-            excluded=list(bench.said.exclude),
+            excluded=list(bench.section.exclude),
             images=images | ({} if bench.train is None else {"train": len(bench.train)}),
             monitors={
                 label: MonitorNote(monitor=monitor.name, differs_from_paper=monitor.differs_from_paper)
@@ -238,7 +237,7 @@ class _Sets:
                 raise InputError(f"outliers {one} and {other} are the same images: leave one out")
         shown = {}
         for key, part in (*limited.items(), *((OUTLIERS + name, data) for name, data in outside.items())):
-            final = _shuffled(Mirrored(part), seed) if bench.said.data.mirror else part
+            final = _shuffled(Mirrored(part), seed) if bench.section.data.mirror else part
             stimulus = Stimulus(final.fingerprint(), seed=seed)
             if key not in limited:
                 name = key.removeprefix(OUTLIERS)
@@ -253,8 +252,8 @@ def _chosen(settings: Settings, bench: Bench) -> list[str]:
     known = [*bench.foreign, *bench.makers]
     if settings.sets is None:
         named = any(isinstance(maker, NoiseImages) for maker in bench.makers.values())
-        return [*known, *(name for name in NOISE if not named and name not in bench.said.exclude)]
-    skipped = {*bench.said.exclude, bench.source}
+        return [*known, *(name for name in NOISE if not named and name not in bench.section.exclude)]
+    skipped = {*bench.section.exclude, bench.source}
     for name in settings.sets:
         if name not in (*known, *NOISE, *skipped):
             raise UnknownName("set of outliers", name, [*known, *NOISE])
@@ -321,7 +320,7 @@ def _check_left(bench: Bench, shown: Mapping[str, Showing], overlap: Mapping[str
 
 def _left_out(bench: Bench) -> tuple[str, ...]:
     """The labels of the monitors to leave out; `knn_svm` stands for all of that name, whatever their settings."""
-    names, monitors = bench.said.leave_out, bench.monitors
+    names, monitors = bench.section.leave_out, bench.monitors
     for name in names:
         if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
             raise UnknownName(f"monitor to leave out of {_what(bench)}", name, monitors)

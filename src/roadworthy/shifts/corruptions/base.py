@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import parameter
 from roadworthy.core.protocols import Shift
 from roadworthy.core.random import random_bytes
-from roadworthy.shifts.base import Levels, Photometric, check_number
+from roadworthy.core.validation import check_number
+from roadworthy.shifts.base import Photometric
 
 Pair = tuple[float, float]
 """A parameter at 32x32 and at 224x224."""
-
-Ranges = Mapping[str, tuple[float, float]]
-"""The least and the largest value of each numeric parameter, in the order of the fields."""
 
 SMALL, LARGE = 32, 224
 
@@ -34,7 +33,7 @@ class TwoSizes(Shift):
     except that parameters in pixels (`PIXELS`) scale with the image. One number stands for two equal ones.
     """
 
-    RANGES: ClassVar[Ranges]
+    RANGES: ClassVar[Mapping[str, Pair]]
     PIXELS: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
@@ -47,7 +46,7 @@ class TwoSizes(Shift):
                     f"not {value!r}"
                 )
             for number in pair:
-                check_number(self, name, number, low, high)
+                check_number(f"shift {self.name}: {name}", number, low, high)
             object.__setattr__(self, name, pair)
 
     def sized(self, height: int, width: int) -> list[float]:
@@ -82,13 +81,13 @@ def beyond(side: float) -> float:
     return min(1.0, side / SMALL) * max(1.0, side / LARGE)
 
 
-def severities(**tables: tuple[Sequence[float], Sequence[float]]) -> Levels:
-    """Levels 1 to 5 from, for each parameter, its five values at 32x32 and its five at 224x224.
+def severities(small: Sequence[float], large: Sequence[float], within: Pair) -> Any:
+    """A parameter with its five values at 32x32 and its five at 224x224, and the least and largest it may be.
 
-    >>> severities(sigma=((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6)))[0]
-    {'sigma': (0.4, 1)}
+    >>> severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64)).metadata["levels"][0]
+    (0.4, 1)
     """
-    return tuple({name: (small[level], large[level]) for name, (small, large) in tables.items()} for level in range(5))
+    return parameter(*zip(small, large, strict=True), within=within)
 
 
 def standard_normal(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float32]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -11,11 +10,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.parameters import registered
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
 from roadworthy.core.types import Images
-from roadworthy.shifts.base import Levels, Paint, gaussian
-from roadworthy.shifts.corruptions.base import Corruption, Pair, Ranges, severities
+from roadworthy.shifts.base import Paint, gaussian
+from roadworthy.shifts.corruptions.base import Corruption, Pair, severities
 
 STEEPEST_MOTION = 45.0
 """Largest angle of motion blur with the horizontal, in degrees, either way, uniform."""
@@ -23,28 +23,21 @@ LONGEST_TRAIL = 4.0
 """Where the trail of a motion ends at the latest, in sigma."""
 
 
-@SHIFTS.register("c_defocus_blur")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_defocus_blur")
 class DefocusBlur(Corruption):
     """Out of focus: the mean over a disc of `radius` pixels, its rim softened by a Gaussian of `softness` pixels."""
 
-    name: ClassVar[str] = "c_defocus_blur"
-    LEVELS: ClassVar[Levels] = severities(
-        radius=((0.3, 0.4, 0.5, 1, 1.5), (3, 4, 6, 8, 10)), softness=((0.4, 0.5, 0.6, 0.2, 0.1), (0.1, *[0.5] * 4))
-    )
-    RANGES: ClassVar[Ranges] = {"radius": (0, 64), "softness": (0.01, 16)}
-    PIXELS: ClassVar[frozenset[str]] = frozenset(RANGES)
+    PIXELS: ClassVar[frozenset[str]] = frozenset(("radius", "softness"))
 
-    radius: Pair
-    softness: Pair
+    radius: Pair = severities((0.3, 0.4, 0.5, 1, 1.5), (3, 4, 6, 8, 10), within=(0, 64))
+    softness: Pair = severities((0.4, 0.5, 0.6, 0.2, 0.1), (0.1, *[0.5] * 4), within=(0.01, 16))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         kernel = disc(*self.sized(height, width))
         return lambda image, target, rng: cv2.filter2D(image, cv2.CV_8U, kernel, dst=target)
 
 
-@SHIFTS.register("c_glass_blur")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_glass_blur")
 class GlassBlur(Corruption):
     """Frosted glass: Gaussian blur of `sigma`, pixels replaced by near ones, the same blur again.
 
@@ -54,18 +47,11 @@ class GlassBlur(Corruption):
     """
 
     code_version: ClassVar[int] = 2
-    name: ClassVar[str] = "c_glass_blur"
-    LEVELS: ClassVar[Levels] = severities(
-        sigma=((0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5)),
-        reach=((1, 1, 1, 1, 1), (1, 2, 2, 3, 4)),
-        iterations=((1, 1, 1, 2, 2), (2, 1, 3, 2, 2)),
-    )
-    RANGES: ClassVar[Ranges] = {"sigma": (0, 32), "reach": (1, 32), "iterations": (0, 20)}
     PIXELS: ClassVar[frozenset[str]] = frozenset(("sigma", "reach"))
 
-    sigma: Pair
-    reach: Pair
-    iterations: Pair
+    sigma: Pair = severities((0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5), within=(0, 32))
+    reach: Pair = severities((1, 1, 1, 1, 1), (1, 2, 2, 3, 4), within=(1, 32))
+    iterations: Pair = severities((1, 1, 1, 2, 2), (2, 1, 3, 2, 2), within=(0, 20))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         sigma, reach, rounds = self.sized(height, width)
@@ -95,32 +81,23 @@ class GlassBlur(Corruption):
         return paint
 
 
-@SHIFTS.register("c_motion_blur")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_motion_blur")
 class MotionBlur(Corruption):
     """Camera in motion: a trail of half a Gaussian, `sigma` pixels, cut off at 2 `radius`, at up to 45 degrees."""
 
-    name: ClassVar[str] = "c_motion_blur"
-    LEVELS: ClassVar[Levels] = severities(
-        radius=((6, 6, 6, 8, 9), (10, 15, 15, 15, 20)), sigma=((1, 1.5, 2, 2, 2.5), (3, 5, 8, 12, 15))
-    )
-    RANGES: ClassVar[Ranges] = {"radius": (0, 64), "sigma": (0.01, 64)}
-    PIXELS: ClassVar[frozenset[str]] = frozenset(RANGES)
+    PIXELS: ClassVar[frozenset[str]] = frozenset(("radius", "sigma"))
 
-    radius: Pair
-    sigma: Pair
+    radius: Pair = severities((6, 6, 6, 8, 9), (10, 15, 15, 15, 20), within=(0, 64))
+    sigma: Pair = severities((1, 1.5, 2, 2, 2.5), (3, 5, 8, 12, 15), within=(0.01, 64))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         radius, sigma = self.sized(height, width)
-
-        def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
-            blur_along(image, target, radius, sigma, STEEPEST_MOTION * (2 * rng.random() - 1))
-
-        return paint
+        return lambda image, target, rng: blur_along(
+            image, target, radius, sigma, STEEPEST_MOTION * (2 * rng.random() - 1)
+        )
 
 
-@SHIFTS.register("c_zoom_blur")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_zoom_blur")
 class ZoomBlur(Corruption):
     """Driving forwards: the mean of the image and `layers` copies, enlarged about the centre by 1 to `largest`.
 
@@ -128,15 +105,8 @@ class ZoomBlur(Corruption):
     and mask stay: the copy of scale 1 counts twice and is the sharpest.
     """
 
-    name: ClassVar[str] = "c_zoom_blur"
-    LEVELS: ClassVar[Levels] = severities(
-        largest=((1.06, 1.11, 1.15, 1.2, 1.25), (1.11, 1.15, 1.2, 1.24, 1.3)),
-        layers=((7, 12, 16, 21, 26), (12, 16, 11, 13, 11)),
-    )
-    RANGES: ClassVar[Ranges] = {"largest": (1, 10), "layers": (1, 100)}
-
-    largest: Pair
-    layers: Pair
+    largest: Pair = severities((1.06, 1.11, 1.15, 1.2, 1.25), (1.11, 1.15, 1.2, 1.24, 1.3), within=(1, 10))
+    layers: Pair = severities((7, 12, 16, 21, 26), (12, 16, 11, 13, 11), within=(1, 100))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         largest, layers = self.sized(height, width)
@@ -155,26 +125,19 @@ class ZoomBlur(Corruption):
         return paint
 
 
-@SHIFTS.register("c_gaussian_blur")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_gaussian_blur")
 class GaussianBlur(Corruption):
     """Gaussian blur of standard deviation `sigma` pixels, cut off at 3 sigma, edges repeated."""
 
-    name: ClassVar[str] = "c_gaussian_blur"
-    LEVELS: ClassVar[Levels] = severities(sigma=((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6)))
-    RANGES: ClassVar[Ranges] = {"sigma": (0, 64)}
-    PIXELS: ClassVar[frozenset[str]] = frozenset(RANGES)
+    PIXELS: ClassVar[frozenset[str]] = frozenset(("sigma",))
 
-    sigma: Pair
+    sigma: Pair = severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (sigma,) = self.sized(height, width)
         kernel = gaussian(sigma)
-
-        def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
-            cv2.sepFilter2D(image, cv2.CV_8U, kernel, kernel, dst=target, borderType=cv2.BORDER_REPLICATE)
-
-        return paint
+        edge = cv2.BORDER_REPLICATE
+        return lambda image, target, rng: cv2.sepFilter2D(image, cv2.CV_8U, kernel, kernel, target, borderType=edge)
 
 
 @lru_cache(maxsize=32)

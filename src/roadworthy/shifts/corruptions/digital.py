@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.parameters import registered
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import Streams, random_bytes
 from roadworthy.core.types import Batch, Images
-from roadworthy.shifts.base import Levels, Paint, gaussian
-from roadworthy.shifts.corruptions.base import (
-    LARGE,
-    Corruption,
-    Pair,
-    Ranges,
-    TwoSizes,
-    as_bytes,
-    severities,
-    surviving,
-)
+from roadworthy.shifts.base import Paint, gaussian
+from roadworthy.shifts.corruptions.base import LARGE, Corruption, Pair, TwoSizes, as_bytes, severities, surviving
+
+Floats = NDArray[np.float32]
 
 WAVES = 0.01
 """Blur of the elastic field as a share of the image's sides."""
@@ -33,16 +25,11 @@ PUSH = 0.005
 """Largest push of a pixel before the blur, as a share of the height, for strength 1."""
 
 
-@SHIFTS.register("c_contrast")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_contrast")
 class Contrast(Corruption):
     """Flat light: m + k (img - m), m the mean of each channel, k = `keep`."""
 
-    name: ClassVar[str] = "c_contrast"
-    LEVELS: ClassVar[Levels] = severities(keep=((0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05)))
-    RANGES: ClassVar[Ranges] = {"keep": (0, 1)}
-
-    keep: Pair
+    keep: Pair = severities((0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05), within=(0, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (keep,) = self.sized(height, width)
@@ -55,8 +42,7 @@ class Contrast(Corruption):
         return paint
 
 
-@SHIFTS.register("c_elastic_transform")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_elastic_transform")
 class ElasticTransform(TwoSizes):
     """A wavy pane: img(p + a u(p)), a = `strength`, u a smooth random field; edges mirrored.
 
@@ -65,11 +51,7 @@ class ElasticTransform(TwoSizes):
     box becomes the smallest one around all pixels that show a place inside it, NaN where none does.
     """
 
-    name: ClassVar[str] = "c_elastic_transform"
-    LEVELS: ClassVar[Levels] = severities(strength=((12.5, 16.25, 21.25, 25, 30), (12.5, 16.25, 21.25, 25, 30)))
-    RANGES: ClassVar[Ranges] = {"strength": (0, 1000)}
-
-    strength: Pair
+    strength: Pair = severities((12.5, 16.25, 21.25, 25, 30), (12.5, 16.25, 21.25, 25, 30), within=(0, 1000))
 
     def __call__(self, batch: Batch, streams: Streams) -> Batch:
         """The batch with every image, mask and box moved by a field from the image's own random stream."""
@@ -87,7 +69,7 @@ class ElasticTransform(TwoSizes):
                 boxes[row] = _box_around(_folded(x, images.shape[2]), _folded(y, images.shape[1]), boxes[row])
         return batch.with_images(moved, masks=masks, boxes=boxes)
 
-    def _places(self, height: int, width: int) -> Callable[[np.random.Generator], NDArray[np.float32]]:
+    def _places(self, height: int, width: int) -> Callable[[np.random.Generator], Floats]:
         """The function that draws x and y of the place each pixel shows, (2, H, W), pixel centres at whole numbers."""
         (strength,) = self.sized(height, width)
         side = min(height, width)
@@ -96,7 +78,7 @@ class ElasticTransform(TwoSizes):
         largest = strength * PUSH * side * evenly
         rest = np.stack(np.meshgrid(np.arange(width), np.arange(height))).astype(np.float32)
 
-        def places(rng: np.random.Generator) -> NDArray[np.float32]:
+        def places(rng: np.random.Generator) -> Floats:
             words = random_bytes(rng, 4 * height * width).view("<u2").reshape(2, height, width)
             pushes = words * np.float32(largest / 32767.5) - np.float32(largest)
             for push in pushes:
@@ -106,19 +88,14 @@ class ElasticTransform(TwoSizes):
         return places
 
 
-@SHIFTS.register("c_pixelate")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_pixelate")
 class Pixelate(Corruption):
     """Low resolution: shrunk to `share` of each side (whole pixels, rounded down) by means over areas, enlarged again.
 
     A pixel takes the colour of the cell its centre lies in.
     """
 
-    name: ClassVar[str] = "c_pixelate"
-    LEVELS: ClassVar[Levels] = severities(share=((0.95, 0.9, 0.85, 0.75, 0.65), (0.6, 0.5, 0.4, 0.3, 0.25)))
-    RANGES: ClassVar[Ranges] = {"share": (0.001, 1)}
-
-    share: Pair
+    share: Pair = severities((0.95, 0.9, 0.85, 0.75, 0.65), (0.6, 0.5, 0.4, 0.3, 0.25), within=(0.001, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (share,) = self.sized(height, width)
@@ -131,33 +108,26 @@ class Pixelate(Corruption):
         return paint
 
 
-@SHIFTS.register("c_jpeg_compression")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_jpeg_compression")
 class JpegCompression(Corruption):
     """A poor recording: stored as JPEG of that `quality` (whole number, 1 to 100) and read again."""
 
-    name: ClassVar[str] = "c_jpeg_compression"
-    LEVELS: ClassVar[Levels] = severities(quality=((80, 65, 58, 50, 40), (25, 18, 15, 10, 7)))
-    RANGES: ClassVar[Ranges] = {"quality": (1, 100)}
-
-    quality: Pair
+    quality: Pair = severities((80, 65, 58, 50, 40), (25, 18, 15, 10, 7), within=(1, 100))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (quality,) = self.sized(height, width)
         settings = [cv2.IMWRITE_JPEG_QUALITY, round(quality)]
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
-            stored = cv2.imencode(".jpg", image if channels == 1 else cv2.cvtColor(image, cv2.COLOR_RGB2BGR), settings)[
-                1
-            ]
+            shown = image if channels == 1 else cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+            stored = cv2.imencode(".jpg", shown, settings)[1]
             read = as_bytes(cv2.imdecode(stored, cv2.IMREAD_UNCHANGED))
             np.copyto(target, read[:, :, None] if channels == 1 else cv2.cvtColor(read, cv2.COLOR_BGR2RGB))
 
         return paint
 
 
-@SHIFTS.register("c_saturate")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_saturate")
 class Saturate(Corruption):
     """Colours too pale or too strong: saturation s becomes min(1, `factor` s + `offset`), hue and brightness stay.
 
@@ -165,14 +135,8 @@ class Saturate(Corruption):
     colour away, 3 to 5 add it. Images of one channel stay as they are.
     """
 
-    name: ClassVar[str] = "c_saturate"
-    LEVELS: ClassVar[Levels] = severities(
-        factor=((0.3, 0.1, 1.5, 2, 2.5), (0.3, 0.1, 2, 5, 20)), offset=((0, 0, 0, 0.1, 0.2), (0, 0, 0, 0.1, 0.2))
-    )
-    RANGES: ClassVar[Ranges] = {"factor": (0, 1000), "offset": (0, 1)}
-
-    factor: Pair
-    offset: Pair
+    factor: Pair = severities((0.3, 0.1, 1.5, 2, 2.5), (0.3, 0.1, 2, 5, 20), within=(0, 1000))
+    offset: Pair = severities((0, 0, 0, 0.1, 0.2), (0, 0, 0, 0.1, 0.2), within=(0, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         if channels == 1:
@@ -185,9 +149,8 @@ class Saturate(Corruption):
             most, least = as_bytes(cv2.max(cv2.max(red, green), blue)), as_bytes(cv2.min(cv2.min(red, green), blue))
             gain = np.asarray(table.take(most.astype(np.intp) << 8 | least), np.float32)
             value = cv2.merge([most] * 3)
-            cv2.subtract(
-                value, cv2.multiply(cv2.subtract(value, image), cv2.merge([gain] * 3), dtype=cv2.CV_8U), target
-            )
+            lost = cv2.multiply(cv2.subtract(value, image), cv2.merge([gain] * 3), dtype=cv2.CV_8U)
+            cv2.subtract(value, lost, target)
             if offset:
                 target[..., 1:][most == least] = np.rint(tint * most[most == least])[:, None]
 
@@ -195,7 +158,7 @@ class Saturate(Corruption):
 
 
 @lru_cache(maxsize=8)
-def _saturation_gain(factor: float, offset: float) -> NDArray[np.float32]:
+def _saturation_gain(factor: float, offset: float) -> Floats:
     """By how much v - channel grows, at the index 256 v + w of a pixel's largest and smallest channel."""
     most, least = np.arange(256.0)[:, None], np.arange(256.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -204,18 +167,16 @@ def _saturation_gain(factor: float, offset: float) -> NDArray[np.float32]:
     return np.where(most > least, gain, 0).astype(np.float32).ravel()
 
 
-def _folded(places: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+def _folded(places: Floats, size: int) -> Floats:
     """Coordinates of places, mirrored at the edges into [0, size]; a pixel's centre lies at its index + 0.5."""
     return np.asarray(size - np.abs(size - np.abs(places + np.float32(0.5)) % (2 * size)))
 
 
-def _shown(places: NDArray[np.float32], size: int) -> NDArray[np.intp]:
+def _shown(places: Floats, size: int) -> NDArray[np.intp]:
     return np.minimum(_folded(places, size).astype(np.intp), size - 1)
 
 
-def _box_around(
-    x: NDArray[np.float32], y: NDArray[np.float32], box: NDArray[np.float32]
-) -> tuple[float, float, float, float]:
+def _box_around(x: Floats, y: Floats, box: Floats) -> tuple[float, float, float, float]:
     """The smallest box around the pixels whose places (x, y) lie inside a box."""
     rows, columns = np.nonzero((x >= box[0]) & (x < box[2]) & (y >= box[1]) & (y < box[3]))
     if not len(rows):

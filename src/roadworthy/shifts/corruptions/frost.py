@@ -168,17 +168,14 @@ def _crystals(rng: np.random.Generator, count: int, longest: float, slenderness:
     along = length[..., None] * np.stack((np.cos(angle), np.sin(angle)), axis=2)
     across = along[..., ::-1] * (1, -1) / (2 * slenderness)
     start = SIDE * rng.random((count, 1, 2))
-    corners = np.stack(
-        [start + 0 * along, start + along / 2 + across, start + along, start + along / 2 - across], axis=2
-    )
-    corners = corners.reshape(-1, 4, 2)
+    tips = (start + 0 * along, start + along / 2 + across, start + along, start + along / 2 - across)
+    corners = np.stack(tips, axis=2).reshape(-1, 4, 2)
     corners -= corners.min(axis=1, keepdims=True) // SIDE * SIDE
     points, values = np.rint(8 * corners).astype(np.int32), rng.integers(256, size=len(corners)).tolist()
     canvas = np.zeros((SIDE, SIDE), np.uint8)
     for blade, value, (wide, high) in zip(points, values, (corners.max(axis=1) >= SIDE).tolist(), strict=True):
         for x in range(1 + wide):
             for y in range(1 + high):
-                cv2.fillConvexPoly(
-                    canvas, blade - np.array((8 * SIDE * x, 8 * SIDE * y), np.int32), value, cv2.LINE_AA, 3
-                )
+                seen = blade - np.array((8 * SIDE * x, 8 * SIDE * y), np.int32)
+                cv2.fillConvexPoly(canvas, seen, value, cv2.LINE_AA, 3)
     return np.asarray(canvas / 255)

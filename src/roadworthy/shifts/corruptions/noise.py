@@ -9,17 +9,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, pdtr
 
+from roadworthy.core.parameters import registered
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
 from roadworthy.core.types import Images
-from roadworthy.shifts.base import Levels, Paint
-from roadworthy.shifts.corruptions.base import Corruption, Pair, Ranges, severities
+from roadworthy.shifts.base import Paint
+from roadworthy.shifts.corruptions.base import Corruption, Pair, severities
 
 BITS = 14
 CLEAN, UP_TO = np.arange(256.0)[:, None], np.arange(255.0)
@@ -57,69 +57,37 @@ def _quantile_table(kind: type[ValueNoise], amount: float) -> NDArray[np.uint8]:
     return np.repeat(np.tile(np.arange(256, dtype=np.uint8), 256), np.diff(steps, axis=1).ravel())
 
 
-@SHIFTS.register("c_gaussian_noise")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_gaussian_noise")
 class GaussianNoise(ValueNoise):
     """Low light: img + 255 s n, n standard normal, s = `deviation`."""
 
-    name: ClassVar[str] = "c_gaussian_noise"
-    LEVELS: ClassVar[Levels] = severities(deviation=((0.04, 0.06, 0.08, 0.09, 0.1), (0.08, 0.12, 0.18, 0.26, 0.38)))
-    RANGES: ClassVar[Ranges] = {"deviation": (0.001, 10)}
-
-    deviation: Pair
-
-    @staticmethod
-    def probabilities(amount: float) -> NDArray[np.float64]:
-        """Normal around the clean value."""
-        return np.asarray(ndtr((UP_TO + 0.5 - CLEAN) / (255 * amount)))
+    deviation: Pair = severities((0.04, 0.06, 0.08, 0.09, 0.1), (0.08, 0.12, 0.18, 0.26, 0.38), within=(0.001, 10))
+    # Normal around the clean value.
+    probabilities = staticmethod(lambda amount: ndtr((UP_TO + 0.5 - CLEAN) / (255 * amount)))
 
 
-@SHIFTS.register("c_shot_noise")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_shot_noise")
 class ShotNoise(ValueNoise):
     """Few photons: 255 Poisson(p img / 255) / p, p = `photons` at white."""
 
-    name: ClassVar[str] = "c_shot_noise"
-    LEVELS: ClassVar[Levels] = severities(photons=((500, 250, 100, 75, 50), (60, 25, 12, 5, 3)))
-    RANGES: ClassVar[Ranges] = {"photons": (0.1, 100_000)}
-
-    photons: Pair
-
-    @staticmethod
-    def probabilities(amount: float) -> NDArray[np.float64]:
-        """Poisson counts, as many as fit below the next value."""
-        return np.asarray(pdtr(np.ceil((UP_TO + 0.5) * amount / 255) - 1, CLEAN * amount / 255))
+    photons: Pair = severities((500, 250, 100, 75, 50), (60, 25, 12, 5, 3), within=(0.1, 100_000))
+    # Poisson counts, as many as fit below the next value.
+    probabilities = staticmethod(lambda amount: pdtr(np.ceil((UP_TO + 0.5) * amount / 255) - 1, CLEAN * amount / 255))
 
 
-@SHIFTS.register("c_impulse_noise")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_impulse_noise")
 class ImpulseNoise(ValueNoise):
     """Bit errors: a share `amount` of all values becomes black or white, each as likely."""
 
-    name: ClassVar[str] = "c_impulse_noise"
-    LEVELS: ClassVar[Levels] = severities(amount=((0.01, 0.02, 0.03, 0.05, 0.07), (0.03, 0.06, 0.09, 0.17, 0.27)))
-    RANGES: ClassVar[Ranges] = {"amount": (0, 1)}
-
-    amount: Pair
-
-    @staticmethod
-    def probabilities(amount: float) -> NDArray[np.float64]:
-        """Black, the clean value, or white."""
-        return np.asarray(amount / 2 + (1 - amount) * (UP_TO >= CLEAN), np.float64)
+    amount: Pair = severities((0.01, 0.02, 0.03, 0.05, 0.07), (0.03, 0.06, 0.09, 0.17, 0.27), within=(0, 1))
+    # Black, the clean value, or white.
+    probabilities = staticmethod(lambda amount: amount / 2 + (1 - amount) * (UP_TO >= CLEAN))
 
 
-@SHIFTS.register("c_speckle_noise")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_speckle_noise")
 class SpeckleNoise(ValueNoise):
     """Noise that grows with brightness: img (1 + s n), n standard normal, s = `deviation`."""
 
-    name: ClassVar[str] = "c_speckle_noise"
-    LEVELS: ClassVar[Levels] = severities(deviation=((0.06, 0.1, 0.12, 0.16, 0.2), (0.15, 0.2, 0.35, 0.45, 0.6)))
-    RANGES: ClassVar[Ranges] = {"deviation": (0.001, 10)}
-
-    deviation: Pair
-
-    @staticmethod
-    def probabilities(amount: float) -> NDArray[np.float64]:
-        """Normal around the clean value, of a spread in proportion to it; black stays black."""
-        return np.asarray(ndtr((UP_TO + 0.5 - CLEAN) / np.maximum(CLEAN * amount, 1e-9)))
+    deviation: Pair = severities((0.06, 0.1, 0.12, 0.16, 0.2), (0.15, 0.2, 0.35, 0.45, 0.6), within=(0.001, 10))
+    # Normal around the clean value, of a spread in proportion to it; black stays black.
+    probabilities = staticmethod(lambda amount: ndtr((UP_TO + 0.5 - CLEAN) / np.maximum(CLEAN * amount, 1e-9)))

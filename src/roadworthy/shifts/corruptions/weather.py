@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import cv2
@@ -11,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.parameters import parameter, registered
 from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
 from roadworthy.core.types import Images
-from roadworthy.shifts.base import LUMA, Levels, Paint, coloured, gaussian
+from roadworthy.shifts.base import LUMA, Paint, coloured, gaussian
 from roadworthy.shifts.corruptions.base import (
     LARGE,
     Corruption,
     Pair,
-    Ranges,
     as_bytes,
     between,
     beyond,
@@ -42,8 +41,7 @@ PANE_SCALE: Pair = (0.2, 1.0)
 """How large a pane of frost is shown to an image of 32 and of 224 pixels; to larger ones it is enlarged."""
 
 
-@SHIFTS.register("c_snow")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_snow")
 class Snow(Corruption):
     """Driving snow: k img + (1 - k) max(img, 1.5 grey + 127.5) + s + s turned by 180 degrees, k = `keep`.
 
@@ -51,29 +49,15 @@ class Snow(Corruption):
     half a Gaussian of `sigma` pixels that ends at 2 `radius`.
     """
 
-    name: ClassVar[str] = "c_snow"
-    LEVELS: ClassVar[Levels] = severities(
-        mean=((0.1, 0.1, 0.15, 0.25, 0.3), (0.1, 0.2, 0.55, 0.55, 0.55)),
-        spread=((0.2, 0.2, 0.3, 0.3, 0.3), (0.3, 0.3, 0.3, 0.3, 0.3)),
-        zoom=((1, 1, 1.75, 2.25, 1.25), (3, 2, 4, 4.5, 2.5)),
-        threshold=((0.6, 0.5, 0.55, 0.6, 0.65), (0.5, 0.5, 0.9, 0.85, 0.85)),
-        radius=((8, 10, 10, 12, 14), (10, 12, 12, 12, 12)),
-        sigma=((3, 4, 4, 6, 12), (4, 4, 8, 8, 12)),
-        keep=((0.95, 0.9, 0.9, 0.85, 0.8), (0.8, 0.7, 0.7, 0.65, 0.55)),
-    )
-    RANGES: ClassVar[Ranges] = {
-        "mean": (-5, 5), "spread": (0, 5), "zoom": (0.1, 64), "threshold": (0, 5),
-        "radius": (0, 64), "sigma": (0.01, 64), "keep": (0, 1),
-    }  # fmt: skip
     PIXELS: ClassVar[frozenset[str]] = frozenset(("zoom", "radius", "sigma"))
 
-    mean: Pair
-    spread: Pair
-    zoom: Pair
-    threshold: Pair
-    radius: Pair
-    sigma: Pair
-    keep: Pair
+    mean: Pair = severities((0.1, 0.1, 0.15, 0.25, 0.3), (0.1, 0.2, 0.55, 0.55, 0.55), within=(-5, 5))
+    spread: Pair = severities((0.2, 0.2, 0.3, 0.3, 0.3), (0.3, 0.3, 0.3, 0.3, 0.3), within=(0, 5))
+    zoom: Pair = severities((1, 1, 1.75, 2.25, 1.25), (3, 2, 4, 4.5, 2.5), within=(0.1, 64))
+    threshold: Pair = severities((0.6, 0.5, 0.55, 0.6, 0.65), (0.5, 0.5, 0.9, 0.85, 0.85), within=(0, 5))
+    radius: Pair = severities((8, 10, 10, 12, 14), (10, 12, 12, 12, 12), within=(0, 64))
+    sigma: Pair = severities((3, 4, 4, 6, 12), (4, 4, 8, 8, 12), within=(0.01, 64))
+    keep: Pair = severities((0.95, 0.9, 0.9, 0.85, 0.8), (0.8, 0.7, 0.7, 0.65, 0.55), within=(0, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         mean, spread, zoom, threshold, radius, sigma, keep = self.sized(height, width)
@@ -97,24 +81,17 @@ class Snow(Corruption):
         return paint
 
 
-@SHIFTS.register("c_frost")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_frost")
 class Frost(Corruption):
     """Ice on the lens: `keep` img + `ice` frost, frost a random window of one of five drawn panes, maybe mirrored.
 
     A pane is shown at its own size to a 224x224 image and at a fifth of it to a 32x32 one, as the published sets do.
     """
 
-    name: ClassVar[str] = "c_frost"
     code_version: ClassVar[int] = 2
-    LEVELS: ClassVar[Levels] = severities(
-        keep=((1, 1, 0.9, 0.85, 0.75), (1, 0.8, 0.7, 0.65, 0.6)),
-        ice=((0.2, 0.3, 0.4, 0.4, 0.45), (0.4, 0.6, 0.7, 0.7, 0.75)),
-    )
-    RANGES: ClassVar[Ranges] = {"keep": (0, 1), "ice": (0, 2)}
 
-    keep: Pair
-    ice: Pair
+    keep: Pair = severities((1, 1, 0.9, 0.85, 0.75), (1, 0.8, 0.7, 0.65, 0.6), within=(0, 1))
+    ice: Pair = severities((0.2, 0.3, 0.4, 0.4, 0.45), (0.4, 0.6, 0.7, 0.7, 0.75), within=(0, 2))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         keep, ice = self.sized(height, width)
@@ -137,22 +114,15 @@ class Frost(Corruption):
         return paint
 
 
-@SHIFTS.register("c_fog")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_fog")
 class Fog(Corruption):
     """Banks of fog: (img + d clouds) m / (m + d 255), d = `density`, m the largest value of the image.
 
     clouds span 0 to 255: noise on a grid that doubles again and again, each time `decay`^2 times weaker.
     """
 
-    name: ClassVar[str] = "c_fog"
-    LEVELS: ClassVar[Levels] = severities(
-        density=((0.2, 0.5, 0.75, 1, 1.5), (1.5, 2, 2.5, 2.5, 3)), decay=((3, 3, 2.5, 2, 1.75), (2, 2, 1.7, 1.5, 1.4))
-    )
-    RANGES: ClassVar[Ranges] = {"density": (0, 100), "decay": (1, 10)}
-
-    density: Pair
-    decay: Pair
+    density: Pair = severities((0.2, 0.5, 0.75, 1, 1.5), (1.5, 2, 2.5, 2.5, 3), within=(0, 100))
+    decay: Pair = severities((3, 3, 2.5, 2, 1.75), (2, 2, 1.7, 1.5, 1.4), within=(1, 10))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         density, decay = self.sized(height, width)
@@ -178,16 +148,11 @@ class Fog(Corruption):
         return paint
 
 
-@SHIFTS.register("c_brightness")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_brightness")
 class Brightness(Corruption):
     """Overexposure: the largest channel v of a pixel becomes min(255, v + 255 b), b = `amount`; its hue stays."""
 
-    name: ClassVar[str] = "c_brightness"
-    LEVELS: ClassVar[Levels] = severities(amount=((0.05, 0.1, 0.15, 0.2, 0.3), (0.1, 0.2, 0.3, 0.4, 0.5)))
-    RANGES: ClassVar[Ranges] = {"amount": (0, 1)}
-
-    amount: Pair
+    amount: Pair = severities((0.05, 0.1, 0.15, 0.2, 0.3), (0.1, 0.2, 0.3, 0.4, 0.5), within=(0, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (amount,) = self.sized(height, width)
@@ -204,8 +169,7 @@ class Brightness(Corruption):
         return paint
 
 
-@SHIFTS.register("c_spatter")
-@dataclass(frozen=True, kw_only=True)
+@registered(SHIFTS, "c_spatter")
 class Spatter(Corruption):
     """Drops on the lens, where smooth normal noise exceeds `threshold`: `liquid` is water or mud.
 
@@ -214,36 +178,14 @@ class Spatter(Corruption):
     published sizes it is the spread of the blurred noise that is interpolated, so that drops cover a like share.
     """
 
-    name: ClassVar[str] = "c_spatter"
-    LEVELS: ClassVar[Levels] = tuple(
-        {**numbers, "liquid": liquid}
-        for numbers, liquid in zip(
-            severities(
-                mean=((0.62, 0.65, 0.65, 0.65, 0.65), (0.65, 0.65, 0.65, 0.65, 0.67)),
-                spread=((0.1, 0.1, 0.3, 0.1, 0.1), (0.3, 0.3, 0.3, 0.3, 0.4)),
-                sigma=((0.7, 0.8, 1, 0.7, 0.5), (4, 3, 2, 1, 1)),
-                threshold=((0.7, 0.7, 0.69, 0.69, 0.68), (0.69, 0.68, 0.68, 0.65, 0.65)),
-                strength=((0.5, 0.5, 0.5, 0.6, 0.6), (0.6, 0.6, 0.5, 1.5, 1.5)),
-            ),
-            ("water", "water", "water", "mud", "mud"),
-            strict=True,
-        )
-    )
-    RANGES: ClassVar[Ranges] = {
-        "mean": (-5, 5),
-        "spread": (0, 5),
-        "sigma": (0.01, 64),
-        "threshold": (-5, 5),
-        "strength": (0, 64),
-    }
     PIXELS: ClassVar[frozenset[str]] = frozenset(("sigma",))
 
-    mean: Pair
-    spread: Pair
-    sigma: Pair
-    threshold: Pair
-    strength: Pair
-    liquid: str = "water"
+    mean: Pair = severities((0.62, 0.65, 0.65, 0.65, 0.65), (0.65, 0.65, 0.65, 0.65, 0.67), within=(-5, 5))
+    spread: Pair = severities((0.1, 0.1, 0.3, 0.1, 0.1), (0.3, 0.3, 0.3, 0.3, 0.4), within=(0, 5))
+    sigma: Pair = severities((0.7, 0.8, 1, 0.7, 0.5), (4, 3, 2, 1, 1), within=(0.01, 64))
+    threshold: Pair = severities((0.7, 0.7, 0.69, 0.69, 0.68), (0.69, 0.68, 0.68, 0.65, 0.65), within=(-5, 5))
+    strength: Pair = severities((0.5, 0.5, 0.5, 0.6, 0.6), (0.6, 0.6, 0.5, 1.5, 1.5), within=(0, 64))
+    liquid: str = parameter("water", "water", "water", "mud", "mud", default="water")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -255,9 +197,8 @@ class Spatter(Corruption):
         kernel = np.asarray(gaussian(sigma), np.float32)
         smooth = [spread * surviving(gaussian(width)) for spread, width in zip(self.spread, self.sigma, strict=True)]
         spread = between((smooth[0], smooth[1]), min(height, width)) / surviving(kernel)
-        colour = np.array(MUD if self.liquid == "mud" else WATER, np.float32)[:channels]
-        if channels == 1:
-            colour = np.array([np.dot(LUMA, MUD if self.liquid == "mud" else WATER)], np.float32)
+        tint = MUD if self.liquid == "mud" else WATER
+        colour = np.array(tint if channels == 3 else [np.dot(LUMA, tint)], np.float32)
         unit = min(height, width) / LARGE
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:

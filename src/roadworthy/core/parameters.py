@@ -1,0 +1,47 @@
+"""Parameters of shifts and outliers: fields that say what they may be, and what they are at levels 1 to 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar, dataclass_transform
+
+from roadworthy.core.registry import Registry
+from roadworthy.core.validation import check_number, check_whole
+
+Component = TypeVar("Component")
+
+
+def parameter(
+    *levels: Any, within: tuple[float, float] | None = None, whole: bool = False, default: Any = MISSING
+) -> Any:
+    """A field: its values at the levels from 1 on, the least and the largest (whole) number it may be, its default."""
+    return field(default=default, metadata={"levels": levels, "within": within, "whole": whole})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(parameter,))
+def registered(registry: Registry[Any], name: str) -> Callable[[type[Component]], type[Component]]:
+    """Decorator that registers a class as a frozen keyword-only dataclass of that name.
+
+    From its fields that are a `parameter` come `RANGES`, the least and the largest value of each, and `LEVELS`.
+    """
+
+    def add(cls: type[Component]) -> type[Component]:
+        made: Any = dataclass(frozen=True, kw_only=True)(cls)
+        parameters = {own.name: own.metadata for own in fields(made) if own.metadata}
+        levels = {own: metadata["levels"] for own, metadata in parameters.items() if metadata["levels"]}
+        made.name = name
+        made.RANGES = {own: metadata["within"] for own, metadata in parameters.items() if metadata["within"]}
+        if levels:
+            made.LEVELS = tuple(dict(zip(levels, row, strict=True)) for row in zip(*levels.values(), strict=True))
+        return registry.register(name)(made)  # type: ignore[no-any-return]
+
+    return add
+
+
+def check_ranges(kind: str, component: Any) -> None:
+    """Refuse parameters of a component of that kind, a shift or outliers, that are no number within their range."""
+    for own in fields(component):
+        if own.metadata.get("within"):
+            check = check_whole if own.metadata["whole"] else check_number
+            check(f"{kind} {component.name}: {own.name}", getattr(component, own.name), *own.metadata["within"])
