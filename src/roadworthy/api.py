@@ -757,22 +757,11 @@ def evaluate(
     target = base / (out or Path("runs") / study.name)
     allowed = {"trust": trust, "unpickle": unpickle, "device": device}
     build = model_builder(model, study.size, name=name, base=base, **allowed, **model_settings)
-    opened = build()
-    dataset = None
-    if not isinstance(data, str | Path):
-        dataset = open_dataset(
-            data,
-            classes=classes,
-            size=study.size,
-            fallback_size=opened.input_size,
-            base=base,
-            on_bad_image=on_bad_image,
-            seed=seed,
-        )
+    in_memory = None if isinstance(data, str | Path) else data
     prepared = prepare(
         study,
         base=base,
-        given=Given({name: opened}, {name: build}, dataset),
+        given=Given({name: build()}, {name: build}, in_memory),
         on_bad_image=on_bad_image,
         accept_chance=accept_chance,
         progress=progress,
