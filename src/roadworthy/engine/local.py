@@ -372,8 +372,9 @@ def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str,
             built.append({"artifact": hash_, **what, "seconds": outcome.spent[hash_][0]})
         elif hash_ in earlier:
             built.append(earlier[hash_])
-    tables = {
-        "timing_cases": pd.DataFrame(rows, columns=["case", "model", "shift", "level", "repeat", "images", "seconds"])
+    of_cases = ["case", "model", "shift", "level", "repeat", "images", "seconds"]
+    of_artifacts = ["artifact", "builder", "system", "seconds"]
+    return {
+        "timing_cases": pd.DataFrame(rows, columns=of_cases),
+        "timing_artifacts": pd.DataFrame(built, columns=of_artifacts),
     }
-    columns = ["artifact", "builder", "system", "seconds"]
-    return tables | {"timing_artifacts": pd.DataFrame(built, columns=columns)}
