@@ -561,9 +561,10 @@ def test_gans_need_training_data(tmp_path: Path) -> None:
 
 def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
     prepared = prepare(parse_study(gan_study(tmp_path, {**WEIGHTS, "configurations": ["lee_gan"]}, repeats=2), "study"))
-    waiting = [(name, part.recipe.seed) for name, part in prepared.plan.graph().parts()]
+    graph = prepared.plan.graph()
+    waiting = [(node.name, part.recipe.seed) for node in graph.artifacts.values() for part in node.parts]
     assert waiting == [("lee_gan", 0), ("lee_gan", 1)]
-    assert estimate_seconds(prepared.plan.graph(), RunFolder(tmp_path / "none"), 1) > 0
+    assert estimate_seconds(graph, RunFolder(tmp_path / "none"), 1) > 0
     assert not (tmp_path / "none").exists()
 
 

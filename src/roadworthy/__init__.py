@@ -30,39 +30,20 @@ if TYPE_CHECKING:
 
 __version__ = version("roadworthy")
 
-_HOME = {
-    "Run": "api",
-    "check": "api",
-    "compare": "api:compare_runs",
-    "run": "api:run_study",
-    "no_progress": "api",
-    "InputError": "core.errors",
-    "ModelError": "core.errors",
-    "RoadworthyError": "core.errors",
-    "evaluate": "api",
-    "export_study": "api",
-    "open_run": "api",
-    "run_study": "api",
-    "compare_runs": "api",
-    "MONITORS": "monitors",
-    "od_test": "protocols.od_test.short",
-    "Monitor": "monitors",
-    "FittedMonitor": "monitors",
-    "CalibratedMonitor": "monitors",
-    "Signals": "models.signals",
-    "check_monitor": "monitors.conformance",
-    "make_monitor": "monitors",
-    "OUTLIERS": "core.protocols",
-    "SHIFTS": "core.protocols",
-    "Dataset": "core.protocols",
-    "Model": "core.protocols",
-    "Outliers": "core.protocols",
-    "Shift": "core.protocols",
-    "Batch": "core.types",
-    "Prediction": "core.types",
-    "open_dataset": "data",
-    "load_model": "models",
+_MODULES = {
+    "api": ("Run", "check", "compare_runs", "evaluate", "export_study", "no_progress", "open_run", "run_study"),
+    "core.errors": ("InputError", "ModelError", "RoadworthyError"),
+    "core.protocols": ("OUTLIERS", "SHIFTS", "Dataset", "Model", "Outliers", "Shift"),
+    "core.types": ("Batch", "Prediction"),
+    "data": ("open_dataset",),
+    "models": ("load_model",),
+    "models.signals": ("Signals",),
+    "monitors": ("MONITORS", "CalibratedMonitor", "FittedMonitor", "Monitor", "make_monitor"),
+    "monitors.conformance": ("check_monitor",),
+    "protocols.od_test.short": ("od_test",),
 }
+"""Where public names are defined."""
+_SHORT_NAMES = {"compare": "compare_runs", "run": "run_study"}
 
 __all__ = [
     "MONITORS",
@@ -101,10 +82,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import roadworthy` itself stays cheap."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'roadworthy' has no attribute {name!r}")
-    module, _, original = _HOME[name].partition(":")
-    return getattr(import_module(f"roadworthy.{module}"), original or name)
+    original = _SHORT_NAMES.get(name, name)
+    for module, names in _MODULES.items():
+        if original in names:
+            return getattr(import_module(f"roadworthy.{module}"), original)
+    raise AttributeError(f"module 'roadworthy' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

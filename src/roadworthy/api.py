@@ -18,21 +18,11 @@ import pandas as pd
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy import report
+from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError, from_here
 from roadworthy.core.files import inside
 from roadworthy.core.hashing import canonical_json, digest_file
-from roadworthy.core.record import (
-    ArtifactRecord,
-    AskedCase,
-    CaseRecord,
-    DataRecord,
-    ModelRecord,
-    ProtocolRecord,
-    RunRecord,
-    SourcePart,
-    SourceRecord,
-    StimulusRecord,
-)
+from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import OpenedDataset, open_dataset
 from roadworthy.engine.artifacts import find_artifact
@@ -47,14 +37,7 @@ from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.metrics import current_name, stored_name
 from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
-from roadworthy.preparing import (
-    Given,
-    check_criteria,
-    check_study_size,
-    model_builder,
-    open_benches,
-    remarks,
-)
+from roadworthy.preparing import Given, check_criteria, check_study_size, model_builder, open_benches, remarks
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import classification, find_protocol, protocol_of
@@ -65,26 +48,8 @@ from roadworthy.protocols.export import export
 from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.pages import pages_of
 from roadworthy.study import load_study, parse_study
-from roadworthy.verdict import (
-    Criterion,
-    Failed,
-    Measure,
-    Measurement,
-    Verdict,
-    failed_parts,
-    judge,
-    load_criteria,
-)
-from roadworthy.verdict.history import (
-    HISTORY,
-    Entry,
-    Made,
-    history_problems,
-    make_entry,
-    other_criteria,
-    read_history,
-    with_entry,
-)
+from roadworthy.verdict import Criterion, Failed, Measurement, Verdict, failed_parts, history, judge, load_criteria
+from roadworthy.verdict.history import HISTORY, read_history
 from roadworthy.verdict.judge import never_pass
 
 
@@ -145,27 +110,15 @@ class Run:
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
         self.folder.check_finished()
-        chosen = self._criteria(criteria)
-        self.check_criteria(chosen)
-        return self.judge(chosen)
-
-    def _criteria(self, criteria: str | Path | list[Any] | None) -> list[Criterion]:
-        return load_criteria(self.record.criteria or None if criteria is None else criteria)
-
-    def check_criteria(self, criteria: Sequence[Criterion]) -> None:
-        """Refuse criteria that speak of what the run does not hold, or whose threshold cannot be met or missed."""
         record = self.record
-        check_criteria(criteria, stored_parts(self.folder, record), stored_settings(record))
-
-    def judge(self, criteria: Sequence[Criterion]) -> Verdict:
-        """Judge the run by criteria that were checked."""
-        record = self.record
-        return _judge(criteria, load_evidence(self.folder, record), self.folder, record)
+        chosen = load_criteria(record.criteria or None if criteria is None else criteria)
+        check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
+        return _judge(chosen, load_evidence(self.folder, record), self.folder, record)
 
     @property
     def has_other_criteria(self) -> bool:
         """Whether its own verdict is by other criteria than those that the study was run with."""
-        return other_criteria(read_history(self.path))
+        return history.other_criteria(read_history(self.path))
 
     def save_verdict(self, verdict: Verdict) -> None:
         """Make a verdict and its criteria the run's own: verdict.json, run.json and the report show them.
@@ -194,7 +147,7 @@ class Run:
             self._render()
             self.folder.update_record(["report.html"])
 
-    def _note(self, verdict: Verdict, made: Made) -> None:
+    def _note(self, verdict: Verdict, made: history.Made) -> None:
         """One more entry of the history; only for who holds the lock, and before verdict.json is written."""
         _write_history(self.path, self._with_entry(verdict, made))
         self.folder.update_record([HISTORY])
@@ -205,9 +158,9 @@ class Run:
         if recorded and not ((self.path / HISTORY).is_file() and digest_file(self.path / HISTORY) == recorded):
             raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
 
-    def _with_entry(self, verdict: Verdict, made: Made) -> list[Entry]:
-        entry = make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
-        return with_entry(read_history(self.path), entry)
+    def _with_entry(self, verdict: Verdict, made: history.Made) -> list[history.Entry]:
+        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
+        return history.with_entry(read_history(self.path), entry)
 
     def conclude(self, record: RunRecord, verdict: Verdict) -> None:
         """End a run whose tables are written: verdict, report and the finished record; only for who holds the lock."""
@@ -261,11 +214,11 @@ class Run:
     def _verdict_problems(self) -> list[str]:
         """What is wrong with the verdict: it does not follow from what is stored, or its history does not fit it."""
         record = self.record
-        problems = history_problems(self.path, record.criteria)
+        problems = history.history_problems(self.path, record.criteria)
         stored = json.loads((self.path / "verdict.json").read_text())
         status = stored["status"] if "failed" in stored else never_pass(stored["status"], failed_parts(record))
         before = [status, *((criterion["id"], criterion["status"]) for criterion in stored["criteria"])]
-        judged = self.judge(self._criteria(None))
+        judged = _judge(load_criteria(record.criteria or None), load_evidence(self.folder, record), self.folder, record)
         if before != [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]:
             problems.append("verdict.json does not follow from the readouts and the criteria")
         return problems
@@ -335,27 +288,25 @@ def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:
     """What each protocol has of each source: its cases, their readouts read when asked for, and its context."""
     lost = {name: artifact.reason for name, artifact in record.artifacts.items() if artifact.status == "failed"}
     find = partial(find_artifact, folder, failures=lost)
+
+    def stored(asked: records.AskedCase) -> StoredCase:
+        case = record.cases[asked.case]
+        home = inside(folder.path, case.folder)
+        return StoredCase(
+            system=asked.system,
+            stimulus=case.stimulus.value(),
+            labels=asked.labels,
+            failure=case.reason if case.status == "failed" else "",
+            hash=asked.case,
+            load=partial(read_case, home),
+            columns=partial(read_columns, home),
+            artifact=find,
+        )
+
     parts: dict[str, list[Part]] = {name: [] for name in record.protocols}
     for name, own in record.protocols.items():
-        form = find_protocol(name).context
         for source, part in own.sources.items():
-            cases = []
-            for asked in part.cases:
-                case = record.cases[asked.case]
-                home = inside(folder.path, case.folder)
-                cases.append(
-                    StoredCase(
-                        system=asked.system,
-                        stimulus=case.stimulus.value(),
-                        labels=asked.labels,
-                        failure=case.reason if case.status == "failed" else "",
-                        hash=asked.case,
-                        load=partial(read_case, home),
-                        columns=partial(read_columns, home),
-                        artifact=find,
-                    )
-                )
-            context = form.model_validate(part.context)
+            cases, context = [*map(stored, part.cases)], find_protocol(name).context.model_validate(part.context)
             parts[name].append(Part(source, cases, context, record.sources[source].data.class_names))
     return parts
 
@@ -413,17 +364,12 @@ def _judge(
     criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], folder: RunFolder, record: RunRecord
 ) -> Verdict:
     """The verdict from the evidence of a run and from what failed in it by its record."""
-    said = remarks(criteria, stored_parts(folder, record), stored_settings(record))
-    return judge(criteria, _measure(evidence), remarks=said, failed=failed_parts(record))
-
-
-def _measure(evidence: Mapping[str, Evidence]) -> Measure:
-    """What matches a criterion, by the evidence of the protocol it speaks of."""
 
     def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
         return evidence[protocol_of(criterion, evidence).name].measure(criterion, confidence)
 
-    return measure
+    of_thresholds = remarks(criteria, stored_parts(folder, record), stored_settings(record))
+    return judge(criteria, measure, remarks=of_thresholds, failed=failed_parts(record))
 
 
 def execute(
@@ -536,9 +482,9 @@ def replace_results(folder: RunFolder, study: str, record: RunRecord) -> None:
     folder.write_record(record)
 
 
-def _write_history(run: Path, history: Sequence[Entry]) -> None:
-    if history:
-        write_json(run / HISTORY, [entry.model_dump() for entry in history])
+def _write_history(run: Path, entries: Sequence[history.Entry]) -> None:
+    if entries:
+        write_json(run / HISTORY, [entry.model_dump() for entry in entries])
 
 
 def utc_now() -> str:
@@ -562,23 +508,23 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
         sources={name: _source_record(prepared, name) for name in prepared.sources},
         criteria=[criterion.model_dump() for criterion in prepared.criteria],
         cases={
-            name: CaseRecord(
+            name: records.CaseRecord(
                 folder=f"readouts/{node.planned.case.key}",
                 system=node.planned.case.system,
                 kind=node.planned.system.kind,
-                stimulus=StimulusRecord(**node.planned.case.stimulus.config()),
+                stimulus=records.StimulusRecord(**node.planned.case.stimulus.config()),
                 **_status(name, outcome),
             )
             for name, node in graph.cases.items()
         },
         artifacts={name: _artifact_record(node, outcome) for name, node in graph.artifacts.items()},
         protocols={
-            name: ProtocolRecord(
+            name: records.ProtocolRecord(
                 settings=settings[name],
                 sources={
-                    source: SourcePart(
+                    source: records.SourcePart(
                         cases=[
-                            AskedCase(case=p.case.hash, system=p.case.system, labels=dict(p.labels))
+                            records.AskedCase(case=p.case.hash, system=p.case.system, labels=dict(p.labels))
                             for p in prepared.plan.of(name, source)
                         ],
                         context=context.model_dump(mode="json"),
@@ -597,9 +543,9 @@ def _status(node: str, outcome: Outcome) -> dict[str, Any]:
     return {"status": "failed", "reason": outcome.failures[node]} if node in outcome.failures else {}
 
 
-def _artifact_record(node: ArtifactNode, outcome: Outcome) -> ArtifactRecord:
+def _artifact_record(node: ArtifactNode, outcome: Outcome) -> records.ArtifactRecord:
     recipe = node.parts[0].recipe
-    return ArtifactRecord(
+    return records.ArtifactRecord(
         system=node.name,
         builder=recipe.builder,
         parameters=json.loads(canonical_json(dict(recipe.parameters))),
@@ -616,12 +562,12 @@ def _artifacts_of(prepared: Prepared, source: str, model: str) -> list[str]:
     return list(dict.fromkeys(part.recipe.hash for system in networks.values() for part in system.requires()))
 
 
-def _source_record(prepared: Prepared, source: str) -> SourceRecord:
+def _source_record(prepared: Prepared, source: str) -> records.SourceRecord:
     bench = prepared.sources[source]
     data = bench.data
     assert isinstance(data, OpenedDataset)
-    return SourceRecord(
-        data=DataRecord(
+    return records.SourceRecord(
+        data=records.DataRecord(
             name=data.name,
             fingerprint=data.fingerprint(),
             images=len(data),
@@ -633,7 +579,7 @@ def _source_record(prepared: Prepared, source: str) -> SourceRecord:
             seen=list(prepared.seen[source]),
         ),
         models={
-            name: ModelRecord(
+            name: records.ModelRecord(
                 fingerprint=bench.fingerprint(model),
                 capabilities=sorted(model.capabilities),
                 changes_by=float(rehearsal.changes_by)
@@ -666,13 +612,7 @@ def run_study(
     study, base = load_study(source)
     target = Path(out or Path("runs") / study.name).absolute()  # code of a model may change the working folder
     prepared = prepare(
-        study,
-        base=base,
-        trust=trust,
-        unpickle=unpickle,
-        device=device,
-        accept_chance=accept_chance,
-        progress=progress,
+        study, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance, progress=progress
     )
     return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
 
@@ -701,14 +641,8 @@ def export_study(
     images = sum(len(showing.data) for showing, _ in stimuli.values())
     classes = {name: bench.data.class_names for name, bench in benches.items()}
     with progress(f"export {study.name}", images) as advance, writing(Path(folder)):
-        return export(
-            list(stimuli.values()),
-            classes,
-            Path(folder),
-            batch=study.batch,
-            progress=advance,
-            workers=workers or 1,
-        )
+        shown = list(stimuli.values())
+        return export(shown, classes, Path(folder), batch=study.batch, progress=advance, workers=workers or 1)
 
 
 def evaluate(
@@ -757,25 +691,9 @@ def evaluate(
     target = base / (out or Path("runs") / study.name)
     allowed = {"trust": trust, "unpickle": unpickle, "device": device}
     build = model_builder(model, study.size, name=name, base=base, **allowed, **model_settings)
-    opened = build()
-    dataset = None
-    if not isinstance(data, str | Path):
-        dataset = open_dataset(
-            data,
-            classes=classes,
-            size=study.size,
-            fallback_size=opened.input_size,
-            base=base,
-            on_bad_image=on_bad_image,
-            seed=seed,
-        )
+    given = Given({name: build()}, {name: build}, None if isinstance(data, str | Path) else data)
     prepared = prepare(
-        study,
-        base=base,
-        given=Given({name: opened}, {name: build}, dataset),
-        on_bad_image=on_bad_image,
-        accept_chance=accept_chance,
-        progress=progress,
+        study, base=base, given=given, on_bad_image=on_bad_image, accept_chance=accept_chance, progress=progress
     )
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
@@ -799,9 +717,8 @@ def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
     record = folder.record()
     models = {name: model.fingerprint for name, model in record.models.items()}
     bench = next(iter(prepared.sources.values()))
-    own = {name: bench.fingerprint(model) for name, model in bench.models.items()}
     what = ""
-    if models != own:
+    if models != {name: bench.fingerprint(model) for name, model in bench.models.items()}:
         what = "another model"
     elif record.first.data.fingerprint != bench.data.fingerprint():
         what = "other data"
@@ -839,15 +756,9 @@ def check(
     base = Path.cwd()  # code of a model may change it
     allowed = {"trust": trust, "unpickle": unpickle, "device": device}
     build = model_builder(model, wanted, name=name or _name_of(model), base=base, **allowed, **model_settings)
-    opened, _ = open_given(build)
+    fallback = open_given(build)[0].input_size
     dataset = open_dataset(
-        data,
-        base=base,
-        classes=classes,
-        size=wanted,
-        fallback_size=opened.input_size,
-        on_bad_image=on_bad_image,
-        seed=seed,
+        data, base=base, classes=classes, size=wanted, fallback_size=fallback, on_bad_image=on_bad_image, seed=seed
     )
     return check_model(build, dataset, sample=sample, seed=seed)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from roadworthy.core.errors import RoadworthyError, from_here
+from roadworthy.core.errors import InputError, RoadworthyError, from_here
 
 if TYPE_CHECKING:
     from roadworthy.api import Prepared, Run
@@ -36,31 +36,14 @@ app = typer.Typer(
 )
 
 
-class Engine(StrEnum):
-    """Where cases run."""
-
-    local = "local"
-
-
-class OnBadImage(StrEnum):
-    """What to do with an image that cannot be read."""
-
-    error = "error"
-    skip = "skip"
-
-
-class Kind(StrEnum):
-    """What `list` can list."""
-
-    shifts = "shifts"
-    outliers = "outliers"
-    monitors = "monitors"
-    metrics = "metrics"
-    protocols = "protocols"
-    models = "models"
-    data = "data"
-    suites = "suites"
-
+Engine = StrEnum("Engine", ["local"])
+"""Where cases run."""
+OnBadImage = StrEnum("OnBadImage", ["error", "skip"])
+"""What to do with an image that cannot be read."""
+FailOn = StrEnum("FailOn", ["nothing", "regression"])
+"""What makes a comparison fail."""
+Kind = StrEnum("Kind", ["shifts", "outliers", "monitors", "metrics", "protocols", "models", "data", "suites"])
+"""What `list` can list."""
 
 ModelOption = Annotated[str, typer.Option("--model", help="An .onnx, torch or predictions file, or code.py:function.")]
 DataOption = Annotated[
@@ -96,7 +79,8 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Make everything anew, also
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
-
+StudyArgument = Annotated[Path, typer.Argument(help="The study file (YAML).")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 
 STOPPED = 130
 """The exit code after Ctrl-C, which is also what typer makes of it."""
@@ -401,7 +385,7 @@ def _print_verdict(verdict: Verdict) -> None:
 
 @app.command()
 def run(
-    study: Annotated[Path, typer.Argument(help="The study file (YAML).")],
+    study: StudyArgument,
     out: OutOption = None,
     engine: Annotated[Engine, typer.Option(help="Where cases run.")] = Engine.local,
     workers: Workers = None,
@@ -421,19 +405,14 @@ def run(
 
     loaded, base = load_study(study)
     target = (out or Path("runs") / loaded.name).absolute()  # code of a model may change the working folder
+    progress = _progress(quiet)
     prepared = api.prepare(
-        loaded,
-        base=base,
-        trust=trust,
-        unpickle=unpickle,
-        device=device,
-        accept_chance=accept_chance,
-        progress=_progress(quiet),
+        loaded, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance, progress=progress
     )
     if dry_run:
         _print_plan(prepared, target, workers)
         return
-    _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, progress=_progress(quiet)), quiet)
+    _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, progress=progress), quiet)
 
 
 def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
@@ -507,16 +486,6 @@ def check(
         raise typer.Exit(1)
 
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
-
-
-class FailOn(StrEnum):
-    """What makes a comparison fail."""
-
-    nothing = "nothing"
-    regression = "regression"
-
-
 @app.command()
 def compare(
     runs: Annotated[
@@ -578,7 +547,6 @@ def verdict(
 ) -> None:
     """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; without criteria 0, or 3 where a case failed."""
     from roadworthy.api import open_run
-    from roadworthy.core.errors import InputError
 
     if replace and criteria is None:
         raise InputError("--replace puts other criteria in place of the run's own: name them with --criteria")
@@ -598,8 +566,6 @@ def verdict(
 
 def _note_verdict(opened: Run, judged: Verdict) -> None:
     """Keep a verdict in the run's history, and say that it is not the run's own."""
-    from roadworthy.core.errors import InputError
-
     try:
         opened.note_verdict(judged)
     except InputError as error:
@@ -609,8 +575,6 @@ def _note_verdict(opened: Run, judged: Verdict) -> None:
 
 
 def _write_text(path: Path, text: str) -> None:
-    from roadworthy.core.errors import InputError
-
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -642,7 +606,7 @@ def verify(run_folder: RunArgument) -> None:
 
 @app.command()
 def export(
-    study: Annotated[Path, typer.Argument(help="The study file (YAML).")],
+    study: StudyArgument,
     folder: Annotated[Path, typer.Argument(help="A new folder for the images.")],
     workers: Workers = None,
     quiet: Quiet = False,
@@ -677,14 +641,13 @@ def preview(
     """A contact sheet: levels 1 to 5 side by side."""
     from roadworthy.preview import write_preview
 
-    settings = _model_settings(range=range_)
     for line in write_preview(
         shift,
         data,
         out,
         calibrate=calibrate,
         model=model,
-        model_settings=settings,
+        model_settings=_model_settings(range=range_),
         levels=levels,
         size=size,
         trust=trust,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from roadworthy.monitors import MONITORS, Monitor, make_monitor
 from roadworthy.outliers import make_outliers
 from roadworthy.protocols import Protocol, protocol_of
 from roadworthy.protocols.base import KnownCase, Part
-from roadworthy.study import DataSection, Overlap, SourceSection, Study, parse_study, whole_paths
+from roadworthy.study import Overlap, SourceSection, Study, parse_study, whole_paths
 from roadworthy.verdict import Criterion, check_threshold, load_criteria, threshold_remark
 
 FEW = 0.01
@@ -41,11 +42,11 @@ LEARNING = {
 
 @dataclass(frozen=True)
 class Given:
-    """What is open already, in place of what a study of one source names: from Python."""
+    """What is open already, or in memory, in place of what a study of one source names: from Python."""
 
     models: Mapping[str, Model] = field(default_factory=dict)
     builders: Mapping[str, Callable[..., Model]] = field(default_factory=dict)
-    test: OpenedDataset | None = None
+    test: Any = None
     train: Any = None
     outliers: Mapping[str, Any] = field(default_factory=dict)
     monitors: Mapping[str, Monitor] = field(default_factory=dict)
@@ -91,13 +92,13 @@ class Prepared:
     @property
     def parts(self) -> dict[str, list[Part]]:
         """What each protocol asks of each source."""
-        found: dict[str, list[Part]] = {}
+        parts: dict[str, list[Part]] = {}
         for protocol, contexts in self.contexts.items():
             for source, context in contexts.items():
                 cases = [KnownCase(p.case.system, p.case.stimulus, p.labels) for p in self.plan.of(protocol, source)]
                 names = self.sources[source].data.class_names
-                found.setdefault(protocol, []).append(Part(source, cases, context, names))
-        return found
+                parts.setdefault(protocol, []).append(Part(source, cases, context, names))
+        return parts
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -108,10 +109,6 @@ class Prepared:
     def remarks(self) -> dict[str, str]:
         """What must be said of the thresholds of criteria, by their id."""
         return remarks(self.criteria, self.parts, self.settings)
-
-    @property
-    def _monitors(self) -> Mapping[str, Monitor]:
-        return next(iter(self.sources.values())).monitors
 
     def stored_study(self) -> Study:
         """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
@@ -125,7 +122,8 @@ class Prepared:
     def recipe(self) -> dict[str, Any]:
         """All that another process needs to prepare the same study, as JSON; an error where something is in memory."""
         study = yaml.safe_load(self.stored_study().to_yaml())
-        unknown = [label for label, monitor in self._monitors.items() if monitor.name not in MONITORS]
+        monitors = next(iter(self.sources.values())).monitors
+        unknown = [label for label, monitor in monitors.items() if monitor.name not in MONITORS]
         for name in (*_in_memory(study), *(f"the monitor {label}" for label in unknown)):
             raise InputError(
                 f"{name} lives in the memory of this process alone, so it cannot be made anew elsewhere: name a file "
@@ -138,15 +136,12 @@ def _in_memory(content: Any, name: str = "") -> Iterator[str]:
     """What a study names as an object of the process that made it: `<function>`."""
     if isinstance(content, str) and content.startswith("<") and content.endswith(">"):
         yield f"{name} {content}"
-    items = (
-        content.items()
-        if isinstance(content, dict)
-        else ((name, each) for each in content)
-        if isinstance(content, list)
-        else ()
-    )
-    for key, value in items:
-        yield from _in_memory(value, str(key))
+    elif isinstance(content, dict):
+        for key, value in content.items():
+            yield from _in_memory(value, str(key))
+    elif isinstance(content, list):
+        for value in content:
+            yield from _in_memory(value, name)
 
 
 def prepare_recipe(recipe: Mapping[str, Any]) -> Prepared:
@@ -161,12 +156,12 @@ def remarks(
     criteria: Sequence[Criterion], parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
 ) -> dict[str, str]:
     """What must be said of the thresholds of criteria, by their id."""
-    found = {}
+    by_id = {}
     for criterion in criteria:
         protocol = protocol_of(criterion, parts)
-        known = _range(protocol, criterion, parts, settings)
-        found[criterion.id] = threshold_remark(criterion, known, over_objects=protocol.is_over_objects(criterion))
-    return {name: remark for name, remark in found.items() if remark}
+        values = _range(protocol, criterion, parts, settings)
+        by_id[criterion.id] = threshold_remark(criterion, values, over_objects=protocol.is_over_objects(criterion))
+    return {name: remark for name, remark in by_id.items() if remark}
 
 
 def check_criteria(
@@ -207,6 +202,7 @@ def prepare(
     """
     base = base.absolute()
     given = given or Given(models=models or {})
+    allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
     criteria = load_criteria(study.criteria, base)
     chosen = study.protocols.chosen()
     sections = study.by_source()
@@ -214,12 +210,10 @@ def prepare(
     for protocol, settings in chosen:
         protocol.check_settings(settings)
     monitors = dict(given.monitors) or open_monitors(study)
-    allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
     benches, builders, seen = {}, {}, {}
     for name, section in sections.items():
-        asked = [(p, s) for p, s in chosen if name in (s.sources or sections)]
-        opening = _Opening(study, name, section, base, on_bad_image, given, monitors, progress)
-        benches[name], builders[name], seen[name] = opening.bench(asked, allowed)
+        opening = _Opening(study, name, section, base, monitors, progress, given, on_bad_image, allowed)
+        benches[name], builders[name], seen[name] = opening.bench()
     cases: list[PlannedCase] = []
     left_out: dict[str, dict[str, dict[str, str]]] = {}
     contexts: dict[str, dict[str, BaseModel]] = {}
@@ -239,13 +233,13 @@ def prepare(
 
 def open_monitors(study: Study) -> dict[str, Monitor]:
     """The monitors of a study by their label."""
-    found = {}
+    monitors = {}
     for label, chosen in study.monitors.items():
         name = chosen.get("monitor", label)
         if name not in MONITORS:
             raise UnknownName("monitor", str(name), MONITORS)
-        found[label] = make_monitor(name, **{key: value for key, value in chosen.items() if key != "monitor"})
-    return found
+        monitors[label] = make_monitor(name, **{key: value for key, value in chosen.items() if key != "monitor"})
+    return monitors
 
 
 def _left_out(protocol: Protocol, models: Mapping[str, Model]) -> dict[str, str]:
@@ -269,25 +263,25 @@ def check_study_size(study: Study, models: int) -> None:
 
 @dataclass(frozen=True)
 class _Opening:
-    """What is needed to open one source of a study."""
+    """What is needed to open one source of a study. `allowed` are settings of all models: device, trust, unpickle."""
 
     study: Study
     name: str
     section: SourceSection
     base: Path
-    on_bad_image: str
-    given: Given
     monitors: Mapping[str, Monitor]
     progress: ProgressBar
+    given: Given = Given()
+    on_bad_image: str = "error"
+    allowed: Mapping[str, Any] = field(default_factory=dict)
 
-    def bench(
-        self, asked: Sequence[tuple[Protocol, Any]], allowed: Mapping[str, Any]
-    ) -> tuple[Bench, dict[str, Callable[..., Model]], Sequence[str]]:
+    def bench(self) -> tuple[Bench, dict[str, Callable[..., Model]], Sequence[str]]:
         """Its bench, what makes its models anew, and which test images are training images too."""
+        asked = [(p, s) for p, s in self.study.protocols.chosen() if self.name in (s.sources or [self.name])]
         opened, builders = dict(self.given.models), dict(self.given.builders)
         for name, spec in self.section.models.items():
             if name not in opened:
-                builders[name] = model_builder(spec, self.section.size, name=name, base=self.base, **allowed)
+                builders[name] = model_builder(spec, self.section.size, name=name, base=self.base, **self.allowed)
                 opened[name] = builders[name]()
         inputs = [model.input_size for model in opened.values() if model.input_size]
         roles = self._data(max(inputs, default=None))
@@ -304,47 +298,34 @@ class _Opening:
             raise InputError(LEARNING[role])
         seen = self._check_learning(roles)
         opened = {name: self._fitted(name, model.with_data(roles), data) for name, model in opened.items()}
-        foreign, makers = self._outliers(data, asked)
+        meets_outliers = any(protocol.wants_foreign for protocol, _ in asked)
+        foreign, makers = self._outliers(data) if meets_outliers else ({}, {})
+        seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
+        train, validation = roles.get("train"), roles.get("validation")
         bench = Bench(
-            data,
-            opened,
-            self.study.seed,
-            self.study.batch,
-            chunk_size(data, self.study.batch),
-            foreign,
-            makers,
-            roles.get("train"),
-            roles.get("validation"),
-            self.monitors,
-            self.name,
-            self.section,
+            data, opened, seed, batch, chunk, foreign, makers, train, validation, self.monitors, self.name, self.section
         )
         return bench, builders, seen
 
     def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
         """Its data sets by role."""
-        section = self.section.data
-        test = self.given.test or open_test_data(
-            section, self.section.size, self.study.seed, self.base, fallback_size, self.on_bad_image
+        section, given, seed = self.section.data, self.given, self.study.seed
+        opened = partial(
+            open_dataset, classes=section.classes, base=self.base, on_bad_image=self.on_bad_image, seed=seed
         )
-        found = {"test": test}
+        test_spec = section.test if given.test is None else given.test
+        test = opened(test_spec, size=self.section.size, fallback_size=fallback_size)
+        roles = {"test": test}
         if section.split is not None:
-            parts = split_by_group(test, section.split, self.study.seed)
-            found = dict(zip(("train", "validation", "test"), parts, strict=True))
-        given = self.given.train
-        for role, spec in (("train", section.train if given is None else given), ("validation", section.validation)):
+            parts = split_by_group(test, section.split, seed)
+            roles = dict(zip(("train", "validation", "test"), parts, strict=True))
+        train_spec = section.train if given.train is None else given.train
+        for role, spec in (("train", train_spec), ("validation", section.validation)):
             if spec is not None:
-                found[role] = open_dataset(
-                    spec,
-                    classes=section.classes,
-                    size=test.size,
-                    base=self.base,
-                    on_bad_image=self.on_bad_image,
-                    seed=self.study.seed,
-                )
-        if section.mirror and "train" in found:
-            found["train"] = Mirrored(found["train"])
-        return found
+                roles[role] = opened(spec, size=test.size)
+        if section.mirror and "train" in roles:
+            roles["train"] = Mirrored(roles["train"])
+        return roles
 
     def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> Sequence[str]:
         """Refuse training and validation data that do not fit the test data; the test images that are trained on."""
@@ -374,15 +355,11 @@ class _Opening:
             )
         return align(model, data.class_names)
 
-    def _outliers(
-        self, data: OpenedDataset, asked: Sequence[tuple[Protocol, Any]]
-    ) -> tuple[dict[str, Dataset], dict[str, Outliers]]:
+    def _outliers(self, data: OpenedDataset) -> tuple[dict[str, Dataset], dict[str, Outliers]]:
         """The sets outside that the source meets, at the size of its data and without shared classes; and makers.
 
         The built-in scenery stands in where the study names none.
         """
-        if not any(protocol.wants_foreign for protocol, _ in asked):
-            return {}, {}
         sources = dict(self.given.outliers) or dict(self.study.outliers)
         section = self.section
         for name in section.exclude:
@@ -397,15 +374,12 @@ class _Opening:
         if not sources:
             met = {"scenery": {"builtin": "scenery", "n": len(data)}}
         makers = {name: make_outliers(spec) for name, spec in met.items() if isinstance(spec, str) and spec in OUTLIERS}
-        foreign = {
-            name: _without(
-                open_dataset(spec, size=data.size, base=self.base, seed=self.study.seed, name=name),
-                section.overlap.get(name),
-            )
-            for name, spec in met.items()
-            if name not in makers
-        }
-        return dict(foreign), makers
+        foreign: dict[str, Dataset] = {}
+        for name, spec in met.items():
+            if name not in makers:
+                whole = open_dataset(spec, size=data.size, base=self.base, seed=self.study.seed, name=name)
+                foreign[name] = _without(whole, section.overlap.get(name))
+        return foreign, makers
 
     def _check_namesake(self, spec: Any, data: OpenedDataset) -> None:
         """A set of outliers that bears a source's name is that source, which never meets it; other data is an error."""
@@ -443,62 +417,28 @@ def _trained_on(data: OpenedDataset, known: set[str]) -> Sequence[str]:
     return seen
 
 
-def labels_of(data: Dataset, classes: Sequence[str]) -> frozenset[int]:
-    """The labels of some classes; one that the data does not have is an error."""
-    for name in classes:
+def _without(data: OpenedDataset, overlap: Overlap | None) -> OpenedDataset:
+    """A set of outliers without the classes that it shares with the source; one that it does not have is an error."""
+    shared = overlap.outliers if overlap else []
+    for name in shared:
         if name not in data.class_names:
             raise UnknownName(f"class of {data.name}", name, data.class_names)
-    return frozenset(data.class_names.index(name) for name in classes)
-
-
-def _without(data: OpenedDataset, overlap: Overlap | None) -> OpenedDataset:
-    """A set of outliers without the classes that it shares with the source."""
-    shared = labels_of(data, overlap.outliers if overlap else ())
-    rows = np.flatnonzero(~np.isin(data.labels, list(shared)))
+    rows = np.flatnonzero(~np.isin(data.labels, [data.class_names.index(name) for name in shared]))
     if not len(rows):
         raise InputError(f"outliers {data.name} are empty without the classes that they share with the source")
     return Subset(data, rows.tolist()) if shared else data
 
 
-def open_test_data(
-    section: DataSection,
-    size: tuple[int, int] | None,
-    seed: int,
-    base: Path,
-    fallback_size: tuple[int, int] | None,
-    on_bad_image: str = "error",
-) -> OpenedDataset:
-    """The test data of a source, at its size, else the images' own where all are equal, else the fallback."""
-    return open_dataset(
-        section.test,
-        classes=section.classes,
-        size=size,
-        fallback_size=fallback_size,
-        base=base,
-        on_bad_image=on_bad_image,
-        seed=seed,
-    )
-
-
 def open_benches(study: Study, base: Path, progress: ProgressBar) -> dict[str, Bench]:
     """What each source puts on the table but its models, for an export."""
-    chosen, sections = study.protocols.chosen(), study.by_source()
     monitors = open_monitors(study)
-    benches = {}
-    for name, section in sections.items():
-        bare = section.model_copy(update={"models": {}})
-        asked = [(p, s) for p, s in chosen if name in (s.sources or sections)]
-        benches[name] = _Opening(study, name, bare, base, "error", Given(), monitors, progress).bench(asked, {})[0]
-    return benches
+    bare = {name: section.model_copy(update={"models": {}}) for name, section in study.by_source().items()}
+    return {name: _Opening(study, name, section, base, monitors, progress).bench()[0] for name, section in bare.items()}
 
 
 def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Callable[..., Model]:
     """What makes a model, as given or with some of its settings changed."""
-
-    def build(**changed: Any) -> Model:
-        return _load_sized(spec, size, **{**settings, **changed})
-
-    return build
+    return partial(_load_sized, spec, size, **settings)
 
 
 def _load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Model:
@@ -506,7 +446,7 @@ def _load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Mod
     try:
         return load_model(spec, **settings)
     except InputError as error:
-        if size is None or "size" in settings:
+        if size is None:
             raise
         try:
             return load_model(spec, size=size, **settings)

@@ -227,11 +227,8 @@ def whole_paths(spec: Any, base: Path) -> Any:
     `code.py:name` keeps its name; what is no path (a range, a built-in set) stays as it is.
     """
     if isinstance(spec, SourceSection | DataSection):
-        named = [
-            key
-            for key in type(spec).model_fields
-            if key in ("data", "models", "test", "train", "validation", "classes")
-        ]
+        of_data, of_source = ("test", "train", "validation", "classes"), ("data", "models")
+        named = of_data if isinstance(spec, DataSection) else of_source
         return spec.model_copy(update={key: whole_paths(getattr(spec, key), base) for key in named})
     if isinstance(spec, dict):
         return {key: whole_paths(value, base) if key != "builtin" else value for key, value in spec.items()}
@@ -250,16 +247,14 @@ def whole_paths(spec: Any, base: Path) -> Any:
 def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, Path]:
     """A study and the folder that its relative paths start from."""
     if isinstance(source, dict):
-        return _inlined(parse_study(source, "study"), Path()), Path()
-    path = Path(source)
-    content = read_yaml(path, "study")
-    if not isinstance(content, dict):
-        raise InputError(f"study {path} must be a mapping with the keys data and models, or sources")
-    return _inlined(parse_study(content, f"study {path}"), path.parent), path.parent
-
-
-def _inlined(study: Study, base: Path) -> Study:
-    return study.model_copy(update={"protocols": study.protocols.inlined(base)})
+        study, base = parse_study(source, "study"), Path()
+    else:
+        path = Path(source)
+        content = read_yaml(path, "study")
+        if not isinstance(content, dict):
+            raise InputError(f"study {path} must be a mapping with the keys data and models, or sources")
+        study, base = parse_study(content, f"study {path}"), path.parent
+    return study.model_copy(update={"protocols": study.protocols.inlined(base)}), base
 
 
 def parse_study(content: dict[str, Any], what: str) -> Study:
@@ -281,6 +276,4 @@ def _study_model(protocols: tuple[str, ...]) -> type[Study]:
     """The form of a study with these protocols; the default one is run where a study names none."""
     fields: dict[str, Any] = {name: (_settings_model(PROTOCOLS.get(name)) | None, None) for name in protocols}
     section = create_model("ProtocolsSection", __base__=ProtocolsSection, **fields)
-    default = default_protocol()
-    usual = section(**{default.name: {}})
-    return create_model("Study", __base__=Study, protocols=(section, usual))
+    return create_model("Study", __base__=Study, protocols=(section, section(**{default_protocol().name: {}})))

@@ -111,8 +111,9 @@ def _said(thing: type | FunctionType, tree: ast.Module, home: str) -> tuple[obje
         )
     needed, used = _needed(tree, thing.__qualname__.partition(".")[0])
     imported: dict[str, str] = {}
+    package = getattr(sys.modules.get(thing.__module__), "__package__", None) or ""
     for statement in needed:
-        _read_imports(statement, _package_of(thing.__module__), home, imported)
+        _read_imports(statement, package, home, imported)
     return [thing.__qualname__, [ast.dump(statement) for statement in needed], sorted(imported.values())], used
 
 
@@ -281,10 +282,6 @@ def _is_installed(file: Path | None, thing: type | str, home: str) -> bool:
     if file is None or _top(thing if isinstance(thing, str) else thing.__module__) == home:
         return False
     return not {*INSTALLED}.isdisjoint(file.parts) or any(file.resolve().is_relative_to(place) for place in LIBRARIES)
-
-
-def _package_of(module: str) -> str:
-    return getattr(sys.modules.get(module), "__package__", None) or ""
 
 
 def _top(module: str) -> str:

@@ -58,17 +58,10 @@ def _add_case(record: dict[str, Any], case: dict[str, Any], lost: dict[str, str]
         kind, _, layer = label.partition(" ")
         failed = {"status": "failed", "reason": lost[built]} if built in lost else {}
         system = "data" if label == "inputs" else case["system"]
-        record["cases"].setdefault(
-            built,
-            {
-                "folder": f"artifacts/{built}",
-                "system": system,
-                "kind": KINDS.get(kind, kind),
-                "stimulus": case["stimulus"],
-                **failed,
-            },
-        )
-        labels = {"role": KINDS.get(kind, kind), **({"layer": layer} if layer else {})}
+        role = KINDS.get(kind, kind)
+        stored = {"folder": f"artifacts/{built}", "system": system, "kind": role, "stimulus": case["stimulus"]}
+        record["cases"].setdefault(built, stored | failed)
+        labels = {"role": role, **({"layer": layer} if layer else {})}
         asked = {"case": built, "system": system, "labels": labels}
         if asked not in part["cases"]:
             part["cases"].append(asked)
@@ -84,30 +77,23 @@ def _of_kind(content: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     sources: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     for name, source in content[kind]["sources"].items():
-        model = content["models"][name] | _networks(content, name)
-        size = source["size"][:2]
-        sources[name] = {"data": data | {"name": name, "size": size}, "models": {source["architecture"]: model}}
+        model, architecture = content["models"][name] | _networks(content, name), source["architecture"]
+        sources[name] = {"data": data | {"name": name, "size": source["size"][:2]}, "models": {architecture: model}}
         asked = []
         stimulus = {"name": "none", "level": 0, "parameters": {}, "repeat": 0, "seed": content["seed"]}
         for part, key in source["answers"].items():
             cases[key] = {"folder": f"representations/{key}", "system": name, "stimulus": stimulus | {"data": part}}
-            labels = {"role": "correct", "set": part, "model": source["architecture"]}
+            labels = {"role": "correct", "set": part, "model": architecture}
             asked.append({"case": key, "system": name, "labels": labels})
         for label, monitor in source["monitors"].items():
             for where, key in monitor["keys"].items():
-                cases[key] = {
-                    "folder": f"representations/{key}",
-                    "system": label,
-                    "kind": "monitor",
-                    "stimulus": stimulus | {"data": source["fingerprints"][where]},
-                }
-                labels = {"role": "monitor", "set": where, "artifact": monitor["artifact"]}
-                labels["model"] = source["architecture"]
+                shown = stimulus | {"data": source["fingerprints"][where]}
+                cases[key] = {"folder": f"representations/{key}", "system": label, "kind": "monitor", "stimulus": shown}
+                labels = {"role": "monitor", "set": where, "artifact": monitor["artifact"], "model": architecture}
                 asked.append({"case": key, "system": label, "labels": labels})
-        context = {"architectures": {source["architecture"]: source["architecture"]}}
-        context |= {"networks": {source["architecture"]: model["artifacts"]}}
-        context |= {key: source[key] for key in ("classes", "size", "near", "overlap", "images")}
-        context |= {key: source[key] for key in ("left_out", "excluded", "failed")}
+        context = {"architectures": {architecture: architecture}, "networks": {architecture: model["artifacts"]}}
+        noted = ("classes", "size", "near", "overlap", "images", "left_out", "excluded", "failed")
+        context |= {key: source[key] for key in noted}
         context["monitors"] = {
             label: {key: monitor[key] for key in ("monitor", "differs_from_paper") if key in monitor}
             for label, monitor in source["monitors"].items()

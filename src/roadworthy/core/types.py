@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -63,14 +63,7 @@ class Batch:
 
     def read_only(self) -> Batch:
         """The same rows as views that cannot be written to: what several readers share stays as it is."""
-        return replace(
-            self,
-            images=_read_only(self.images),
-            labels=_read_only(self.labels),
-            boxes=None if self.boxes is None else _read_only(self.boxes),
-            masks=None if self.masks is None else _read_only(self.masks),
-            conditions={name: _read_only(column) for name, column in self.conditions.items()},
-        )
+        return replace(self, **self._arrays(_read_only))
 
     def copy(self) -> Batch:
         """The same rows in arrays of their own, for a reader that may write into them."""
@@ -80,16 +73,14 @@ class Batch:
         """Some of the rows, in the order given: a slice as views, single rows in arrays of their own."""
         index = range(len(self))[rows] if isinstance(rows, slice) else list(rows)
         pick: Any = rows if isinstance(rows, slice) else np.asarray(index, dtype=np.int64)
-        return replace(
-            self,
-            ids=tuple(self.ids[i] for i in index),
-            images=self.images[pick],
-            labels=self.labels[pick],
-            boxes=None if self.boxes is None else self.boxes[pick],
-            masks=None if self.masks is None else self.masks[pick],
-            conditions={name: column[pick] for name, column in self.conditions.items()},
-            group=tuple(self.group[i] for i in index),
-        )
+        ids, group = (tuple(names[i] for i in index) for names in (self.ids, self.group))
+        return replace(self, ids=ids, group=group, **self._arrays(lambda array: array[pick]))
+
+    def _arrays(self, change: Callable[[Any], Any]) -> dict[str, Any]:
+        """Its arrays by their field, each changed in the same way."""
+        arrays = {name: getattr(self, name) for name in ("images", "labels", "boxes", "masks")}
+        changed = {name: None if array is None else change(array) for name, array in arrays.items()}
+        return changed | {"conditions": {name: change(column) for name, column in self.conditions.items()}}
 
 
 def _read_only(array: Any) -> Any:
@@ -127,47 +118,26 @@ class Prediction:
         boxes: Column | None = None,
         box_variance: Column | None = None,
     ) -> None:
-        given = {
-            "probabilities": probabilities,
-            "logits": logits,
-            "certainty": certainty,
-            "samples": samples,
-            "boxes": boxes,
-            "box_variance": box_variance,
-        }
-        self.columns: Mapping[str, Column] = {name: column for name, column in given.items() if column is not None}
+        self._probabilities = probabilities
+        self.logits = logits
+        self.certainty = certainty
+        self.samples = samples
+        self.boxes = boxes
+        self.box_variance = box_variance
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns that there are, by their name."""
+        known = {"probabilities": self._probabilities, "logits": self.logits, "certainty": self.certainty}
+        known |= {"samples": self.samples, "boxes": self.boxes, "box_variance": self.box_variance}
+        return {name: column for name, column in known.items() if column is not None}
 
     @property
     def probabilities(self) -> Column:
         """(N, K); an error where there are none."""
-        if "probabilities" not in self.columns:
+        if self._probabilities is None:
             raise ModelError("this model answers no class probabilities")
-        return self.columns["probabilities"]
-
-    @property
-    def logits(self) -> Column | None:
-        """(N, K), where the model gives them."""
-        return self.columns.get("logits")
-
-    @property
-    def certainty(self) -> Column | None:
-        """(N,), where the model states its own."""
-        return self.columns.get("certainty")
-
-    @property
-    def samples(self) -> Column | None:
-        """(S, N, K), where the model makes several passes."""
-        return self.columns.get("samples")
-
-    @property
-    def boxes(self) -> Column | None:
-        """(N, 4), where the model says where the object is."""
-        return self.columns.get("boxes")
-
-    @property
-    def box_variance(self) -> Column | None:
-        """(N, 4), where the model says how sure it is of a box."""
-        return self.columns.get("box_variance")
+        return self._probabilities
 
     def __len__(self) -> int:
         name, column = next(iter(self.columns.items()))
@@ -179,22 +149,14 @@ class Prediction:
 
     def rows(self, stop: int) -> Prediction:
         """The first `stop` rows, without what padded a batch, in arrays of their own."""
-        return Prediction(
-            **{
-                name: (column[:, :stop] if _axis(name) else column[:stop]).copy()
-                for name, column in self.columns.items()
-            }
-        )
+        return Prediction(**{name: first_rows(name, column, stop).copy() for name, column in self.columns.items()})
 
     @staticmethod
     def concatenate(parts: Sequence[Prediction], classes: int) -> Prediction:
         """The answers to several batches as one; a column is kept only where every part has it."""
         if not parts:
             return Prediction(np.zeros((0, classes), np.float32))
-        shared = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
-        return Prediction(
-            **{name: np.concatenate([part.columns[name] for part in parts], axis=_axis(name)) for name in shared}
-        )
+        return Prediction(**join_columns([part.columns for part in parts]))
 
     def check(self, n: int, classes: int, model: str, declared: Sequence[str] = ("probabilities",)) -> Prediction:
         """Return self, or raise a `ModelError` that says what is wrong with the answer."""
@@ -231,6 +193,17 @@ class Prediction:
 def _axis(column: str) -> int:
     """The axis of a column along which the images lie."""
     return 1 if column == "samples" else 0
+
+
+def first_rows(name: str, values: NDArray[Any], count: int) -> NDArray[Any]:
+    """A column's values for the first `count` images."""
+    return values[:, :count] if _axis(name) else values[:count]
+
+
+def join_columns(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The columns of several batches as one; a column is kept only where every part has it."""
+    shared = [name for name in (parts[0] if parts else ()) if all(name in part for part in parts)]
+    return {name: np.concatenate([part[name] for part in parts], axis=_axis(name)) for name in shared}
 
 
 @dataclass(frozen=True)
@@ -310,11 +283,9 @@ class Artifact:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the recipe: the folder under `artifacts/`."""
-        return digest(
-            {
-                "builder": self.builder,
-                "parameters": dict(self.parameters),
-                "inputs": list(self.inputs),
-                "seed": self.seed,
-            }
-        )
+        return digest(self.config())
+
+    def config(self) -> dict[str, Any]:
+        """The recipe as a plain dictionary."""
+        made_from = {"parameters": dict(self.parameters), "inputs": list(self.inputs)}
+        return {"builder": self.builder, **made_from, "seed": self.seed}

@@ -33,8 +33,7 @@ def ensure_artifact(folder: RunFolder, artifact: Artifact, build: Callable[[Path
     except DamagedFile:
         remove(*home.iterdir())
         competence = build(home)
-    recipe = (artifact.builder, dict(artifact.parameters), list(artifact.inputs), artifact.seed)
-    commit(home, dict(zip(FACTS, (*recipe, competence), strict=True)), files_in(home))
+    commit(home, {**artifact.config(), "competence": competence}, files_in(home))
     return home
 
 

@@ -18,14 +18,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.manifests import is_committed
 from roadworthy.core.protocols import Dataset, Model
-from roadworthy.core.types import Batch
+from roadworthy.core.types import Batch, first_rows, join_columns
 from roadworthy.engine import readouts
 from roadworthy.engine.artifacts import ensure_artifact, is_built, read_artifact
 from roadworthy.engine.folder import RunFolder
@@ -235,16 +234,12 @@ def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
             try:
                 for signals, count in block if place not in errors else ():
                     answer, elapsed = signals.timed(planned.system.read)
-                    parts[place].append({name: _first(name, values, count) for name, values in answer.items()})
+                    parts[place].append({name: first_rows(name, values, count) for name, values in answer.items()})
                     seconds[place] += elapsed
             except RoadworthyError as error:
                 errors[place] = error
         at_once = max(1, SIGNAL_BYTES // max(signals.nbytes for signals, _ in block))
-    whole = [
-        {name: np.concatenate([part[name] for part in own], axis=_axis(name)) for name in own[0]} if own else {}
-        for own in parts
-    ]
-    return [(errors.get(place, whole[place]), seconds[place]) for place in range(len(cases))]
+    return [(errors.get(place) or join_columns(parts[place]), seconds[place]) for place in range(len(cases))]
 
 
 def _signals(model: Model | None, shown: Batch, start: int, size: int) -> tuple[Signals, int]:
@@ -252,15 +247,6 @@ def _signals(model: Model | None, shown: Batch, start: int, size: int) -> tuple[
     count = min(size, len(shown) - start)
     rows = slice(start, start + size) if count == size else [*range(start, len(shown))] + [-1] * (size - count)
     return Signals(model, shown.take(rows), size), count
-
-
-def _axis(name: str) -> int:
-    """The axis along which a column's images lie."""
-    return 1 if name == "samples" else 0
-
-
-def _first(name: str, values: NDArray[Any], count: int) -> NDArray[Any]:
-    return values[:, :count] if _axis(name) else values[:count]
 
 
 def is_done(store: RunFolder, planned: PlannedCase) -> bool:
@@ -386,8 +372,9 @@ def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str,
             built.append({"artifact": hash_, **what, "seconds": outcome.spent[hash_][0]})
         elif hash_ in earlier:
             built.append(earlier[hash_])
-    tables = {
-        "timing_cases": pd.DataFrame(rows, columns=["case", "model", "shift", "level", "repeat", "images", "seconds"])
+    of_cases = ["case", "model", "shift", "level", "repeat", "images", "seconds"]
+    of_artifacts = ["artifact", "builder", "system", "seconds"]
+    return {
+        "timing_cases": pd.DataFrame(rows, columns=of_cases),
+        "timing_artifacts": pd.DataFrame(built, columns=of_artifacts),
     }
-    columns = ["artifact", "builder", "system", "seconds"]
-    return tables | {"timing_artifacts": pd.DataFrame(built, columns=columns)}

@@ -109,11 +109,11 @@ class Plan:
 
     cases: tuple[PlannedCase, ...]
     batch: int = BATCH
-    stimuli: Mapping[str, Showing] = field(init=False)
 
-    def __post_init__(self) -> None:
-        stimuli = {planned.showing.stimulus.hash: planned.showing for planned in self.cases}
-        object.__setattr__(self, "stimuli", stimuli)
+    @property
+    def stimuli(self) -> dict[str, Showing]:
+        """All that is shown, by the hash of the stimulus."""
+        return {planned.showing.stimulus.hash: planned.showing for planned in self.cases}
 
     def of(self, protocol: str, source: str) -> list[PlannedCase]:
         """The cases of one protocol and source."""
@@ -174,10 +174,6 @@ class Graph:
         """How many answers it asks for in all."""
         return sum(len(node.planned.showing.data) for node in self.cases.values())
 
-    def parts(self) -> list[tuple[str, Buildable]]:
-        """Everything that is built, with the name of what it is for."""
-        return [(node.name, part) for node in self.artifacts.values() for part in node.parts]
-
     def requirements(self, node: str) -> set[str]:
         """The hashes of all that a node requires, and of what that requires."""
         known = self.artifacts.get(node) or self.cases[node]
@@ -191,17 +187,13 @@ class Graph:
 
     def reasons(self, failures: Mapping[str, str]) -> dict[str, str]:
         """Why nodes cannot be done, by their hash: `failures`, and those of what they require."""
-        found = dict(failures)
-        if not found:
-            return found
-        for level in (*self.levels, 1 + len(self.levels)):
-            for node in self.artifacts.values():
-                if node.level == level and node.hash not in found:
-                    found.update(_inherited(node.hash, node.requires, found))
-            for hash_, case in self.cases.items():
-                if case.level <= level and hash_ not in found:
-                    found.update(_inherited(hash_, case.requires, found))
-        return found
+        reasons = dict(failures)
+        nodes: list[tuple[str, ArtifactNode | CaseNode]] = [*self.artifacts.items(), *self.cases.items()]
+        for hash_, node in sorted(nodes, key=lambda item: item[1].level) if failures else ():
+            lost = [reasons[need] for need in sorted(node.requires) if need in reasons]
+            if lost:
+                reasons.setdefault(hash_, lost[0])
+        return reasons
 
     def _add_case(self, planned: PlannedCase, early: bool) -> int:
         known = self.cases.get(planned.case.hash)
@@ -242,11 +234,6 @@ class Graph:
 def _asking(node: CaseNode) -> tuple[str, int, int]:
     """What a case asks, of which model, and when that can be asked."""
     return node.planned.showing.stimulus.hash, id(node.planned.system.underlying), node.level
-
-
-def _inherited(node: str, requires: Iterable[str], reasons: Mapping[str, str]) -> dict[str, str]:
-    lost = [reasons[need] for need in sorted(requires) if need in reasons]
-    return {node: lost[0]} if lost else {}
 
 
 def check_plan_size(number: int, unit: str = "cases") -> None:

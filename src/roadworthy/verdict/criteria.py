@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import check_no_nul, explain, read_yaml
@@ -29,7 +29,7 @@ class Criterion(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: Annotated[str, Field(min_length=1)]
-    metric: str
+    metric: Annotated[str, AfterValidator(current_name)]
     where: dict[str, Any] = {}
     over: Literal["each", "worst", "pooled"] = "each"
     at_least: Threshold | None = None
@@ -50,11 +50,6 @@ class Criterion(BaseModel):
         if isinstance(value, bool):
             raise ValueError(f"give a number, not {str(value).lower()}")
         return value
-
-    @field_validator("metric")
-    @classmethod
-    def _by_its_present_name(cls, value: str) -> str:
-        return current_name(value)
 
     @model_validator(mode="after")
     def _one_threshold(self) -> Criterion:

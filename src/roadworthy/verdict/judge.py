@@ -65,8 +65,7 @@ class Finding:
 
     def sentence(self) -> str:
         """The finding in words: the row that decided it."""
-        decisive = next(row for row in self.rows if row.status == self.status)
-        return decisive.because
+        return next(row.because for row in self.rows if row.status == self.status)
 
 
 @dataclass(frozen=True)
@@ -140,16 +139,8 @@ def _xml_text(text: str) -> str:
 def _row(row: Judged) -> dict[str, Any]:
     m = row.measurement
     numbers = {name: x if math.isfinite(x) else None for name, x in (("value", m.value), ("lo", m.lo), ("hi", m.hi))}
-    return {
-        "where": dict(m.where),
-        **numbers,
-        "n": m.n,
-        "groups": m.groups,
-        "method": m.method,
-        "status": row.status,
-        "because": row.because,
-        "further_groups": row.further_groups,
-    }
+    measured = {"where": dict(m.where), **numbers, "n": m.n, "groups": m.groups, "method": m.method}
+    return {**measured, "status": row.status, "because": row.because, "further_groups": row.further_groups}
 
 
 def judge(
@@ -163,10 +154,8 @@ def judge(
 
     remarks   what must be said of the thresholds of criteria, by their id;  failed   what of the run failed
     """
-    said = remarks or {}
-    findings = tuple(
-        replace(_judge_one(criterion, measure), remark=said.get(criterion.id, "")) for criterion in criteria
-    )
+    remarks = remarks or {}
+    findings = tuple(replace(_judge_one(c, measure), remark=remarks.get(c.id, "")) for c in criteria)
     status = _combine([finding.status for finding in findings]) if findings else "none"
     return Verdict(never_pass(status, failed), findings, tuple(failed))
 
@@ -213,18 +202,10 @@ def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measu
         lo, hi = min(m.lo for m in measured), min(m.hi for m in corrected)
     else:
         lo, hi = max(m.lo for m in corrected), max(m.hi for m in measured)
-    found = Measurement(
-        {**worst.where, "of": f"{conditions} conditions"},
-        worst.value,
-        min(lo, worst.value),
-        max(hi, worst.value),
-        worst.n,
-        min(m.groups for m in measured),
-        worst.method,
-        worst.proportion,
-        unit=worst.unit,
-    )
-    return missing[0] if missing and judge_measurement(criterion, found).status != "fail" else found
+    where = {**worst.where, "of": f"{conditions} conditions"}
+    lo, hi, groups = min(lo, worst.value), max(hi, worst.value), min(m.groups for m in measured)
+    of_all = replace(worst, where=where, lo=lo, hi=hi, groups=groups, reason="")
+    return missing[0] if missing and judge_measurement(criterion, of_all).status != "fail" else of_all
 
 
 def _unbounded(m: Measurement) -> bool:
