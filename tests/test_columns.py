@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
-from roadworthy.core.errors import InputError
-from roadworthy.core.types import Stimulus
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.types import Stimulus, join_columns
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.base import Evidence, KnownCase, Planned, Protocol, StoredCase, matching
@@ -215,3 +215,11 @@ def test_what_passes_disagree_on_is_stored(tmp_path: Path) -> None:
     np.testing.assert_array_equal(part["sample_entropy"], expected_entropy(samples))
     np.testing.assert_array_equal(part["sample_dissent"], variation_ratio(samples))
     assert {"certainty", "true_box", "probabilities"} <= set(part.columns)
+
+
+def test_columns_of_some_batches_only_are_an_error() -> None:
+    one, two = {"boxes": np.zeros((2, 4))}, {"boxes": np.zeros((1, 4)), "certainty": np.zeros(1)}
+    assert join_columns([one, one])["boxes"].shape == (4, 4)
+    for parts in ([one, two], [two, one]):
+        with pytest.raises(ModelError, match="the column certainty is answered for some batches and not for others"):
+            join_columns(parts)

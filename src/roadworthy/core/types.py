@@ -153,7 +153,7 @@ class Prediction:
 
     @staticmethod
     def concatenate(parts: Sequence[Prediction], classes: int) -> Prediction:
-        """The answers to several batches as one; a column is kept only where every part has it."""
+        """The answers to several batches as one."""
         if not parts:
             return Prediction(np.zeros((0, classes), np.float32))
         return Prediction(**join_columns([part.columns for part in parts]))
@@ -201,9 +201,11 @@ def first_rows(name: str, values: NDArray[Any], count: int) -> NDArray[Any]:
 
 
 def join_columns(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The columns of several batches as one; a column is kept only where every part has it."""
-    shared = [name for name in (parts[0] if parts else ()) if all(name in part for part in parts)]
-    return {name: np.concatenate([part[name] for part in parts], axis=_axis(name)) for name in shared}
+    """The columns of several batches as one; a `ModelError` where a column is in some batches only."""
+    names = list(parts[0]) if parts else []
+    for odd in {name for part in parts for name in set(part) ^ set(names)}:
+        raise ModelError(f"the column {odd} is answered for some batches and not for others")
+    return {name: np.concatenate([part[name] for part in parts], axis=_axis(name)) for name in names}
 
 
 @dataclass(frozen=True)

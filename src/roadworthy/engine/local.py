@@ -239,7 +239,14 @@ def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
             except RoadworthyError as error:
                 errors[place] = error
         at_once = max(1, SIGNAL_BYTES // max(signals.nbytes for signals, _ in block))
-    return [(errors.get(place) or join_columns(parts[place]), seconds[place]) for place in range(len(cases))]
+    return [(errors.get(place) or _joined(parts[place]), seconds[place]) for place in range(len(cases))]
+
+
+def _joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]] | RoadworthyError:
+    try:
+        return join_columns(parts)
+    except RoadworthyError as error:
+        return error
 
 
 def _signals(model: Model | None, shown: Batch, start: int, size: int) -> tuple[Signals, int]:
