@@ -55,7 +55,7 @@ from roadworthy.protocols.dependability.names import (
     value_scope,
 )
 from roadworthy.protocols.dependability.probes import CONDITION
-from roadworthy.protocols.dependability.settings import Context, Occlusion, Resolved
+from roadworthy.protocols.dependability.settings import Context
 from roadworthy.protocols.estimates import CONFIDENCE, RESAMPLES, Estimate, bootstrap_bounds, failed_estimate
 from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval
 from roadworthy.statistics.degradation import domain_performance, time_between_failures, worst_slices
@@ -156,8 +156,7 @@ class Evidence(base.Evidence):
         self.seed, self.resamples = seed, resamples
         self.keys = context.figures()
         self.clean = {case.system: case for case in self._of("undisturbed")}
-        self.resolved = Resolved.of(context.resolved)
-        self.settings = self.resolved.settings
+        self.resolved, self.settings = context.resolved, context.resolved.settings
         names = {name: CONDITION + name for name in self.resolved.columns}
         (conditions,) = self._of("conditions")
         if conditions.failure:
@@ -268,7 +267,7 @@ class Evidence(base.Evidence):
         return pictures.save(self, cases, media)
 
     def _coverage(self, found: Found) -> Coverage | None:
-        schema = self.resolved.schema()
+        schema = self.resolved.condition_schema()
         if schema is None:
             found.missing[DATA, "scenario_coverage"] = self.resolved.no_schema
             return None
@@ -622,9 +621,8 @@ class Evidence(base.Evidence):
         self._curve(found, model, heat)
 
     def _heat(self, arrays: Mapping[str, NDArray[Any]]) -> Heat:
-        choice = self.settings.occlusion
         undisturbed = arrays["undisturbed"].astype(np.float64)
-        rho = self._thresholds((choice or Occlusion()).rho, undisturbed)
+        rho = self._thresholds(self.settings.heat_maps.rho, undisturbed)
         rows = arrays["row"].astype(np.int64)
         misread = arrays["prediction"] != self.labels[rows]
         return Heat(
@@ -639,7 +637,7 @@ class Evidence(base.Evidence):
 
     def _thresholds(self, rho: float, undisturbed: NDArray[np.float64]) -> NDArray[np.float64]:
         """Below what probability a cell of each image is hot."""
-        relative = (self.settings.occlusion or Occlusion()).relative
+        relative = self.settings.heat_maps.relative
         return relative_rho(rho, undisturbed) if relative else np.full(len(undisturbed), rho)
 
     def _image_rows(self, model: str, heat: Heat) -> Iterator[Row]:
@@ -672,7 +670,7 @@ class Evidence(base.Evidence):
                 {
                     "model": model,
                     "rho": rho,
-                    "relative": (self.settings.occlusion or Occlusion()).relative,
+                    "relative": self.settings.heat_maps.relative,
                     "precision": precision.mean,
                     "precision_lowest": precision.lowest,
                     "precision_highest": precision.highest,

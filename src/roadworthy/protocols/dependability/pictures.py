@@ -15,7 +15,6 @@ from roadworthy.core.types import Batch, Images
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.protocols.dependability.names import NAME
-from roadworthy.protocols.dependability.settings import Occlusion
 from roadworthy.protocols.pictures import thumbnail, write_picture
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[d
     heat = evidence.heat.get(name)
     if heat is None:
         return
-    shown, wanted = set[str](), (evidence.settings.occlusion or Occlusion()).pictures
+    shown, wanted = set[str](), evidence.settings.heat_maps.pictures
     for place in worst_first(heat):
         row = int(heat.rows[place])
         group = str(evidence.groups[row])
@@ -68,7 +67,7 @@ def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[d
         shown.add(group)
         batch = case.showing.data.batch([row])
         path = media / f"heat-{case.case.hash[:12]}-{row}.png"
-        picture = heat_picture(batch, heat.maps[place], float(heat.rho[place]), evidence.resolved.grid)
+        picture = heat_picture(batch, heat.maps[place], float(heat.rho[place]), PatchGrid(*evidence.resolved.grid))
         write_picture(path, picture)
         yield {
             "model": name,
