@@ -155,7 +155,7 @@ class Schema:
 
     def _encode_column(self, name: str, column: ArrayLike) -> list[int]:
         known = {value: code for code, value in enumerate(self.conditions[name])}
-        texts = [condition_text(value) for value in np.asarray(column, dtype=object)]
+        texts = condition_texts(column)
         for row, text in enumerate(texts):
             if text and text not in known:
                 raise ValueError(f"row {row}: {name} = {text!r} is not in the schema; known are {', '.join(known)}")
@@ -184,6 +184,11 @@ def condition_text(value: object) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def condition_texts(column: ArrayLike) -> list[str]:
+    """The values (n,) of a condition as texts: see `condition_text`."""
+    return [condition_text(value) for value in np.asarray(column, dtype=object)]
 
 
 @dataclass(frozen=True)
@@ -244,18 +249,27 @@ class Coverage:
         """Cells that no scenario can have."""
         return sum(int((~p.feasible).sum()) for p in self.projections)
 
+    def table(self) -> Iterator[dict[str, Any]]:
+        """Every cell: `scenario` (its conditions), `count`, `minimum`, `weight`, and `status`, which is `covered`,
+        `uncovered` or `impossible`.
+        """
+        conditions = list(self.schema.conditions.items())
+        for projection in self.projections:
+            own = [conditions[member] for member in projection.members]
+            for cell in np.ndindex(projection.counts.shape):
+                count, minimum = int(projection.counts[cell]), int(projection.minimum[cell])
+                status = "covered" if count >= minimum else "uncovered"
+                yield {
+                    "scenario": {name: values[code] for (name, values), code in zip(own, cell, strict=True)},
+                    "count": count,
+                    "minimum": minimum,
+                    "weight": float(projection.weight[cell]),
+                    "status": status if projection.feasible[cell] else "impossible",
+                }
+
     def uncovered(self) -> Iterator[dict[str, Any]]:
         """The possible cells that lack data: `scenario` (the conditions of the cell), `count`, `minimum`, `weight`."""
-        for projection in self.projections:
-            names = [self.schema.names[member] for member in projection.members]
-            for cell in np.argwhere(projection.feasible & (projection.counts < projection.minimum)):
-                values = [self.schema.conditions[name][code] for name, code in zip(names, cell, strict=True)]
-                yield {
-                    "scenario": dict(zip(names, values, strict=True)),
-                    "count": int(projection.counts[*cell]),
-                    "minimum": int(projection.minimum[*cell]),
-                    "weight": float(projection.weight[*cell]),
-                }
+        return (cell for cell in self.table() if cell.pop("status") == "uncovered")
 
 
 def scenario_coverage(
