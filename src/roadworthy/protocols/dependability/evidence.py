@@ -77,7 +77,6 @@ Bounded = Callable[[float], Estimate]
 class Figure:
     """One row of the table: its value with bounds for any confidence."""
 
-    key: FigureKey
     n: int
     groups: int
     estimate: Bounded
@@ -97,8 +96,7 @@ class Found:
 
     def add(self, model: str, scope: str, metric: str, objects: NDArray[Any], estimate: Bounded) -> None:
         """One more figure, over images that show these objects (n,)."""
-        key = FigureKey(model, scope, metric)
-        self.figures[key] = Figure(key, len(objects), _count(objects), estimate)
+        self.figures[FigureKey(model, scope, metric)] = Figure(len(objects), _count(objects), estimate)
 
     def of(self, table: str, model: str) -> list[Row]:
         """The rows of a companion table that belong to a model."""
@@ -175,7 +173,7 @@ class Evidence(base.Evidence):
         why = self.found.missing.get((key.model, key.metric), "no image of this scope")
         if key.model in self.clean and self.clean[key.model].failure:
             why = failed_estimate(self.clean[key.model].failure).reason
-        return Figure(key, 0, 0, _no_value(why))
+        return Figure(0, 0, _no_value(why))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One row per figure, and what the figures rest on."""
