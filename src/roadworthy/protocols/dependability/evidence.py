@@ -398,17 +398,9 @@ class Evidence(base.Evidence):
     def _slices(self, model: str, metric: str, answers: Answers) -> Iterator[Row]:
         sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
         low, high = sorted(sign * end for end in value_range(metric, answers.num_classes))
-        choice = self.settings.slices
-        worst = worst_slices(
-            sign * per_image(metric, answers),
-            self.objects,
-            self.conditions,
-            low,
-            high,
-            depth=min(choice.depth, len(self.conditions)),
-            support=choice.support,
-            limit=choice.limit,
-        )
+        values, choice = sign * per_image(metric, answers), self.settings.slices
+        look = partial(worst_slices, depth=choice.depth, support=choice.support, limit=choice.limit)
+        worst = look(values, self.objects, self.conditions, low, high)
         for part in worst.found:
             lo, hi = sorted((sign * part.interval.lo, sign * part.interval.hi))
             difference_lo, difference_hi = sorted((sign * part.lo, sign * part.hi))

@@ -17,13 +17,14 @@ from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_
 from roadworthy.metrics import HIGHER_IS_BETTER
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.models.head import network_of
+from roadworthy.models.signals import PENULTIMATE
 from roadworthy.models.torch import INPUT_OF
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase, StoredCase
 from roadworthy.protocols.dependability import names
 from roadworthy.protocols.dependability.evidence import Evidence
 from roadworthy.protocols.dependability.names import ALL, DATA, NAME
-from roadworthy.protocols.dependability.probes import PENULTIMATE, Conditions, HeatMaps, Layer, rows_with_objects
+from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
 from roadworthy.protocols.dependability.settings import (
     DEFAULT_ATTACKS,
     DEFAULT_SHIFTS,

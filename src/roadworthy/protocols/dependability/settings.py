@@ -16,7 +16,7 @@ from roadworthy.core.protocols import Dataset, Model, Shift
 from roadworthy.core.validation import explain, read_yaml
 from roadworthy.data import OpenedDataset
 from roadworthy.metrics import HIGHER_IS_BETTER, MEANS, METRICS
-from roadworthy.metrics.coverage import Need, Schema, condition_text, scenario_coverage
+from roadworthy.metrics.coverage import Need, Schema, condition_texts, scenario_coverage
 from roadworthy.metrics.neurons import LARGEST_K
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.metrics.weighted_confusion import severity_matrix
@@ -379,7 +379,7 @@ def _check_conditions(resolved: Resolved, columns: Columns) -> None:
 
 def _shown(column: NDArray[Any]) -> set[str]:
     """The values that images show."""
-    return {condition_text(value) for value in column.tolist()} - {""}
+    return {*condition_texts(column)} - {""}
 
 
 def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, list[str]], dict[str, str]]:
