@@ -37,7 +37,7 @@ from roadworthy.models.occlusion import occlusion_map
 from roadworthy.models.signals import Signals
 from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
 from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
-from roadworthy.protocols.dependability.settings import SEVERITIES, Context, Resolved, Settings, Transformer
+from roadworthy.protocols.dependability.settings import SEVERITIES, Context, Settings, Transformer
 from roadworthy.study import load_study
 from test_attacks_in_classification import nearest_mean
 from tiny import CLASSES, SIZE, contents, save_onnx
@@ -157,7 +157,7 @@ def test_what_the_tables_need_besides_readouts_is_in_the_record_as_values(finish
     context = Context.model_validate(part.context)
     assert context.models["net"].scopes["accuracy_discounted"] == ["all"]
     assert list(context.models["tiny"].refused) == ["fgsm epsilon 4"]
-    assert Resolved.of(context.resolved).columns == list(finished.tables["dependability_proposals"].columns[:5])
+    assert context.resolved.columns == list(finished.tables["dependability_proposals"].columns[:5])
     with pytest.raises(ValueError, match="extra"):
         Context.model_validate({**part.context, "layers": []})
 

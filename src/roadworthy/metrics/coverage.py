@@ -155,7 +155,7 @@ class Schema:
 
     def _encode_column(self, name: str, column: ArrayLike) -> list[int]:
         known = {value: code for code, value in enumerate(self.conditions[name])}
-        texts = [condition_text(value) for value in np.asarray(column, dtype=object)]
+        texts = condition_texts(column)
         for row, text in enumerate(texts):
             if text and text not in known:
                 raise ValueError(f"row {row}: {name} = {text!r} is not in the schema; known are {', '.join(known)}")
@@ -184,6 +184,11 @@ def condition_text(value: object) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def condition_texts(column: ArrayLike) -> list[str]:
+    """The values (n,) of a condition as texts: see `condition_text`."""
+    return [condition_text(value) for value in np.asarray(column, dtype=object)]
 
 
 @dataclass(frozen=True)
@@ -244,18 +249,27 @@ class Coverage:
         """Cells that no scenario can have."""
         return sum(int((~p.feasible).sum()) for p in self.projections)
 
+    def table(self) -> Iterator[dict[str, Any]]:
+        """Every cell: `scenario` (its conditions), `count`, `minimum`, `weight`, and `status`, which is `covered`,
+        `uncovered` or `impossible`.
+        """
+        conditions = list(self.schema.conditions.items())
+        for projection in self.projections:
+            own = [conditions[member] for member in projection.members]
+            for cell in np.ndindex(projection.counts.shape):
+                count, minimum = int(projection.counts[cell]), int(projection.minimum[cell])
+                status = "covered" if count >= minimum else "uncovered"
+                yield {
+                    "scenario": {name: values[code] for (name, values), code in zip(own, cell, strict=True)},
+                    "count": count,
+                    "minimum": minimum,
+                    "weight": float(projection.weight[cell]),
+                    "status": status if projection.feasible[cell] else "impossible",
+                }
+
     def uncovered(self) -> Iterator[dict[str, Any]]:
         """The possible cells that lack data: `scenario` (the conditions of the cell), `count`, `minimum`, `weight`."""
-        for projection in self.projections:
-            names = [self.schema.names[member] for member in projection.members]
-            for cell in np.argwhere(projection.feasible & (projection.counts < projection.minimum)):
-                values = [self.schema.conditions[name][code] for name, code in zip(names, cell, strict=True)]
-                yield {
-                    "scenario": dict(zip(names, values, strict=True)),
-                    "count": int(projection.counts[*cell]),
-                    "minimum": int(projection.minimum[*cell]),
-                    "weight": float(projection.weight[*cell]),
-                }
+        return (cell for cell in self.table() if cell.pop("status") == "uncovered")
 
 
 def scenario_coverage(
@@ -448,22 +462,16 @@ class _Builder:
     def build(self, parts: list[Codes], rng: np.random.Generator) -> list[Codes]:
         """Each part completed to a set of scenarios, side by side; no set has a superfluous scenario."""
         lack = np.stack([np.maximum(self.lack - self._counts(part), 0) for part in parts])
-        chosen, lacking = list[Codes](), np.asarray(lack.any(axis=1))
-        each = np.arange(self.sets)
-        used = list[NDArray[np.bool_]]()
-        while lacking.any():
+        sets, place = [list(part) for part in parts], np.arange(self.sets)
+        while (lacking := lack.any(axis=1)).any():
             candidates = self._candidates(lack > 0, rng)
             gains = np.take_along_axis(lack[:, None] > 0, self.cells(candidates), axis=2).sum(axis=2)
-            best = candidates[each, gains.argmax(axis=1)]
+            best = candidates[place, gains.argmax(axis=1)]
             cells = self.cells(best)
-            lack[each[:, None], cells] = np.maximum(lack[each[:, None], cells] - 1, 0)
-            chosen.append(best)
-            used.append(lacking)
-            lacking = np.asarray(lack.any(axis=1))
-        if not chosen:
-            return [self._without_superfluous(part) for part in parts]
-        added = zip(parts, np.stack(chosen, axis=1), np.stack(used, axis=1), strict=True)
-        return [self._without_superfluous(np.concatenate([part, rows[keep]])) for part, rows, keep in added]
+            lack[place[:, None], cells] = np.maximum(lack[place[:, None], cells] - 1, 0)
+            for unfinished in np.flatnonzero(lacking):
+                sets[unfinished].append(best[unfinished])
+        return [self._without_superfluous(np.array(rows, np.intp).reshape(-1, len(self.unset))) for rows in sets]
 
     def _counts(self, rows: Codes) -> NDArray[np.int64]:
         """How often scenarios (rows, conditions) show each cell."""
@@ -532,28 +540,30 @@ class _Builder:
 
 
 class _Growth:
-    """Which values the constraints still allow while many scenarios grow, each in its own order."""
+    """Which values the constraints still allow while many scenarios grow, each in its own order.
+
+    parts   each linked condition, its values in the possible combinations, and which of these a row can still become
+    """
 
     def __init__(self, schema: Schema, rows: Codes) -> None:
-        self.parts = []
+        self.parts = list[tuple[int, Codes, NDArray[np.bool_]]]()
         for table, members in schema._components:
             own = rows[:, members]
             fits = (table == own[:, None]) | (own == np.array(schema.sizes)[list(members)])[:, None]
-            self.parts.append((table, members, fits.all(axis=2)))
+            alive = fits.all(axis=2)
+            self.parts += [(member, column, alive) for member, column in zip(members, table.T, strict=True)]
 
     def allowed(self, condition: Codes, values: int) -> NDArray[np.bool_]:
         """(rows, values): some possible scenario has this value of the row's condition, and all that is fixed."""
         result = np.ones((len(condition), values), bool)
-        for table, members, alive in self.parts:
-            for place, member in enumerate(members):
-                own = np.flatnonzero(condition == member)
-                has = (table[:, place, None] == np.arange(values)).astype(np.float32)
-                result[own] = alive[own].astype(np.float32) @ has > 0
+        for member, column, alive in self.parts:
+            own = np.flatnonzero(condition == member)
+            has = (column[:, None] == np.arange(values)).astype(np.float32)
+            result[own] = alive[own].astype(np.float32) @ has > 0
         return result
 
     def fix(self, condition: Codes, value: Codes) -> None:
         """Give every row's condition a value."""
-        for table, members, alive in self.parts:
-            for place, member in enumerate(members):
-                own = np.flatnonzero(condition == member)
-                alive[own] &= table[:, place] == value[own, None]
+        for member, column, alive in self.parts:
+            own = np.flatnonzero(condition == member)
+            alive[own] &= column == value[own, None]

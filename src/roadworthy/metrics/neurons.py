@@ -136,10 +136,12 @@ class Pattern:
     """Neuron activation pattern of the images of one scenario.
 
     value   share of images whose number of active neurons lies far from that of most; NaN without images
+    apart   (n,) which images these are
     sizes   (groups,) images per group;  largest  index of the largest group, the lowest of equals
     """
 
     value: float
+    apart: NDArray[np.bool_]
     sizes: NDArray[np.int64]
     largest: int
     reason: str = ""
@@ -165,14 +167,14 @@ def activation_pattern(activations: ArrayLike, groups: int = 10, *, threshold: f
     if table.dtype.kind == "f" and np.isnan(table).any():
         raise ValueError("activations must not be NaN")
     if not len(table):
-        return Pattern(math.nan, np.zeros(groups, np.int64), 0, "no images")
+        return Pattern(math.nan, np.zeros(0, bool), np.zeros(groups, np.int64), 0, "no images")
     on = table.reshape(len(table), -1) > threshold
     active = on.sum(axis=1)
     index = np.minimum(active * groups // on.shape[1], groups - 1)
     sizes = np.bincount(index, minlength=groups)
     largest = int(np.argmax(sizes))
-    near = int(sizes[max(largest - 1, 0) : largest + 2].sum())
-    return Pattern((len(table) - near) / len(table), sizes, largest, "" if active.any() else "no neuron is ever on")
+    apart = np.abs(index - largest) > 1
+    return Pattern(float(apart.mean()), apart, sizes, largest, "" if active.any() else "no neuron is ever on")
 
 
 def patterns_by_scenario(

@@ -100,24 +100,18 @@ class Dependability:
     @cached_property
     def conditions(self) -> dict[str, list[str]]:
         """Operating conditions with their values, from the table of cells."""
-        found: dict[str, list[str]] = {}
+        values: dict[str, dict[str, None]] = {}
         places = sorted(name for row in self.rows["cells"][:1] for name in row if name.startswith("condition_"))
         for row in self.rows["cells"]:
             for place in places:
-                values = found.setdefault(row[place], [])
-                value = row[place.replace("condition", "value")]
-                if value not in values:
-                    values.append(value)
-        return found
+                values.setdefault(row[place], {})[row[place.replace("condition", "value")]] = None
+        return {name: list(own) for name, own in values.items()}
 
     @property
     def of_pairs(self) -> bool:
         """Coverage is counted over pairs of conditions, which one picture can show."""
-        return (
-            bool(self.rows["cells"])
-            and "condition_2" in self.rows["cells"][0]
-            and "condition_3" not in self.rows["cells"][0]
-        )
+        columns = self.rows["cells"][0] if self.rows["cells"] else {}
+        return "condition_2" in columns and "condition_3" not in columns
 
 
 def load_dependability(path: str | Path, facts: Facts) -> Dependability:
@@ -141,24 +135,20 @@ def overview(found: Dependability) -> list[Overview]:
     """The eight metrics at a glance; of neurons the pairs (else the largest tuples), of patterns the worst scenario."""
     lines = []
     for metric, place, better, says in OVERVIEW:
-        name, where = metric, ""
-        if metric == "neuron_activation":
-            if not found.activations:
-                continue
+        name, where, of_data = metric, "", metric == "scenario_coverage"
+        if metric == "neuron_activation" and found.activations:
             name = "neuron_activation_2" if "neuron_activation_2" in found.activations else found.activations[-1]
-        of_data = metric == "scenario_coverage"
+            where = "lowest layer" if len(found.scopes(name)) > 1 else ""
+        elif metric == "neuron_pattern":
+            where = "worst scenario"
         if of_data:
-            cells: tuple[Cell, ...] = (found.cell(DATA, name),)
-        elif not found.scopes(name):
-            continue
+            cells = [found.cell(DATA, name)]
         elif name.startswith("neuron_"):
-            cells = tuple(_worst(found, model, name, higher=name != "neuron_pattern") for model in found.models)
-            where = (
-                "worst scenario" if name == "neuron_pattern" else "lowest layer" if len(found.scopes(name)) > 1 else ""
-            )
+            cells = [_worst(found, model, name, higher=name != "neuron_pattern") for model in found.models]
         else:
-            cells = tuple(found.cell(model, name) for model in found.models)
-        lines.append(Overview(name, place, better, says, where, cells, of_data))
+            cells = [found.cell(model, name) for model in found.models]
+        if of_data or found.scopes(name):
+            lines.append(Overview(name, place, better, says, where, tuple(cells), of_data))
     return lines
 
 

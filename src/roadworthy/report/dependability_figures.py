@@ -7,26 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.report import drawing
 from roadworthy.report.dependability import Dependability
-from roadworthy.report.drawing import (
-    COLOURS,
-    GRID,
-    INK,
-    MUTED,
-    SYMBOLS,
-    Chart,
-    View,
-    axis_title,
-    layout_of,
-    names_axis,
-    plain,
-    short_text,
-    text,
-    tick_format,
-    value_text,
-    view,
-    whiskers,
-)
+from roadworthy.report.drawing import COLOURS, GRID, MUTED, Chart, View, axis_title, layout_of, plain, text, view
 from roadworthy.report.facts import Cell, Facts
 from roadworthy.report.reading import Row, number_of
 from roadworthy.report.words import number, words_of
@@ -35,6 +18,12 @@ ENOUGH = ((0.0, "#c8402f"), (0.999, "#f6d9a8"), (1.0, "#dcebe1"))
 """From no data at all to as much as is needed."""
 WORSE = ((0.0, "#c8402f"), (0.5, "#f3c98b"), (1.0, "#eef3f0"))
 BINS = 20
+HOVER = "%{hovertext}<extra></extra>"
+Groups = Sequence[tuple[str, list[str]]]
+"""Conditions with their values."""
+Square = tuple[float | None, str, str]
+"""The value of a square, which colours it, its text, and what it says when it is pointed at."""
+EMPTY: Square = (None, "", "")
 
 
 def charts(found: Dependability, facts: Facts) -> dict[str, Chart]:
@@ -65,11 +54,22 @@ def _after_layer(scope: str) -> str:
     return scenario or f"all images, {layer}"
 
 
-def _square(
+def _colour(place: int) -> str:
+    return COLOURS[place % len(COLOURS)]
+
+
+def _mark(place: int, size: int) -> dict[str, Any]:
+    return {"color": _colour(place), "size": size, "symbol": drawing.SYMBOLS[place % len(drawing.SYMBOLS)]}
+
+
+def _axis(title: str, **other: Any) -> dict[str, Any]:
+    """An axis of numbers with grid lines."""
+    return {**other, "gridcolor": GRID, "fixedrange": True, "title": axis_title(title)}
+
+
+def _triangle(
     found: Dependability,
-    z: Callable[[str, str], float | None],
-    label: Callable[[str, str], str],
-    hover: Callable[[str, str], str],
+    square: Callable[[str, str], Square],
     colours: Sequence[tuple[float, str]],
     low: float,
     high: float,
@@ -79,23 +79,17 @@ def _square(
     """A triangle of all values of all conditions against each other: traces and layout."""
     groups = list(found.conditions.items())
     down, across = (groups, groups) if diagonal else (groups[1:], groups[:-1])
-    order = {f"{name}={value}": place for place, (name, value) in enumerate(_values(groups))}
-    rows = [
-        [(a, b) if order[a] >= order[b] else None for b in (f"{n}={v}" for n, v in _values(across))]
-        for a in (f"{n}={v}" for n, v in _values(down))
-    ]
-
-    def each(of: Callable[[str, str], Any], default: Any) -> list[list[Any]]:
-        return [[default if pair is None else of(*pair) for pair in row] for row in rows]
-
+    order = {pair: place for place, pair in enumerate(_values(groups))}
+    rows = [[square(a, b) if order[a] >= order[b] else EMPTY for b in _values(across)] for a in _values(down)]
+    values, labels, hovers = ([[one[part] for one in row] for row in rows] for part in range(3))
     trace = {
         "type": "heatmap",
-        "z": each(z, None),
-        "text": each(label, ""),
+        "z": values,
+        "text": labels,
         "texttemplate": "%{text}",
-        "textfont": {"color": INK, "size": 9},
-        "hovertext": each(hover, ""),
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "textfont": {"color": drawing.INK, "size": 9},
+        "hovertext": hovers,
+        "hovertemplate": HOVER,
         "hoverongaps": False,
         "xgap": 1,
         "ygap": 1,
@@ -107,24 +101,22 @@ def _square(
     layout = layout_of(height=130 + 24 * len(rows), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     layout["xaxis"] = _ticks(across) | {"tickangle": -90}
     layout["yaxis"] = _ticks(down) | {"autorange": "reversed"}
-    lines = []
+    layout["shapes"] = lines = []
     for axis, other, members in (("x", "y", across), ("y", "x", down)):
         end = -0.5
-        for _, values in members[:-1]:
-            end += len(values)
+        for _, own in members[:-1]:
+            end += len(own)
             place = {f"{axis}0": end, f"{axis}1": end, f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
             lines.append({"type": "line", **place, "line": {"color": MUTED, "width": 1}})
-    layout["shapes"] = lines
     return [trace], layout
 
 
-def _values(groups: Sequence[tuple[str, list[str]]]) -> list[tuple[str, str]]:
-    return [(name, value) for name, values in groups for value in values]
+def _values(groups: Groups) -> list[str]:
+    return [f"{name}={value}" for name, values in groups for value in values]
 
 
-def _ticks(groups: Sequence[tuple[str, list[str]]]) -> dict[str, Any]:
-    names = _values(groups)
-    return names_axis([value for _, value in names], 14, tickfont={"size": 10})
+def _ticks(groups: Groups) -> dict[str, Any]:
+    return drawing.names_axis([value for _, values in groups for value in values], 14, tickfont={"size": 10})
 
 
 def coverage_map(found: Dependability) -> View:
@@ -134,26 +126,17 @@ def coverage_map(found: Dependability) -> View:
         pair = f"{row['condition_1']}={row['value_1']}", f"{row['condition_2']}={row['value_2']}"
         cells[pair] = cells[pair[::-1]] = row
 
-    def share(a: str, b: str) -> float | None:
-        row = cells.get((a, b))
-        if row is None or row["status"] == "impossible":
-            return None
-        return min(row["count"] / row["minimum"], 1.0) if row["minimum"] else 1.0
-
-    def label(a: str, b: str) -> str:
-        row = cells.get((a, b))
-        return "" if row is None else "–" if row["status"] == "impossible" else str(row["count"])
-
-    def hover(a: str, b: str) -> str:
-        row = cells.get((a, b))
+    def square(a: str, b: str) -> Square:
+        row, words = cells.get((a, b)), f"{text(a)}, {text(b)}"
         if row is None:
-            return ""
+            return EMPTY
         if row["status"] == "impossible":
-            return f"{text(a)}, {text(b)}: cannot occur"
-        return f"{text(a)}, {text(b)}<br>{row['count']} of {row['minimum']} needed, weight {row['weight']:g}"
+            return None, "–", f"{words}: cannot occur"
+        share = min(row["count"] / row["minimum"], 1.0) if row["minimum"] else 1.0
+        words += f"<br>{row['count']} of {row['minimum']} needed, weight {row['weight']:g}"
+        return share, str(row["count"]), words
 
-    traces, layout = _square(found, share, label, hover, ENOUGH, 0, 1, diagonal=False)
-    return view("Coverage", traces, layout)
+    return view("Coverage", *_triangle(found, square, ENOUGH, 0, 1, diagonal=False))
 
 
 def pair_map(found: Dependability, model: str, metric: str) -> View:
@@ -161,31 +144,21 @@ def pair_map(found: Dependability, model: str, metric: str) -> View:
     rows = {row["scenario"]: row for row in found.of("scenarios", model) if row["metric"] == metric}
     values = [number_of(row["value"]) for row in rows.values()]
     known = [value for value in values if not math.isnan(value)] or [0.0, 1.0]
-    higher = higher_is_better(metric)
 
-    def row_of(a: str, b: str) -> Row | None:
-        return rows.get(a) if a == b else rows.get(f"{b}, {a}") or rows.get(f"{a}, {b}")
-
-    def value(a: str, b: str) -> float | None:
-        row = row_of(a, b)
-        return None if row is None else plain(number_of(row["value"]))
-
-    def label(a: str, b: str) -> str:
-        row = row_of(a, b)
-        if row is None or math.isnan(number_of(row["value"])):
-            return ""
-        return f"{100 * row['value']:.0f}" if words_of(metric).percent else f"{row['value']:.2f}"
-
-    def hover(a: str, b: str) -> str:
-        row = row_of(a, b)
+    def square(a: str, b: str) -> Square:
+        row = rows.get(a) if a == b else rows.get(f"{b}, {a}") or rows.get(f"{a}, {b}")
         if row is None:
-            return ""
-        cell = Cell(number_of(row["value"]), number_of(row["lo"]), number_of(row["hi"]), reason=row["reason"] or "")
-        return f"{text(row['scenario'])}<br>{value_text(metric, cell)}<br>{row['n']} images, {row['groups']} objects"
+            return EMPTY
+        value, lo, hi = (number_of(row[name]) for name in ("value", "lo", "hi"))
+        label = f"{100 * value:.0f}" if words_of(metric).percent else f"{value:.2f}"
+        bounds = drawing.value_text(metric, Cell(value, lo, hi, reason=row["reason"] or ""))
+        words = f"{text(row['scenario'])}<br>{bounds}<br>{row['n']} images, {row['groups']} objects"
+        return plain(value), "" if math.isnan(value) else label, words
 
-    scale = WORSE if higher is not False else tuple((1 - place, colour) for place, colour in reversed(WORSE))
-    traces, layout = _square(found, value, label, hover, scale, min(known), max(known), diagonal=True)
-    return view(words_of(metric).label, traces, layout)
+    falling = higher_is_better(metric) is False
+    scale = tuple((1 - place, colour) for place, colour in reversed(WORSE)) if falling else WORSE
+    squares = _triangle(found, square, scale, min(known), max(known), diagonal=True)
+    return view(words_of(metric).label, *squares)
 
 
 def dots(found: Dependability, facts: Facts, metric: str, scopes: Sequence[str], name: Callable[[str], str]) -> View:
@@ -194,36 +167,33 @@ def dots(found: Dependability, facts: Facts, metric: str, scopes: Sequence[str],
     dodge = 0.5 / max(len(found.models), 2)
     for place, model in enumerate(found.models):
         cells = [found.cell(model, metric, scope) for scope in scopes]
-        colour = COLOURS[place % len(COLOURS)]
+        bounds = [drawing.value_text(metric, cell) for cell in cells]
+        named = [f"<b>{text(facts.named(model))}</b>, {text(name(scope))}" for scope in scopes]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
                 "x": [plain(cell.value) for cell in cells],
                 "y": [row + dodge * (place - (len(found.models) - 1) / 2) for row in range(len(scopes))],
-                "error_x": whiskers(cells) | {"width": 3, "color": colour},
-                "marker": {"color": colour, "size": 7, "symbol": SYMBOLS[place % len(SYMBOLS)]},
-                "hovertext": [
-                    f"<b>{text(facts.named(model))}</b>, {text(name(scope))}<br>{value_text(metric, cell)}"
-                    for scope, cell in zip(scopes, cells, strict=True)
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
+                "error_x": drawing.whiskers(cells) | {"width": 3, "color": _colour(place)},
+                "marker": _mark(place, 7),
+                "hovertext": [f"{who}<br>{words}" for who, words in zip(named, bounds, strict=True)],
+                "hovertemplate": HOVER,
                 "cliponaxis": False,
             }
         )
-    layout = layout_of(
-        height=70 + (13 * len(found.models) + 10) * len(scopes), margin={"l": 8, "r": 14, "t": 8, "b": 40}
-    )
+    height = 70 + (13 * len(found.models) + 10) * len(scopes)
+    layout = layout_of(height, margin={"l": 8, "r": 14, "t": 8, "b": 40})
     better = {True: " (higher is better)", False: " (lower is better)", None: ""}[higher_is_better(metric)]
     layout["xaxis"] = {
-        "tickformat": tick_format(metric),
+        "tickformat": drawing.tick_format(metric),
         "gridcolor": GRID,
         "zeroline": False,
         "fixedrange": True,
         "title": axis_title(f"{words_of(metric).label}{better}"),
     }
     down = {"range": [len(scopes) - 0.5, -0.5], "tickfont": {"size": 11}}
-    layout["yaxis"] = names_axis([name(scope) for scope in scopes], 26, **down)
+    layout["yaxis"] = drawing.names_axis([name(scope) for scope in scopes], 26, **down)
     return view(words_of(metric).label, traces, layout)
 
 
@@ -239,7 +209,7 @@ def neuron_bars(found: Dependability, facts: Facts) -> View:
                     "name": text(f"{facts.named(model)}, {layer}"),
                     "x": [f"k = {row['k']}" for row in rows],
                     "y": [plain(number_of(row["value"])) for row in rows],
-                    "marker": {"color": COLOURS[place % len(COLOURS)]},
+                    "marker": {"color": _colour(place)},
                     "text": [number("neuron_activation_2", number_of(row["value"])) for row in rows],
                     "textposition": "outside",
                     "textfont": {"size": 10},
@@ -250,36 +220,33 @@ def neuron_bars(found: Dependability, facts: Facts) -> View:
                         f"{row['never_on']} never on, {row['always_on']} always on"
                         for row in rows
                     ],
-                    "hovertemplate": "%{hovertext}<extra></extra>",
+                    "hovertemplate": HOVER,
                 }
             )
     layout = layout_of(height=270, margin={"l": 52, "r": 8, "t": 8, "b": 28}) | {"barmode": "group"}
     layout["xaxis"] = {"fixedrange": True}
-    title = axis_title("share of cells occupied (higher is better)")
-    layout["yaxis"] = {"range": [0, 1.1], "tickformat": ".0%", "gridcolor": GRID, "fixedrange": True, "title": title}
+    layout["yaxis"] = _axis("share of cells occupied (higher is better)", range=[0, 1.1], tickformat=".0%")
     return view("Neuron k-activation", traces, layout)
 
 
 def loss_histogram(found: Dependability, model: str, place: int) -> View:
     """How the worst change of the true class's probability is distributed over images."""
-    changes = [row["change"] for row in found.of("loss", model)]
     counts = [0] * (2 * BINS)
-    for change in changes:
-        counts[min(int((change + 1) * BINS), 2 * BINS - 1)] += 1
-    last = max((index for index, count in enumerate(counts) if count), default=BINS) + 1
-    last = max(last, BINS + 1)
+    for row in found.of("loss", model):
+        counts[min(int((row["change"] + 1) * BINS), 2 * BINS - 1)] += 1
+    last = max([index for index, count in enumerate(counts) if count] + [BINS]) + 1
     middles = [-1 + (index + 0.5) / BINS for index in range(last)]
     trace = {
         "type": "bar",
         "x": middles,
         "y": counts[:last],
         "width": [0.94 / BINS] * last,
-        "marker": {"color": COLOURS[place % len(COLOURS)]},
+        "marker": {"color": _colour(place)},
         "hovertext": [
             f"{middle - 0.5 / BINS:+.2f} to {middle + 0.5 / BINS:+.2f}: {count} images"
             for middle, count in zip(middles, counts, strict=False)
         ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hovertemplate": HOVER,
     }
     layout = layout_of(height=220, margin={"l": 46, "r": 8, "t": 8, "b": 42})
     layout["xaxis"] = {
@@ -288,7 +255,7 @@ def loss_histogram(found: Dependability, model: str, place: int) -> View:
         "zeroline": False,
         "title": axis_title("worst change of the true class's probability (0 is best)"),
     }
-    layout["yaxis"] = {"gridcolor": GRID, "fixedrange": True, "title": axis_title("images")}
+    layout["yaxis"] = _axis("images")
     return view("Confidence loss", [trace], layout)
 
 
@@ -299,8 +266,8 @@ def wins(found: Dependability, model: str, place: int) -> View:
         "type": "bar",
         "orientation": "h",
         "x": [row["wins"] for row in rows],
-        "y": [short_text(row["transformer"], 26) for row in rows],
-        "marker": {"color": COLOURS[place % len(COLOURS)]},
+        "y": [drawing.short_text(row["transformer"], 26) for row in rows],
+        "marker": {"color": _colour(place)},
         "text": [str(row["wins"]) for row in rows],
         "textposition": "auto",
         "hovertext": [
@@ -308,10 +275,10 @@ def wins(found: Dependability, model: str, place: int) -> View:
             f"{number_of(row['mean_change']):+.3f}<br>accuracy {number('accuracy', number_of(row['accuracy']))}"
             for row in rows
         ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hovertemplate": HOVER,
     }
     layout = layout_of(height=76 + 26 * len(rows), margin={"l": 8, "r": 12, "t": 8, "b": 42})
-    layout["xaxis"] = {"gridcolor": GRID, "fixedrange": True, "title": axis_title("images it hurts most")}
+    layout["xaxis"] = _axis("images it hurts most")
     layout["yaxis"] = {"fixedrange": True, "automargin": True}
     return view("Transformers", [trace], layout)
 
@@ -321,34 +288,27 @@ def rho_curve(found: Dependability, facts: Facts, metric: str, title: str) -> Vi
     traces = []
     for place, model in enumerate(found.models):
         rows = found.of("rho", model)
-        colour = COLOURS[place % len(COLOURS)]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers",
                 "x": [row["rho"] for row in rows],
                 "y": [plain(number_of(row[metric])) for row in rows],
-                "line": {"color": colour, "width": 2},
-                "marker": {"color": colour, "size": 6, "symbol": SYMBOLS[place % len(SYMBOLS)]},
+                "line": {"color": _colour(place), "width": 2},
+                "marker": _mark(place, 6),
                 "hovertext": [
                     f"<b>{text(facts.named(model))}</b>, rho {row['rho']:.2f}<br>mean "
                     f"{number('interpretation_precision', number_of(row[metric]))} of "
                     f"{row[f'{metric}_images']} images"
                     for row in rows
                 ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
+                "hovertemplate": HOVER,
                 "cliponaxis": False,
             }
         )
     relative = any(row["relative"] for row in found.rows["rho"])
     layout = layout_of(height=260, margin={"l": 52, "r": 12, "t": 8, "b": 42})
     of_what = "rho, a share of the undisturbed probability" if relative else "rho: a cell is hot below this probability"
-    layout["xaxis"] = {"range": [-0.02, 1.02], "gridcolor": GRID, "fixedrange": True, "title": axis_title(of_what)}
-    layout["yaxis"] = {
-        "range": [-0.02, 1.04],
-        "tickformat": ".0%",
-        "gridcolor": GRID,
-        "fixedrange": True,
-        "title": axis_title(title),
-    }
+    layout["xaxis"] = _axis(of_what, range=[-0.02, 1.02])
+    layout["yaxis"] = _axis(title, range=[-0.02, 1.04], tickformat=".0%")
     return view(title, traces, layout)

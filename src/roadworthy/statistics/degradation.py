@@ -11,16 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaincinv
 
-from roadworthy.metrics.coverage import condition_text, count_cells
+from roadworthy.metrics.coverage import MISSING, Columns, Members, Scenario, condition_texts, count_cells
 from roadworthy.statistics.intervals import Interval, mean_interval
 
 Floats = NDArray[np.float64]
-Scenario = dict[str, str]
-Columns = Mapping[str, ArrayLike]
-Members = tuple[int, ...]
 Part = tuple[Floats, NDArray[np.intp]]
 
-MISSING = -1
 SMALLEST_P = 1e-12
 MOST_SITUATIONS = 100_000
 """Situations of the field that frequencies of conditions can make, at most."""
@@ -506,4 +502,4 @@ def _column(conditions: Columns, name: str, n: int) -> NDArray[np.object_]:
     column = np.asarray(conditions[name], dtype=object)
     if column.shape != (n,):
         raise ValueError(f"condition {name!r} needs a value for each of {n} images, not {column.shape}")
-    return np.array([condition_text(one) or None for one in column], dtype=object)
+    return np.array([value or None for value in condition_texts(column)], dtype=object)

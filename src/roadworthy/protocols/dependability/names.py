@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from roadworthy.core.errors import InputError, UnknownName
@@ -16,6 +17,15 @@ DATA = "data"
 """The model of figures that speak of the data alone."""
 PROPOSAL = ("proposal", "new_cells", "coverage_after")
 """Columns that stand beside the conditions of a proposed scenario: no condition may be called so."""
+
+
+@contextmanager
+def explained(what: str = "") -> Iterator[None]:
+    """What the pure functions refuse, as an error of the study that says `what` they were given."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{NAME}: {what}{error}") from None
 
 
 def value_scope(condition: str, value: str) -> str:

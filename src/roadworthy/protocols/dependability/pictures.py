@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from roadworthy.core.types import Batch, Images
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.protocols.dependability.names import NAME
-from roadworthy.protocols.dependability.settings import Occlusion
 from roadworthy.protocols.pictures import thumbnail, write_picture
 
 if TYPE_CHECKING:
@@ -25,6 +24,12 @@ SIDE = 160
 CONFUSIONS, EACH = 8, 3
 """Confusions shown, and images of each."""
 LOSSES = 8
+GALLERIES = {
+    "heat_gallery": ["model", "place", "id", "label", "precision", "covering", "undisturbed", "media"],
+    "confusion_gallery": ["model", "label", "prediction", "id", "confidence", "media"],
+    "loss_gallery": ["model", "id", "label", "transformer", "undisturbed", "worst", "media"],
+}
+"""The tables of pictures and their columns."""
 OUTLINE, HOT_EDGE = (255, 255, 255), (30, 30, 30)
 COLOURS = np.array([(122, 4, 3), (213, 62, 20), (250, 150, 60), (253, 215, 150), (240, 240, 236)], np.float64)
 """From a probability of 0 (dark red: hiding this place loses the object) to 1 (pale)."""
@@ -32,54 +37,24 @@ COLOURS = np.array([(122, 4, 3), (213, 62, 20), (250, 150, 60), (253, 215, 150),
 
 def save(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
     """Write all pictures; the tables say which file is what."""
-    clean = {case.case.system: case for case in cases if case.labels["role"] == "undisturbed"}
-    names = [name for name in sorted(clean) if name in evidence.readouts]
-    _ = evidence.found
-    heat = [row for name in names for row in _heat_maps(evidence, clean[name], media)]
-    confusions = [row for name in names for row in _confusions(evidence, clean[name], media)]
-    losses = [row for name in names for row in _losses(evidence, clean[name], cases, media)]
-    return {
-        f"{NAME}_heat_gallery": pd.DataFrame(
-            heat, columns=["model", "place", "id", "label", "precision", "covering", "undisturbed", "media"]
-        ),
-        f"{NAME}_confusion_gallery": pd.DataFrame(
-            confusions, columns=["model", "label", "prediction", "id", "confidence", "media"]
-        ),
-        f"{NAME}_loss_gallery": pd.DataFrame(
-            losses, columns=["model", "id", "label", "transformer", "undisturbed", "worst", "media"]
-        ),
+    clean = [case for case in cases if case.labels["role"] == "undisturbed"]
+    clean.sort(key=lambda case: case.case.system)
+    rows = {
+        "heat_gallery": [row for case in clean for row in _heat_maps(evidence, case, media)],
+        "confusion_gallery": [row for case in clean for row in _confusions(evidence, case, media)],
+        "loss_gallery": [row for case in clean for row in _losses(evidence, case.case.system, cases, media)],
     }
+    return {f"{NAME}_{name}": pd.DataFrame(rows[name], columns=columns) for name, columns in GALLERIES.items()}
 
 
 def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
     """The image with its object outlined, and the same under its heat map: worst first, one per object."""
-    from roadworthy.protocols.dependability.evidence import worst_first
-
-    name = case.case.system
-    heat = evidence.heat.get(name)
-    if heat is None:
-        return
-    shown, wanted = set[str](), (evidence.settings.occlusion or Occlusion()).pictures
-    for place in worst_first(heat):
-        row = int(heat.rows[place])
-        group = str(evidence.groups[row])
-        if not heat.counts[place] or group in shown or len(shown) == wanted:
-            continue
-        shown.add(group)
-        batch = case.showing.data.batch([row])
+    rows = {row["row"]: row for row in evidence.found.of("occlusion", case.case.system) if row["counts"]}
+    grid = PatchGrid(*evidence.resolved.grid)
+    for place, row in enumerate(_one_per_object(evidence, rows, evidence.settings.heat_maps.pictures), start=1):
         path = media / f"heat-{case.case.hash[:12]}-{row}.png"
-        picture = heat_picture(batch, heat.maps[place], float(heat.rho[place]), evidence.resolved.grid)
-        write_picture(path, picture)
-        yield {
-            "model": name,
-            "place": len(shown),
-            "id": evidence.ids[row],
-            "label": evidence.class_names[int(evidence.labels[row])],
-            "precision": float(heat.scores.precision[place]),
-            "covering": float(heat.scores.covering[place]),
-            "undisturbed": float(heat.undisturbed[place]),
-            "media": path.name,
-        }
+        write_picture(path, heat_picture(case.showing.data.batch([row]), rows[row]["map"], rows[row]["rho"], grid))
+        yield rows[row] | {"place": place, "media": path.name}
 
 
 def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float, grid: PatchGrid) -> Images:
@@ -134,59 +109,36 @@ def _outline(batch: Batch) -> NDArray[np.bool_]:
 
 def _confusions(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
     """Images of the most expensive confusions, the surest answers first, one per object."""
-    name, names = case.case.system, evidence.class_names
-    answers = evidence.readouts[name].answers
-    listed = [row for row in evidence.found.rows["confusions"] if row["model"] == name][:CONFUSIONS]
-    for confusion in listed:
-        label, prediction = names.index(confusion["label"]), names.index(confusion["prediction"])
+    model, showing = case.case.system, case.showing
+    for confusion in evidence.found.of("confusions", model)[:CONFUSIONS]:
+        answers = evidence.readouts[model].answers
+        label, prediction = (evidence.class_names.index(confusion[name]) for name in ("label", "prediction"))
         rows = np.flatnonzero((answers.label == label) & (answers.prediction == prediction))
-        shown: dict[str, int] = {}
-        for row in rows[np.argsort(-answers.confidence[rows], kind="stable")].tolist():
-            shown.setdefault(str(evidence.groups[row]), row)
-        for row in list(shown.values())[:EACH]:
-            path = media / f"seen-{case.showing.stimulus.key}-{row}.png"
+        surest = rows[np.argsort(-answers.confidence[rows], kind="stable")].tolist()
+        for row in _one_per_object(evidence, surest, EACH):
+            path = media / f"seen-{showing.stimulus.key}-{row}.png"
             if not path.exists():
-                write_picture(path, thumbnail(case.showing.show(case.showing.data.batch([row])).images[0]))
-            yield {
-                "model": name,
-                "label": confusion["label"],
-                "prediction": confusion["prediction"],
-                "id": evidence.ids[row],
-                "confidence": float(answers.confidence[row]),
-                "media": path.name,
-            }
+                write_picture(path, thumbnail(showing.show(showing.data.batch([row])).images[0]))
+            shown = {"id": evidence.ids[row], "confidence": float(answers.confidence[row]), "media": path.name}
+            yield confusion | shown
 
 
-def _losses(
-    evidence: Evidence, clean: PlannedCase, cases: Sequence[PlannedCase], media: Path
-) -> Iterator[dict[str, Any]]:
+def _losses(evidence: Evidence, model: str, cases: Sequence[PlannedCase], media: Path) -> Iterator[dict[str, Any]]:
     """The images that lose most, one per object: undisturbed and under the transformer that hurts them most."""
-    name = clean.case.system
-    if name not in evidence.losses:
-        return
-    loss, rows = evidence.losses[name]
-    shown_to = {
-        case.labels["transformer"]: case for case in cases if case.case.system == name and "transformer" in case.labels
-    }
-    shown = set[str]()
-    for place in np.argsort(loss.per_image, kind="stable").tolist():
-        group = str(evidence.groups[rows[place]])
-        if group in shown or len(shown) == LOSSES or loss.per_image[place] >= 0:
-            continue
-        shown.add(group)
-        label = loss.transformers[int(loss.winner[place])]
-        showing = shown_to[label].showing
-        batch = showing.data.batch([place])
-        path = media / f"loss-{shown_to[label].case.hash[:12]}-{place}.png"
-        pair = [thumbnail(batch.images[0]), thumbnail(showing.show(batch).images[0])]
-        write_picture(path, np.hstack(pair))
-        before = float(evidence.readouts[name].answers.p_label[rows[place]])
-        yield {
-            "model": name,
-            "id": evidence.ids[rows[place]],
-            "label": evidence.class_names[int(evidence.labels[rows[place]])],
-            "transformer": label,
-            "undisturbed": before,
-            "worst": before + float(loss.per_image[place]),
-            "media": path.name,
-        }
+    disturbed = {case.labels.get("transformer"): case for case in cases if case.case.system == model}
+    rows = {evidence.row_of[row["id"]]: row for row in evidence.found.of("loss", model) if row["change"] < 0}
+    for row in (rows[first] for first in _one_per_object(evidence, rows, LOSSES)):
+        case = disturbed[row["transformer"]]
+        place = case.showing.data.ids.index(row["id"])
+        batch = case.showing.data.batch([place])
+        path = media / f"loss-{case.case.hash[:12]}-{place}.png"
+        write_picture(path, np.hstack([thumbnail(shown.images[0]) for shown in (batch, case.showing.show(batch))]))
+        yield row | {"media": path.name}
+
+
+def _one_per_object(evidence: Evidence, rows: Iterable[int], most: int) -> list[int]:
+    """The first rows of the data that show different objects, so many of them at most."""
+    first: dict[str, int] = {}
+    for row in rows:
+        first.setdefault(str(evidence.groups[row]), row)
+    return list(first.values())[:most]

@@ -12,10 +12,9 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Dataset, Model, System
 from roadworthy.core.types import Batch
-from roadworthy.metrics.coverage import condition_text
+from roadworthy.metrics.coverage import condition_texts
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_masks
 from roadworthy.models.occlusion import occlusion_map
-from roadworthy.models.signals import PENULTIMATE as PENULTIMATE
 from roadworthy.models.signals import Signals
 from roadworthy.protocols.dependability.names import DATA
 
@@ -108,18 +107,13 @@ class HeatMaps(_OfModel):
         Images that only fill up the batch, which repeat the last one, are left out.
         """
         batch = signals.batch.take(slice(0, len(set(signals.batch.ids))))
-        answer = signals.probabilities[: len(batch)]
+        answer, grid, size = signals.probabilities[: len(batch)], self.grid, signals.size
+        maps = occlusion_map(
+            self.model, batch, patch=grid.patch, stride=grid.stride, fill=self.fill, batch_size=size, seed=self.seed
+        )
         return {
-            "cells": occluding_cells(batch, self.grid, self.data),
-            "map": occlusion_map(
-                self.model,
-                batch,
-                patch=self.grid.patch,
-                stride=self.grid.stride,
-                fill=self.fill,
-                batch_size=signals.size,
-                seed=self.seed,
-            ),
+            "cells": occluding_cells(batch, grid, self.data),
+            "map": maps,
             "undisturbed": answer[np.arange(len(batch)), batch.labels],
             "prediction": answer.argmax(axis=1),
             "row": np.array([self.rows[id_] for id_ in batch.ids], np.int64),
@@ -143,11 +137,8 @@ def rows_with_objects(data: Dataset, count: int) -> list[int]:
     turns: dict[int, dict[str, list[int]]] = {}
     for start in range(0, len(data), DECODED):
         batch = data.batch(slice(start, start + DECODED))
-        marked: NDArray[Any] = np.zeros(len(batch), bool)
-        if batch.masks is not None:
-            marked = np.asarray(batch.masks.reshape(len(batch), -1).any(axis=1))
-        elif batch.boxes is not None:
-            marked = np.asarray(~np.isnan(batch.boxes).any(axis=1))
+        boxes = np.full((len(batch), 4), np.nan) if batch.boxes is None else batch.boxes
+        marked = ~np.isnan(boxes).any(axis=1) if batch.masks is None else batch.masks.any(axis=(1, 2))
         for place in np.flatnonzero(marked).tolist():
             turns.setdefault(int(batch.labels[place]), {}).setdefault(batch.group[place], []).append(start + place)
     order = []
@@ -161,4 +152,4 @@ def _plain(column: NDArray[Any]) -> NDArray[Any]:
     """Numbers as they are, all else as text."""
     if column.dtype.kind in "iufU":
         return column
-    return np.array([condition_text(value) for value in column.tolist()], np.str_)
+    return np.array(condition_texts(column), np.str_)

@@ -8,43 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Dataset, Model, leaves
+from roadworthy.core.protocols import Dataset, Model, Shift, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import Subset
 from roadworthy.data.subset import spread
 from roadworthy.data.table import Table
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
 from roadworthy.metrics import HIGHER_IS_BETTER
+from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.models.head import network_of
+from roadworthy.models.signals import PENULTIMATE
 from roadworthy.models.torch import INPUT_OF
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase, StoredCase
+from roadworthy.protocols.dependability import names
 from roadworthy.protocols.dependability.evidence import Evidence
-from roadworthy.protocols.dependability.names import (
-    ALL,
-    DATA,
-    NAME,
-    activation_metric,
-    class_scope,
-    layer_scope,
-    select,
-    value_scope,
-)
-from roadworthy.protocols.dependability.probes import (
-    PENULTIMATE,
-    Conditions,
-    HeatMaps,
-    Layer,
-    rows_with_objects,
-)
+from roadworthy.protocols.dependability.names import ALL, DATA, NAME
+from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
 from roadworthy.protocols.dependability.settings import (
     DEFAULT_ATTACKS,
     DEFAULT_SHIFTS,
-    WHAT,
     Choice,
     Context,
     ModelContext,
-    Occlusion,
     Resolved,
     Settings,
     Transformer,
@@ -55,7 +41,6 @@ from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.report.pages import dependability_page
-from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
 
 FIGURES: Mapping[str, str] = {
@@ -102,29 +87,28 @@ class Dependability(base.Protocol):
 
         An export refuses attacks that are named.
         """
-        found = [Showing(Stimulus(bench.data.fingerprint(), seed=bench.seed), bench.data)]
-        for one in settings.transformers or [Transformer(name=name) for name in DEFAULT_SHIFTS]:
-            found.append(_showing(Choice(one.label, one.shift()), _loss_data(settings, bench.data), bench.seed))
-        return found
+        disturbed = _loss_data(settings, bench.data)
+        chosen = settings.transformers or [Transformer(name=name) for name in DEFAULT_SHIFTS]
+        return [_showing(bench.data, bench.seed), *(_showing(disturbed, bench.seed, one.shift()) for one in chosen)]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """The conditions of the data, and every case of every model that its figures read."""
         if DATA in bench.models:
-            raise InputError(f"{WHAT}: no model can be called {DATA!r}: so the figures of the data are; rename it")
+            raise InputError(f"{NAME}: no model can be called {DATA!r}: so the figures of the data are; rename it")
         resolved = resolve(settings, bench.data)
-        shown = _shown(resolved.settings, bench)
-        plans = {name: _model_plan(resolved, shown, name, model, bench) for name, model in bench.models.items()}
+        planner = _Planner(resolved, bench)
+        plans = {name: planner.plan(name, model) for name, model in bench.models.items()}
         for wanted, sentence in next(iter(plans.values())).unmet.items():
             if all(wanted in plan.unmet for plan in plans.values()):
-                raise InputError(f"{WHAT}: {sentence}")
-        cases = [bench.case(shown.clean, Conditions(), protocol=NAME, labels={"role": "conditions"})]
+                raise InputError(f"{NAME}: {sentence}")
+        cases = [bench.case(planner.clean, Conditions(), protocol=NAME, labels={"role": "conditions"})]
         cases += [case for plan in plans.values() for case in plan.cases]
         models = {name: plan.context for name, plan in plans.items()}
-        return base.Planned(cases, Context(resolved=resolved.parameters(), models=models))
+        return base.Planned(cases, Context(resolved=resolved, models=models))
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches no figure that the run will have."""
-        select(context.figures(), criterion)
+        names.select(context.figures(), criterion)
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
@@ -145,29 +129,6 @@ class Dependability(base.Protocol):
 
 
 @dataclass(frozen=True)
-class _Shown:
-    """What models are shown: the data undisturbed, that which transformers disturb, and `heat` for heat maps, if any.
-
-    rows    the row in the data of each image of heat maps, by its id
-    """
-
-    clean: Showing
-    loss_data: Dataset
-    heat: Showing
-    rows: Mapping[str, int]
-
-
-def _shown(settings: Settings, bench: Bench) -> _Shown:
-    data, ids = bench.data, bench.data.ids
-    rows = _heat_rows(settings, bench)
-    clean, heat = (
-        Showing(Stimulus(own.fingerprint(), seed=bench.seed), own)
-        for own in (data, Subset(data, rows) if rows else data)
-    )
-    return _Shown(clean, _loss_data(settings, data), heat, {ids[row]: row for row in rows})
-
-
-@dataclass(frozen=True)
 class _ModelPlan:
     """The cases of one model, and what is noted of it.
 
@@ -179,9 +140,74 @@ class _ModelPlan:
     unmet: Mapping[str, str]
 
 
-def _showing(choice: Choice, data: Dataset, seed: int) -> Showing:
-    shift = choice.shift
-    return Showing(shift.stimulus(data.fingerprint(), seed=seed), data, shift)
+class _Planner:
+    """Plans the cases of each model of a source. All are shown the data undisturbed, disturbed, and under a patch.
+
+    rows    the row in the data of each image of heat maps, by its id; none where no object is marked
+    """
+
+    def __init__(self, resolved: Resolved, bench: Bench) -> None:
+        self.resolved, self.bench, settings, data = resolved, bench, resolved.settings, bench.data
+        rows = rows_with_objects(data, settings.heat_maps.images)
+        if not rows and settings.occlusion is not None:
+            raise InputError(f"{NAME}: occlusion needs masks or boxes, and the data set {data.name} has none")
+        ids = data.ids
+        self.rows = {ids[row]: row for row in rows}
+        self.clean = _showing(data, bench.seed)
+        self.heat = _showing(Subset(data, rows) if rows else data, bench.seed)
+        self.disturbed = _loss_data(settings, data)
+
+    def plan(self, name: str, model: Model) -> _ModelPlan:
+        """What one model is shown and what it cannot be asked."""
+        bench, settings, alone = self.bench, self.resolved.settings, replace(self.bench, models={name: model})
+        member, stored = model.for_repeat(0), is_stored(model)
+        known = bench.fingerprint(member)
+        cases = plan_cases(NAME, [self.clean], alone, {"role": "undisturbed"})
+        reasons: dict[str, str] = {}
+        unmet: dict[str, str] = {}
+        for layer in settings.layers or [PENULTIMATE]:
+            why, advice = f"model {name} gives no features", "; use an ONNX or torch model, or leave it out"
+            if "features" in model.capabilities:
+                why, advice = _unknown_layer(member, layer, bench.data), ""
+            if not why:
+                system = Layer(member, known, layer, settings.activation_threshold)
+                labels = {"role": "layer", "layer": layer}
+                cases.append(bench.case(self.clean, system, name=name, protocol=NAME, labels=labels))
+                continue
+            reasons["activations"] = why
+            if settings.layers:
+                unmet[f"layer {layer}"] = f"layers: {why}{advice}"
+        if stored:
+            reasons["heat_maps"] = "stored predictions cannot be shown occluded images"
+            if settings.occlusion is not None:
+                unmet["occlusion"] = (
+                    f"occlusion: model {name} is stored predictions, which cannot be shown occluded images: test the "
+                    "model itself, or leave out occlusion"
+                )
+        elif not self.rows:
+            reasons["heat_maps"] = f"the data set {bench.data.name} has neither masks nor boxes"
+        else:
+            fill, grid = settings.heat_maps.fill, PatchGrid(*self.resolved.grid)
+            maps = HeatMaps(member, known, bench.data.name, self.rows, fill, grid, bench.seed)
+            cases.append(bench.case(self.heat, maps, name=name, protocol=NAME, labels={"role": "heat maps"}))
+        choices = transformers_for(settings, model, stored)
+        for choice in choices:
+            if not choice.reason:
+                labels = {"role": "transformer", "transformer": choice.label}
+                cases += plan_cases(NAME, [_showing(self.disturbed, bench.seed, choice.shift)], alone, labels)
+            elif stored and settings.transformers is not None:
+                unmet[f"transformer {choice.label}"] = (
+                    f"transformers: {choice.label} attacks model {name}, which is stored predictions: test the model "
+                    "itself, or name shifts only"
+                )
+        refused = {choice.label: choice.reason for choice in choices if choice.reason}
+        scopes = _scopes(self.resolved, bench.data.class_names, choices)
+        return _ModelPlan(cases, ModelContext(reasons=reasons, scopes=scopes, refused=refused), unmet)
+
+
+def _showing(data: Dataset, seed: int, shift: Shift | None = None) -> Showing:
+    make = Stimulus if shift is None else shift.stimulus
+    return Showing(make(data.fingerprint(), seed=seed), data, shift)
 
 
 def _loss_data(settings: Settings, data: Dataset) -> Dataset:
@@ -190,68 +216,6 @@ def _loss_data(settings: Settings, data: Dataset) -> Dataset:
         return data
     table = Table(data.ids, data.labels, data.class_names, data.groups)
     return Subset(data, spread(table, settings.loss_images, 0).tolist())
-
-
-def _heat_rows(settings: Settings, bench: Bench) -> list[int]:
-    """The images of heat maps; none where no object is marked, which is an error where the study asks for maps."""
-    rows = rows_with_objects(bench.data, (settings.occlusion or Occlusion()).images)
-    if not rows and settings.occlusion is not None:
-        raise InputError(f"{WHAT}: occlusion needs masks or boxes, and the data set {bench.data.name} has none")
-    return rows
-
-
-def _model_plan(resolved: Resolved, shown: _Shown, name: str, model: Model, bench: Bench) -> _ModelPlan:
-    settings, alone = resolved.settings, replace(bench, models={name: model})
-    member, stored = model.for_repeat(0), is_stored(model)
-    known = bench.fingerprint(member)
-    cases = plan_cases(NAME, [shown.clean], alone, {"role": "undisturbed"})
-    reasons: dict[str, str] = {}
-    unmet: dict[str, str] = {}
-    if "features" not in model.capabilities:
-        reasons["activations"] = f"model {name} gives no features"
-        sentence = f"layers: model {name} gives no features; use an ONNX or torch model, or leave it out"
-        unmet |= {f"layer {layer}": sentence for layer in settings.layers or ()}
-    else:
-        for layer in settings.layers or [PENULTIMATE]:
-            unknown = _unknown_layer(member, layer, bench.data)
-            if unknown:
-                reasons["activations"] = unknown
-                unmet[f"layer {layer}"] = f"layers: {unknown}"
-                continue
-            system = Layer(member, known, layer, settings.activation_threshold)
-            labels = {"role": "layer", "layer": layer}
-            cases.append(bench.case(shown.clean, system, name=name, protocol=NAME, labels=labels))
-    if stored:
-        if settings.occlusion is not None:
-            unmet["occlusion"] = (
-                f"occlusion: model {name} is stored predictions, which cannot be shown occluded images: test the model "
-                "itself, or leave out occlusion"
-            )
-        reasons["heat_maps"] = "stored predictions cannot be shown occluded images"
-    elif not shown.rows:
-        reasons["heat_maps"] = f"the data set {bench.data.name} has neither masks nor boxes"
-    else:
-        fill = (settings.occlusion or Occlusion()).fill
-        maps = HeatMaps(member, known, bench.data.name, shown.rows, fill, resolved.grid, bench.seed)
-        cases.append(bench.case(shown.heat, maps, name=name, protocol=NAME, labels={"role": "heat maps"}))
-    choices = transformers_for(settings, model, stored)
-    if stored and settings.transformers is not None:
-        unmet |= {
-            f"transformer {choice.label}": f"transformers: {choice.label} attacks model {name}, which is stored "
-            "predictions: test the model itself, or name shifts only"
-            for choice in choices
-            if isinstance(choice.shift, Attack) and choice.reason
-        }
-    for choice in choices:
-        if not choice.reason:
-            labels = {"role": "transformer", "transformer": choice.label}
-            cases += plan_cases(NAME, [_showing(choice, shown.loss_data, bench.seed)], alone, labels)
-    context = ModelContext(
-        reasons=reasons,
-        scopes=_scopes(resolved, bench.data.class_names, choices),
-        refused={choice.label: choice.reason for choice in choices if choice.reason},
-    )
-    return _ModelPlan(cases, context, unmet)
 
 
 def _unknown_layer(model: Model, layer: str, data: Dataset) -> str:
@@ -274,20 +238,22 @@ def _unknown_layer(model: Model, layer: str, data: Dataset) -> str:
 def _scopes(resolved: Resolved, class_names: Sequence[str], choices: Sequence[Choice]) -> dict[str, list[str]]:
     """The scopes that each metric of a model will have."""
     settings = resolved.settings
-    values = [value_scope(name, value) for name, members in (resolved.conditions or {}).items() for value in members]
+    values = [
+        names.value_scope(name, value) for name, members in (resolved.conditions or {}).items() for value in members
+    ]
     layers = settings.layers or [PENULTIMATE]
-    classes = [class_scope(name) for name in class_names]
-    found = {activation_metric(k): [layer_scope(layer) for layer in layers] for k in settings.activation_k}
-    found["neuron_pattern"] = [layer_scope(layer, value) for layer in layers for value in ["", *values]]
-    found["confidence_loss"] = [ALL, *(choice.label for choice in choices if not choice.reason)]
+    classes = [names.class_scope(name) for name in class_names]
+    scopes = {names.activation_metric(k): [names.layer_scope(layer) for layer in layers] for k in settings.activation_k}
+    scopes["neuron_pattern"] = [names.layer_scope(layer, value) for layer in layers for value in ["", *values]]
+    scopes["confidence_loss"] = [ALL, *(choice.label for choice in choices if not choice.reason)]
     for metric in settings.metrics:
-        found[metric] = [ALL, *values]
+        scopes[metric] = [ALL, *values]
         if HIGHER_IS_BETTER[metric]:
-            found[f"{metric}_discounted"] = [ALL]
+            scopes[f"{metric}_discounted"] = [ALL]
     if settings.axis is not None:
-        found["time_between_failures"] = [ALL]
+        scopes["time_between_failures"] = [ALL]
     if resolved.situations:
-        found |= {"domain_share": [ALL], "domain_expected": [ALL]}
-    found |= {"interpretation_precision": [ALL, *classes], "occlusion_covering": [ALL, *classes]}
-    found["weighted_confusion"] = [ALL]
-    return found
+        scopes |= {"domain_share": [ALL], "domain_expected": [ALL]}
+    scopes |= {"interpretation_precision": [ALL, *classes], "occlusion_covering": [ALL, *classes]}
+    scopes["weighted_confusion"] = [ALL]
+    return scopes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,17 +16,16 @@ from roadworthy.core.protocols import Dataset, Model, Shift
 from roadworthy.core.validation import explain, read_yaml
 from roadworthy.data import OpenedDataset
 from roadworthy.metrics import HIGHER_IS_BETTER, MEANS, METRICS
-from roadworthy.metrics.coverage import Need, Schema, condition_text, scenario_coverage
+from roadworthy.metrics.coverage import Need, Schema, condition_texts, scenario_coverage
 from roadworthy.metrics.neurons import LARGEST_K
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.metrics.weighted_confusion import severity_matrix
 from roadworthy.models.occlusion import FILLS
-from roadworthy.protocols.dependability.names import ALL, DATA, PROPOSAL, FigureKey
+from roadworthy.protocols.dependability.names import ALL, DATA, NAME, PROPOSAL, FigureKey, explained
 from roadworthy.shifts import ATTACKS, Attack, make_shift
 from roadworthy.shifts.adversarial import MaximumNorm
 from roadworthy.statistics.degradation import check_slices, independent_frequencies
 
-WHAT = "dependability"
 SEVERITIES = Path(__file__).parent.parent / "severities"
 LEVEL = 3
 DEFAULT_SHIFTS = ("rotation", "blur", "noise")
@@ -145,10 +144,8 @@ class Occlusion(_Part):
     def grid(self, size: tuple[int, int]) -> PatchGrid:
         """The places of the patch on an image of (height, width)."""
         patch = self.patch or max(2, round(min(size) / PATCHES))
-        try:
+        with explained("occlusion: "):
             return PatchGrid(*size, patch=patch, stride=self.stride or max(1, patch // 2))
-        except ValueError as error:
-            raise InputError(f"{WHAT}: occlusion: {error}") from None
 
 
 class Settings(_Part):
@@ -211,6 +208,11 @@ class Settings(_Part):
         return value
 
     @property
+    def heat_maps(self) -> Occlusion:
+        """How heat maps are made: as the study says, or as usual."""
+        return self.occlusion or Occlusion()
+
+    @property
     def sliced(self) -> list[str]:
         """The metrics whose worst slices are looked for: means over images of which one way is better."""
         return [name for name in self.metrics if name in MEANS and HIGHER_IS_BETTER[name] is not None]
@@ -255,41 +257,29 @@ class Settings(_Part):
         try:
             return type(self).model_validate(self.model_dump() | update)
         except ValidationError as error:
-            raise InputError(f"{WHAT}: {explain(error, Settings)}") from None
+            raise InputError(f"{NAME}: {explain(error, Settings)}") from None
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """Settings made plain for one data set: all that evidence needs, and that JSON can hold.
+class Resolved(_Part):
+    """Settings made plain for one data set: all that evidence needs.
 
     conditions None where the data has none, and `no_schema` says why;  left_out  columns that are none, and why
     severity   (K, K) rows, or None;  situations  of the field, or none
+    grid       height and width of the images, patch and stride of the heat maps: what makes a `PatchGrid`
     """
 
     settings: Settings
-    conditions: Mapping[str, Sequence[str]] | None
+    conditions: dict[str, list[str]] | None
     no_schema: str
     severity: list[list[float]] | None
     situations: list[tuple[dict[str, str], float]]
-    grid: PatchGrid
-    left_out: Mapping[str, str]
+    grid: tuple[int, int, int, int]
+    left_out: dict[str, str] = {}
 
     @property
     def k(self) -> int:
         """Conditions per cell."""
         return self.settings.k or min(USUAL_K, len(self.conditions or ()) or USUAL_K)
-
-    def parameters(self) -> dict[str, Any]:
-        """As plain values, for the record of a run."""
-        return {
-            "settings": self.settings.model_dump(mode="json", include=set(Settings.model_fields)),
-            "conditions": None if self.conditions is None else {n: list(v) for n, v in self.conditions.items()},
-            "no_schema": self.no_schema,
-            "severity": self.severity,
-            "situations": [[where, share] for where, share in self.situations],
-            "grid": [self.grid.height, self.grid.width, self.grid.patch, self.grid.stride],
-            "left_out": dict(self.left_out),
-        }
 
     @property
     def columns(self) -> list[str]:
@@ -299,20 +289,7 @@ class Resolved:
         situation = self.situations[0][0] if self.situations else ()
         return [*dict.fromkeys(name for name in (*(self.conditions or ()), *situation, *along) if name is not None)]
 
-    @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> Resolved:
-        """From what `parameters` gave."""
-        return cls(
-            settings=Settings.model_validate(parameters["settings"]),
-            conditions=parameters["conditions"],
-            no_schema=parameters["no_schema"],
-            severity=parameters["severity"],
-            situations=[(dict(where), float(share)) for where, share in parameters["situations"]],
-            grid=PatchGrid(*parameters["grid"]),
-            left_out=parameters.get("left_out", {}),
-        )
-
-    def schema(self) -> Schema | None:
+    def condition_schema(self) -> Schema | None:
         """The conditions with what cannot occur."""
         return None if self.conditions is None else Schema(self.conditions, self.settings.impossible)
 
@@ -336,7 +313,7 @@ class ModelContext(_Part):
 class Context(_Part):
     """What the tables need besides readouts: the settings as resolved on the data, and what was planned by model."""
 
-    resolved: dict[str, Any]
+    resolved: Resolved
     models: dict[str, ModelContext]
 
     def figures(self) -> list[FigureKey]:
@@ -362,29 +339,25 @@ def resolve(settings: Settings, data: Dataset) -> Resolved:
     settings = settings.inlined(Path())
     columns = conditions_of(data)
     values, left_out = _values(settings, columns, data.name)
+    listed = "; ".join(f"{name} has {why}" for name, why in left_out.items())
+    nothing = f"the data set {data.name} has no columns of conditions{f' ({listed})' if listed else ''}"
     resolved = Resolved(
-        settings,
-        values or None,
-        "" if values else f"the data set {data.name} has no columns of conditions{_listed(left_out)}",
-        _severity(settings, data),
-        _situations(settings, columns, values, data.name),
-        _grid(settings, data),
-        left_out,
+        settings=settings,
+        conditions=values or None,
+        no_schema="" if values else nothing,
+        severity=_severity(settings, data),
+        situations=_situations(settings, columns, values, data.name),
+        grid=astuple(settings.heat_maps.grid(data.size)),
+        left_out=left_out,
     )
-    try:
+    with explained(f"conditions of {data.name}: "):
         _check_conditions(resolved, columns)
-    except ValueError as error:
-        raise InputError(f"{WHAT}: conditions of {data.name}: {error}") from None
     return resolved
-
-
-def _listed(left_out: Mapping[str, str]) -> str:
-    return f" ({'; '.join(f'{name} has {why}' for name, why in left_out.items())})" if left_out else ""
 
 
 def _check_conditions(resolved: Resolved, columns: Columns) -> None:
     """A `ValueError` where conditions, needs or k do not fit the data or each other, or give too many slices."""
-    settings, values, schema = resolved.settings, resolved.conditions, resolved.schema()
+    settings, values, schema = resolved.settings, resolved.conditions, resolved.condition_schema()
     if values is None or schema is None:
         if settings.impossible or settings.needs:
             raise ValueError(f"impossible and needs speak of conditions, but {resolved.no_schema}")
@@ -406,11 +379,7 @@ def _check_conditions(resolved: Resolved, columns: Columns) -> None:
 
 def _shown(column: NDArray[Any]) -> set[str]:
     """The values that images show."""
-    return {condition_text(value) for value in column.tolist()} - {""}
-
-
-def _grid(settings: Settings, data: Dataset) -> PatchGrid:
-    return (settings.occlusion or Occlusion()).grid(data.size)
+    return {*condition_texts(column)} - {""}
 
 
 def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -419,12 +388,12 @@ def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, 
     if axis is not None:
         for column in (axis.column, axis.sequence):
             if column is not None and column not in columns:
-                raise InputError(f"{WHAT}: axis of {name}: {UnknownName('column', column, columns)}")
+                raise InputError(f"{NAME}: axis of {name}: {UnknownName('column', column, columns)}")
         if columns[axis.column].dtype.kind not in "iuf":
-            raise InputError(f"{WHAT}: the axis {axis.column!r} of {name} must hold numbers: a time or a distance")
+            raise InputError(f"{NAME}: the axis {axis.column!r} of {name} must hold numbers: a time or a distance")
     if isinstance(settings.conditions, dict):
         if not settings.conditions:
-            raise InputError(f"{WHAT}: conditions of {name}: name at least one condition with its values")
+            raise InputError(f"{NAME}: conditions of {name}: name at least one condition with its values")
         return settings.conditions, {}
     skip = {axis.column, axis.sequence} if axis is not None else set()
     found, left_out = dict[str, list[str]](), dict[str, str]()
@@ -445,10 +414,8 @@ def _severity(settings: Settings, data: Dataset) -> list[list[float]] | None:
     if settings.severity is None:
         return None
     assert isinstance(settings.severity, dict)
-    try:
+    with explained(f"severity, for the classes of {data.name}: "):
         table = severity_matrix(data.class_names, settings.severity, settings.severity_default)
-    except ValueError as error:
-        raise InputError(f"{WHAT}: severity, for the classes of {data.name}: {error}") from None
     rows: list[list[float]] = table.tolist()
     return rows
 
@@ -458,7 +425,7 @@ def _situations(
 ) -> list[tuple[dict[str, str], float]]:
     if settings.frequencies is None:
         return []
-    try:
+    with explained(f"frequencies for {name}: "):
         if isinstance(settings.frequencies, dict):
             found = independent_frequencies(settings.frequencies)
         else:
@@ -471,17 +438,15 @@ def _situations(
             if condition not in columns:
                 raise ValueError(str(UnknownName("condition", condition, columns)))
             known = set(conditions.get(condition, ())) or _shown(columns[condition])
-            strange = [where[condition] for where, share in found if share > 0 and where[condition] not in known]
-            if strange:
+            unknown = [where[condition] for where, share in found if share > 0 and where[condition] not in known]
+            if unknown:
                 raise ValueError(
-                    f"{UnknownName(f'value of {condition}', strange[0], known)} Name it under conditions if it is met "
+                    f"{UnknownName(f'value of {condition}', unknown[0], known)} Name it under conditions if it is met "
                     "in the field but not shown, or give it the frequency 0."
                 )
-    except ValueError as error:
-        raise InputError(f"{WHAT}: frequencies for {name}: {error}") from None
     first = settings.metrics[0]
     if first not in MEANS or HIGHER_IS_BETTER[first] is not True:
-        raise InputError(f"{WHAT}: frequencies ask for a mean over images of which more is better, not for {first}")
+        raise InputError(f"{NAME}: frequencies ask for a mean over images of which more is better, not for {first}")
     return found
 
 
