@@ -21,19 +21,20 @@ from roadworthy import report
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError, from_here
 from roadworthy.core.files import inside
-from roadworthy.core.hashing import canonical_json, digest_file
+from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import check_number, parse_size
-from roadworthy.data import OpenedDataset, open_dataset
+from roadworthy.data import open_dataset
 from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.local import Executor, LocalExecutor, Outcome, timing_tables
-from roadworthy.engine.plan import THREADS, ArtifactNode, Graph
+from roadworthy.engine.plan import THREADS, Graph
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
 from roadworthy.engine.progress import terminal_progress as terminal_progress
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case, read_columns
+from roadworthy.engine.recording import node_records, source_record
 from roadworthy.metrics import current_name, stored_name
 from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
@@ -505,19 +506,12 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
         environment=now,
         earlier_environments=[e for place, e in enumerate(earlier) if e != now and e not in earlier[:place]],
         settings={"batch": study.batch, "threads": THREADS},
-        sources={name: _source_record(prepared, name) for name in prepared.sources},
-        criteria=[criterion.model_dump() for criterion in prepared.criteria],
-        cases={
-            name: records.CaseRecord(
-                folder=f"readouts/{node.planned.case.key}",
-                system=node.planned.case.system,
-                kind=node.planned.system.kind,
-                stimulus=records.StimulusRecord(**node.planned.case.stimulus.config()),
-                **_status(name, outcome),
-            )
-            for name, node in graph.cases.items()
+        sources={
+            name: source_record(bench, prepared.plan, prepared.seen[name], prepared.changes(name))
+            for name, bench in prepared.sources.items()
         },
-        artifacts={name: _artifact_record(node, outcome) for name, node in graph.artifacts.items()},
+        criteria=[criterion.model_dump() for criterion in prepared.criteria],
+        **node_records(graph, outcome),
         protocols={
             name: records.ProtocolRecord(
                 settings=settings[name],
@@ -536,59 +530,6 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
             for name, contexts in prepared.contexts.items()
         },
         files={},
-    )
-
-
-def _status(node: str, outcome: Outcome) -> dict[str, Any]:
-    return {"status": "failed", "reason": outcome.failures[node]} if node in outcome.failures else {}
-
-
-def _artifact_record(node: ArtifactNode, outcome: Outcome) -> records.ArtifactRecord:
-    recipe = node.parts[0].recipe
-    return records.ArtifactRecord(
-        system=node.name,
-        builder=recipe.builder,
-        parameters=json.loads(canonical_json(dict(recipe.parameters))),
-        seed=recipe.seed,
-        competence=outcome.built.get(node.hash, {}).get("competence", {}),
-        **_status(node.hash, outcome),
-    )
-
-
-def _artifacts_of(prepared: Prepared, source: str, model: str) -> list[str]:
-    """The hashes of the artifacts that a model of a source is made of, in all of its cases."""
-    own = [p.system for p in prepared.plan.cases if (p.source, p.case.system) == (source, model)]
-    networks = {id(system): system for system in own if system.kind == "model"}
-    return list(dict.fromkeys(part.recipe.hash for system in networks.values() for part in system.requires()))
-
-
-def _source_record(prepared: Prepared, source: str) -> records.SourceRecord:
-    bench = prepared.sources[source]
-    data = bench.data
-    assert isinstance(data, OpenedDataset)
-    return records.SourceRecord(
-        data=records.DataRecord(
-            name=data.name,
-            fingerprint=data.fingerprint(),
-            images=len(data),
-            groups=len(set(data.groups)),
-            class_names=list(data.class_names),
-            size=list(data.size),
-            bad_images=[list(map(str, bad)) for bad in data.bad_images],
-            notes=list(data.notes),
-            seen=list(prepared.seen[source]),
-        ),
-        models={
-            name: records.ModelRecord(
-                fingerprint=bench.fingerprint(model),
-                capabilities=sorted(model.capabilities),
-                changes_by=float(rehearsal.changes_by)
-                if (rehearsal := prepared.rehearsals.get((source, name)))
-                else 0.0,
-                artifacts=_artifacts_of(prepared, source, name),
-            )
-            for name, model in bench.models.items()
-        },
     )
 
 

@@ -110,6 +110,10 @@ class Prepared:
         """What must be said of the thresholds of criteria, by their id."""
         return remarks(self.criteria, self.parts, self.settings)
 
+    def changes(self, source: str) -> dict[str, float]:
+        """By how much the answers of the models of a source differ when they are asked again, by name."""
+        return {name: float(found.changes_by) for (own, name), found in self.rehearsals.items() if own == source}
+
     def stored_study(self) -> Study:
         """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
         study, base = self.study, self.base.resolve()

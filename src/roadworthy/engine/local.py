@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -102,10 +102,7 @@ class LocalExecutor(Executor):
     def run_node(self, node: str, graph: Graph, store: RunFolder) -> Outcome:
         """Do one node by its hash, whose requirements are in the store."""
         outcome = Outcome()
-        required = graph.requirements(node)
-        for hash_, artifact in graph.artifacts.items():
-            if hash_ in required and is_built(store, artifact.parts[0].recipe):
-                load_artifact(artifact, store)
+        load_built(graph, store, graph.requirements(node))
         if node in graph.artifacts:
             self._build(graph.artifacts[node], graph, store, outcome)
         elif graph.cases[node].planned.refused:
@@ -143,6 +140,13 @@ def load_artifact(node: ArtifactNode, store: RunFolder) -> dict[str, Any]:
     for part in node.parts:
         part.load(home)
     return read_artifact(home)
+
+
+def load_built(graph: Graph, store: RunFolder, hashes: Collection[str]) -> None:
+    """Make those of some artifacts ready that are in the store."""
+    for hash_, artifact in graph.artifacts.items():
+        if hash_ in hashes and is_built(store, artifact.parts[0].recipe):
+            load_artifact(artifact, store)
 
 
 def show(
@@ -327,8 +331,10 @@ class _Chunks:
 def estimate_seconds(graph: Graph, store: RunFolder, workers: int) -> float:
     """A rough time for what is still to do: one batch per system and one per stimulus, timed.
 
-    What is not built yet cannot be timed and does not count.
+    What needs an artifact that is not built yet cannot be timed and does not count.
     """
+    with suppress(RoadworthyError):  # a damaged artifact counts as not built
+        load_built(graph, store, graph.artifacts)
     cases = [node.planned for node in graph.cases.values() if not node.planned.refused]
     systems: dict[int, float] = {}
     shifts: dict[str, float] = {}

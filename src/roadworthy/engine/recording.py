@@ -1,0 +1,90 @@
+"""What run.json says of the nodes of a graph and of the data and models of a source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roadworthy.core.hashing import canonical_json
+from roadworthy.core.record import (
+    ArtifactRecord,
+    CaseRecord,
+    DataRecord,
+    ModelRecord,
+    SourceRecord,
+    StimulusRecord,
+)
+from roadworthy.data import OpenedDataset
+from roadworthy.engine.local import Outcome
+from roadworthy.engine.plan import ArtifactNode, Bench, CaseNode, Graph, Plan
+
+
+def node_records(graph: Graph, outcome: Outcome) -> dict[str, Any]:
+    """The `cases` and the `artifacts` of a graph by their hash, each with how it ended."""
+
+    def ended(node: str) -> dict[str, Any]:
+        return {"status": "failed", "reason": outcome.failures[node]} if node in outcome.failures else {}
+
+    def of_case(node: CaseNode) -> CaseRecord:
+        case = node.planned.case
+        return CaseRecord(
+            folder=f"readouts/{case.key}",
+            system=case.system,
+            kind=node.planned.system.kind,
+            stimulus=StimulusRecord(**case.stimulus.config()),
+            **ended(case.hash),
+        )
+
+    def of_artifact(node: ArtifactNode) -> ArtifactRecord:
+        recipe = node.parts[0].recipe
+        return ArtifactRecord(
+            system=node.name,
+            builder=recipe.builder,
+            parameters=json.loads(canonical_json(dict(recipe.parameters))),
+            seed=recipe.seed,
+            competence=outcome.built.get(node.hash, {}).get("competence", {}),
+            **ended(node.hash),
+        )
+
+    cases = {hash_: of_case(case) for hash_, case in graph.cases.items()}
+    return {"cases": cases, "artifacts": {hash_: of_artifact(node) for hash_, node in graph.artifacts.items()}}
+
+
+def source_record(bench: Bench, plan: Plan, seen: Sequence[str], changes: Mapping[str, float]) -> SourceRecord:
+    """The data and models of a source.
+
+    seen     the ids of test images that are training images too
+    changes  by how much the answers of a model differ when it is asked again, by the model's name
+    """
+    data = bench.data
+    assert isinstance(data, OpenedDataset)
+    return SourceRecord(
+        data=DataRecord(
+            name=data.name,
+            fingerprint=data.fingerprint(),
+            images=len(data),
+            groups=len(set(data.groups)),
+            class_names=list(data.class_names),
+            size=list(data.size),
+            bad_images=[list(map(str, bad)) for bad in data.bad_images],
+            notes=list(data.notes),
+            seen=list(seen),
+        ),
+        models={
+            name: ModelRecord(
+                fingerprint=bench.fingerprint(model),
+                capabilities=sorted(model.capabilities),
+                changes_by=changes.get(name, 0.0),
+                artifacts=_artifacts_of(plan, bench.source, name),
+            )
+            for name, model in bench.models.items()
+        },
+    )
+
+
+def _artifacts_of(plan: Plan, source: str, model: str) -> list[str]:
+    """The hashes of the artifacts that a model of a source is made of, in all of its cases."""
+    own = [planned.system for planned in plan.cases if (planned.source, planned.case.system) == (source, model)]
+    networks = {id(system): system for system in own if system.kind == "model"}
+    return list(dict.fromkeys(part.recipe.hash for system in networks.values() for part in system.requires()))
