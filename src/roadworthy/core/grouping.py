@@ -9,13 +9,13 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, tuple[Value, ...]]:
     """The values of each key; keys and values keep their order.
 
     >>> grouped([("fog", 1), ("rain", 1), ("fog", 3)])
-    {'fog': [1, 3], 'rain': [1]}
+    {'fog': (1, 3), 'rain': (1,)}
     """
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
-    return groups
+    return {key: tuple(values) for key, values in groups.items()}

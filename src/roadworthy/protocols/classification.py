@@ -493,14 +493,14 @@ def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:
 _Rows = Iterator[dict[str, Any]]
 
 
-def _estimates(evidence: Evidence, where: dict[str, Any], keys: list[CellKey], baseline: CellKey) -> _Rows:
+def _estimates(evidence: Evidence, where: dict[str, Any], keys: Sequence[CellKey], baseline: CellKey) -> _Rows:
     for metric in METRICS:
         yield evidence.row(where, metric, evidence.estimate(keys, metric))
     if baseline not in keys:
         yield from _drops(evidence, where, keys, baseline)
 
 
-def _drops(evidence: Evidence, where: dict[str, Any], keys: list[CellKey], baseline: CellKey) -> _Rows:
+def _drops(evidence: Evidence, where: dict[str, Any], keys: Sequence[CellKey], baseline: CellKey) -> _Rows:
     for metric, direction in HIGHER_IS_BETTER.items():
         if direction is not None:
             yield evidence.row(where, f"{metric}_drop", evidence.drop(keys, [baseline], metric))
@@ -511,7 +511,7 @@ def _cell_rows(evidence: Evidence) -> _Rows:
         yield from _estimates(evidence, key.where(), [key], CellKey(key.model, UNDISTURBED, 0))
 
 
-def _disturbed(evidence: Evidence, *columns: str) -> dict[tuple[Any, ...], list[CellKey]]:
+def _disturbed(evidence: Evidence, *columns: str) -> dict[tuple[Any, ...], tuple[CellKey, ...]]:
     """All disturbed cells by the values that they share in the columns."""
     disturbed = [key for key in evidence.keys if key.shift != UNDISTURBED]
     return grouped((tuple(getattr(key, column) for column in columns), key) for key in disturbed)

@@ -306,7 +306,7 @@ class Evidence(base.Evidence):
             own = inside.get((case.system, *condition, case.stimulus.repeat))
             return own or inside[case.system, *condition, 0]
 
-        def measure_set(keys: list[SetKey]) -> None:
+        def measure_set(keys: Sequence[SetKey]) -> None:
             bootstrap: tuple[tuple[str, ...], GroupBootstrap] | None = None
             for key in keys:
                 all_pairs = [(partner(case), case) for case in outside[key]]

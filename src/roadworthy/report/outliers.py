@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, bounded, cell_of, mean_of
+from roadworthy.core.grouping import grouped
+from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, bounded, cell_of, defined, mean_of
 from roadworthy.report.gans import Gans, load_gans
 from roadworthy.report.page import HardCase, ModelWords
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
@@ -102,10 +103,9 @@ class Outliers:
 
     def hardest(self, models: Sequence[str], count: int = WORST) -> tuple[OutlierSet, ...]:
         """The sets with the lowest AUROC that any of the models has, lowest first."""
-        lowest = {found: [self.cell(model, found.name).value for model in models] for found in self.sets}
-        measured = {found: [v for v in values if not math.isnan(v)] for found, values in lowest.items()}
-        known = [found for found in self.sets if measured[found]]
-        return tuple(sorted(known, key=lambda found: min(measured[found]))[:count])
+        measured = {one: defined(self.cell(model, one.name).value for model in models) for one in self.sets}
+        known = [one for one in self.sets if measured[one]]
+        return tuple(sorted(known, key=lambda one: min(measured[one]))[:count])
 
 
 def load_outliers(path: str | Path, facts: Facts) -> Outliers:
@@ -114,17 +114,11 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
     rows = read_rows(run, OOD, facts.source)
     cells = {(row["model"], row["ood_set"], row["metric"]): cell_of(row) for row in rows}
     sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"], row.get("foreign") or "") for row in rows}
-    order = list(KINDS)
 
     def difficulty(found: OutlierSet) -> tuple[int, float, str]:
         values = [cells[model, found.name, ROLE].value for model in facts.ranked if (model, found.name, ROLE) in cells]
-        place = order.index(found.kind) if found.kind in order else len(order)
-        return place, mean_of(values, -math.inf), found.name
+        return [*KINDS, found.kind].index(found.kind), mean_of(values, -math.inf), found.name
 
-    histograms: dict[tuple[str, str], tuple[ScoreBin, ...]] = {}
-    for row in read_rows(run, f"{OOD}_scores", facts.source):
-        key = (row["model"], row["ood_set"])
-        histograms[key] = (*histograms.get(key, ()), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
     ordered = tuple(sorted(sets.values(), key=difficulty))
     return Outliers(
         models=facts.models,
@@ -136,7 +130,10 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
             for row in read_rows(run, f"{OOD}_by_kind", facts.source)
         },
         scores={row["model"]: row["score"] for row in rows if row["score"]},
-        histograms=histograms,
+        histograms=grouped(
+            ((row["model"], row["ood_set"]), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
+            for row in read_rows(run, f"{OOD}_scores", facts.source)
+        ),
         gallery={
             row["ood_set"]: Pictures(*(strip_of_squares(media_path(run, row[side])) for side in ("media", "media_in")))
             for row in read_rows(run, f"{OOD}_gallery", facts.source)
@@ -213,10 +210,7 @@ def score_words(outliers: Outliers) -> str:
 
     A certainty of its own is used where a model gives one, else its largest class probability.
     """
-    by_score: dict[str, list[str]] = {}
-    for model in outliers.models:
-        if model in outliers.scores:
-            by_score.setdefault(outliers.scores[model], []).append(model)
+    by_score = grouped((outliers.scores[model], model) for model in outliers.models if model in outliers.scores)
     if len(by_score) == 1:
         (score,) = by_score
         return f"The score is {SCORES.get(score, score)}."
