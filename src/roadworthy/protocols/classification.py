@@ -271,21 +271,14 @@ def _confusion(repeats: Sequence[Answers]) -> dict[tuple[int, int], int]:
 
 
 def _mistakes(repeats: Sequence[Answers]) -> list[Mistake]:
-    found = []
+    mistakes = []
     for repeat, answers in enumerate(repeats):
         wrong = np.flatnonzero(~answers.correct)
         for row in wrong[np.argsort(-answers.confidence[wrong], kind="stable")][:MISTAKES_KEPT].tolist():
-            found.append(
-                Mistake(
-                    confidence=float(answers.confidence[row]),
-                    p_label=float(answers.p_label[row]),
-                    repeat=repeat,
-                    row=row,
-                    label=int(answers.label[row]),
-                    prediction=int(answers.prediction[row]),
-                )
-            )
-    return sorted(found, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
+            columns = ("confidence", "p_label", "label", "prediction")
+            answer = {name: getattr(answers, name)[row].item() for name in columns}
+            mistakes.append(Mistake(**answer, repeat=repeat, row=row))
+    return sorted(mistakes, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
 
 
 class Evidence(base.Evidence):

@@ -134,9 +134,7 @@ def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFra
             kept = epoch["epoch"] == record["kept_epoch"]
             numbers = {key: np.nan if value is None else value for key, value in epoch.items()}
             epochs.append({**where, **numbers, "kept": kept, "media": picture})
-        height, width = gan.data.size
-        course = _course(grids, (height, width), record["kept_epoch"])
-        write_picture(media / f"{name}-course.png", course)
+        write_picture(media / f"{name}-course.png", _course(grids, gan.data.size, record["kept_epoch"]))
         courses.append(
             {**where, "media": f"{name}-course.png", "drawn": epochs[record["kept_epoch"] - len(grids)]["media"]}
         )

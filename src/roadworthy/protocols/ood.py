@@ -444,34 +444,19 @@ class Evidence(base.Evidence):
 
     def _score_rows(self) -> list[dict[str, Any]]:
         return [
-            {
-                "model": key.model,
-                "ood_set": key.ood_set,
-                "from": index / BINS,
-                "to": (index + 1) / BINS,
-                "in": int(result.histogram[0, index]),
-                "out": int(result.histogram[1, index]),
-            }
+            {"model": key.model, "ood_set": key.ood_set, "from": bin_ / BINS, "to": (bin_ + 1) / BINS}
+            | {"in": inside, "out": outside}
             for key, result in self.results.items()
-            for index in range(BINS)
+            for bin_, (inside, outside) in enumerate(result.histogram.T.tolist())
         ]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A strip of images per set, and of the in-distribution side where that is disturbed too."""
-        first = {
-            case.labels["ood_set"]: case
-            for case in cases
-            if "ood_set" in case.labels
-            and not _repeat(case)
-            and (case.labels["kind"] != GAN or _gan(case) == self.hardest.get(case.labels["ood_set"], 0))
-        }
-        inside = {
-            (case.showing.stimulus.name, case.showing.stimulus.level): case.showing
-            for case in cases
-            if not case.labels and not _repeat(case)
-        }
+        first = [case for case in cases if not case.showing.stimulus.repeat]
+        inside = {(c.showing.stimulus.name, c.showing.stimulus.level): c.showing for c in first if not c.labels}
+        sets = {case.labels["ood_set"]: case for case in first if self._stands_for_its_set(case)}
         rows = []
-        for name, case in first.items():
+        for name, case in sets.items():
             row = {"ood_set": name, "kind": case.labels["kind"]}
             row["media"] = save_strip(case.showing, media / f"ood-{case.showing.stimulus.key}.png", GALLERY_IMAGES)
             shift = case.labels.get("shift")
@@ -479,11 +464,16 @@ class Evidence(base.Evidence):
             row["media_in"] = save_strip(partner, media / f"ood-in-{partner.stimulus.key}.png", GALLERY_IMAGES)
             rows.append(row)
         gallery = pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])
-        drawn = [case for case in cases if case.labels.get("kind") == GAN and not _repeat(case)]
+        drawn = [case for case in first if case.labels.get("kind") == GAN]
         if not drawn:
             return {f"{NAME}_gallery": gallery}
         answers = self._answer_rows(GALLERY_IMAGES)
         return {f"{NAME}_gallery": gallery, **save_gans(drawn, media), f"{GAN}_answers": pd.DataFrame(answers)}
+
+    def _stands_for_its_set(self, case: PlannedCase) -> bool:
+        """Of the GANs of a configuration the hardest does."""
+        name, kind = case.labels.get("ood_set", ""), case.labels.get("kind")
+        return bool(name) and (kind != GAN or _gan(case) == self.hardest.get(name, 0))
 
     def _answer_rows(self, count: int) -> list[dict[str, Any]]:
         """What every model said to the images that the gallery shows of the hardest GANs, and how sure it was."""
@@ -536,10 +526,6 @@ def _by_repeat(repeats: Sequence[int], values: Sequence[float]) -> list[tuple[in
     """One value per repeat: the mean where there are several, one per GAN."""
     by_repeat = grouped(zip(repeats, values, strict=True))
     return [(repeat, own[0] if len(own) == 1 else mean_defined(own)) for repeat, own in by_repeat.items()]
-
-
-def _repeat(case: PlannedCase) -> int:
-    return case.showing.stimulus.repeat
 
 
 def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
