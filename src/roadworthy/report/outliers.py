@@ -32,11 +32,10 @@ SCORES = {"confidence": "the largest class probability", "certainty": "the certa
 
 @dataclass(frozen=True)
 class OutlierSet:
-    """One set of outliers; `foreign` is the foreign set that it is, or is made from."""
+    """One set of outliers."""
 
     name: str
     kind: str
-    foreign: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -113,7 +112,7 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
     run = Path(path)
     rows = read_rows(run, OOD, facts.source)
     cells = {(row["model"], row["ood_set"], row["metric"]): cell_of(row) for row in rows}
-    sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"], row.get("foreign") or "") for row in rows}
+    sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"]) for row in rows}
 
     def difficulty(found: OutlierSet) -> tuple[int, float, str]:
         values = [cells[model, found.name, ROLE].value for model in facts.ranked if (model, found.name, ROLE) in cells]
@@ -221,12 +220,11 @@ def score_words(outliers: Outliers) -> str:
 def hard_sets(outliers: Outliers) -> list[HardCase]:
     """The hardest sets over all models that rank, with pictures where the run has them."""
     cards = []
-    for found in outliers.hardest(outliers.ranked):
-        figures = tuple((model, outliers.cell(model, found.name)) for model in outliers.models)
-        pictures = outliers.gallery.get(found.name)
-        sides = (pictures.inside, pictures.outside) if pictures else ()
-        tiles: list[str | None] = [side.tile(side.clearest) for side in sides]
-        cards.append(HardCase(found, figures, *(tiles or [None, None])))
+    for one in outliers.hardest(outliers.ranked):
+        figures = tuple((model, outliers.cell(model, one.name)) for model in outliers.models)
+        pictures = outliers.gallery.get(one.name)
+        sides = (pictures.inside, pictures.outside) if pictures else (None, None)
+        cards.append(HardCase(one, figures, *(side.tile(side.clearest) if side else None for side in sides)))
     return cards
 
 
