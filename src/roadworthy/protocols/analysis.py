@@ -8,12 +8,15 @@ without the assumption of equal variances.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pandas as pd
 
+from roadworthy.core.grouping import grouped
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.protocols.base import joined
 from roadworthy.statistics import AnovaTable, anova, brown_forsythe, games_howell, posthoc, repeated_anova, robust_anova
@@ -22,6 +25,12 @@ CLASSIFICATION_METRICS = ("accuracy", "auroc", "brier_mean")
 OOD_METRICS = ("auroc",)
 LEAST_REPEATS = 2
 NONE = "none"
+FORMS: Mapping[str, Callable[..., AnovaTable]] = {
+    "thesis": anova,
+    "blocked": partial(repeated_anova, unit="repeat"),
+    "robust": robust_anova,
+}
+METHODS = {"Tukey-Kramer": posthoc, "Games-Howell": games_howell}
 
 
 @dataclass(frozen=True)
@@ -54,24 +63,22 @@ def analyse(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
                 for source in sources
             }
         )
-    tests: dict[str, list[dict[str, Any]]] = {}
-    pairs: dict[str, list[pd.DataFrame]] = {}
-    means: dict[str, list[pd.DataFrame]] = {}
-    for analysis in _analyses(tables):
-        name = analysis.name
-        tests.setdefault(f"anova_{name}", []).extend(_tests(analysis))
-        for by in analysis.comparisons:
-            where = {"metric": analysis.metric, "by": "*".join(by)}
-            for method, result in _comparisons(analysis, by):
-                where["method"] = method
-                if isinstance(result, str):
-                    pairs.setdefault(f"posthoc_{name}", []).append(pd.DataFrame([{**where, "reason": result}]))
-                    continue
-                notes = "; ".join(result.notes)
-                pairs.setdefault(f"posthoc_{name}", []).append(_placed(where, result.pairs, notes))
-                means.setdefault(f"posthoc_{name}_means", []).append(_placed(where, _named(result.means, by), notes))
-    found = {name: pd.DataFrame(rows) for name, rows in tests.items()}
-    return found | {name: pd.concat(frames, ignore_index=True) for name, frames in (pairs | means).items()}
+    analyses = list(_analyses(tables))
+    tests = grouped((f"anova_{analysis.name}", row) for analysis in analyses for row in _tests(analysis))
+    pairs, means = [], []
+    for analysis in analyses:
+        for by, method in product(analysis.comparisons, METHODS):
+            where = {"metric": analysis.metric, "by": "*".join(by), "method": method}
+            result = _tried(METHODS[method], analysis.rows, "value", analysis.factors, by)
+            if isinstance(result, str):
+                pairs.append((f"posthoc_{analysis.name}", pd.DataFrame([{**where, "reason": result}])))
+                continue
+            notes = "; ".join(result.notes)
+            pairs.append((f"posthoc_{analysis.name}", _placed(where, result.pairs, notes)))
+            means.append((f"posthoc_{analysis.name}_means", _placed(where, _named(result.means, by), notes)))
+    frames = grouped(pairs) | grouped(means)
+    compared = {name: pd.concat(some, ignore_index=True) for name, some in frames.items()}
+    return {name: pd.DataFrame(rows) for name, rows in tests.items()} | compared
 
 
 def _named(means: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -137,12 +144,9 @@ def _with_undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
 def _tests(analysis: Analysis) -> list[dict[str, Any]]:
     where = {"metric": analysis.metric}
     rows: list[dict[str, Any]] = []
-    for form, make in (
-        ("thesis", lambda: anova(analysis.rows, "value", analysis.factors)),
-        ("blocked", lambda: repeated_anova(analysis.rows, "value", analysis.factors, "repeat")),
-        ("robust", lambda: robust_anova(analysis.rows, "value", analysis.factors)),
-    ):
-        result = _tried(make) if analysis.factors else "no factor has more than one level"
+    question = analysis.rows, "value", analysis.factors
+    for form, test in FORMS.items():
+        result = _tried(test, *question) if analysis.factors else "no factor has more than one level"
         if not isinstance(result, AnovaTable):
             rows.append({**where, "form": form, "reason": result})
             continue
@@ -150,7 +154,7 @@ def _tests(analysis: Analysis) -> list[dict[str, Any]]:
         records: list[Any] = result.frame.to_dict("records")
         rows += [{**where, "form": form, "method": result.method, **row, "notes": notes} for row in records]
     if analysis.factors:
-        equal = _tried(lambda: brown_forsythe(analysis.rows, "value", analysis.factors))
+        equal = _tried(brown_forsythe, *question)
         if isinstance(equal, str):
             rows.append({**where, "form": "equal variances", "reason": equal})
         else:
@@ -159,14 +163,9 @@ def _tests(analysis: Analysis) -> list[dict[str, Any]]:
     return rows
 
 
-def _comparisons(analysis: Analysis, by: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    yield "Tukey-Kramer", _tried(lambda: posthoc(analysis.rows, "value", analysis.factors, by))
-    yield "Games-Howell", _tried(lambda: games_howell(analysis.rows, "value", analysis.factors, by))
-
-
-def _tried(make: Any) -> Any:
+def _tried(make: Callable[..., Any], *question: Any) -> Any:
     """What it makes, or in one sentence why it cannot be made from these rows."""
     try:
-        return make()
+        return make(*question)
     except ValueError as error:
         return str(error)

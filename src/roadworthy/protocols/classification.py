@@ -8,22 +8,22 @@ and the drop against undisturbed data on the same images (paired).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.grouping import grouped
 from roadworthy.core.protocols import Dataset, Shift
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
-from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import (
     HIGHER_IS_BETTER,
     METRICS,
@@ -37,11 +37,12 @@ from roadworthy.metrics import (
 from roadworthy.protocols import base, corruption_error
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
+from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
     RESAMPLES,
     Estimate,
-    bootstrap_bounds,
+    bootstrap_estimate,
     failed_estimate,
     mean_defined,
     mean_rows,
@@ -83,12 +84,9 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class ShiftChoice(BaseModel):
+class ShiftChoice(Choice):
     """A shift by name, with levels of its own where the built-in table does not fit the data."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
     levels: dict[int, dict[str, Any]] | None = None
 
 
@@ -97,31 +95,11 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    shifts: Annotated[list[ShiftChoice], Field(min_length=1)] = [ShiftChoice(name=name) for name in THESIS_SHIFTS]
-    levels: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = [1, 2, 3, 4, 5]
+    shifts: Annotated[list[ShiftChoice], Field(min_length=1), NAMED, distinct("a shift")] = [
+        ShiftChoice(name=name) for name in THESIS_SHIFTS
+    ]
+    levels: Annotated[Levels, distinct("a level")] = [1, 2, 3, 4, 5]
     repeats: Annotated[int, Field(ge=1)] = 1
-
-    @field_validator("shifts", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        if isinstance(value, list):
-            return [{"name": item} if isinstance(item, str) else item for item in value]
-        return value
-
-    @field_validator("shifts")
-    @classmethod
-    def _distinct(cls, value: list[ShiftChoice]) -> list[ShiftChoice]:
-        names = [choice.name for choice in value]
-        if len(set(names)) < len(names):
-            raise ValueError("a shift is named twice")
-        return value
-
-    @field_validator("levels")
-    @classmethod
-    def _distinct_levels(cls, value: list[int]) -> list[int]:
-        if len(set(value)) < len(value):
-            raise ValueError("a level is named twice")
-        return value
 
 
 def suite_settings(suite: str) -> Settings:
@@ -205,28 +183,19 @@ class Classification(base.Protocol):
         resamples: int | None = None,
     ) -> Evidence:
         """What stored cases say, cell by cell; `resamples` are drawn, the usual number unless given."""
-        sources: dict[CellKey, list[Callable[[], Readouts]]] = {}
-        failures: dict[CellKey, str] = {}
-        for case in cases:
-            if case.failure:
-                failures.setdefault(CellKey.of(case), case.failure)
-            else:
-                sources.setdefault(CellKey.of(case), []).append(case.load)
-        return Evidence(sources, class_names, failures, seed=seed, workers=workers, resamples=resamples)
+        return Evidence(cases, class_names, seed=seed, workers=workers, resamples=resamples)
 
 
 @dataclass(frozen=True)
 class CellKey:
-    """One row of the classification table. Sorted by name, undisturbed data first."""
+    """One row of the classification table."""
 
     model: str
     shift: str
     level: int
 
-    def __lt__(self, other: CellKey) -> bool:
-        return self._order() < other._order()
-
-    def _order(self) -> tuple[str, bool, str, int]:
+    def order(self) -> tuple[Any, ...]:
+        """By name, undisturbed data first."""
         return self.model, self.shift != UNDISTURBED, self.shift, self.level
 
     @classmethod
@@ -236,7 +205,7 @@ class CellKey:
 
     def where(self) -> dict[str, Any]:
         """The columns that identify it."""
-        return {"model": self.model, "shift": self.shift, "level": self.level}
+        return {**vars(self)}
 
 
 @dataclass(frozen=True)
@@ -284,9 +253,9 @@ def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
         values=values,
         resampled={name: mean_rows([repeat[name] for repeat in resampled]) for name in names},
         missing={
-            name: next(reason(name, a) or "undefined" for a, v in zip(repeats, found, strict=True) if math.isnan(v))
-            for name, found in values.items()
-            if any(math.isnan(value) for value in found)
+            name: next(reason(name, a) or "undefined" for a, v in zip(repeats, own, strict=True) if math.isnan(v))
+            for name, own in values.items()
+            if any(math.isnan(value) for value in own)
         },
         confusion=_confusion(repeats),
         reliability=reliability(_stacked(repeats)),
@@ -302,21 +271,14 @@ def _confusion(repeats: Sequence[Answers]) -> dict[tuple[int, int], int]:
 
 
 def _mistakes(repeats: Sequence[Answers]) -> list[Mistake]:
-    found = []
+    mistakes = []
     for repeat, answers in enumerate(repeats):
         wrong = np.flatnonzero(~answers.correct)
         for row in wrong[np.argsort(-answers.confidence[wrong], kind="stable")][:MISTAKES_KEPT].tolist():
-            found.append(
-                Mistake(
-                    confidence=float(answers.confidence[row]),
-                    p_label=float(answers.p_label[row]),
-                    repeat=repeat,
-                    row=row,
-                    label=int(answers.label[row]),
-                    prediction=int(answers.prediction[row]),
-                )
-            )
-    return sorted(found, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
+            columns = ("confidence", "p_label", "label", "prediction")
+            answer = {name: getattr(answers, name)[row].item() for name in columns}
+            mistakes.append(Mistake(**answer, repeat=repeat, row=row))
+    return sorted(mistakes, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
 
 
 class Evidence(base.Evidence):
@@ -328,20 +290,21 @@ class Evidence(base.Evidence):
 
     def __init__(
         self,
-        sources: Mapping[CellKey, Sequence[Callable[[], Readouts]]],
+        cases: Sequence[base.StoredCase],
         class_names: Sequence[str],
-        failures: Mapping[CellKey, str],
         *,
         seed: int = 0,
         workers: int = 1,
         resamples: int | None = None,
     ) -> None:
         self.class_names, self.seed = tuple(class_names), seed
-        self.failures = dict(failures)
-        self.keys = sorted({**dict.fromkeys(sources), **dict.fromkeys(failures)})
+        by_key = grouped((CellKey.of(case), case) for case in cases)
+        self.keys = sorted(by_key, key=CellKey.order)
+        failed = {key: [case.failure for case in own if case.failure] for key, own in by_key.items()}
+        self.failures = {key: reasons[0] for key, reasons in failed.items() if reasons}
         self.cells: dict[CellKey, Cell] = {}
         done = [key for key in self.keys if key not in self.failures]
-        first = sources[done[0]][0]() if done else None
+        first = by_key[done[0]][0].load() if done else None
         self.ids: tuple[str, ...] = first.ids if first else ()
         self.groups: tuple[str, ...] = first.groups if first else ()
         self.labels = first.answers.label if first else np.zeros(0, np.int64)
@@ -352,7 +315,7 @@ class Evidence(base.Evidence):
         bootstrap = GroupBootstrap(self.objects, resamples=resamples or RESAMPLES, seed=seed)
 
         def summarise(key: CellKey) -> Cell:
-            repeats = [load() for load in sources[key]]
+            repeats = [case.load() for case in by_key[key]]
             if any(repeat.ids != self.ids for repeat in repeats):
                 raise InputError(f"the readouts of {key} are of other images than those of {done[0]}")
             return _cell([repeat.answers for repeat in repeats], bootstrap)
@@ -364,19 +327,17 @@ class Evidence(base.Evidence):
         """The mean of a metric over cells, bounded by objects: neither repeats nor cells raise n."""
         if metric == "brier_mean":
             return self.estimate(keys, "brier", confidence).scaled(1 / len(self.class_names))
-        failed = [key for key in keys if key in self.failures]
-        if failed:
-            return failed_estimate(self.failures[failed[0]])
+        if failed := [self.failures[key] for key in keys if key in self.failures]:
+            return failed_estimate(failed[0])
         cells = [self.cells[key] for key in keys]
-        means = [mean_defined(cell.values[metric]) for cell in cells]
         sd = standard_deviation(cells[0].values[metric]) if len(keys) == 1 else math.nan
         missing = [cell.missing[metric] for cell in cells if metric in cell.missing]
         why = "" if not missing else missing[0]
         if missing and len(keys) > 1:
             why = f"{len(missing)} of {len(keys)} cases left out: {why}"
-        value = mean_defined(means)
+        value = _mean(cells, metric)
         if math.isnan(value):
-            return Estimate(value, math.nan, math.nan, why, "", sd)
+            return Estimate(value, reason=why, sd=sd)
         low, high = value_range(metric, len(self.class_names))
         if metric in BOUNDED_MEANS:
             values = _mean_per_image(cells, metric)
@@ -385,9 +346,8 @@ class Evidence(base.Evidence):
             else:
                 interval = mean_interval(values.clip(low, high), self.objects, low, high, confidence)
             return Estimate(value, interval.lo, interval.hi, why or interval.reason, interval.method, sd)
-        resampled = mean_rows([cell.resampled[metric] for cell in cells])
-        lo, hi, no_interval = bootstrap_bounds(value, resampled, self.group_count, confidence, (low, high))
-        return Estimate(value, lo, hi, "; ".join(filter(None, [why, no_interval])), "group bootstrap", sd)
+        bounded = bootstrap_estimate(value, _resampled(cells, metric), self.group_count, confidence, (low, high))
+        return replace(bounded, reason="; ".join(filter(None, [why, bounded.reason])), sd=sd)
 
     def drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: str, confidence: float = CONFIDENCE
@@ -396,29 +356,21 @@ class Evidence(base.Evidence):
         if metric == "brier_mean":
             return self.drop(keys, baseline, "brier", confidence).scaled(1 / len(self.class_names))
         worse = -1.0 if HIGHER_IS_BETTER[metric] else 1.0
-        failed = [key for key in [*keys, *baseline] if key in self.failures]
-        if failed:
-            return failed_estimate(self.failures[failed[0]])
+        if failed := [self.failures[key] for key in [*keys, *baseline] if key in self.failures]:
+            return failed_estimate(failed[0])
         here, there = [self.cells[key] for key in keys], [self.cells[key] for key in baseline]
-
-        def mean(cells: Sequence[Cell]) -> float:
-            return mean_defined([mean_defined(cell.values[metric]) for cell in cells])
-
-        def resampled(cells: Sequence[Cell]) -> NDArray[np.float64]:
-            return mean_rows([cell.resampled[metric] for cell in cells])
-
-        value = worse * (mean(here) - mean(there)) + 0.0
+        value = worse * (_mean(here, metric) - _mean(there, metric)) + 0.0
         if math.isnan(value):
-            return Estimate(value, math.nan, math.nan, "undefined here or at the baseline", "")
+            return Estimate(value, reason="undefined here or at the baseline")
         low, high = value_range(metric, len(self.class_names))
         room = high - low
         if metric in BOUNDED_MEANS:
             differences = worse * (_mean_per_image(here, metric) - _mean_per_image(there, metric))
             interval = mean_interval(differences.clip(-room, room), self.objects, -room, room, confidence)
             return Estimate(value, interval.lo, interval.hi, interval.reason, f"paired {interval.method}")
-        difference = worse * (resampled(here) - resampled(there))
-        lo, hi, why = bootstrap_bounds(value, difference, self.group_count, confidence, (-room, room))
-        return Estimate(value, lo, hi, why, "paired group bootstrap")
+        difference = worse * (_resampled(here, metric) - _resampled(there, metric))
+        bounded = bootstrap_estimate(value, difference, self.group_count, confidence, (-room, room))
+        return replace(bounded, method="paired group bootstrap")
 
     def row(self, where: Mapping[str, Any], metric: str, estimate: Estimate) -> dict[str, Any]:
         """An estimate as a row of a table."""
@@ -426,7 +378,20 @@ class Evidence(base.Evidence):
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table of the protocol, from stored readouts alone."""
-        return tables(self)
+        rows = {
+            "": _cell_rows(self),
+            "_by_shift": _average_rows(self, "model", "shift"),
+            "_by_level": _average_rows(self, "model", "level"),
+            "_overall": _average_rows(self, "model"),
+            "_severity": _severity_rows(self),
+            "_repeats": _repeat_rows(self),
+            "_recall": _recall_rows(self),
+            "_confusion": _confusion_rows(self),
+            "_reliability": _reliability_rows(self),
+        }
+        corrupted = pd.DataFrame(corruption_error.corruption_error_rows(self))
+        tables = {f"{NAME}{part}": pd.DataFrame(own) for part, own in rows.items()}
+        return tables if corrupted.empty else {**tables, corruption_error.NAME: corrupted}
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A gallery of the shifts and the most confident mistakes."""
@@ -490,17 +455,7 @@ class Evidence(base.Evidence):
         else:
             estimate = self.estimate(keys, metric, confidence)
         where = keys[0].where() if len(keys) == 1 else {"conditions": f"{len(keys)} pooled"}
-        return Measurement(
-            where=where,
-            value=estimate.value,
-            lo=estimate.lo,
-            hi=estimate.hi,
-            n=len(self.ids),
-            groups=self.group_count,
-            method=estimate.method,
-            proportion=metric == "accuracy",
-            reason=estimate.reason,
-        )
+        return estimate.measurement(where, metric, len(self.ids), self.group_count)
 
 
 def _conditions(system: Compared) -> dict[tuple[str, int], str]:
@@ -523,39 +478,22 @@ def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:
     label = f"criterion {criterion.id}"
     if criterion.metric not in metric_names():
         raise InputError(f"{label}: {UnknownName('metric', criterion.metric, metric_names())}")
-    chosen = list(keys)
-    if criterion.metric.endswith("_drop"):
-        chosen = [key for key in chosen if key.shift != UNDISTURBED]
+    of_drop = criterion.metric.endswith("_drop")
+    chosen = [key for key in keys if not of_drop or key.shift != UNDISTURBED]
     return matching(label, chosen, ("model", "shift", "level"), criterion)
-
-
-def tables(evidence: Evidence) -> dict[str, pd.DataFrame]:
-    """Every table of the protocol, from stored readouts alone."""
-    corrupted = pd.DataFrame(corruption_error.corruption_error_rows(evidence))
-    return {
-        NAME: pd.DataFrame(_cell_rows(evidence)),
-        f"{NAME}_by_shift": pd.DataFrame(_average_rows(evidence, ("model", "shift"))),
-        f"{NAME}_by_level": pd.DataFrame(_average_rows(evidence, ("model", "level"))),
-        f"{NAME}_overall": pd.DataFrame(_average_rows(evidence, ("model",))),
-        f"{NAME}_severity": pd.DataFrame(_severity_rows(evidence)),
-        f"{NAME}_repeats": pd.DataFrame(_repeat_rows(evidence)),
-        f"{NAME}_recall": pd.DataFrame(_recall_rows(evidence)),
-        f"{NAME}_confusion": pd.DataFrame(_confusion_rows(evidence)),
-        f"{NAME}_reliability": pd.DataFrame(_reliability_rows(evidence)),
-    } | ({} if corrupted.empty else {corruption_error.NAME: corrupted})
 
 
 _Rows = Iterator[dict[str, Any]]
 
 
-def _estimates(evidence: Evidence, where: dict[str, Any], keys: list[CellKey], baseline: CellKey) -> _Rows:
+def _estimates(evidence: Evidence, where: dict[str, Any], keys: Sequence[CellKey], baseline: CellKey) -> _Rows:
     for metric in METRICS:
         yield evidence.row(where, metric, evidence.estimate(keys, metric))
     if baseline not in keys:
         yield from _drops(evidence, where, keys, baseline)
 
 
-def _drops(evidence: Evidence, where: dict[str, Any], keys: list[CellKey], baseline: CellKey) -> _Rows:
+def _drops(evidence: Evidence, where: dict[str, Any], keys: Sequence[CellKey], baseline: CellKey) -> _Rows:
     for metric, direction in HIGHER_IS_BETTER.items():
         if direction is not None:
             yield evidence.row(where, f"{metric}_drop", evidence.drop(keys, [baseline], metric))
@@ -566,24 +504,22 @@ def _cell_rows(evidence: Evidence) -> _Rows:
         yield from _estimates(evidence, key.where(), [key], CellKey(key.model, UNDISTURBED, 0))
 
 
-def _average_rows(evidence: Evidence, columns: tuple[str, ...]) -> _Rows:
+def _disturbed(evidence: Evidence, *columns: str) -> dict[tuple[Any, ...], tuple[CellKey, ...]]:
+    """All disturbed cells by the values that they share in the columns."""
+    disturbed = [key for key in evidence.keys if key.shift != UNDISTURBED]
+    return grouped((tuple(getattr(key, column) for column in columns), key) for key in disturbed)
+
+
+def _average_rows(evidence: Evidence, *columns: str) -> _Rows:
     """Averages over all disturbed cells that share the columns."""
-    cells: dict[tuple[Any, ...], list[CellKey]] = {}
-    for key in evidence.keys:
-        if key.shift != UNDISTURBED:
-            cells.setdefault(tuple(getattr(key, column) for column in columns), []).append(key)
-    for values, keys in cells.items():
+    for values, keys in _disturbed(evidence, *columns).items():
         where = {**dict(zip(columns, values, strict=True)), "cases": len(keys)}
         yield from _estimates(evidence, where, keys, CellKey(keys[0].model, UNDISTURBED, 0))
 
 
 def _severity_rows(evidence: Evidence) -> _Rows:
     """Per shift: how much worse the highest level is than the lowest."""
-    levels: dict[tuple[str, str], list[CellKey]] = {}
-    for key in evidence.keys:
-        if key.shift != UNDISTURBED:
-            levels.setdefault((key.model, key.shift), []).append(key)
-    for (model, shift), keys in levels.items():
+    for (model, shift), keys in _disturbed(evidence, "model", "shift").items():
         low, high = min(keys, key=lambda k: k.level), max(keys, key=lambda k: k.level)
         if low.level < high.level:
             where = {"model": model, "shift": shift, "from_level": low.level, "to_level": high.level}
@@ -649,14 +585,17 @@ def _reliability_rows(evidence: Evidence) -> list[dict[str, Any]]:
 
 def _stacked(repeats: Sequence[Answers]) -> Answers:
     """The answers of all repeats one after the other (for pictures; never for bounds)."""
-    return Answers(
-        label=np.concatenate([a.label for a in repeats]),
-        prediction=np.concatenate([a.prediction for a in repeats]),
-        confidence=np.concatenate([a.confidence for a in repeats]),
-        p_label=np.concatenate([a.p_label for a in repeats]),
-        sum_squares=np.concatenate([a.sum_squares for a in repeats]),
-        num_classes=repeats[0].num_classes,
-    )
+    columns = [column.name for column in fields(Answers) if column.name != "num_classes"]
+    stacked = {name: np.concatenate([getattr(answers, name) for answers in repeats]) for name in columns}
+    return Answers(**stacked, num_classes=repeats[0].num_classes)
+
+
+def _mean(cells: Sequence[Cell], metric: str) -> float:
+    return mean_defined([mean_defined(cell.values[metric]) for cell in cells])
+
+
+def _resampled(cells: Sequence[Cell], metric: str) -> NDArray[np.float64]:
+    return mean_rows([cell.resampled[metric] for cell in cells])
 
 
 def _mean_per_image(cells: Sequence[Cell], metric: str) -> NDArray[np.float64]:

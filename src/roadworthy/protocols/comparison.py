@@ -125,11 +125,7 @@ def load_systems(
     for (run, name), own in chosen.items():
         evidence = {
             protocol.name: protocol.evidence_of(
-                [own[protocol.name]],
-                settings[run][protocol.name],
-                seed=0,
-                workers=workers,
-                resamples=number,
+                [own[protocol.name]], settings[run][protocol.name], seed=0, workers=workers, resamples=number
             )
             for protocol, number in resamples.items()
             if protocol.name in own

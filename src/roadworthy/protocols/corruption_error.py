@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +13,17 @@ from numpy.typing import NDArray
 
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import mean_corruption_error, relative_corruption_error
-from roadworthy.protocols.estimates import RESAMPLES, Estimate, bootstrap_bounds
+from roadworthy.protocols.estimates import CONFIDENCE, RESAMPLES, Estimate, bootstrap_estimate
 from roadworthy.shifts.corruptions import COMMON
 from roadworthy.statistics import GroupBootstrap
 
 if TYPE_CHECKING:
-    from roadworthy.protocols.classification import CellKey, Evidence
+    from roadworthy.protocols.classification import Evidence
 
 NAME = "corruption_error"
 MEAN = "mean"
 METRICS = ("mce", "relative_mce")
+Rates = dict[tuple[str, str], dict[int, NDArray[np.float64]]]
 
 
 def corruption_error_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
@@ -31,67 +34,56 @@ def corruption_error_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
     Nothing where the run has fewer than two models or no corruption.
     """
     models = list(dict.fromkeys(key.model for key in evidence.cells))
-    cells: dict[tuple[str, str], dict[int, CellKey]] = {}
-    for key in evidence.cells:
-        cells.setdefault((key.model, key.shift), {})[key.level] = key
-    if len(models) < 2 or not any(shift in COMMON for _, shift in cells):
+    if len(models) < 2 or not any(key.shift in COMMON for key in evidence.cells):
         return
     rates = _rates(evidence)
-    for model in models:
-        for reference in models:
-            if model == reference:
-                continue
-            shared = {
-                shift: sorted(cells.get((model, shift), {}).keys() & cells.get((reference, shift), {}).keys())
-                for shift in COMMON
-            }
-            shared = {shift: levels for shift, levels in shared.items() if levels}
-            if shared:
-                yield from _rows(evidence, rates, cells, shared, model, reference)
+    for model, reference in permutations(models, 2):
+        own, other = ({shift: rates.get((name, shift), {}) for shift in COMMON} for name in (model, reference))
+        shared = {shift: levels for shift in COMMON if (levels := sorted(own[shift].keys() & other[shift].keys()))}
+        if shared:
+            yield from _rows(evidence, rates, shared, model, reference)
 
 
-def _rates(evidence: Evidence) -> dict[CellKey, NDArray[np.float64]]:
-    """The error rate of every cell: of all images first, then of every resample of objects, (1 + B,)."""
+def _rates(evidence: Evidence) -> Rates:
+    """The error rates by model and shift, then by level: of all images first, then of every resample, (1 + B,)."""
     keys = [key for key in evidence.cells if key.shift in (UNDISTURBED, *COMMON)]
     errors = 1 - np.stack([evidence.cells[key].per_image["accuracy"] for key in keys], axis=1)
     bootstrap = GroupBootstrap(evidence.objects, resamples=RESAMPLES, seed=evidence.seed)
-    found = [errors.mean(axis=0, dtype=np.float64)[None]]
-    found += [weights @ errors / weights.sum(axis=1, keepdims=True) for weights in bootstrap.chunks()]
-    return dict(zip(keys, np.concatenate(found).clip(0, 1).T, strict=True))
+    rows = [errors.mean(axis=0, dtype=np.float64)[None]]
+    rows += [weights @ errors / weights.sum(axis=1, keepdims=True) for weights in bootstrap.chunks()]
+    rates: Rates = {}
+    for key, column in zip(keys, np.concatenate(rows).clip(0, 1).T, strict=True):
+        rates.setdefault((key.model, key.shift), {})[key.level] = column
+    return rates
 
 
 def _rows(
-    evidence: Evidence,
-    rates: Mapping[CellKey, NDArray[np.float64]],
-    cells: Mapping[tuple[str, str], Mapping[int, CellKey]],
-    shared: Mapping[str, Sequence[int]],
-    model: str,
-    reference: str,
+    evidence: Evidence, rates: Rates, shared: Mapping[str, Sequence[int]], model: str, reference: str
 ) -> Iterator[dict[str, Any]]:
-    def table(name: str, place: int) -> dict[str, list[float]]:
-        return {s: [float(rates[cells[name, s][level]][place]) for level in levels] for s, levels in shared.items()}
+    def table(name: str, row: int) -> dict[str, list[float]]:
+        return {s: [float(rates[name, s][level][row]) for level in levels] for s, levels in shared.items()}
 
-    def clean(name: str, place: int) -> float:
-        return float(rates[cells[name, UNDISTURBED][0]][place])
+    def clean(name: str, row: int) -> float:
+        return float(rates[name, UNDISTURBED][0][row])
 
     for metric in METRICS:
         if metric == "mce":
-            found = [mean_corruption_error(table(model, b), table(reference, b)) for b in range(RESAMPLES + 1)]
-        elif (model, UNDISTURBED) in cells and (reference, UNDISTURBED) in cells:
-            found = [
+            errors = [mean_corruption_error(table(model, b), table(reference, b)) for b in range(RESAMPLES + 1)]
+        elif (model, UNDISTURBED) in rates and (reference, UNDISTURBED) in rates:
+            errors = [
                 relative_corruption_error(table(model, b), clean(model, b), table(reference, b), clean(reference, b))
                 for b in range(RESAMPLES + 1)
             ]
         else:
             continue
         for shift in (MEAN, *shared):
-            values = np.array([each.value if shift == MEAN else each.by_corruption[shift] for each in found])
-            reason = found[0].reason if shift == MEAN else found[0].reasons.get(shift, "")
-            lo = hi = math.nan
+            values = np.array([one.value if shift == MEAN else one.by_corruption[shift] for one in errors])
+            reason = errors[0].reason if shift == MEAN else errors[0].reasons.get(shift, "")
+            estimate = Estimate(float(values[0]), reason=reason)
             if not reason:
                 bounds = (-math.inf if metric == "relative_mce" else 0.0, math.inf)
-                lo, hi, reason = bootstrap_bounds(values[0], values[1:], evidence.group_count, 0.95, bounds)
-            levels = shared[shift] if shift != MEAN else sorted({level for each in shared.values() for level in each})
+                estimate = bootstrap_estimate(estimate.value, values[1:], evidence.group_count, CONFIDENCE, bounds)
+            levels = shared.get(shift) or sorted({level for own in shared.values() for level in own})
             where = {
                 "model": model,
                 "reference": reference,
@@ -99,4 +91,4 @@ def _rows(
                 "corruptions": len(shared) if shift == MEAN else 1,
                 "levels": " ".join(map(str, levels)),
             }
-            yield evidence.row(where, metric, Estimate(float(values[0]), lo, hi, reason, "paired group bootstrap"))
+            yield evidence.row(where, metric, replace(estimate, method="paired group bootstrap"))

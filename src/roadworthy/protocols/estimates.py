@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.statistics import bootstrap_interval
+from roadworthy.verdict import Measurement
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
@@ -23,16 +24,15 @@ class Estimate:
     """A value with its bounds and all that a table row says of it."""
 
     value: float
-    lo: float
-    hi: float
-    reason: str
-    method: str
+    lo: float = math.nan
+    hi: float = math.nan
+    reason: str = ""
+    method: str = ""
     sd: float = math.nan
 
     def scaled(self, factor: float) -> Estimate:
         """The same of a metric that is `factor` times this one."""
-        numbers = (factor * number for number in (self.value, self.lo, self.hi, self.sd))
-        value, lo, hi, sd = numbers
+        value, lo, hi, sd = (factor * number for number in (self.value, self.lo, self.hi, self.sd))
         return Estimate(value, lo, hi, self.reason, self.method, sd)
 
     def row(self, where: Mapping[str, Any], metric: str, n: int, groups: int) -> dict[str, Any]:
@@ -50,10 +50,26 @@ class Estimate:
             "reason": self.reason,
         }
 
+    def measurement(self, where: Mapping[str, Any], metric: str, n: int, groups: int) -> Measurement:
+        """The estimate as a criterion judges it."""
+        value, lo, hi, proportion = self.value, self.lo, self.hi, metric == "accuracy"
+        return Measurement(where, value, lo, hi, n, groups, self.method, proportion, self.reason)
+
 
 def failed_estimate(reason: str) -> Estimate:
     """No value, because a case failed."""
-    return Estimate(math.nan, math.nan, math.nan, f"case failed: {reason}", "")
+    return Estimate(math.nan, reason=f"case failed: {reason}")
+
+
+def bootstrap_estimate(
+    value: float,
+    resampled: NDArray[np.float64],
+    groups: int,
+    confidence: float,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Estimate:
+    """A value with bounds from resampled groups, or the reason why it has none."""
+    return Estimate(value, *bootstrap_bounds(value, resampled, groups, confidence, bounds), "group bootstrap")
 
 
 def bootstrap_bounds(

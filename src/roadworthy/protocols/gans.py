@@ -20,6 +20,7 @@ from roadworthy.engine.plan import Bench, PlannedCase
 from roadworthy.outliers.gan import CONFIGURATIONS, PRESETS, SETTINGS, Configuration, Gan, GanSettings, configuration
 from roadworthy.outliers.gan.training import grid_name
 from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.choices import NAMED, Choice, distinct
 from roadworthy.protocols.pictures import write_picture
 
 KIND = "gan"
@@ -27,12 +28,9 @@ MARK = (213, 94, 0)
 """The colour around the epoch that is kept."""
 
 
-class ConfigurationChoice(BaseModel):
+class ConfigurationChoice(Choice):
     """One of the thesis's configurations by name, or one of your own; what is given replaces what it has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
     aim: str | None = None
     loss: str | None = None
     stop: str | None = None
@@ -69,7 +67,7 @@ class Gans(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     preset: str = "small"
-    configurations: Annotated[list[ConfigurationChoice], Field(min_length=1)] = [
+    configurations: Annotated[list[ConfigurationChoice], Field(min_length=1), NAMED, distinct()] = [
         ConfigurationChoice(name=name) for name in CONFIGURATIONS
     ]
     count: Annotated[int, Field(ge=1)] = 2
@@ -81,20 +79,6 @@ class Gans(BaseModel):
     clip: float | None = None
     epochs: int | None = None
     floor: float | None = None
-
-    @field_validator("configurations", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        return (
-            [{"name": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
-        )
-
-    @field_validator("configurations")
-    @classmethod
-    def _distinct(cls, value: list[ConfigurationChoice]) -> list[ConfigurationChoice]:
-        if len({choice.name for choice in value}) < len(value):
-            raise ValueError("one is named twice")
-        return value
 
     def check(self) -> None:
         """Refuse what is wrong whatever the data."""
@@ -129,17 +113,9 @@ def planned_gans(chosen: Gans | None, bench: Bench) -> list[Gan]:
 def training_of(case: StoredCase) -> dict[str, Any]:
     """How a GAN's training ended, as columns of a table; `undertrained` where its surrogate is below its floor."""
     competence = read_artifact(case.artifact(case.labels["artifact"]))["competence"]
-    names = (
-        "surrogate_accuracy",
-        "floor",
-        "accuracy_on_generated",
-        "classifier_loss",
-        "stopped_by",
-        "epochs",
-        "kept_epoch",
-    )
-    found = {name: competence[name] for name in names}
-    return found | {"undertrained": competence["surrogate_accuracy"] < competence["floor"]}
+    names = ("surrogate_accuracy", "floor", "accuracy_on_generated", "classifier_loss")
+    shown = {name: competence[name] for name in (*names, "stopped_by", "epochs", "kept_epoch")}
+    return shown | {"undertrained": competence["surrogate_accuracy"] < competence["floor"]}
 
 
 def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
@@ -158,9 +134,7 @@ def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFra
             kept = epoch["epoch"] == record["kept_epoch"]
             numbers = {key: np.nan if value is None else value for key, value in epoch.items()}
             epochs.append({**where, **numbers, "kept": kept, "media": picture})
-        height, width = gan.data.size
-        course = _course(grids, (height, width), record["kept_epoch"])
-        write_picture(media / f"{name}-course.png", course)
+        write_picture(media / f"{name}-course.png", _course(grids, gan.data.size, record["kept_epoch"]))
         courses.append(
             {**where, "media": f"{name}-course.png", "drawn": epochs[record["kept_epoch"] - len(grids)]["media"]}
         )

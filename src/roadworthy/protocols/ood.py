@@ -19,10 +19,11 @@ from typing import Annotated, Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.grouping import grouped
 from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
@@ -33,12 +34,13 @@ from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, not_paired
+from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
 from roadworthy.protocols.classification import THESIS_SHIFTS
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
     RESAMPLES,
     Estimate,
-    bootstrap_bounds,
+    bootstrap_estimate,
     failed_estimate,
     mean_defined,
     mean_rows,
@@ -67,13 +69,10 @@ BINS = 20
 GALLERY_IMAGES = 6
 
 
-class SetChoice(BaseModel):
+class SetChoice(Choice):
     """A maker of outliers or a foreign set by name, with parameters of its own where the defaults do not fit."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default={})
 
 
 class Settings(BaseModel):
@@ -87,35 +86,16 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sets: Annotated[list[SetChoice], Field(min_length=1)] | None = None
-    transformed: list[str] = list(THESIS_SHIFTS)
-    levels: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = [5]
+    sets: Annotated[list[SetChoice], Field(min_length=1), NAMED, distinct()] | None = None
+    transformed: Annotated[list[str], distinct()] = list(THESIS_SHIFTS)
+    levels: Annotated[Levels, distinct()] = [5]
     foreign: str | None = None
     gans: Gans | None = None
     repeats: Annotated[int, Field(ge=1)] = 1
 
-    @field_validator("sets", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        if isinstance(value, list):
-            return [{"name": item} if isinstance(item, str) else item for item in value]
-        return value
 
-    @field_validator("sets", "transformed", "levels")
-    @classmethod
-    def _distinct(cls, value: Any) -> Any:
-        names = [choice.name if isinstance(choice, SetChoice) else choice for choice in value or []]
-        if len(set(names)) < len(names):
-            raise ValueError("one is named twice")
-        return value
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One showing of a set: what is shown and which set it belongs to."""
-
-    showing: Showing
-    labels: Mapping[str, str]
+Side = tuple[Showing, Mapping[str, str]]
+"""One showing of a set: what is shown, and labels that say which set it belongs to."""
 
 
 @base.PROTOCOLS.register(NAME)
@@ -155,12 +135,12 @@ class OutOfDistribution(base.Protocol):
 
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
         """Both sides of every set."""
-        return [side.showing for side in _sides(settings, bench)]
+        return [showing for showing, _ in _sides(settings, bench)]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Both sides of every set shown to every model."""
-        sides = _sides(settings, bench)
-        return base.Planned([case for s in sides for case in plan_cases(NAME, [s.showing], bench, s.labels)])
+        planned = [plan_cases(NAME, [showing], bench, labels) for showing, labels in _sides(settings, bench)]
+        return base.Planned([case for cases in planned for case in cases])
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
@@ -184,7 +164,7 @@ class OutOfDistribution(base.Protocol):
         return Evidence(cases, class_names, seed=seed, workers=workers, resamples=resamples)
 
 
-def _sides(settings: Settings, bench: Bench) -> list[_Side]:
+def _sides(settings: Settings, bench: Bench) -> list[Side]:
     """In-distribution sides first, then every set; in each repeat."""
     chosen = settings.sets
     if chosen is None:
@@ -207,11 +187,12 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
     for gan in generators:
         if gan.configuration.name in (*known, *bench.foreign, *(f"{shift.name}-{shift.level}" for shift in shifts)):
             raise InputError(f"the GAN {gan.configuration.name!r} has the name of another set: call it otherwise")
-    test, seed, sides = bench.data.fingerprint(), bench.seed, []
+    test, seed = bench.data.fingerprint(), bench.seed
+    sides: list[Side] = []
     for repeat in range(settings.repeats):
-        sides.append(_Side(Showing(Stimulus(test, repeat=repeat, seed=seed), bench.data), {}))
+        sides.append((Showing(Stimulus(test, repeat=repeat, seed=seed), bench.data), {}))
         for shift in shifts:
-            sides.append(_Side(Showing(shift.stimulus(test, seed=seed, repeat=repeat), bench.data, shift), {}))
+            sides.append((Showing(shift.stimulus(test, seed=seed, repeat=repeat), bench.data, shift), {}))
         for choice in chosen:
             made, maker = _made(choice, bench, repeat)
             code = code_of(type(maker))
@@ -219,26 +200,22 @@ def _sides(settings: Settings, bench: Bench) -> list[_Side]:
             kind = "literature" if maker.name in (*NOISE, FOREIGN) else "derived"
             fresh = choice.name not in bench.foreign
             labels = {"ood_set": choice.name, "kind": kind} | ({} if fresh else {"foreign": choice.name})
-            sides.append(_Side(Showing(stimulus, made, fresh=fresh), labels))
+            sides.append((Showing(stimulus, made, fresh=fresh), labels))
         if shifts:
             name = settings.foreign or next(iter(bench.foreign))
             made, _ = _made(SetChoice(name=name), bench, repeat)
             for shift in shifts:
                 shown_as = f"{name}_{shift.name}"
                 stimulus = shift.stimulus(made.fingerprint(), seed=seed, repeat=repeat, name=shown_as)
-                labels = {
-                    "ood_set": f"{shift.name}-{shift.level}",
-                    "kind": "transformed",
-                    "shift": shift.name,
-                    "foreign": name,
-                }
-                sides.append(_Side(Showing(stimulus, made, shift), labels))
+                labels = {"ood_set": f"{shift.name}-{shift.level}", "kind": "transformed"}
+                labels |= {"shift": shift.name, "foreign": name}
+                sides.append((Showing(stimulus, made, shift), labels))
         for gan in generators:
             name, drawer = gan.configuration.name, GanOutliers(gan=gan)
             drawn = drawer.make(bench.data, seed=seed + repeat)
             stimulus = Stimulus(drawn.fingerprint(), name, 0, drawer.parameters(), repeat, seed)
             labels = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash}
-            sides.append(_Side(Showing(stimulus, drawn, fresh=True, requires=(gan,)), labels))
+            sides.append((Showing(stimulus, drawn, fresh=True, requires=(gan,)), labels))
     return sides
 
 
@@ -265,20 +242,17 @@ class SetKey:
     @classmethod
     def of(cls, case: KnownCase) -> SetKey:
         """The row that the outlier side of a set belongs to."""
-        shift = case.labels.get("shift", UNDISTURBED)
-        labels = case.labels
-        return cls(
-            case.system, labels["ood_set"], labels["kind"], shift, case.stimulus.level, labels.get("foreign", "")
-        )
+        labels, level = case.labels, case.stimulus.level
+        shift, foreign = labels.get("shift", UNDISTURBED), labels.get("foreign", "")
+        return cls(case.system, labels["ood_set"], labels["kind"], shift, level, foreign)
 
     def order(self) -> tuple[Any, ...]:
-        """Models by name, then kinds from easy to hard, then sets by name."""
-        place = KINDS.index(self.kind) if self.kind in KINDS else len(KINDS)
-        return self.model, place, self.ood_set
+        """Models by name, then kinds from easy to hard and unknown ones last, then sets by name."""
+        return self.model, [*KINDS, self.kind].index(self.kind), self.ood_set
 
     def where(self) -> dict[str, Any]:
         """The columns that identify it."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**vars(self)}
 
 
 @dataclass(frozen=True)
@@ -320,26 +294,19 @@ class Evidence(base.Evidence):
     ) -> None:
         self.class_names = class_names
         inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.labels}
-        outside: dict[SetKey, list[StoredCase]] = {}
-        for case in cases:
-            if "ood_set" in case.labels:
-                outside.setdefault(SetKey.of(case), []).append(case)
+        self.outside = outside = grouped((SetKey.of(case), case) for case in cases if "ood_set" in case.labels)
         self.keys = sorted(outside, key=SetKey.order)
         self.failures: dict[SetKey, str] = {}
         self.results: dict[SetKey, _Result] = {}
         self.left_out: dict[SetKey, str] = {}
         self.by_gan: dict[tuple[SetKey, int], _Result] = {}
-        self.outside = outside
-        by_set: dict[str, list[SetKey]] = {}
-        for key in self.keys:
-            by_set.setdefault(key.ood_set, []).append(key)
 
         def partner(case: StoredCase) -> StoredCase:
-            place = (case.labels.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.labels else 0)
-            own = inside.get((case.system, *place, case.stimulus.repeat))
-            return own or inside[case.system, *place, 0]
+            condition = (case.labels.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.labels else 0)
+            own = inside.get((case.system, *condition, case.stimulus.repeat))
+            return own or inside[case.system, *condition, 0]
 
-        def measure_set(keys: list[SetKey]) -> None:
+        def measure_set(keys: Sequence[SetKey]) -> None:
             bootstrap: tuple[tuple[str, ...], GroupBootstrap] | None = None
             for key in keys:
                 all_pairs = [(partner(case), case) for case in outside[key]]
@@ -352,22 +319,22 @@ class Evidence(base.Evidence):
                     lost, all_gans = ({_gan(case) for case in some} for some in ((c for _, c in failed), outside[key]))
                     self.left_out[key] = f"{len(lost)} of {len(all_gans)} GANs left out: {failed[0][0]}"
                 shown = [case for _, case in pairs]
-                found: list[Separation] = []
+                separations: list[Separation] = []
                 mixtures = []
                 for one, other in pairs:
                     mixture = _mix(one.load(), other.load())
                     if bootstrap is None or bootstrap[0] != mixture.groups:
                         drawn = GroupBootstrap(mixture.groups, resamples=resamples or RESAMPLES, seed=seed)
                         bootstrap = mixture.groups, drawn
-                    found.append(_separations(mixture, bootstrap[1]))
+                    separations.append(_separations(mixture, bootstrap[1]))
                     mixtures.append(mixture)
-                self.results[key] = _result(found, mixtures, shown)
+                self.results[key] = _result(separations, mixtures, shown)
                 for gan in sorted({_gan(case) for case in shown}) if key.kind == GAN else ():
-                    own = [row for row in zip(found, mixtures, shown, strict=True) if _gan(row[2]) == gan]
+                    own = [row for row in zip(separations, mixtures, shown, strict=True) if _gan(row[2]) == gan]
                     self.by_gan[key, gan] = _result(*zip(*own, strict=True))
 
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(measure_set, by_set.values()))
+            list(pool.map(measure_set, grouped((key.ood_set, key) for key in self.keys).values()))
         self.results = {key: self.results[key] for key in self.keys if key in self.results}
         self.by_gan = {place: self.by_gan[place] for place in sorted(self.by_gan, key=lambda p: (p[0].order(), p[1]))}
         self.hardest = _hardest_gans(self.by_gan)
@@ -376,17 +343,16 @@ class Evidence(base.Evidence):
         """A metric of one set, the mean over repeats, bounded by objects."""
         if key in self.failures:
             return failed_estimate(self.failures[key])
-        found = self._estimate(self.results[key], metric, confidence)
-        why = self.left_out.get(key, "")
-        return replace(found, reason="; ".join(filter(None, [why, found.reason])))
+        estimate = self._estimate(self.results[key], metric, confidence)
+        return replace(estimate, reason="; ".join(filter(None, [self.left_out.get(key, ""), estimate.reason])))
 
     @staticmethod
     def _estimate(result: _Result, metric: str, confidence: float = CONFIDENCE) -> Estimate:
         value = mean_defined(result.values[metric])
         if math.isnan(value):
-            return Estimate(value, math.nan, math.nan, "one side is empty", "")
-        lo, hi, why = bootstrap_bounds(value, result.resampled[metric], result.groups, confidence, (0.0, 1.0))
-        return Estimate(value, lo, hi, why, "group bootstrap", standard_deviation(result.values[metric]))
+            return Estimate(value, reason="one side is empty")
+        bounded = bootstrap_estimate(value, result.resampled[metric], result.groups, confidence)
+        return replace(bounded, sd=standard_deviation(result.values[metric]))
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides."""
@@ -406,23 +372,13 @@ class Evidence(base.Evidence):
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """A measurement per model and set."""
-        found = []
-        for key in _select(self.keys, criterion):
-            estimate = self.estimate(key, criterion.metric, confidence)
-            n, groups = self._size(key)
-            found.append(
-                Measurement(
-                    where={"model": key.model, "ood_set": key.ood_set},
-                    value=estimate.value,
-                    lo=estimate.lo,
-                    hi=estimate.hi,
-                    n=n,
-                    groups=groups,
-                    method=estimate.method,
-                    reason=estimate.reason,
-                )
+        metric = criterion.metric
+        return [
+            self.estimate(key, metric, confidence).measurement(
+                {"model": key.model, "ood_set": key.ood_set}, metric, *self._size(key)
             )
-        return found
+            for key in _select(self.keys, criterion)
+        ]
 
     def _size(self, key: SetKey) -> tuple[int, int]:
         result = self.results.get(key)
@@ -436,10 +392,8 @@ class Evidence(base.Evidence):
             for metric in METRICS
         ]
         scores = {key: result.score for key, result in self.results.items()}
-        table = pd.DataFrame(rows)
-        table["score"] = [scores.get(key, "") for key in self.keys for _ in METRICS]
         return {
-            NAME: table,
+            NAME: pd.DataFrame(rows).assign(score=[scores.get(key, "") for key in self.keys for _ in METRICS]),
             f"{NAME}_by_kind": pd.DataFrame(self._kind_rows()),
             f"{NAME}_repeats": pd.DataFrame(self._repeat_rows()),
             f"{NAME}_scores": pd.DataFrame(self._score_rows()),
@@ -467,11 +421,7 @@ class Evidence(base.Evidence):
 
     def _kind_rows(self) -> list[dict[str, Any]]:
         """Per model and kind of set the mean over its sets. Sets share images, so the mean has no bound of its own."""
-        kinds: dict[tuple[str, str], list[SetKey]] = {}
-        for key in self.keys:
-            if key in self.results:
-                kinds.setdefault((key.model, key.kind), []).append(key)
-                kinds.setdefault((key.model, "all"), []).append(key)
+        kinds = grouped(((key.model, kind), key) for key in self.results for kind in (key.kind, "all"))
         return [
             {
                 "model": model,
@@ -494,34 +444,19 @@ class Evidence(base.Evidence):
 
     def _score_rows(self) -> list[dict[str, Any]]:
         return [
-            {
-                "model": key.model,
-                "ood_set": key.ood_set,
-                "from": index / BINS,
-                "to": (index + 1) / BINS,
-                "in": int(result.histogram[0, index]),
-                "out": int(result.histogram[1, index]),
-            }
+            {"model": key.model, "ood_set": key.ood_set, "from": bin_ / BINS, "to": (bin_ + 1) / BINS}
+            | {"in": inside, "out": outside}
             for key, result in self.results.items()
-            for index in range(BINS)
+            for bin_, (inside, outside) in enumerate(result.histogram.T.tolist())
         ]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A strip of images per set, and of the in-distribution side where that is disturbed too."""
-        first = {
-            case.labels["ood_set"]: case
-            for case in cases
-            if "ood_set" in case.labels
-            and not _repeat(case)
-            and (case.labels["kind"] != GAN or _gan(case) == self.hardest.get(case.labels["ood_set"], 0))
-        }
-        inside = {
-            (case.showing.stimulus.name, case.showing.stimulus.level): case.showing
-            for case in cases
-            if not case.labels and not _repeat(case)
-        }
+        first = [case for case in cases if not case.showing.stimulus.repeat]
+        inside = {(c.showing.stimulus.name, c.showing.stimulus.level): c.showing for c in first if not c.labels}
+        sets = {case.labels["ood_set"]: case for case in first if self._stands_for_its_set(case)}
         rows = []
-        for name, case in first.items():
+        for name, case in sets.items():
             row = {"ood_set": name, "kind": case.labels["kind"]}
             row["media"] = save_strip(case.showing, media / f"ood-{case.showing.stimulus.key}.png", GALLERY_IMAGES)
             shift = case.labels.get("shift")
@@ -529,11 +464,16 @@ class Evidence(base.Evidence):
             row["media_in"] = save_strip(partner, media / f"ood-in-{partner.stimulus.key}.png", GALLERY_IMAGES)
             rows.append(row)
         gallery = pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])
-        drawn = [case for case in cases if case.labels.get("kind") == GAN and not _repeat(case)]
+        drawn = [case for case in first if case.labels.get("kind") == GAN]
         if not drawn:
             return {f"{NAME}_gallery": gallery}
         answers = self._answer_rows(GALLERY_IMAGES)
         return {f"{NAME}_gallery": gallery, **save_gans(drawn, media), f"{GAN}_answers": pd.DataFrame(answers)}
+
+    def _stands_for_its_set(self, case: PlannedCase) -> bool:
+        """Of the GANs of a configuration the hardest does."""
+        name, kind = case.labels.get("ood_set", ""), case.labels.get("kind")
+        return bool(name) and (kind != GAN or _gan(case) == self.hardest.get(name, 0))
 
     def _answer_rows(self, count: int) -> list[dict[str, Any]]:
         """What every model said to the images that the gallery shows of the hardest GANs, and how sure it was."""
@@ -584,14 +524,8 @@ def _hardest_gans(found: Mapping[tuple[SetKey, int], _Result]) -> dict[str, int]
 
 def _by_repeat(repeats: Sequence[int], values: Sequence[float]) -> list[tuple[int, float]]:
     """One value per repeat: the mean where there are several, one per GAN."""
-    found: dict[int, list[float]] = {}
-    for repeat, value in zip(repeats, values, strict=True):
-        found.setdefault(repeat, []).append(value)
-    return [(repeat, each[0] if len(each) == 1 else mean_defined(each)) for repeat, each in found.items()]
-
-
-def _repeat(case: PlannedCase) -> int:
-    return case.showing.stimulus.repeat
+    by_repeat = grouped(zip(repeats, values, strict=True))
+    return [(repeat, own[0] if len(own) == 1 else mean_defined(own)) for repeat, own in by_repeat.items()]
 
 
 def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
@@ -601,16 +535,15 @@ def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
     return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in METRICS))
 
 
-def _result(found: Sequence[Separation], mixtures: Sequence[_Mixture], cases: Sequence[StoredCase]) -> _Result:
-    values = {name: [float(getattr(each, name)[0]) for each in found] for name in METRICS}
-    resampled = {name: mean_rows([getattr(each, name)[1:] for each in found]) for name in METRICS}
+def _result(separations: Sequence[Separation], mixtures: Sequence[_Mixture], cases: Sequence[StoredCase]) -> _Result:
+    columns = {name: [getattr(one, name) for one in separations] for name in METRICS}
     histogram = np.zeros((2, BINS), np.int64)
     for mixture in mixtures:
         for side, of_side in enumerate((mixture.inside, ~mixture.inside)):
             histogram[side] += np.histogram(mixture.scores[of_side].clip(0, 1), bins=BINS, range=(0, 1))[0]
     return _Result(
-        values=values,
-        resampled=resampled,
+        values={name: [float(column[0]) for column in own] for name, own in columns.items()},
+        resampled={name: mean_rows([column[1:] for column in own]) for name, own in columns.items()},
         n=len(mixtures[0].scores),
         groups=len(set(mixtures[0].groups)),
         members=mixtures[0].groups,

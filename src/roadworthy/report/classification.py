@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from roadworthy.core.grouping import grouped
 from roadworthy.report.facts import CLEAN as CLEAN
 from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, defined, mean_of
 from roadworthy.report.facts import Condition as Condition
@@ -196,20 +197,20 @@ def _condition(row: Row) -> Condition:
 
 def _hardest_first(cells: Mapping[tuple[str, Condition, str], Cell], models: Sequence[str]) -> tuple[str, ...]:
     """Shifts by their mean accuracy over the models and levels; those without a value come first."""
-    values: dict[str, list[float]] = {}
-    for (model, condition, metric), cell in cells.items():
-        if condition != CLEAN and metric == ROLE:
-            values.setdefault(condition.shift, []).append(cell.value if model in models else math.nan)
+    values = grouped(
+        (condition.shift, cell.value if model in models else math.nan)
+        for (model, condition, metric), cell in cells.items()
+        if condition != CLEAN and metric == ROLE
+    )
     return tuple(sorted(values, key=lambda shift: mean_of(values[shift], -math.inf)))
 
 
 def _reliability(rows: Sequence[Row]) -> dict[tuple[str, Condition], tuple[Bin, ...]]:
-    bins: dict[tuple[str, Condition], tuple[Bin, ...]] = {}
-    for row in rows:
-        key = (row["model"], _condition(row))
-        found = Bin(row["from"], row["to"], row["count"], number_of(row["confidence"]), number_of(row["accuracy"]))
-        bins[key] = (*bins.get(key, ()), found)
-    return bins
+    return grouped(((row["model"], _condition(row)), _bin(row)) for row in rows)
+
+
+def _bin(row: Row) -> Bin:
+    return Bin(row["from"], row["to"], row["count"], number_of(row["confidence"]), number_of(row["accuracy"]))
 
 
 def _confusion(run: Path, facts: ClassificationFacts) -> dict[tuple[str, Condition], tuple[Confusion, ...]]:

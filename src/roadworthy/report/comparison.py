@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from roadworthy.core.grouping import grouped
 from roadworthy.metrics import higher_is_better
 from roadworthy.report.drawing import ABSENT, INK, MUTED, Charts, View, layout_of, plain, short_text, text, view
 from roadworthy.report.facts import Condition
@@ -80,10 +81,7 @@ class Compared:
 
     def by_metric(self, result: str) -> tuple[tuple[str, tuple[Change, ...]], ...]:
         """The changes with one result by metric, each with its name in words: metrics share no scale."""
-        families: dict[str, list[Change]] = {}
-        for change in self.of(result):
-            families.setdefault(change.family, []).append(change)
-        return tuple((name, tuple(changes)) for name, changes in families.items())
+        return tuple(grouped((change.family, change) for change in self.of(result)).items())
 
     @cached_property
     def counts(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -95,18 +93,13 @@ class Compared:
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
         """Every model against its baseline, protocol by protocol."""
-        found: dict[tuple[str, str, str], list[Change]] = {}
-        for change in self.changes:
-            found.setdefault((change.baseline, change.model, change.protocol), []).append(change)
-        return tuple(Pair(*key, tuple(changes)) for key, changes in sorted(found.items()))
+        pairs = grouped(((c.baseline, c.model, c.protocol), c) for c in self.changes)
+        return tuple(Pair(*names, pairs[names]) for names in sorted(pairs))
 
     @cached_property
     def reasons(self) -> tuple[tuple[str, int], ...]:
         """Why some were not compared, and how many each."""
-        found: dict[str, int] = {}
-        for change in self.of(NOT_COMPARED):
-            found[change.reason] = found.get(change.reason, 0) + 1
-        return tuple(found.items())
+        return tuple(Counter(change.reason for change in self.of(NOT_COMPARED)).items())
 
 
 def load_comparison(table: pd.DataFrame) -> Compared:
@@ -125,20 +118,20 @@ def load_comparison(table: pd.DataFrame) -> Compared:
 def sentences(found: Compared, alpha: float, margin: float) -> list[str]:
     """What came out, and what the words mean, in sentences."""
     worse = found.by_metric(REGRESSION)
-    said = [_largest_loss(name, changes[0]) for name, changes in worse]
-    said.append(
+    lines = [_largest_loss(name, changes[0]) for name, changes in worse]
+    lines.append(
         f"A change is clear where chance does not explain it: its 95 % interval leaves 0 out and p after Holm's "
         f"correction is below {alpha:g}, so that the chance of any false alarm among all conditions of a metric is at "
         f"most {100 * alpha:g} %. Both models saw the same images. Intervals are 95 % each, one by one."
     )
-    said.append(
+    lines.append(
         f"The margin, {margin:g}, is the least change that matters, in the unit of each metric: for accuracy it is "
         f"{100 * margin:g} percentage points. A clear change is a regression or an improvement where it is larger than "
         f"the margin; otherwise it is called '{BELOW_MARGIN}', and no release fails for it."
     )
     if not worse:
-        said.append("That none was found does not show that there is none: small losses need many objects to be seen.")
-    return said
+        lines.append("That none was found does not show that there is none: small losses need many objects to be seen.")
+    return lines
 
 
 def _largest_loss(name: str, most: Change) -> str:

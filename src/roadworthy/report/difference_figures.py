@@ -6,25 +6,9 @@ import math
 from collections.abc import Sequence
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.report import drawing
 from roadworthy.report.classification import CLEAN, ClassificationFacts, Condition
 from roadworthy.report.differences import Comparison, Differences, Mean, Question
-from roadworthy.report.drawing import (
-    COLOURS,
-    GRID,
-    MUTED,
-    SYMBOLS,
-    Chart,
-    View,
-    axis_title,
-    layout_of,
-    names_axis,
-    plain,
-    short_text,
-    text,
-    tick_format,
-    view,
-    whiskers,
-)
 from roadworthy.report.facts import Cell, Facts
 from roadworthy.report.words import bounds, number, words_of
 
@@ -33,9 +17,9 @@ LABEL = 34
 """How many characters of a cell's name an axis has room for."""
 
 
-def charts(differences: Differences, facts: Facts) -> dict[str, Chart]:
+def charts(differences: Differences, facts: Facts) -> drawing.Charts:
     """Every chart by the id of its element."""
-    found: dict[str, Chart] = {}
+    found: drawing.Charts = {}
     for place, question in enumerate(differences.questions):
         for number_, by in enumerate(question.by):
             found[f"posthoc-{place}-{number_}"] = [
@@ -44,18 +28,15 @@ def charts(differences: Differences, facts: Facts) -> dict[str, Chart]:
     if not isinstance(facts, ClassificationFacts) or not differences.metrics or not facts.shifts:
         return found
     found["spread-level"] = [spread_by_level(differences, facts, metric) for metric in differences.metrics]
-    found["spread-shift"] = [
-        spread_by_shift(differences, facts, metric, facts.levels) for metric in differences.metrics
-    ]
+    levels = {"spread-shift": facts.levels}
     if len(facts.levels) > 1:
-        for level in facts.levels:
-            found[f"spread-shift-{level}"] = [
-                spread_by_shift(differences, facts, metric, [level]) for metric in differences.metrics
-            ]
+        levels |= {f"spread-shift-{level}": (level,) for level in facts.levels}
+    for name, shown in levels.items():
+        found[name] = [spread_by_shift(differences, facts, metric, shown) for metric in differences.metrics]
     return found
 
 
-def comparison_chart(question: Question, facts: Facts, metric: str, by: str, method: str) -> View:
+def comparison_chart(question: Question, facts: Facts, metric: str, by: str, method: str) -> drawing.View:
     """The means of all cells, the worst at the top; a dotted line where all above differ from all below."""
     found = question.comparison(metric, by, method)
     name = f"{words_of(metric).label}, {method}"
@@ -64,50 +45,44 @@ def comparison_chart(question: Question, facts: Facts, metric: str, by: str, met
     worst_first = higher_is_better(metric) is not False
     means = sorted(found.means, key=lambda mean: mean.mean if worst_first else -mean.mean)
     colours, symbols = zip(*(_look(mean, facts) for mean in means), strict=True)
-    points = {
-        "type": "scatter",
-        "mode": "markers",
-        "y": list(range(len(means))),
-        "x": [plain(mean.mean) for mean in means],
-        "error_x": whiskers([Cell(mean.mean, mean.lo, mean.hi) for mean in means]) | {"width": 4, "color": MUTED},
-        "marker": {"color": colours, "symbol": symbols, "size": 8},
-        "hovertext": [
-            f"<b>{text(mean.cell)}</b><br>mean {number(metric, mean.mean)}<br>comparison interval "
-            f"{bounds(metric, mean.lo, mean.hi)}<br>group {text(mean.letters)}"
+    cells = [Cell(mean.mean, mean.lo, mean.hi) for mean in means]
+    points = drawing.trace(
+        "scatter",
+        [
+            f"<b>{drawing.text(mean.cell)}</b><br>mean {number(metric, mean.mean)}<br>comparison interval "
+            f"{bounds(metric, mean.lo, mean.hi)}<br>group {drawing.text(mean.letters)}"
             for mean in means
         ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
+        mode="markers",
+        y=list(range(len(means))),
+        x=[drawing.plain(mean.mean) for mean in means],
+        error_x=drawing.whiskers(cells) | {"width": 4, "color": drawing.MUTED},
+        marker={"color": colours, "symbol": symbols, "size": 8},
+    )
     letters = {
         "type": "scatter",
         "mode": "text",
         "y": list(range(len(means))),
         "x": [1.0] * len(means),
         "xaxis": "x2",
-        "text": [text(mean.letters) for mean in means],
+        "text": [drawing.text(mean.letters) for mean in means],
         "textposition": "middle left",
-        "textfont": {"color": MUTED, "size": 11},
+        "textfont": {"color": drawing.MUTED, "size": 11},
         "hoverinfo": "skip",
     }
-    layout = layout_of(height=64 + 22 * len(means), margin={"l": 8, "r": 8, "t": 8, "b": 40})
+    layout = drawing.layout_of(height=64 + 22 * len(means), margin={"l": 8, "r": 8, "t": 8, "b": 40})
     layout["xaxis"] = {
         "domain": [0, 0.84],
-        "range": _range([end for mean in means for end in (mean.mean, mean.lo, mean.hi)]),
-        "tickformat": tick_format(metric),
-        "gridcolor": GRID,
-        "zeroline": False,
-        "fixedrange": True,
+        "range": _range(cells),
+        "tickformat": drawing.tick_format(metric),
+        **drawing.VALUE_AXIS,
         "nticks": 6,
-        "title": axis_title(words_of(metric).label),
+        "title": drawing.axis_title(words_of(metric).label),
     }
     layout["xaxis2"] = {"domain": [0.85, 1], "range": [0, 1], "visible": False, "fixedrange": True}
-    layout["yaxis"] = names_axis([mean.cell for mean in means], LABEL, range=[len(means) - 0.5, -0.5])
-    line = {"color": MUTED, "width": 1, "dash": "dot"}
-    layout["shapes"] = [
-        {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": at, "y1": at, "line": line}
-        for at in boundaries([mean.letters for mean in means])
-    ]
-    return view(name, [points, letters], layout)
+    layout["yaxis"] = drawing.names_axis([mean.cell for mean in means], LABEL, range=[len(means) - 0.5, -0.5])
+    layout["shapes"] = [drawing.line_at("y", at, "dot") for at in boundaries([mean.letters for mean in means])]
+    return drawing.view(name, [points, letters], layout)
 
 
 def boundaries(letters: Sequence[str]) -> list[float]:
@@ -127,20 +102,19 @@ def _look(mean: Mean, facts: Facts) -> tuple[str, str]:
     """The colour and mark of the model whose cell it is; neutral where it is of no single one."""
     if mean.model is None:
         return NEUTRAL, "circle"
-    place = facts.models.index(mean.model)
-    return COLOURS[place % len(COLOURS)], SYMBOLS[place % len(SYMBOLS)]
+    return drawing.look(facts.models.index(mean.model))
 
 
-def _nothing(name: str, found: Comparison) -> View:
+def _nothing(name: str, found: Comparison) -> drawing.View:
     """A view that says why there is nothing to see."""
-    layout = layout_of(height=120, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    layout = drawing.layout_of(height=120, margin={"l": 8, "r": 8, "t": 8, "b": 8})
     layout |= {"xaxis": {"visible": False}, "yaxis": {"visible": False}}
     place = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
-    layout["annotations"] = [{**place, "text": short_text(f"no comparison: {found.reason}", 90)}]
-    return view(name, [], layout)
+    layout["annotations"] = [{**place, "text": drawing.short_text(f"no comparison: {found.reason}", 90)}]
+    return drawing.view(name, [], layout)
 
 
-def spread_by_level(differences: Differences, facts: ClassificationFacts, metric: str) -> View:
+def spread_by_level(differences: Differences, facts: ClassificationFacts, metric: str) -> drawing.View:
     """A metric undisturbed and at each level, the mean over shifts, with its standard deviation over repeats."""
     places = {"undisturbed": [CLEAN]} | {
         f"level {level}": [c for c in facts.conditions if c.level == level] for level in facts.levels
@@ -148,7 +122,9 @@ def spread_by_level(differences: Differences, facts: ClassificationFacts, metric
     return _spread(differences, facts, metric, places)
 
 
-def spread_by_shift(differences: Differences, facts: ClassificationFacts, metric: str, levels: Sequence[int]) -> View:
+def spread_by_shift(
+    differences: Differences, facts: ClassificationFacts, metric: str, levels: Sequence[int]
+) -> drawing.View:
     """A metric under each shift, the mean over the levels, with its standard deviation over repeats."""
     places = {shift: [c for c in facts.conditions if c.shift == shift and c.level in levels] for shift in facts.shifts}
     return _spread(differences, facts, metric, places)
@@ -156,52 +132,43 @@ def spread_by_shift(differences: Differences, facts: ClassificationFacts, metric
 
 def _spread(
     differences: Differences, facts: ClassificationFacts, metric: str, places: dict[str, list[Condition]]
-) -> View:
+) -> drawing.View:
     traces = []
     dodge = 0.4 / max(len(facts.models), 2)
     for place, model in enumerate(facts.models):
         cells = [differences.spread(metric, model, conditions) for conditions in places.values()]
-        colour = COLOURS[place % len(COLOURS)]
+        colour, symbol = drawing.look(place)
         offset = dodge * (place - (len(facts.models) - 1) / 2)
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [column + offset for column in range(len(places))],
-                "y": [plain(cell.value) for cell in cells],
-                "error_y": whiskers(cells) | {"width": 3, "color": colour},
-                "marker": {"color": colour, "size": 7, "symbol": SYMBOLS[place % len(SYMBOLS)]},
-                "hovertext": [
-                    f"<b>{text(facts.named(model))}</b>, {text(name)}<br>{_spread_text(metric, cell)}"
+            drawing.trace(
+                "scatter",
+                [
+                    f"<b>{drawing.text(facts.named(model))}</b>, {drawing.text(name)}<br>{_spread_text(metric, cell)}"
                     for name, cell in zip(places, cells, strict=True)
                 ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-            }
+                mode="markers",
+                x=[column + offset for column in range(len(places))],
+                y=[drawing.plain(cell.value) for cell in cells],
+                error_y=drawing.whiskers(cells) | {"width": 3, "color": colour},
+                marker={"color": colour, "size": 7, "symbol": symbol},
+            )
         )
-    layout = layout_of(height=230, margin={"l": 46, "r": 8, "t": 8, "b": 30})
-    layout["xaxis"] = names_axis(list(places), 12, range=[-0.6, len(places) - 0.4], tickangle=-40)
+    layout = drawing.layout_of(height=230, margin={"l": 46, "r": 8, "t": 8, "b": 30})
+    layout["xaxis"] = drawing.names_axis(list(places), 12, range=[-0.6, len(places) - 0.4], tickangle=-40)
     every = [[condition] for condition in (CLEAN, *facts.conditions)]
     cells = [differences.spread(metric, model, conditions) for model in facts.models for conditions in every]
-    layout["yaxis"] = {
-        "range": _range([end for cell in cells for end in (cell.value, cell.lo, cell.hi)]),
-        "tickformat": tick_format(metric),
-        "nticks": 6,
-        "gridcolor": GRID,
-        "zeroline": False,
-        "fixedrange": True,
-    }
-    return view(words_of(metric).label, traces, layout)
+    ticks = {"tickformat": drawing.tick_format(metric), "nticks": 6}
+    layout["yaxis"] = {"range": _range(cells), **ticks, **drawing.VALUE_AXIS}
+    return drawing.view(words_of(metric).label, traces, layout)
 
 
 def _spread_text(metric: str, cell: Cell) -> str:
     if cell.missing:
-        return f"no value: {text(cell.reason)}"
+        return f"no value: {drawing.text(cell.reason)}"
     sd = "one repeat" if math.isnan(cell.sd) else f"sd {number(metric, cell.sd)} over {cell.n} repeats"
     return f"{words_of(metric).label} {number(metric, cell.value)}<br>{sd}"
 
 
-def _range(ends: Sequence[float]) -> list[float]:
-    known = [end for end in ends if not math.isnan(end)] or [0.0, 1.0]
-    low, high = min(known), max(known)
-    pad = 0.05 * (high - low) or 0.05
-    return [round(low - pad, 6), round(high + pad, 6)]
+def _range(cells: Sequence[Cell]) -> list[float]:
+    ends = drawing.ends_of(cells)
+    return drawing.padded(min(ends), max(ends))

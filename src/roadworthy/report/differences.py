@@ -12,8 +12,9 @@ from statistics import fmean, stdev
 
 import pandas as pd
 
+from roadworthy.core.grouping import grouped
 from roadworthy.report.classification import CLEAN, Condition
-from roadworthy.report.facts import Cell, Facts
+from roadworthy.report.facts import Cell, Facts, defined
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import listing, words_of
 from roadworthy.statistics.anova import AnovaTable, thesis_p
@@ -167,7 +168,7 @@ class Differences:
     def spread(self, metric: str, model: str, conditions: Sequence[Condition]) -> Cell:
         """The mean over conditions, its mean over repeats, and one standard deviation over repeats to either side."""
         values = [self.repeats[metric, model, c] for c in conditions if (metric, model, c) in self.repeats]
-        averages = [fmean(d) for d in map(_defined, zip_longest(*values, fillvalue=math.nan)) if d]
+        averages = [fmean(d) for d in map(defined, zip_longest(*values, fillvalue=math.nan)) if d]
         if not averages:
             return Cell(math.nan, reason="no repeat has a value")
         mean, sd = fmean(averages), stdev(averages) if len(averages) > 1 else math.nan
@@ -193,36 +194,29 @@ def load_differences(path: str | Path, facts: Facts, names: Iterable[str] = TITL
 
 
 def _question(run: Path, name: str, facts: Facts) -> Question:
-    tests = _by(read_rows(run, f"anova_{name}", facts.source), "metric")
-    analyses = tuple(_analysis(metric, rows) for (metric,), rows in tests.items())
-    stored = [part for part in (f"posthoc_{name}", f"posthoc_{name}_means") if has_table(run, part)]
-    rows = {part: read_rows(run, part, facts.source) for part in stored}
-    pairs, means = rows.get(f"posthoc_{name}", []), rows.get(f"posthoc_{name}_means", [])
+    tests = grouped((row["metric"], row) for row in read_rows(run, f"anova_{name}", facts.source))
+    pairs, means = (
+        read_rows(run, part, facts.source) if has_table(run, part) else []
+        for part in (f"posthoc_{name}", f"posthoc_{name}_means")
+    )
     comparisons = {
-        (metric, by, method): Comparison((), "", found[0]["reason"])
-        for (metric, by, method), found in _by(pairs, "metric", "by", "method").items()
-        if found[0]["reason"]
+        compared: Comparison((), "", rows[0]["reason"])
+        for compared, rows in _by_comparison(pairs).items()
+        if rows[0]["reason"]
     }
-    for (metric, by, method), found in _by(means, "metric", "by", "method").items():
-        comparisons[metric, by, method] = Comparison(
-            tuple(_mean(row, facts) for row in found),
-            found[0]["notes"] or "",
-            "",
-        )
+    for compared, rows in _by_comparison(means).items():
+        comparisons[compared] = Comparison(tuple(_mean(row, facts) for row in rows), rows[0]["notes"] or "", "")
     return Question(
         name=name,
-        analyses=analyses,
+        analyses=tuple(_analysis(metric, rows) for metric, rows in tests.items()),
         by=tuple(dict.fromkeys(by for _, by, _ in comparisons)),
         comparisons=comparisons,
         pairs=tuple(_model_pairs(pairs, facts)),
     )
 
 
-def _by(rows: Sequence[Row], *columns: str) -> dict[tuple[str, ...], list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[column] for column in columns), []).append(row)
-    return found
+def _by_comparison(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[Row, ...]]:
+    return grouped(((row["metric"], row["by"], row["method"]), row) for row in rows)
 
 
 def _analysis(metric: str, rows: Sequence[Row]) -> Analysis:
@@ -341,12 +335,9 @@ def _model_pairs(rows: Sequence[Row], facts: Facts) -> Iterator[ModelPair]:
 
 
 def _repeats(run: Path, source: str | None) -> dict[tuple[str, str, Condition], tuple[float, ...]]:
-    found: dict[tuple[str, str, Condition], list[float]] = {}
-    for row in sorted(read_rows(run, "classification_repeats", source), key=lambda row: row["repeat"]):
-        condition = Condition(row["shift"], int(row["level"])) if row["level"] else CLEAN
-        found.setdefault((row["metric"], row["model"], condition), []).append(number_of(row["value"]))
-    return {key: tuple(values) for key, values in found.items()}
-
-
-def _defined(values: Sequence[float]) -> list[float]:
-    return [value for value in values if not math.isnan(value)]
+    rows = sorted(read_rows(run, "classification_repeats", source), key=lambda row: row["repeat"])
+    shown = [Condition(row["shift"], int(row["level"])) if row["level"] else CLEAN for row in rows]
+    return grouped(
+        ((row["metric"], row["model"], condition), number_of(row["value"]))
+        for row, condition in zip(rows, shown, strict=True)
+    )

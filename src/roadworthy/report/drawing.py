@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roadworthy.report.facts import Cell
@@ -23,6 +23,8 @@ INK, MUTED, GRID, ABSENT = "#1c2530", "#5b6673", "#e6eaef", "#d5dae1"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#a3417f", "#4b4b4b", "#b8860b", "#56b4e9", "#7a4fd0")
 """One colour per model (after Okabe and Ito, who chose them for colour-blind readers)."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down", "star")
+VALUE_AXIS = {"gridcolor": GRID, "zeroline": False, "fixedrange": True}
+"""What most axes of values share."""
 
 
 def text(value: object) -> str:
@@ -47,6 +49,34 @@ def short_text(value: object, length: int = 22) -> str:
 def view(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> View:
     """One view of a chart."""
     return {"name": name, "data": data, "layout": layout}
+
+
+def trace(kind: str, hover: Sequence[Any], **settings: Any) -> dict[str, Any]:
+    """One series of a chart, with a text that is shown where the reader points at each of its values."""
+    return {"type": kind, **settings, "hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>"}
+
+
+def look(place: int) -> tuple[str, str]:
+    """The colour and the mark of the model at a place."""
+    return COLOURS[place % len(COLOURS)], SYMBOLS[place % len(SYMBOLS)]
+
+
+def line_at(axis: str, value: float | None, dash: str = "dash") -> dict[str, Any]:
+    """A thin line across the whole chart at a value of its `x` or `y` axis."""
+    ends = {"x": {"xref": "paper", "x0": 0, "x1": 1}, "y": {"yref": "paper", "y0": 0, "y1": 1}}
+    ends[axis] = {f"{axis}ref": axis, f"{axis}0": value, f"{axis}1": value}
+    return {"type": "line", **ends["x"], **ends["y"], "line": {"color": MUTED, "width": 1, "dash": dash}}
+
+
+def ends_of(cells: Iterable[Cell]) -> list[float]:
+    """All values and bounds, for the range of an axis; 0 and 1 where there are none."""
+    return [end for cell in cells for end in (cell.value, cell.lo, cell.hi) if not math.isnan(end)] or [0.0, 1.0]
+
+
+def padded(low: float, high: float, share: float = 0.05) -> list[float]:
+    """The range of an axis from the lowest to the highest value, with some room at both ends."""
+    pad = share * (high - low) or share
+    return [round(low - pad, 6), round(high + pad, 6)]
 
 
 def layout_of(height: int, margin: dict[str, int]) -> dict[str, Any]:
@@ -95,6 +125,15 @@ def value_text(metric: str, cell: Cell) -> str:
     if cell.reason:
         lines.append(text(cell.reason))
     return "<br>".join(lines)
+
+
+def hover_text(name: str, where: object, metric: str, cell: Cell, spread: str = "") -> str:
+    """What is shown where the reader points at a value: of which model, where, and the value with its bounds.
+
+    `spread` says what the standard deviation, where there is one, is taken over.
+    """
+    sd = f"<br>sd over {spread} {number(metric, cell.sd)}" if spread and not math.isnan(cell.sd) else ""
+    return f"<b>{text(name)}</b>, {text(where)}<br>{value_text(metric, cell)}{sd}"
 
 
 def tick_format(metric: str) -> str:

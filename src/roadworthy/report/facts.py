@@ -306,12 +306,7 @@ def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
         where["source"] += " (undertrained)"
     return JudgedRow(
         where=", ".join(f"{name} {value}" for name, value in where.items()),
-        status=row["status"],
-        because=row["because"],
         value=number(metric, number_of(row["value"])),
         bounds=bounds(metric, number_of(row["lo"]), number_of(row["hi"])),
-        n=row["n"],
-        groups=row["groups"],
-        method=row["method"],
-        further_groups=row["further_groups"],
+        **{name: row[name] for name in ("status", "because", "n", "groups", "method", "further_groups")},
     )

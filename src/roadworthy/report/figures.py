@@ -7,27 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.report import drawing
 from roadworthy.report.classification import CLEAN, ROLE, ClassificationFacts, Condition
-from roadworthy.report.drawing import (
-    ABSENT,
-    COLOURS,
-    GRID,
-    INK,
-    MUTED,
-    SYMBOLS,
-    Chart,
-    View,
-    axis_title,
-    layout_of,
-    names_axis,
-    plain,
-    short_text,
-    text,
-    tick_format,
-    value_text,
-    view,
-    whiskers,
-)
 from roadworthy.report.facts import Cell
 from roadworthy.report.summary import accuracy_threshold
 from roadworthy.report.words import plural, short_number, words_of
@@ -42,9 +23,9 @@ NAMED_ROWS, NAMED_COLUMNS = 60, 25
 """How many classes its axes have room to name."""
 
 
-def charts(facts: ClassificationFacts) -> dict[str, Chart]:
+def charts(facts: ClassificationFacts) -> drawing.Charts:
     """Every chart by the id of its element."""
-    found: dict[str, Chart] = {}
+    found: drawing.Charts = {}
     for place, model in enumerate(facts.models):
         if facts.shifts:
             found[f"heat-{place}"] = [heat_map(facts, model, metric) for metric in facts.metrics]
@@ -60,27 +41,22 @@ def charts(facts: ClassificationFacts) -> dict[str, Chart]:
     return found
 
 
-def heat_map(facts: ClassificationFacts, model: str, metric: str) -> View:
+def heat_map(facts: ClassificationFacts, model: str, metric: str) -> drawing.View:
     """A metric by shift and level, undisturbed first; a cell without a value is grey and says why."""
-    levels = (0, *facts.levels)
-    rows = [[_at(shift, level) for level in levels] for shift in facts.shifts]
+    rows = [[CLEAN, *(Condition(shift, level) for level in facts.levels)] for shift in facts.shifts]
     cells = [[facts.cell(model, condition, metric) for condition in row] for row in rows]
-    hover = [[_hover(metric, c, cell) for c, cell in zip(*pair, strict=True)] for pair in zip(rows, cells, strict=True)]
     low, high, colours = _colour_range(facts, metric)
-    shared = {
-        "type": "heatmap",
-        "xgap": 2,
-        "ygap": 2,
-        "hovertext": hover,
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
+    hover = [
+        [f"<b>{drawing.text(c)}</b><br>{drawing.value_text(metric, cell)}" for c, cell in zip(*pair, strict=True)]
+        for pair in zip(rows, cells, strict=True)
+    ]
+    shared = drawing.trace("heatmap", hover, xgap=2, ygap=2)
+    labelled = {"texttemplate": "%{text}", "textfont": {"color": drawing.INK}, "hoverongaps": False}
     values = {
         **shared,
-        "z": [[plain(cell.value) for cell in row] for row in cells],
+        "z": [[drawing.plain(cell.value) for cell in row] for row in cells],
         "text": [["" if cell.missing else short_number(metric, cell.value) for cell in row] for row in cells],
-        "texttemplate": "%{text}",
-        "textfont": {"color": INK},
-        "hoverongaps": False,
+        **labelled,
         "zmin": low,
         "zmax": high,
         "colorscale": colours,
@@ -90,20 +66,18 @@ def heat_map(facts: ClassificationFacts, model: str, metric: str) -> View:
         **shared,
         "z": [[0 if cell.missing else None for cell in row] for row in cells],
         "text": [["n/a" if cell.missing else "" for cell in row] for row in cells],
-        "texttemplate": "%{text}",
-        "textfont": {"color": INK},
-        "hoverongaps": False,
-        "colorscale": [[0, ABSENT], [1, ABSENT]],
+        **labelled,
+        "colorscale": [[0, drawing.ABSENT], [1, drawing.ABSENT]],
         "showscale": False,
     }
-    layout = layout_of(height=70 + 34 * len(facts.shifts), margin={"l": 8, "r": 8, "t": 34, "b": 8})
-    title = {"text": "level", "font": {"size": 11, "color": MUTED}, "standoff": 4}
-    layout["xaxis"] = names_axis(["clean", *facts.levels], side="top", title=title)
-    layout["yaxis"] = names_axis(facts.shifts, 16, autorange="reversed")
-    return view(words_of(metric).label, [values, absent], layout)
+    layout = drawing.layout_of(height=70 + 34 * len(facts.shifts), margin={"l": 8, "r": 8, "t": 34, "b": 8})
+    title = {"text": "level", "font": {"size": 11, "color": drawing.MUTED}, "standoff": 4}
+    layout["xaxis"] = drawing.names_axis(["clean", *facts.levels], side="top", title=title)
+    layout["yaxis"] = drawing.names_axis(facts.shifts, 16, autorange="reversed")
+    return drawing.view(words_of(metric).label, [values, absent], layout)
 
 
-def curve(facts: ClassificationFacts, shift: str, metric: str) -> View:
+def curve(facts: ClassificationFacts, shift: str, metric: str) -> drawing.View:
     """A metric over the levels of one shift, undisturbed at level 0, with bounds; one line per model.
 
     A dashed line marks the threshold of accuracy where all models share one.
@@ -117,13 +91,11 @@ def curve(facts: ClassificationFacts, shift: str, metric: str) -> View:
     shown = _curve_view(facts, metric, lines)
     thresholds = {accuracy_threshold(facts, model, shift).value for model in facts.models}
     if metric == ROLE and len(thresholds) == 1:
-        height = plain(thresholds.pop())
-        place = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": height, "y1": height}
-        shown["layout"]["shapes"] = [{"type": "line", **place, "line": {"color": MUTED, "width": 1, "dash": "dash"}}]
+        shown["layout"]["shapes"] = [drawing.line_at("y", drawing.plain(thresholds.pop()))]
     return shown
 
 
-def average_curve(facts: ClassificationFacts, metric: str) -> View:
+def average_curve(facts: ClassificationFacts, metric: str) -> drawing.View:
     """A metric over levels, averaged over all shifts."""
     lines = []
     for model in facts.models:
@@ -133,31 +105,25 @@ def average_curve(facts: ClassificationFacts, metric: str) -> View:
     return _curve_view(facts, metric, lines)
 
 
-def _curve_view(facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[int, Cell]]]) -> View:
+def _curve_view(facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[int, Cell]]]) -> drawing.View:
     traces = []
     dodge = 0.07
     for place, points in enumerate(lines):
         offset = dodge * (place - (len(lines) - 1) / 2)
-        colour = COLOURS[place % len(COLOURS)]
-        values = [cell.value for _, cell in points]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "x": [level + offset for level, _ in points],
-                "y": [plain(value) for value in values],
-                "error_y": whiskers([cell for _, cell in points]) | {"width": 2},
-                "line": {"color": colour, "width": 2},
-                "marker": {"color": colour, "size": 6, "symbol": SYMBOLS[place % len(SYMBOLS)]},
-                "hovertext": [
-                    f"<b>{text(facts.named(facts.models[place]))}</b>, level {level}<br>{value_text(metric, cell)}"
-                    for level, cell in points
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-                "showlegend": False,
-            }
+        colour, symbol = drawing.look(place)
+        name = facts.named(facts.models[place])
+        shown = drawing.trace(
+            "scatter",
+            [drawing.hover_text(name, f"level {level}", metric, cell) for level, cell in points],
+            mode="lines+markers",
+            x=[level + offset for level, _ in points],
+            y=[drawing.plain(cell.value) for _, cell in points],
+            error_y=drawing.whiskers([cell for _, cell in points]) | {"width": 2},
+            line={"color": colour, "width": 2},
+            marker={"color": colour, "size": 6, "symbol": symbol},
         )
-    layout = layout_of(height=200, margin={"l": 44, "r": 8, "t": 8, "b": 30})
+        traces.append(shown | {"showlegend": False})
+    layout = drawing.layout_of(height=200, margin={"l": 44, "r": 8, "t": 8, "b": 30})
     layout["xaxis"] = {
         "range": [-0.4, max(facts.levels) + 0.4],
         "tickmode": "array",
@@ -166,56 +132,44 @@ def _curve_view(facts: ClassificationFacts, metric: str, lines: Sequence[Sequenc
         "zeroline": False,
         "fixedrange": True,
     }
-    layout["yaxis"] = {
-        "range": _value_range(facts, metric),
-        "tickformat": tick_format(metric),
-        "nticks": 5,
-        "gridcolor": GRID,
-        "zeroline": False,
-        "fixedrange": True,
-    }
-    return view(words_of(metric).label, traces, layout)
+    ticks = {"tickformat": drawing.tick_format(metric), "nticks": 5}
+    layout["yaxis"] = {"range": _value_range(facts, metric), **ticks, **drawing.VALUE_AXIS}
+    return drawing.view(words_of(metric).label, traces, layout)
 
 
-def drop_ranking(facts: ClassificationFacts, metric: str) -> View:
+def drop_ranking(facts: ClassificationFacts, metric: str) -> drawing.View:
     """Shifts by how much worse a metric is than undisturbed, averaged over levels, with bounds; hardest at the top."""
     nothing = Cell(math.nan)
     rows = {s: [facts.by_shift.get((model, s, metric), nothing) for model in facts.models] for s in facts.shifts}
     order = sorted(rows, key=lambda shift: max((c.value for c in rows[shift] if not c.missing), default=math.inf))
     traces = []
     for place, model in enumerate(facts.models):
-        cells = [rows[shift][place] for shift in order]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": list(range(len(order))),
-                "x": [plain(cell.value) for cell in cells],
-                "error_x": whiskers(cells) | {"width": 3, "color": INK},
-                "marker": {"color": COLOURS[place % len(COLOURS)]},
-                "hovertext": [
-                    f"<b>{text(facts.named(model))}</b>, {text(shift)}<br>{value_text(metric, cell)}"
-                    for shift, cell in zip(order, cells, strict=True)
-                ],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-                "showlegend": False,
-            }
+        cells = {shift: rows[shift][place] for shift in order}
+        shown = drawing.trace(
+            "bar",
+            [drawing.hover_text(facts.named(model), shift, metric, cell) for shift, cell in cells.items()],
+            orientation="h",
+            y=list(range(len(order))),
+            x=[drawing.plain(cell.value) for cell in cells.values()],
+            error_x=drawing.whiskers([*cells.values()]) | {"width": 3, "color": drawing.INK},
+            marker={"color": drawing.look(place)[0]},
         )
+        traces.append(shown | {"showlegend": False})
     bar = 12 * len(facts.models) + 16
-    layout = layout_of(height=60 + bar * len(order), margin={"l": 8, "r": 12, "t": 8, "b": 40})
+    layout = drawing.layout_of(height=60 + bar * len(order), margin={"l": 8, "r": 12, "t": 8, "b": 40})
     layout |= {"bargap": 0.28, "bargroupgap": 0.08}
     layout["xaxis"] = {
-        "tickformat": tick_format(metric),
-        "gridcolor": GRID,
-        "zerolinecolor": MUTED,
+        "tickformat": drawing.tick_format(metric),
+        "gridcolor": drawing.GRID,
+        "zerolinecolor": drawing.MUTED,
         "fixedrange": True,
-        "title": {"text": words_of(metric).label, "font": {"size": 11, "color": MUTED}},
+        "title": {"text": words_of(metric).label, "font": {"size": 11, "color": drawing.MUTED}},
     }
-    layout["yaxis"] = names_axis(order, 16)
-    return view(words_of(metric).label, list(reversed(traces)), layout)
+    layout["yaxis"] = drawing.names_axis(order, 16)
+    return drawing.view(words_of(metric).label, list(reversed(traces)), layout)
 
 
-def reliability_diagram(facts: ClassificationFacts, model: str, condition: Condition) -> View:
+def reliability_diagram(facts: ClassificationFacts, model: str, condition: Condition) -> drawing.View:
     """Accuracy by bin of confidence against the diagonal of perfect calibration, and the number of answers per bin."""
     bins = facts.reliability[model, condition]
     centres = [(b.start + b.end) / 2 for b in bins]
@@ -230,7 +184,7 @@ def reliability_diagram(facts: ClassificationFacts, model: str, condition: Condi
         **shared,
         "type": "bar",
         "x": centres,
-        "y": [plain(b.accuracy) for b in bins],
+        "y": [drawing.plain(b.accuracy) for b in bins],
         "width": widths,
         "marker": {"color": "#7fb2d9"},
     }
@@ -238,8 +192,8 @@ def reliability_diagram(facts: ClassificationFacts, model: str, condition: Condi
         **shared,
         "type": "scatter",
         "mode": "markers",
-        "x": [plain(b.confidence) for b in bins],
-        "y": [plain(b.accuracy) for b in bins],
+        "x": [drawing.plain(b.confidence) for b in bins],
+        "y": [drawing.plain(b.accuracy) for b in bins],
         "marker": {"color": "#0b4a82", "size": 7},
         "cliponaxis": False,
     }
@@ -248,7 +202,7 @@ def reliability_diagram(facts: ClassificationFacts, model: str, condition: Condi
         "mode": "lines",
         "x": [0, 1],
         "y": [0, 1],
-        "line": {"color": MUTED, "dash": "dot", "width": 1.5},
+        "line": {"color": drawing.MUTED, "dash": "dot", "width": 1.5},
         "hoverinfo": "skip",
         "showlegend": False,
     }
@@ -261,15 +215,21 @@ def reliability_diagram(facts: ClassificationFacts, model: str, condition: Condi
         "yaxis": "y2",
         "marker": {"color": "#b9c3ce"},
     }
-    layout = layout_of(height=270, margin={"l": 46, "r": 8, "t": 8, "b": 40})
-    axis = {"fixedrange": True, "zeroline": False, "gridcolor": GRID}
-    layout["xaxis"] = {**axis, "range": [0, 1], "anchor": "y2", "nticks": 6, "title": axis_title("confidence")}
-    layout["yaxis"] = {**axis, "range": [0, 1.02], "domain": [0.34, 1], "nticks": 6, "title": axis_title("accuracy")}
-    layout["yaxis2"] = {**axis, "domain": [0, 0.24], "nticks": 3, "title": axis_title("count")}
-    return view(text(condition), [accuracy, diagonal, confidence, counts], layout)
+    layout = drawing.layout_of(height=270, margin={"l": 46, "r": 8, "t": 8, "b": 40})
+    axis = {"fixedrange": True, "zeroline": False, "gridcolor": drawing.GRID}
+    layout["xaxis"] = {**axis, "range": [0, 1], "anchor": "y2", "nticks": 6, "title": drawing.axis_title("confidence")}
+    layout["yaxis"] = {
+        **axis,
+        "range": [0, 1.02],
+        "domain": [0.34, 1],
+        "nticks": 6,
+        "title": drawing.axis_title("accuracy"),
+    }
+    layout["yaxis2"] = {**axis, "domain": [0, 0.24], "nticks": 3, "title": drawing.axis_title("count")}
+    return drawing.view(drawing.text(condition), [accuracy, diagonal, confidence, counts], layout)
 
 
-def confusion_matrix(facts: ClassificationFacts, model: str, condition: Condition) -> View:
+def confusion_matrix(facts: ClassificationFacts, model: str, condition: Condition) -> drawing.View:
     """Which class was taken for which: colour is the share of the true class, the counts are given too."""
     names = facts.class_names
     size = len(names)
@@ -279,7 +239,7 @@ def confusion_matrix(facts: ClassificationFacts, model: str, condition: Conditio
     shares = [
         [round(100 * count / total, 1) if count else 0 for count in row] for row in counts for total in [sum(row)]
     ]
-    categories = _distinct([text(name) for name in names])
+    categories = _distinct([drawing.text(name) for name in names])
     trace: dict[str, Any] = {
         "type": "heatmap",
         "x": categories,
@@ -295,7 +255,7 @@ def confusion_matrix(facts: ClassificationFacts, model: str, condition: Conditio
     if size <= TEXT_CLASSES:
         labels = [[str(count) if count else "" for count in row] for row in counts]
         trace |= {"text": labels, "texttemplate": "%{text}", "xgap": 1, "ygap": 1}
-    layout = layout_of(height=max(300, min(720, 120 + 36 * size)), margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    layout = drawing.layout_of(height=max(300, min(720, 120 + 36 * size)), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     axis = {
         "type": "category",
         "zeroline": False,
@@ -305,25 +265,25 @@ def confusion_matrix(facts: ClassificationFacts, model: str, condition: Conditio
         "tickfont": {"size": 11 if size <= TEXT_CLASSES else 9},
         "fixedrange": size <= TEXT_CLASSES,
     }
-    across = down = [short_text(name) for name in names]
+    across = down = [drawing.short_text(name) for name in names]
     if size > TEXT_CLASSES:
         across = [str(place) for place in range(size)]
-        down = [f"{short_text(name)} {place}" for place, name in enumerate(names)]
+        down = [f"{drawing.short_text(name)} {place}" for place, name in enumerate(names)]
     layout["xaxis"] = {
         **axis,
         **_class_ticks(across, NAMED_COLUMNS),
         "tickangle": -90 if size > 5 else 0,
-        "title": axis_title("predicted"),
+        "title": drawing.axis_title("predicted"),
     }
     layout["yaxis"] = {
         **axis,
         **_class_ticks(down, NAMED_ROWS),
         "autorange": "reversed",
-        "title": axis_title("true class"),
+        "title": drawing.axis_title("true class"),
     }
     if size > TEXT_CLASSES:
         layout["dragmode"] = "zoom"
-    return view(text(condition), [trace], layout)
+    return drawing.view(drawing.text(condition), [trace], layout)
 
 
 def _class_ticks(labels: Sequence[str], room: int) -> dict[str, Any]:
@@ -337,21 +297,13 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     return [f"{label} ({place})" if labels.count(label) > 1 else label for place, label in enumerate(labels)]
 
 
-def _at(shift: str, level: int) -> Condition:
-    return Condition(shift, level) if level else CLEAN
-
-
-def _hover(metric: str, condition: Condition, cell: Cell) -> str:
-    return f"<b>{text(condition)}</b><br>{value_text(metric, cell)}"
-
-
-def _all_values(facts: ClassificationFacts, metric: str) -> list[Cell]:
+def _measured(facts: ClassificationFacts, metric: str) -> list[Cell]:
     return [cell for (_, _, name), cell in facts.cells.items() if name == metric and not cell.missing]
 
 
 def _colour_range(facts: ClassificationFacts, metric: str) -> tuple[float, float, Iterable[tuple[float, str]]]:
     """The same colours for every model. Where less is worse the scale is turned, so that darker is always worse."""
-    values = [cell.value for cell in _all_values(facts, metric)] or [0.0]
+    values = [cell.value for cell in _measured(facts, metric)] or [0.0]
     better = higher_is_better(metric)
     if better:
         turned = [(1 - place, colour) for place, colour in reversed(WORSE_IS_DARKER)]
@@ -362,10 +314,5 @@ def _colour_range(facts: ClassificationFacts, metric: str) -> tuple[float, float
 
 def _value_range(facts: ClassificationFacts, metric: str) -> list[float]:
     """One range for all curves of a metric, so that they compare."""
-    cells = _all_values(facts, metric)
-    ends = [end for cell in cells for end in (cell.value, cell.lo, cell.hi) if not math.isnan(end)] or [0.0, 1.0]
-    low, high = min(ends), max(ends)
-    if higher_is_better(metric) is False:
-        low = min(low, 0.0)
-    pad = 0.05 * (high - low) or 0.05
-    return [round(low - pad, 6), round(high + pad, 6)]
+    ends = drawing.ends_of(_measured(facts, metric))
+    return drawing.padded(min([*ends, 0.0]) if higher_is_better(metric) is False else min(ends), max(ends))

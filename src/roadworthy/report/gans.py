@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from roadworthy.core.grouping import grouped
 from roadworthy.report.facts import NOT_RUN, Cell, cell_of
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows, strip_of_squares
 
@@ -102,18 +103,15 @@ def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | Non
     rows = [row for row in read_rows(run, "gan", source) if row["metric"] == ROLE]
     places = {(row["ood_set"], row["gan"]): row for row in rows}
     pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, "gan_gallery", source)}
-    history: dict[tuple[str, int], list[Row]] = {}
-    for row in read_rows(run, "gan_epochs", source):
-        history.setdefault((row["ood_set"], row["gan"]), []).append(row)
-    answers: dict[tuple[str, str], tuple[Answer, ...]] = {}
-    for row in read_rows(run, "gan_answers", source):
-        key = (row["model"], row["ood_set"])
-        answers[key] = (*answers.get(key, ()), Answer(row["prediction"], number_of(row["confidence"])))
+    history = grouped(((row["ood_set"], row["gan"]), row) for row in read_rows(run, "gan_epochs", source))
     gans = [_gan(run, row, pictures[place], history[place]) for place, row in places.items()]
     return Gans(
         gans=tuple(sorted(gans, key=lambda gan: (order.index(gan.configuration), gan.index))),
         cells={(row["model"], row["ood_set"], row["gan"]): cell_of(row) for row in rows},
-        answers=answers,
+        answers=grouped(
+            ((row["model"], row["ood_set"]), Answer(row["prediction"], number_of(row["confidence"])))
+            for row in read_rows(run, "gan_answers", source)
+        ),
         shown={
             row["ood_set"]: strip_of_squares(media_path(run, row["media"]))
             for row in read_rows(run, "ood_gallery", source)
@@ -122,20 +120,16 @@ def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | Non
     )
 
 
-def _gan(run: Path, row: Row, pictures: Row, history: Sequence[Row]) -> Gan:
+def _gan(run: Path, row: Row, pictures: Row, history: tuple[Row, ...]) -> Gan:
+    names = ("surrogate_accuracy", "floor", "accuracy_on_generated", "classifier_loss")
+    numbers: Row = {name: number_of(row[name]) for name in names}
     return Gan(
         configuration=row["ood_set"],
         index=row["gan"],
-        hardest=row["hardest"],
-        surrogate_accuracy=number_of(row["surrogate_accuracy"]),
-        floor=number_of(row["floor"]),
-        undertrained=row["undertrained"],
-        accuracy_on_generated=number_of(row["accuracy_on_generated"]),
-        classifier_loss=number_of(row["classifier_loss"]),
+        **{name: row[name] for name in ("hardest", "undertrained", "epochs", "kept_epoch")},
+        **numbers,
         stopped_by=STOPS.get(row["stopped_by"]) or str(row["stopped_by"]),
-        epochs=row["epochs"],
-        kept_epoch=row["kept_epoch"],
         drawn=Picture(media_path(run, pictures["drawn"])),
         course=Picture(media_path(run, pictures["media"])),
-        history=tuple(history),
+        history=history,
     )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, bounded, cell_of, mean_of
+from roadworthy.core.grouping import grouped
+from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, bounded, cell_of, defined, mean_of
 from roadworthy.report.gans import Gans, load_gans
 from roadworthy.report.page import HardCase, ModelWords
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
@@ -31,11 +32,10 @@ SCORES = {"confidence": "the largest class probability", "certainty": "the certa
 
 @dataclass(frozen=True)
 class OutlierSet:
-    """One set of outliers; `foreign` is the foreign set that it is, or is made from."""
+    """One set of outliers."""
 
     name: str
     kind: str
-    foreign: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -102,10 +102,9 @@ class Outliers:
 
     def hardest(self, models: Sequence[str], count: int = WORST) -> tuple[OutlierSet, ...]:
         """The sets with the lowest AUROC that any of the models has, lowest first."""
-        lowest = {found: [self.cell(model, found.name).value for model in models] for found in self.sets}
-        measured = {found: [v for v in values if not math.isnan(v)] for found, values in lowest.items()}
-        known = [found for found in self.sets if measured[found]]
-        return tuple(sorted(known, key=lambda found: min(measured[found]))[:count])
+        measured = {one: defined(self.cell(model, one.name).value for model in models) for one in self.sets}
+        known = [one for one in self.sets if measured[one]]
+        return tuple(sorted(known, key=lambda one: min(measured[one]))[:count])
 
 
 def load_outliers(path: str | Path, facts: Facts) -> Outliers:
@@ -113,18 +112,12 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
     run = Path(path)
     rows = read_rows(run, OOD, facts.source)
     cells = {(row["model"], row["ood_set"], row["metric"]): cell_of(row) for row in rows}
-    sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"], row.get("foreign") or "") for row in rows}
-    order = list(KINDS)
+    sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"]) for row in rows}
 
     def difficulty(found: OutlierSet) -> tuple[int, float, str]:
         values = [cells[model, found.name, ROLE].value for model in facts.ranked if (model, found.name, ROLE) in cells]
-        place = order.index(found.kind) if found.kind in order else len(order)
-        return place, mean_of(values, -math.inf), found.name
+        return [*KINDS, found.kind].index(found.kind), mean_of(values, -math.inf), found.name
 
-    histograms: dict[tuple[str, str], tuple[ScoreBin, ...]] = {}
-    for row in read_rows(run, f"{OOD}_scores", facts.source):
-        key = (row["model"], row["ood_set"])
-        histograms[key] = (*histograms.get(key, ()), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
     ordered = tuple(sorted(sets.values(), key=difficulty))
     return Outliers(
         models=facts.models,
@@ -136,7 +129,10 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
             for row in read_rows(run, f"{OOD}_by_kind", facts.source)
         },
         scores={row["model"]: row["score"] for row in rows if row["score"]},
-        histograms=histograms,
+        histograms=grouped(
+            ((row["model"], row["ood_set"]), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
+            for row in read_rows(run, f"{OOD}_scores", facts.source)
+        ),
         gallery={
             row["ood_set"]: Pictures(*(strip_of_squares(media_path(run, row[side])) for side in ("media", "media_in")))
             for row in read_rows(run, f"{OOD}_gallery", facts.source)
@@ -213,10 +209,7 @@ def score_words(outliers: Outliers) -> str:
 
     A certainty of its own is used where a model gives one, else its largest class probability.
     """
-    by_score: dict[str, list[str]] = {}
-    for model in outliers.models:
-        if model in outliers.scores:
-            by_score.setdefault(outliers.scores[model], []).append(model)
+    by_score = grouped((outliers.scores[model], model) for model in outliers.models if model in outliers.scores)
     if len(by_score) == 1:
         (score,) = by_score
         return f"The score is {SCORES.get(score, score)}."
@@ -227,12 +220,11 @@ def score_words(outliers: Outliers) -> str:
 def hard_sets(outliers: Outliers) -> list[HardCase]:
     """The hardest sets over all models that rank, with pictures where the run has them."""
     cards = []
-    for found in outliers.hardest(outliers.ranked):
-        figures = tuple((model, outliers.cell(model, found.name)) for model in outliers.models)
-        pictures = outliers.gallery.get(found.name)
-        sides = (pictures.inside, pictures.outside) if pictures else ()
-        tiles: list[str | None] = [side.tile(side.clearest) for side in sides]
-        cards.append(HardCase(found, figures, *(tiles or [None, None])))
+    for one in outliers.hardest(outliers.ranked):
+        figures = tuple((model, outliers.cell(model, one.name)) for model in outliers.models)
+        pictures = outliers.gallery.get(one.name)
+        sides = (pictures.inside, pictures.outside) if pictures else (None, None)
+        cards.append(HardCase(one, figures, *(side.tile(side.clearest) if side else None for side in sides)))
     return cards
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from roadworthy.core.grouping import grouped
 from roadworthy.metrics import compare_with_chance
 from roadworthy.report.classification import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
 from roadworthy.report.facts import NOT_RUN, Cell, bounded
@@ -91,9 +93,8 @@ def _sets_accuracy(criterion: Criterion, model: str, shift: str) -> bool:
 
 def _rules(thresholds: Mapping[str, Threshold]) -> str:
     """Which threshold holds for which shifts; the names are left out where one holds for all."""
-    shifts: dict[Threshold, list[str]] = {}
-    for shift, threshold in sorted(thresholds.items(), key=lambda item: not item[1].criterion):
-        shifts.setdefault(threshold, []).append(shift)
+    by_criterion_first = sorted(thresholds.items(), key=lambda item: not item[1].criterion)
+    shifts = grouped((threshold, shift) for shift, threshold in by_criterion_first)
     parts = []
     for threshold, names in shifts.items():
         limit = _percent(threshold.value)
@@ -185,13 +186,9 @@ def _brief(falls: Sequence[Fall]) -> Iterator[str]:
 
 
 def _unmeasured(facts: ClassificationFacts, model: str) -> list[str]:
-    gaps: dict[str, list[str]] = {}
-    for condition in facts.conditions:
-        if facts.cell(model, condition, ROLE).missing:
-            gaps.setdefault(condition.shift, []).append(str(condition.level))
-    if not gaps:
-        return []
-    return [f"Not measured: {listing([f'{shift} level {listing(levels)}' for shift, levels in gaps.items()])}."]
+    gaps = grouped((c.shift, str(c.level)) for c in facts.conditions if facts.cell(model, c, ROLE).missing)
+    words = listing([f"{shift} level {listing(levels)}" for shift, levels in gaps.items()])
+    return [f"Not measured: {words}."] if gaps else []
 
 
 def _lowest(facts: ClassificationFacts, model: str) -> Iterator[str]:
@@ -289,13 +286,12 @@ class Missing:
 
 def missing_values(facts: ClassificationFacts) -> list[Missing]:
     """Every value without which or without whose bounds the report must do, gathered by reason."""
-    found: dict[tuple[str, str, str], list[Condition]] = {}
-    for (model, condition, metric), cell in facts.cells.items():
-        if metric in facts.metrics and (cell.missing or math.isnan(cell.lo)):
-            found.setdefault((model, metric, cell.reason), []).append(condition)
-    merged: dict[tuple[str, str, tuple[Condition, ...]], list[str]] = {}
-    for (model, metric, reason), conditions in found.items():
-        merged.setdefault((model, reason, tuple(conditions)), []).append(metric)
+    by_metric = grouped(
+        ((model, metric, cell.reason), condition)
+        for (model, condition, metric), cell in facts.cells.items()
+        if metric in facts.metrics and (cell.missing or math.isnan(cell.lo))
+    )
+    merged = grouped(((model, reason, places), metric) for (model, metric, reason), places in by_metric.items())
     return [Missing(model, listing(metrics), reason, places) for (model, reason, places), metrics in merged.items()]
 
 
@@ -312,9 +308,9 @@ class TopConfusion:
 def top_confusions(facts: ClassificationFacts, model: str, condition: Condition, count: int = 10) -> list[TopConfusion]:
     """The most frequent mistakes, with the share of the true class's answers."""
     entries = facts.confusion[model, condition]
-    totals: dict[int, int] = {}
+    totals: Counter[int] = Counter()
     for entry in entries:
-        totals[entry.label] = totals.get(entry.label, 0) + entry.count
+        totals[entry.label] += entry.count
     wrong = sorted((e for e in entries if e.label != e.prediction), key=lambda e: (-e.count, e.label, e.prediction))
     names = facts.class_names
     return [
@@ -360,12 +356,9 @@ def _severity_words(drop: Cell) -> str:
 
 def gallery(facts: ClassificationFacts) -> list[tuple[str, list[Strip]]]:
     """Example strips by shift: undisturbed first, then the hardest shift."""
-    order = ["none", *facts.shifts]
-    found: dict[str, list[Strip]] = {shift: [] for shift in order}
-    for strip in facts.gallery:
-        found.setdefault(strip.condition.shift, []).append(strip)
+    by_shift = grouped((strip.condition.shift, strip) for strip in facts.gallery)
     return [
-        ("undisturbed" if shift == "none" else shift, sorted(strips, key=lambda strip: strip.condition.level))
-        for shift, strips in found.items()
-        if strips
+        ("undisturbed" if shift == "none" else shift, sorted(by_shift[shift], key=lambda strip: strip.condition.level))
+        for shift in dict.fromkeys(["none", *facts.shifts, *by_shift])
+        if shift in by_shift
     ]
