@@ -13,15 +13,7 @@ import numpy as np
 
 from roadworthy.monitors import Aim, CalibratedMonitor
 from roadworthy.protocols.changes import OTHER_IMAGES, by_mcnemar, not_paired
-from roadworthy.protocols.od_test.evaluation import (
-    ACCURACY,
-    Decisions,
-    Represented,
-    Sample,
-    _calibrated,
-    balanced,
-    decide,
-)
+from roadworthy.protocols.od_test.evaluation import ACCURACY, Represented, Sample, calibrate, decide
 from roadworthy.statistics.paired import PairedChange
 
 PAIRED_PRIOR = 0.5
@@ -49,38 +41,32 @@ def compare_monitors(
     sets = dict.fromkeys([*before.outliers, *after.outliers])
     for valid_set in sets if valid_sets is None else valid_sets:
         missing = not_paired(names, shown, valid_set)
-        calibrated = [] if missing else [_calibration(one, valid_set, aim) for one in pair]
+        sides = [] if missing else [one.sides(one.valid, valid_set) for one in pair]
+        monitors = [calibrate(one, aim, *own) for one, own in zip(pair, sides, strict=False)]
         for test_set in sets:
             if test_set != valid_set:
                 change = PairedChange(f"{before.label}: {valid_set} -> {test_set}", 0, ACCURACY)
                 why = missing or not_paired(names, shown, test_set)
-                yield replace(change, reason=why) if why else _changed(change, pair, calibrated, test_set, aim)
-
-
-_Calibration = tuple[tuple[Sample, Sample], CalibratedMonitor | str]
-
-
-def _calibration(represented: Represented, valid_set: str, aim: Aim) -> _Calibration:
-    sides = balanced(represented.inside(represented.valid, valid_set), represented.outliers[valid_set])
-    return sides, _calibrated(represented, *sides, aim)
+                yield replace(change, reason=why) if why else _changed(change, pair, sides, monitors, test_set, aim)
 
 
 def _changed(
-    change: PairedChange, pair: Sequence[Represented], calibrated: Sequence[_Calibration], test_set: str, aim: Aim
+    change: PairedChange,
+    pair: Sequence[Represented],
+    sides: Sequence[tuple[Sample, Sample]],
+    monitors: Sequence[CalibratedMonitor | str],
+    test_set: str,
+    aim: Aim,
 ) -> PairedChange:
-    decisions: list[Decisions] = []
-    for represented, (_, monitor) in zip(pair, calibrated, strict=True):
-        outcome = monitor if isinstance(monitor, str) else decide(represented, monitor, test_set)
-        if isinstance(outcome, str):
-            return replace(change, reason=outcome)
-        decisions.append(outcome)
-    one, other = decisions
-    before, after = ((1 - aim.prior) * d.right[0].mean() + aim.prior * d.right[1].mean() for d in decisions)
+    one, other = (decide(*own, test_set) for own in zip(pair, monitors, strict=True))
+    if isinstance(one, str) or isinstance(other, str):
+        return replace(change, reason=one if isinstance(one, str) else str(other))
+    before, after = ((1 - aim.prior) * d.right[0].mean() + aim.prior * d.right[1].mean() for d in (one, other))
     change = replace(change, before=float(before), after=float(after))
     change = replace(change, n=len(one.groups), groups=len(np.unique(one.groups)))
     if not _same_images(one.sides, other.sides):
         return replace(change, reason=OTHER_IMAGES)
-    if not _same_images(calibrated[0][0], calibrated[1][0]):
+    if not _same_images(*sides):
         return replace(change, reason=f"calibrated with {OTHER_IMAGES}")
     if aim.prior != PAIRED_PRIOR:
         why = f"decisions are paired with a prior of {PAIRED_PRIOR} only, not {aim.prior:g}"

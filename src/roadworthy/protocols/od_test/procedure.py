@@ -20,6 +20,7 @@ from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn, learns_from_outliers, training_showing
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
+from roadworthy.metrics import value_range
 from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.base import monitor_errors, remember_kind
@@ -27,7 +28,7 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part, StoredCase
-from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places, metric_range
+from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places
 from roadworthy.protocols.od_test.evidence import Evidence, Subjects
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.verdict import Criterion
@@ -110,7 +111,8 @@ class OdTest(base.Protocol):
 
     def metric_range(self, metric: str, settings: Settings, num_classes: int) -> tuple[float, float]:
         """The range of a metric; the expected cost is highest where every decision is wrong."""
-        return metric_range(metric, settings.aim)
+        aim = settings.aim
+        return value_range(metric, num_classes=2, highest_cost=(1 - aim.prior) + aim.prior * aim.cost)
 
     def is_over_objects(self, criterion: Criterion) -> bool:
         """The mean over triples is not bounded by objects."""
