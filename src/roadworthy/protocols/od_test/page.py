@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from roadworthy.protocols.od_test import figures, words
-from roadworthy.protocols.od_test.words import NAME, OdTest
+from roadworthy.protocols.od_test.evaluation import NAME
+from roadworthy.protocols.od_test.words import OdTest
 from roadworthy.report.facts import NOT_RUN, Facts
 from roadworthy.report.page import Page
 from roadworthy.report.words import listing, whole
