@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from roadworthy.monitors import Aim, CalibratedMonitor
+from roadworthy.monitors import Aim
 from roadworthy.protocols.changes import OTHER_IMAGES, by_mcnemar, not_paired
-from roadworthy.protocols.od_test.evaluation import ACCURACY, Represented, Sample, calibrate, decide
+from roadworthy.protocols.od_test.evaluation import ACCURACY, Decisions, Represented, Sample, calibrate, decide
 from roadworthy.statistics.paired import PairedChange
 
 PAIRED_PRIOR = 0.5
@@ -47,18 +47,18 @@ def compare_monitors(
             if test_set != valid_set:
                 change = PairedChange(f"{before.label}: {valid_set} -> {test_set}", 0, ACCURACY)
                 why = missing or not_paired(names, shown, test_set)
-                yield replace(change, reason=why) if why else _changed(change, pair, sides, monitors, test_set, aim)
+                if why:
+                    yield replace(change, reason=why)
+                else:
+                    decisions = [decide(*own, test_set) for own in zip(pair, monitors, strict=True)]
+                    yield _changed(change, decisions, sides, aim)
 
 
 def _changed(
-    change: PairedChange,
-    pair: Sequence[Represented],
-    sides: Sequence[tuple[Sample, Sample]],
-    monitors: Sequence[CalibratedMonitor | str],
-    test_set: str,
-    aim: Aim,
+    change: PairedChange, decisions: Sequence[Decisions | str], calibrated: Sequence[Sequence[Sample]], aim: Aim
 ) -> PairedChange:
-    one, other = (decide(*own, test_set) for own in zip(pair, monitors, strict=True))
+    """What both monitors decided, compared; `calibrated` are the images that each was calibrated with."""
+    one, other = decisions
     if isinstance(one, str) or isinstance(other, str):
         return replace(change, reason=one if isinstance(one, str) else str(other))
     before, after = ((1 - aim.prior) * d.right[0].mean() + aim.prior * d.right[1].mean() for d in (one, other))
@@ -66,7 +66,7 @@ def _changed(
     change = replace(change, n=len(one.groups), groups=len(np.unique(one.groups)))
     if not _same_images(one.sides, other.sides):
         return replace(change, reason=OTHER_IMAGES)
-    if not _same_images(*sides):
+    if not _same_images(*calibrated):
         return replace(change, reason=f"calibrated with {OTHER_IMAGES}")
     if aim.prior != PAIRED_PRIOR:
         why = f"decisions are paired with a prior of {PAIRED_PRIOR} only, not {aim.prior:g}"

@@ -12,8 +12,9 @@ import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -161,14 +162,13 @@ def _tested(
             continue
         sides = zip(outcome.right, outcome.sides, strict=True)
         shares = tuple(proportion_interval(right, side.groups, confidence) for right, side in sides)
-        groups = outcome.groups
         estimates = {
             ACCURACY: _weighted(shares, (1 - aim.prior, aim.prior)),
             COST: _weighted(tuple(map(_complement, shares)), (1 - aim.prior, aim.prior * aim.cost)),
-            **_separated(*outcome.scores, groups, resamples, seed, confidence),
+            **_separated(outcome, resamples, seed, confidence),
         }
-        count = len(np.unique(groups))
-        yield from (estimate.row(where, metric, len(groups), count) for metric, estimate in estimates.items())
+        counts = len(outcome.groups), len(np.unique(outcome.groups))
+        yield from (estimate.row(where, metric, *counts) for metric, estimate in estimates.items())
 
 
 def without_value(places: Iterable[Mapping[str, Any]], reason: str) -> list[dict[str, Any]]:
@@ -190,7 +190,8 @@ def calibrate(
         return f"not calibrated: {error}"
 
 
-class Decisions(NamedTuple):
+@dataclass(frozen=True)
+class Decisions:
     """The images of a test set that are inside and those that are outside, n each, with their scores (n,).
 
     `right` says of each side which images were decided right: accepted inside, rejected outside.
@@ -200,7 +201,7 @@ class Decisions(NamedTuple):
     scores: tuple[NDArray[np.float64], NDArray[np.float64]]
     right: tuple[NDArray[np.bool_], NDArray[np.bool_]]
 
-    @property
+    @cached_property
     def groups(self) -> NDArray[np.str_]:
         """The object of every image, (2n,): those inside and those outside share none."""
         inside, outside = self.sides
@@ -238,17 +239,11 @@ def _weighted(shares: Sequence[Interval], weights: Sequence[float]) -> Estimate:
     return Estimate(value, value - below, value + above, "", "square and add")
 
 
-def _separated(
-    inside: NDArray[np.float64],
-    outside: NDArray[np.float64],
-    groups: NDArray[np.str_],
-    resamples: int,
-    seed: int,
-    confidence: float,
-) -> dict[str, Estimate]:
+def _separated(decisions: Decisions, resamples: int, seed: int, confidence: float) -> dict[str, Estimate]:
     """How well the score tells the sides apart, whatever the threshold."""
-    scores, positive = np.concatenate([inside, outside]), np.arange(len(inside) + len(outside)) < len(inside)
-    bootstrap = GroupBootstrap(groups, resamples=resamples, seed=seed) if resamples else None
+    scores = np.concatenate(decisions.scores)
+    positive = np.arange(len(scores)) < len(decisions.sides[0])
+    bootstrap = GroupBootstrap(decisions.groups, resamples=resamples, seed=seed) if resamples else None
     weights = [np.ones((1, len(scores)), np.float32), *(bootstrap.chunks() if bootstrap else ())]
     measured = separation(scores, positive, np.concatenate(weights))
     estimates = {}

@@ -56,14 +56,9 @@ class Subject:
         """The outlier sets that it meets."""
         return [key.partition("/")[2] for key in self.context.images if key.startswith("outliers/")]
 
-    @property
-    def monitors(self) -> list[str]:
-        """The monitors on it, those that failed too."""
-        return list({**self.context.monitors, **self.context.failed})
-
-    def places(self, monitors: Sequence[str] | None = None) -> list[dict[str, str]]:
-        """The triples of all or some monitors."""
-        chosen = self.monitors if monitors is None else monitors
+    def places(self, *monitors: str) -> list[dict[str, str]]:
+        """The triples of some monitors, or of all: those that failed, too."""
+        chosen = monitors or [*{**self.context.monitors, **self.context.failed}]
         return evaluation.places(self.label, chosen, self.outliers, self.context.near)
 
     @property
@@ -218,7 +213,7 @@ class Evidence(base.Evidence):
             row
             for subject in self.subjects.all
             for label, reason in self.failed(subject).items()
-            for row in evaluation.without_value(subject.places([label]), f"failed: {reason}")
+            for row in evaluation.without_value(subject.places(label), f"failed: {reason}")
         ]
 
     def lost(self) -> str:

@@ -31,7 +31,9 @@ def page(run: Path, facts: Facts) -> Page:
         "metric_labels": [words.metric_words(metric).label for metric in found.metrics],
         "heat_sources": figures.heat_sources(found),
         "not_run": NOT_RUN,
-        "table_names": _tables_of(run),
+        "table_names": sorted(
+            file.stem for file in (run / "tables").glob(f"*{NAME}*.csv") if file.with_suffix(".tex").is_file()
+        ),
     }
     return Page(
         NAME,
@@ -46,11 +48,6 @@ def page(run: Path, facts: Facts) -> Page:
         details=(("Outliers", listing(found.sets)), ("Monitors", f"{len(found.methods)}{failed}")),
         provenance=_provenance(found, facts),
     )
-
-
-def _tables_of(run: Path) -> list[str]:
-    """The names of its stored tables, each there as CSV, LaTeX and Parquet."""
-    return sorted(file.stem for file in (run / "tables").glob(f"*{NAME}*.csv") if file.with_suffix(".tex").is_file())
 
 
 def _provenance(found: OdTest, facts: Facts) -> dict[str, list[tuple[str, str]]]:

@@ -18,7 +18,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.monitoring import MonitorFit, MonitorOn, learns_from_outliers, training_showing
+from roadworthy.engine.monitoring import MonitorFit, MonitorOn, training_showing
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.metrics import value_range
 from roadworthy.models.head import find_head, network_of
@@ -154,7 +154,7 @@ def _monitor_cases(
 ) -> Iterator[PlannedCase]:
     """Every set shown to one monitor; fitted once, or once per D_v where it learns from those."""
     outliers = [key for key in shown if key.startswith(OUTLIERS)]
-    for fitted_on in outliers if learns_from_outliers(monitor) else [""]:
+    for fitted_on in outliers if monitor.learns_from_outliers else [""]:
         try:
             with monitor_errors():
                 system = MonitorOn(label, MonitorFit(monitor, model, bench, shown.get(fitted_on)))

@@ -99,11 +99,6 @@ class Method:
     rank: int | None
     why: str = ""
 
-    @property
-    def place(self) -> str:
-        """The rank in words."""
-        return "–" if self.rank is None else str(self.rank)
-
 
 @dataclass(frozen=True)
 class Lost:
