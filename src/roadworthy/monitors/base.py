@@ -164,10 +164,8 @@ class Monitor(Written, ABC):
         """
         if not self.learns:
             return ()
-        names = {need: SIGNAL.get(need, need) for need in self.needs}
-        layer = getattr(self, "layer", None)
-        names |= {"features": f"features:{layer}"} if layer and "features" in names else {}
-        return tuple(sorted({full_name(name) for name in names.values()}))
+        known = {**SIGNAL, "features": f"features:{getattr(self, 'layer', None) or ''}"}
+        return tuple(sorted({full_name(known.get(need, need)) for need in self.needs}))
 
     @property
     def learns(self) -> bool:

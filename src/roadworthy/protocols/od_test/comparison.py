@@ -25,13 +25,11 @@ def compare_monitors(
     after: Represented,
     aim: Aim,
     names: Sequence[object] = ("the baseline", "the model"),
-    valid_sets: Sequence[str] | None = None,
 ) -> Iterator[PairedChange]:
     """The accuracy of one monitor on one source in two runs, by McNemar's test: a row per ordered pair D_v != D_t.
 
     `names` are those of the two systems, for reasons. Where one of them was not shown a set, was calibrated or tested
     with other images, or says nothing, the row has a reason and no p value; so it does with a prior other than 0.5.
-    `valid_sets` are the D_v that it was fitted for, where it learns from those; all otherwise.
     """
     pair = before, after
     if (before.source, before.label) != (after.source, after.label):
@@ -39,10 +37,9 @@ def compare_monitors(
         raise ValueError(f"only one monitor on one source can be compared between runs, not {labels}")
     shown = [dict.fromkeys(one.outliers) for one in pair]
     sets = dict.fromkeys([*before.outliers, *after.outliers])
-    for valid_set in sets if valid_sets is None else valid_sets:
+    for valid_set in [before.fitted_on] if before.fitted_on else sets:
         missing = not_paired(names, shown, valid_set)
-        sides = [] if missing else [one.sides(one.valid, valid_set) for one in pair]
-        monitors = [calibrate(one, aim, *own) for one, own in zip(pair, sides, strict=False)]
+        monitors = [] if missing else [calibrate(one, aim, valid_set) for one in pair]
         for test_set in sets:
             if test_set != valid_set:
                 change = PairedChange(f"{before.label}: {valid_set} -> {test_set}", 0, ACCURACY)
@@ -51,7 +48,7 @@ def compare_monitors(
                     yield replace(change, reason=why)
                 else:
                     decisions = [decide(*own, test_set) for own in zip(pair, monitors, strict=True)]
-                    yield _changed(change, decisions, sides, aim)
+                    yield _changed(change, decisions, [one.sides(one.valid, valid_set) for one in pair], aim)
 
 
 def _changed(

@@ -38,6 +38,7 @@ PLACES = ("source", "valid_set", "test_set", "monitor")
 """What names a triple, and what a criterion may ask for; `ood` (near or far) too."""
 NO_BOUNDS = "no bounds asked for: set resamples"
 NO_VALUE = "no value could be computed"
+LEARNS_FROM_OUTLIERS = "it learns from the validation outliers, so it has no threshold without them"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Represented:
 
     near     the outlier sets that are near;  overlap: labels of the source to leave out where it meets a set
     architecture    of the source's model;  undertrained: that model is below its floor
+    fitted_on       the one D_v that the monitor was fitted for, where it learns from those
     """
 
     source: str
@@ -75,6 +77,7 @@ class Represented:
     overlap: Mapping[str, frozenset[int]] = field(default_factory=dict)
     architecture: str = ""
     undertrained: bool = False
+    fitted_on: str = ""
 
     def sides(self, inside: Sample, outlier_set: str) -> tuple[Sample, Sample]:
         """The images of a part of the source that may meet a set, and the set: the first n of both."""
@@ -85,47 +88,36 @@ class Represented:
 
 
 def evaluate(
-    represented: Represented,
-    aim: Aim,
-    *,
-    valid_sets: Sequence[str] | None = None,
-    resamples: int = 0,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
+    represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0, confidence: float = CONFIDENCE
 ) -> list[dict[str, Any]]:
     """Algorithm 1: a row per ordered pair D_v != D_t and metric.
 
     The monitor is calibrated on the validation part of the source against D_v, once for all D_t; accuracy is
     (1 - prior) P(accepted | test part) + prior P(rejected | D_t). Both sides are cut to the shorter one's length,
     their first n images. Where the monitor cannot be calibrated or cannot score, its rows have no value and say why.
-    `valid_sets` are the D_v that it was fitted for, where it learns from those; all otherwise.
     """
-    rows: list[dict[str, Any]] = []
-    for valid_set in represented.outliers:
-        if valid_sets is None or valid_set in valid_sets:
-            monitor = calibrate(represented, aim, *represented.sides(represented.valid, valid_set))
-            rows += _tested(represented, monitor, aim, resamples, seed, confidence, valid_set)
-    return rows
+    return [
+        row
+        for valid_set in represented.outliers
+        if represented.fitted_on in ("", valid_set)
+        for row in _tested(represented, aim, valid_set, resamples, seed, confidence)
+    ]
 
 
 def evaluate_unsupervised(
-    represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0, refused: str = ""
+    represented: Represented, aim: Aim, *, resamples: int = 0, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Algorithm 2: a row per D_t and metric; the threshold rejects a share of the source's validation part alone.
-
-    `refused` says why there can be none.
-    """
-    monitor = refused or calibrate(represented, aim, represented.valid)
-    return [*_tested(represented, monitor, aim, resamples, seed)]
+    """Algorithm 2: a row per D_t and metric; the threshold rejects a share of the source's validation part alone."""
+    return [*_tested(represented, aim, "", resamples, seed)]
 
 
-def threshold_row(represented: Represented, aim: Aim, refused: str = "") -> dict[str, Any]:
+def threshold_row(represented: Represented, aim: Aim) -> dict[str, Any]:
     """What the threshold of algorithm 2 rejects of the source's validation part, beside the share it was asked for.
 
     `tied` is true where images of equal score keep it from rejecting that share; `reason` says so in a sentence.
     """
     where = {"source": represented.source, "monitor": represented.label, "asked": aim.rejected}
-    monitor = refused or calibrate(represented, aim, represented.valid)
+    monitor = calibrate(represented, aim)
     if isinstance(monitor, str):
         return {**where, "achieved": math.nan, "images": 0, "tied": False, "reason": monitor}
     share = monitor.rejected
@@ -135,15 +127,10 @@ def threshold_row(represented: Represented, aim: Aim, refused: str = "") -> dict
 
 
 def _tested(
-    represented: Represented,
-    monitor: CalibratedMonitor | str,
-    aim: Aim,
-    resamples: int,
-    seed: int,
-    confidence: float = CONFIDENCE,
-    valid_set: str = "",
+    represented: Represented, aim: Aim, valid_set: str, resamples: int, seed: int, confidence: float = CONFIDENCE
 ) -> Iterator[dict[str, Any]]:
-    """A row per metric and test set but D_v, of a calibrated monitor, or with the reason why there is none."""
+    """A row per metric and test set but D_v, which is empty where there is none."""
+    monitor = calibrate(represented, aim, valid_set)
     for test_set in represented.outliers:
         if test_set == valid_set:
             continue
@@ -161,10 +148,11 @@ def _tested(
             yield from without_value([where], outcome)
             continue
         sides = zip(outcome.right, outcome.sides, strict=True)
-        shares = tuple(proportion_interval(right, side.groups, confidence) for right, side in sides)
+        shares = [proportion_interval(right, side.groups, confidence) for right, side in sides]
+        wrong = [replace(share, value=1 - share.value, lo=1 - share.hi, hi=1 - share.lo) for share in shares]
         estimates = {
             ACCURACY: _weighted(shares, (1 - aim.prior, aim.prior)),
-            COST: _weighted(tuple(map(_complement, shares)), (1 - aim.prior, aim.prior * aim.cost)),
+            COST: _weighted(wrong, (1 - aim.prior, aim.prior * aim.cost)),
             **_separated(outcome, resamples, seed, confidence),
         }
         counts = len(outcome.groups), len(np.unique(outcome.groups))
@@ -177,15 +165,18 @@ def without_value(places: Iterable[Mapping[str, Any]], reason: str) -> list[dict
     return [missing.row(where, metric, 0, 0) for where in places for metric in METRICS]
 
 
-def calibrate(
-    represented: Represented, aim: Aim, inside: Sample, outside: Sample | None = None
-) -> CalibratedMonitor | str:
-    """The calibrated monitor, or why it cannot be calibrated. Ties are told by `threshold_row`."""
+def calibrate(represented: Represented, aim: Aim, valid_set: str = "") -> CalibratedMonitor | str:
+    """The monitor calibrated against D_v, or on images inside alone; or why it cannot be.
+
+    Ties are told by `threshold_row`.
+    """
+    if represented.fitted_on and not valid_set:
+        return LEARNS_FROM_OUTLIERS
+    sides = represented.sides(represented.valid, valid_set) if valid_set else (represented.valid,)
     try:
         with monitor_errors(), warnings.catch_warnings():
             warnings.simplefilter("ignore", TiesWarning)
-            rows = None if outside is None else outside.rows
-            return represented.monitor.calibrate(inside.rows, rows, **asdict(aim))
+            return represented.monitor.calibrate(*(side.rows for side in sides), **asdict(aim))
     except (InputError, ModelError) as error:
         return f"not calibrated: {error}"
 
@@ -221,10 +212,6 @@ def decide(represented: Represented, monitor: CalibratedMonitor | str, test_set:
     except (InputError, ModelError) as error:
         return f"not scored: {error}"
     return Decisions(sides, scores, (scores[0] >= monitor.threshold, scores[1] < monitor.threshold))
-
-
-def _complement(share: Interval) -> Interval:
-    return replace(share, value=1 - share.value, lo=1 - share.hi, hi=1 - share.lo)
 
 
 def _weighted(shares: Sequence[Interval], weights: Sequence[float]) -> Estimate:

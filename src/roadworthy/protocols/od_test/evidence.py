@@ -33,7 +33,6 @@ from roadworthy.verdict import Criterion, Measurement
 COMPETENCE, MISSING, THRESHOLDS = f"{NAME}_competence", f"{NAME}_missing", f"{NAME}_thresholds"
 TIMING = f"timing_{NAME}"
 Rows = list[dict[str, Any]]
-LEARNS_FROM_OUTLIERS = "it learns from the validation outliers, so it has no threshold without them"
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,8 @@ class Subject:
     label: str
     source: str
     model: str
-    part: Part
-
-    @property
-    def context(self) -> Context:
-        """What the run notes of the source."""
-        context: Context = self.part.context
-        return context
+    cases: Sequence[Any]
+    context: Context
 
     @property
     def outliers(self) -> list[str]:
@@ -78,9 +72,9 @@ class Subjects:
         both = several and any(len(part.context.architectures) > 1 for part in parts)
         self.columns: tuple[str, ...] = ("source", "model") if both else ("source",) if several else ("model",)
         self.all = [
-            Subject(f"{part.source}/{model}" if both else part.source or model, part.source, model, part)
-            for part in parts
-            for model in part.context.architectures
+            Subject(f"{p.source}/{model}" if both else p.source or model, p.source, model, p.cases, p.context)
+            for p in parts
+            for model in p.context.architectures
         ]
 
     def places(self) -> list[dict[str, str]]:
@@ -96,7 +90,7 @@ class Subjects:
         chosen = self.all
         for name, wanted in asked.items():
             names = wanted if isinstance(wanted, list) else [wanted]
-            known = dict.fromkeys(getattr(subject, name) for subject in self.all)
+            known = [*dict.fromkeys(getattr(subject, name) for subject in self.all)]
             for unknown in (one for one in names if one not in known):
                 raise InputError(f"criterion {criterion.id}: {UnknownName(name, str(unknown), known)}")
             chosen = [subject for subject in chosen if getattr(subject, name) in names]
@@ -131,7 +125,7 @@ class Evidence(base.Evidence):
         self._cases: dict[tuple[str, str], dict[str, dict[str, StoredCase]]] = {}
         self._answers: dict[str, dict[str, StoredCase]] = {}
         for subject in self.subjects.all:
-            for case in subject.part.cases:
+            for case in subject.cases:
                 if case.labels.get("model") != subject.model:
                     continue
                 if case.labels["role"] == "monitor":
@@ -147,7 +141,7 @@ class Evidence(base.Evidence):
         for subject in self.subjects.all:
             for network in subject.context.networks.get(subject.model, ()):
                 try:
-                    competence = read_artifact(subject.part.cases[0].artifact(network))["competence"]
+                    competence = read_artifact(subject.cases[0].artifact(network))["competence"]
                 except RoadworthyError:
                     continue
                 if competence.get("clean_accuracy", 1.0) < competence.get("floor", 0.0):
@@ -164,10 +158,8 @@ class Evidence(base.Evidence):
                 reasons[label] = lost[0]
         return reasons
 
-    def _represented(
-        self, wanted: Callable[[Mapping[str, str]], bool] = lambda place: True
-    ) -> Iterator[tuple[Represented, list[str] | None]]:
-        """What every monitor keeps of every subject, read one by one; with the D_v that a fit is for, None for all."""
+    def _represented(self, wanted: Callable[[Mapping[str, str]], bool] = lambda place: True) -> Iterator[Represented]:
+        """What every monitor keeps of every subject, read one by one; once for every D_v that it was fitted for."""
         for subject in self.subjects.all:
             failed = self.failed(subject)
             for label, note in subject.context.monitors.items():
@@ -177,7 +169,7 @@ class Evidence(base.Evidence):
                     first = next(iter(cases.values()))
                     home = first.artifact(first.labels["artifact"])
                     samples = {key: _sample(case) for key, case in cases.items()}
-                    represented = Represented(
+                    yield Represented(
                         subject.label,
                         label,
                         FittedMonitor.load(home, kind=find_kind(note.monitor)),
@@ -188,8 +180,8 @@ class Evidence(base.Evidence):
                         {key: frozenset(labels) for key, labels in subject.context.overlap.items()},
                         subject.context.architectures[subject.model],
                         subject.label in self.weak,
+                        fitted_on,
                     )
-                    yield represented, [fitted_on] if fitted_on else None
 
     @cached_property
     def rows(self) -> tuple[Rows, Rows, Rows]:
@@ -197,13 +189,12 @@ class Evidence(base.Evidence):
         started, aim = time.perf_counter(), self.settings.aim
         triples, alone, thresholds = Rows(), Rows(), Rows()
         seen: set[tuple[str, str]] = set()
-        for represented, valid_sets in self._represented():
-            triples += evaluation.evaluate(represented, aim, valid_sets=valid_sets, **self._bootstrap)
+        for represented in self._represented():
+            triples += evaluation.evaluate(represented, aim, **self._bootstrap)
             if (represented.source, represented.label) not in seen:
                 seen.add((represented.source, represented.label))
-                why = "" if valid_sets is None else LEARNS_FROM_OUTLIERS
-                alone += evaluation.evaluate_unsupervised(represented, aim, refused=why, **self._bootstrap)
-                thresholds.append(evaluation.threshold_row(represented, aim, refused=why))
+                alone += evaluation.evaluate_unsupervised(represented, aim, **self._bootstrap)
+                thresholds.append(evaluation.threshold_row(represented, aim))
         self.seconds = time.perf_counter() - started
         return triples, alone, thresholds
 
@@ -242,13 +233,12 @@ class Evidence(base.Evidence):
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion, evaluated anew with the confidence that it asks for."""
         asked = self.subjects.translated(criterion)
-        aim, rows = self.settings.aim, Rows()
-        for represented, valid_sets in self._represented(partial(evaluation.matches, criterion=asked)):
-            rows += evaluation.evaluate(
-                represented, aim, valid_sets=valid_sets, confidence=confidence, **self._bootstrap
-            )
+        rows = Rows()
+        for represented in self._represented(partial(evaluation.matches, criterion=asked)):
+            rows += evaluation.evaluate(represented, self.settings.aim, confidence=confidence, **self._bootstrap)
+        rows += self._failed_rows()
         dropped = evaluation.dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
-        measured = evaluation.measure([*rows, *self._failed_rows()], asked, confidence, dropped)
+        measured = evaluation.measure(rows, asked, confidence, dropped)
         return [replace(one, where=self.subjects.where(one.where)) for one in measured]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
@@ -279,8 +269,7 @@ class Evidence(base.Evidence):
                     yield PairedChange(f"{label}: {valid_set or ALL} -> {ALL}", 0, ACCURACY, reason=why)
                     continue
                 then = replace(theirs[valid_set], source=ours[valid_set].source)
-                chosen = [valid_set] if valid_set else None
-                yield from compare_monitors(ours[valid_set], then, self.settings.aim, systems, valid_sets=chosen)
+                yield from compare_monitors(ours[valid_set], then, self.settings.aim, systems)
 
     def _monitors_on(self, model: str) -> dict[str, dict[str, Represented] | str]:
         """What monitors on a model keep, by label and the D_v that a fit is for ('' for all); or why one failed."""
@@ -288,10 +277,10 @@ class Evidence(base.Evidence):
         found: dict[str, dict[str, Represented] | str] = {
             label: f"failed: {reason}" for label, reason in self.failed(subject).items()
         }
-        for represented, valid_sets in self._represented(lambda place: place["source"] == subject.label):
+        for represented in self._represented(lambda place: place["source"] == subject.label):
             fits = found.setdefault(represented.label, {})
             assert isinstance(fits, dict)
-            fits[valid_sets[0] if valid_sets else ""] = represented
+            fits[represented.fitted_on] = represented
         return found
 
     def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -312,7 +301,6 @@ class Evidence(base.Evidence):
                 homes = list(dict.fromkeys(case.labels["artifact"] for case in shown))
                 state = sum(read_artifact(shown[0].artifact(home))["competence"]["state_bytes"] for home in homes)
                 images = sum(cost["images"] for cost in costs)
-                columns = _sample(shown[0]).rows.shape[1]
                 rows.append(
                     {
                         "source": subject.label,
@@ -321,7 +309,7 @@ class Evidence(base.Evidence):
                         "state_bytes": state,
                         "images": images,
                         "seconds_per_image": sum(cost["seconds"] for cost in costs) / images if images else math.nan,
-                        "bytes_per_image": 4 * columns,
+                        "bytes_per_image": 4 * _sample(shown[0]).rows.shape[1],
                         "pairs": subject.pairs,
                         "matrix_seconds": self.seconds * subject.pairs / triples,
                     }
@@ -354,14 +342,10 @@ class Evidence(base.Evidence):
             for part, case in self._answers.get(subject.label, {}).items():
                 if case.failure:
                     continue
-                right, groups = _correct(case)
-                share = proportion_interval(right, groups)
+                share = proportion_interval(*_correct(case))
                 what = {"source": subject.label, "architecture": subject.context.architectures[subject.model]}
                 where = {**what, "undertrained": subject.label in self.weak, "part": part, "metric": ACCURACY}
-                rows.append(
-                    where
-                    | {"value": share.value, "lo": share.lo, "hi": share.hi, "n": len(right), "groups": share.groups}
-                )
+                rows.append(where | {key: getattr(share, key) for key in ("value", "lo", "hi", "n", "groups")})
         return pd.DataFrame(rows)
 
 

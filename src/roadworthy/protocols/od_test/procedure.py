@@ -70,27 +70,23 @@ class OdTest(base.Protocol):
 
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
         """Validation, test and training images, and every set outside."""
-        train = training_showing(bench)
-        return [*_shown(settings, bench).values(), *([] if train is None else [train])]
+        return [*_shown(settings, bench).values()]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Every set shown to every monitor on every model, and its data to the model itself."""
         left_out = _left_out(bench)
         monitors = {label: monitor for label, monitor in labelled(bench.monitors).items() if label not in left_out}
         shown = _shown(settings, bench)
-        answered = {"train": training_showing(bench), "valid": shown["valid"], "test": shown["test"]}
         overlap = {name: sorted(_labels(bench.data, shared.source)) for name, shared in bench.section.overlap.items()}
         _check_left(bench, shown, overlap)
         cases: list[PlannedCase] = []
         for name, model in bench.models.items():
             _check_served(bench, model, monitors)
-            for part, showing in answered.items():
-                if showing is not None:
-                    labels = {"role": "answers", "set": part, "model": name}
-                    cases.append(bench.case(showing, model, name=name, protocol=NAME, labels=labels))
+            for part in (key for key in ("train", "valid", "test") if key in shown):
+                labels = {"role": "answers", "set": part, "model": name}
+                cases.append(bench.case(shown[part], model, name=name, protocol=NAME, labels=labels))
             for label, monitor in monitors.items():
                 cases += _monitor_cases(bench, shown, name, model, label, monitor)
-        images = {key: len(showing.data) for key, showing in shown.items()}
         context = Context(
             architectures={name: _architecture(model) for name, model in bench.models.items()},
             networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
@@ -100,7 +96,7 @@ class OdTest(base.Protocol):
             overlap={key: shared for key, shared in overlap.items() if shared},
             left_out=list(left_out),
             excluded=list(bench.section.exclude),
-            images=images | ({} if bench.train is None else {"train": len(bench.train)}),
+            images={key: len(showing.data) for key, showing in shown.items()},
             monitors={
                 label: MonitorNote(monitor=monitor.name, differs_from_paper=monitor.differs_from_paper)
                 for label, monitor in monitors.items()
@@ -136,16 +132,8 @@ class OdTest(base.Protocol):
         """Sources are looked at together: see `evidence_of`."""
         raise NotImplementedError
 
-    def evidence_of(
-        self,
-        parts: Sequence[Part],
-        settings: Any = None,
-        *,
-        seed: int,
-        workers: int = 1,
-        resamples: int | None = None,
-    ) -> Evidence:
-        """What the representations of all sources say."""
+    def evidence_of(self, parts: Sequence[Part], settings: Any = None, *, seed: int, **options: Any) -> Evidence:
+        """What the representations of all sources say; resamples are those of the settings."""
         return Evidence(parts, settings or Settings(), seed=seed)
 
 
@@ -163,8 +151,8 @@ def _monitor_cases(
             why = f"{_what(bench)}: monitor {label} cannot be planned: {error}; or leave the monitor out (leave_out)"
             raise InputError(why) from None
         labels |= {"fitted_on": fitted_on.removeprefix(OUTLIERS)} if fitted_on else {}
-        for key, showing in shown.items():
-            yield bench.case(showing, system, protocol=NAME, labels={**labels, "set": key})
+        for key in ("valid", "test", *outliers):
+            yield bench.case(shown[key], system, protocol=NAME, labels={**labels, "set": key})
 
 
 def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
@@ -198,13 +186,16 @@ def _what(bench: Bench) -> str:
 
 
 def _shown(settings: Settings, bench: Bench) -> dict[str, Showing]:
-    """What a source shows, checked against each other: `valid`, `test` and `outliers/NAME`, each in a random order."""
+    """What a source shows, checked against each other: `valid`, `test` and `outliers/NAME`, each in a random order.
+
+    Where there is training data, it comes last: `train`, as it is. Models are asked about it, not monitors.
+    """
     data, seed = bench.data, bench.seed
     assert isinstance(data, OpenedDataset)
     valid, test = (bench.validation, data) if bench.validation is not None else split_by_group(data, (0.5, 0.5), seed)
     if any(len(np.unique(part.labels)) < 2 for part in (data, bench.train) if part is not None):
         raise InputError(f"{_what(bench)} holds images of one class only: od_test needs a source of at least two")
-    limited = {key: _first(_shuffled(part, seed), settings.limit) for key, part in (("valid", valid), ("test", test))}
+    limited = {key: _shuffled(part, seed, settings.limit) for key, part in (("valid", valid), ("test", test))}
     like = max(limited.values(), key=len)
     makers = {name: _maker(name, bench) for name in _chosen(settings, bench)}
     if len(makers) < LEAST_SETS:
@@ -229,7 +220,8 @@ def _shown(settings: Settings, bench: Bench) -> dict[str, Showing]:
             code = code_of(type(makers[name]))
             stimulus = replace(stimulus, name=name, parameters=makers[name].parameters(), code=code)
         shown[key] = Showing(stimulus, final)
-    return shown
+    train = training_showing(bench)
+    return shown if train is None else shown | {"train": train}
 
 
 def _chosen(settings: Settings, bench: Bench) -> list[str]:
@@ -276,14 +268,10 @@ def _contents(data: Dataset) -> list[str]:
     return data.content(range(len(data)))
 
 
-def _shuffled(data: OpenedDataset | Dataset, seed: int) -> OpenedDataset:
-    """The same images in an order drawn by their ids, so that the first n are a fair part."""
+def _shuffled(data: Dataset, seed: int, limit: int | None = None) -> OpenedDataset:
+    """The same images, at most `limit`, in an order drawn by their ids, so that the first n are a fair part."""
     drawn = [rng.random() for rng in Streams("od_test order", seed).each(data.ids)]
-    return Subset(data, np.argsort(drawn, kind="stable").tolist())
-
-
-def _first(data: OpenedDataset, limit: int | None) -> OpenedDataset:
-    return data if limit is None or limit >= len(data) else Subset(data, range(limit))
+    return Subset(data, np.argsort(drawn, kind="stable")[:limit].tolist())
 
 
 def _labels(data: Dataset, classes: Iterable[str]) -> frozenset[int]:

@@ -114,15 +114,13 @@ class Lost:
 
 @dataclass(frozen=True)
 class Rejected:
-    """What a monitor's threshold without D_v rejects of a source's validation images, beside the share asked for."""
+    """What a monitor's threshold without D_v rejects of a source's validation images; `tied`: less than asked for."""
 
     source: str
     monitor: str
-    asked: float
     achieved: float
     images: int
     tied: bool
-    reason: str
 
 
 COSTS = ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
@@ -266,9 +264,8 @@ class OdTest:
     @cached_property
     def undertrained_architectures(self) -> frozenset[str]:
         """The architectures that have undertrained sources alone, so that their means are made of these."""
-        return frozenset(s.architecture for s in self.sources) - {
-            s.architecture for s in self.sources if not s.undertrained
-        }
+        trained = {source.architecture for source in self.sources if not source.undertrained}
+        return frozenset(source.architecture for source in self.sources) - trained
 
     @cached_property
     def ranked(self) -> tuple[Method, ...]:
@@ -355,7 +352,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         lost=tuple(Lost(**row) for row in _rows(run, evidence.MISSING)),
         aim=asdict(Settings.model_validate(what.settings).aim),
         rejected=tuple(
-            Rejected(**{**row, "achieved": number_of(row["achieved"])})
+            Rejected(row["source"], row["monitor"], number_of(row["achieved"]), row["images"], row["tied"])
             for row in (_rows(run, evidence.THRESHOLDS) if has_table(run, evidence.THRESHOLDS) else ())
         ),
         differs={
@@ -391,7 +388,7 @@ def _source(subject: evidence.Subject, facts: Facts, competence: list[Row]) -> S
     context = subject.context
     own = [row for row in competence if row["source"] == subject.label]
     failed = dict(context.failed)
-    for asked in subject.part.cases:
+    for asked in subject.cases:
         case = facts.record.cases[asked.case]
         if case.status == "failed" and asked.labels.get("model") == subject.model and case.kind == "monitor":
             failed.setdefault(asked.system, case.reason)
@@ -455,7 +452,11 @@ def sentences(found: OdTest) -> Iterator[str]:
     if poor:
         reached = number(judged, found.chance)
         yield f"Not clearly better than guessing (the interval reaches {reached}): {listing(poor)}."
-    yield from _two_best(found)
+    means = [found.mean(method.label, judged) for method in found.ranked[:2]]
+    if len(means) > 1 and means[0].lo <= means[1].value <= means[0].hi:
+        yield (
+            "The second lies within the interval of the first: another choice of data sets could order them otherwise."
+        )
     leader = found.ranked[0].label if found.ranked else ""
     counted = {source.name for source in found.counted}
     own = [(k, c) for k, c in found.triples.items() if k[1] == leader and k[0] in counted and not c.missing]
@@ -486,16 +487,6 @@ def _beats(cell: Cell, found: OdTest) -> bool:
     return cell.lo > found.chance if better(found.judged) == "higher" else cell.hi < found.chance
 
 
-def _two_best(found: OdTest) -> Iterator[str]:
-    if len(found.ranked) > 1:
-        first, second = (found.mean(method.label, found.judged) for method in found.ranked[:2])
-        if not math.isnan(first.lo) and first.lo <= second.value <= first.hi:
-            yield (
-                "The second lies within the interval of the first: another choice of data sets could order them "
-                "otherwise."
-            )
-
-
 def _troubles(found: OdTest) -> Iterator[str]:
     """Every monitor that failed, or has no value for single triples, and why."""
     yield from (f"{label} {why}" for label, why in found.failures.items())
@@ -515,6 +506,9 @@ def headline(found: OdTest, facts: Facts) -> list[str]:
     judged = found.judged
     missing = sum(lost.triples for lost in found.lost)
     left = f"; {plural(missing, 'triple')} without a value" if missing else ""
+    counts = len(found.counted) == len(found.sources)
+    what = "ranked all the same, as there is no other" if counts else "left out of the ranking and of means"
+    weak = [f"Undertrained, {what}: {undertrained_words(facts)}"] if facts.undertrained else []
     return [
         f"Mean {metric_words(judged).label.lower()} over {plural(found.expected, 'triple')} "
         f"(guessing {number(judged, found.chance)}): "
@@ -522,7 +516,7 @@ def headline(found: OdTest, facts: Facts) -> list[str]:
         f"Monitors: {len(found.methods)}, {len(found.ranked)} of them ranked{left}",
         *_troubles(found),
         *found.ties,
-        *_undertrained(found, facts),
+        *weak,
     ]
 
 
@@ -536,10 +530,3 @@ def by_subject(found: OdTest, facts: Facts) -> Facts:
         if hash_ in known
     ]
     return replace(facts, models=tuple(source.name for source in found.sources), networks=tuple(networks))
-
-
-def _undertrained(found: OdTest, facts: Facts) -> Iterator[str]:
-    if facts.undertrained:
-        counts = len(found.counted) == len(found.sources)
-        what = "ranked all the same, as there is no other" if counts else "left out of the ranking and of means"
-        yield f"Undertrained, {what}: {undertrained_words(facts)}"
