@@ -18,7 +18,7 @@ from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import read_columns
 from roadworthy.models.signals import Training
 from roadworthy.monitors import FittedMonitor, Monitor
-from roadworthy.monitors.base import VALID_OUTLIERS, monitor_errors
+from roadworthy.monitors.base import monitor_errors
 
 SIGNAL, REPRESENTATION = "signal", "representation"
 OF_DATA = ("images", "labels")
@@ -68,14 +68,15 @@ class StoredTraining(Training):
 
     def read(self, rows: slice, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
         """The signals of these rows, as stored."""
-        batch = self.data.batch(rows) if "images" in names else None
-        found = {"images": None if batch is None else batch.images, "labels": self.labels[rows]}
+        signals: dict[str, Any] = {"labels": self.labels[rows]}
+        if "images" in names:
+            signals["images"] = self.data.batch(rows).images
         for name in set(names) - set(OF_DATA):
             chunk = self._cases[name].chunk
             first = rows.start // chunk
             parts = [self._part(name, part) for part in range(first, -(-rows.stop // chunk))]
-            found[name] = np.concatenate(parts)[rows.start - first * chunk : rows.stop - first * chunk]
-        return tuple(np.asarray(found[name]) for name in names)
+            signals[name] = np.concatenate(parts)[rows.start - first * chunk : rows.stop - first * chunk]
+        return tuple(np.asarray(signals[name]) for name in names)
 
 
 class MonitorFit(Buildable):
@@ -109,11 +110,10 @@ class MonitorFit(Buildable):
 
     def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
         """Fit it and save it; says how much it keeps, and what a reader should know."""
-        training = None
+        training = others = None
+        if self.outliers is not None:
+            others = StoredTraining(self.model, self.outliers, self._outlier_cases, store.case)
         if self.data is not None:
-            others = None
-            if self.outliers is not None:
-                others = StoredTraining(self.model, self.outliers, self._outlier_cases, store.case)
             training = StoredTraining(self.model, self.data, self._cases, store.case, others)
         with monitor_errors():
             fitted = self.monitor.build(self.model, training)
@@ -178,10 +178,7 @@ def training_showing(bench: Bench) -> Showing | None:
 
 def _signal_cases(monitor: Monitor, model: Model, bench: Bench, showing: Showing | None) -> dict[str, PlannedCase]:
     """The cases of the signals that a fit reads, by their full name."""
-    names = [name for name in monitor.signals(model) if name not in OF_DATA] if showing is not None else []
-    return {name: bench.case(showing, SignalOf(model, name, bench.fingerprint(model))) for name in names if showing}
-
-
-def learns_from_outliers(monitor: Monitor) -> bool:
-    """Whether a monitor is fitted anew for each set of validation outliers."""
-    return VALID_OUTLIERS in monitor.learns_from
+    if showing is None:
+        return {}
+    names = (name for name in monitor.signals(model) if name not in OF_DATA)
+    return {name: bench.case(showing, SignalOf(model, name, bench.fingerprint(model))) for name in names}

@@ -164,28 +164,30 @@ class Monitor(Written, ABC):
         """
         if not self.learns:
             return ()
-        names = {need: SIGNAL.get(need, need) for need in self.needs}
-        layer = getattr(self, "layer", None)
-        names |= {"features": f"features:{layer}"} if layer and "features" in names else {}
-        return tuple(sorted({full_name(name) for name in names.values()}))
+        known = {**SIGNAL, "features": f"features:{getattr(self, 'layer', None) or ''}"}
+        return tuple(sorted({full_name(known.get(need, need)) for need in self.needs}))
 
     @property
     def learns(self) -> bool:
         """Whether there is anything to learn from training data."""
         return type(self).fit is not Monitor.fit
 
+    @property
+    def learns_from_outliers(self) -> bool:
+        """Whether it is fitted anew for each set of validation outliers."""
+        return VALID_OUTLIERS in self.learns_from
+
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
         """The monitor with these settings, the others at their default; an unknown one is an error."""
+        known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls)}
         for parameter in parameters:
-            if parameter not in {f.name for f in fields(cls)}:
-                raise UnknownName(f"parameter of monitor {cls.name}", str(parameter), {f.name for f in fields(cls)})
-        required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-        if required - set(parameters):
-            raise InputError(f"monitor {cls.name} lacks its parameter {sorted(required - set(parameters))[0]}")
+            if parameter not in known:
+                raise UnknownName(f"parameter of monitor {cls.name}", str(parameter), known)
+        for parameter in sorted(name for name, is_required in known.items() if is_required and name not in parameters):
+            raise InputError(f"monitor {cls.name} lacks its parameter {parameter}")
         check_settings(cls, parameters, f"{cls.name} monitor setting")
-        plain = {key: tuple(value) if isinstance(value, list) else value for key, value in parameters.items()}
-        return cls(**plain)
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in parameters.items()})
 
     def parameters(self) -> dict[str, Any]:
         """The monitor's settings."""
@@ -237,7 +239,7 @@ class Monitor(Written, ABC):
         """
         self.check(model)
         others = train.outliers if isinstance(train, Training) else outliers
-        if others is not None and VALID_OUTLIERS not in self.learns_from:
+        if others is not None and not self.learns_from_outliers:
             raise InputError(f"monitor {self.name} does not learn from outliers: leave them out")
         if not self.learns:
             return FittedMonitor(self, Learned(), (model.fingerprint(),))
@@ -258,7 +260,7 @@ class Monitor(Written, ABC):
             return None if data is None else LiveTraining(model, data, self.signals(model), others, size)
 
         training = train if isinstance(train, Training) else live(train, live(outliers, None))
-        if training is None or (VALID_OUTLIERS in self.learns_from and training.outliers is None):
+        if training is None or (self.learns_from_outliers and training.outliers is None):
             role = TRAIN if training is None else VALID_OUTLIERS
             raise InputError(f"monitor {self.name} learns from {ROLES[role]}: give them to build")
         for part in (training, training.outliers):
@@ -345,9 +347,9 @@ class FittedMonitor:
         aim, monitor = Aim(rejected, prior, cost, threshold), self.monitor
         inside = _checked(monitor, rep_id, "of in-distribution images")
         outside = None if rep_ood is None else _checked(monitor, rep_ood, "of outliers")
-        if not len(inside) or (outside is not None and not len(outside)):
-            side = "in-distribution images" if not len(inside) else "outliers"
-            raise InputError(f"monitor {monitor.name} cannot be calibrated without {side}: the set is empty")
+        for side, rows in (("in-distribution images", inside), ("outliers", outside)):
+            if rows is not None and not len(rows):
+                raise InputError(f"monitor {monitor.name} cannot be calibrated without {side}: the set is empty")
         if outside is not None and outside.shape[1] != inside.shape[1]:
             raise InputError(
                 f"monitor {monitor.name}: {inside.shape[1]} columns inside but {outside.shape[1]} of the outliers"
@@ -358,8 +360,8 @@ class FittedMonitor:
         share = RejectedShare.of(scores, cut, rejected) if outside is None else None
         if share is not None and share.tied:
             warnings.warn(f"monitor {monitor.name} {share.sentence()}", TiesWarning, stacklevel=2)
-        rows = tuple(digest_array(side) for side in (inside, outside) if side is not None)
-        return CalibratedMonitor(self, aim, inside.shape[1], rule, cut, share, rows)
+        hashes = tuple(digest_array(rows) for rows in (inside, outside) if rows is not None)
+        return CalibratedMonitor(self, aim, inside.shape[1], rule, cut, share, hashes)
 
     def save(self, folder: str | Path) -> Path:
         """Write settings and state to a folder: JSON, plain arrays, and a manifest that has the hashes of both."""
@@ -367,9 +369,10 @@ class FittedMonitor:
 
     def write_parts(self, folder: str | Path) -> Path:
         """Write the same without the manifest, to a folder that the caller commits: that of an artifact."""
-        return self._write_parts(folder, {}, {})
+        return write_monitor(folder, *self._parts())
 
-    def _write_parts(self, folder: str | Path, calibration: Mapping[str, Any], arrays: Arrays) -> Path:
+    def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The record and the arrays to be saved; an `InputError` where the monitor cannot be."""
         self.monitor.check_savable(self.state)
         record = {
             "monitor": self.monitor.name,
@@ -377,9 +380,8 @@ class FittedMonitor:
             "built_from": self.built_from,
             "notes": self.notes,
             "code": code_of(type(self.monitor)),
-            **calibration,
         }
-        return write_monitor(folder, record, {f"state.{key}": array for key, array in self.state.items()} | {**arrays})
+        return record, {f"state.{key}": array for key, array in self.state.items()}
 
     @classmethod
     def load(
@@ -446,15 +448,16 @@ class CalibratedMonitor:
 
     def save(self, folder: str | Path) -> Path:
         """Write settings, state and threshold to a folder, as `FittedMonitor.save` does."""
-        calibration = {
+        record, arrays = self.fitted._parts()
+        record |= {
             "aim": asdict(self.aim),
             "columns": self.columns,
             "rejected": None if self.rejected is None else asdict(self.rejected),
             "calibrated_on": self.calibrated_on,
         }
-        arrays = {f"rule.{key}": array for key, array in self.rule.items()}
+        arrays |= {f"rule.{key}": array for key, array in self.rule.items()}
         arrays |= {"threshold": np.asarray(self.threshold, np.float64)}
-        return commit_monitor(self.fitted._write_parts(folder, calibration, arrays), self.fitted.built_from)
+        return commit_monitor(write_monitor(folder, record, arrays), self.fitted.built_from)
 
     @classmethod
     def load(
@@ -579,14 +582,9 @@ def require_layer(monitor: Monitor, layer: Any) -> None:
         raise InputError(f"monitor {monitor.name}: layer is the name of a layer of the model, or None, not {layer!r}")
 
 
-def over(data: Dataset, size: int = PART) -> Iterator[Batch]:
-    """The whole of a data set, some images at a time."""
-    for start in range(0, len(data), size):
-        yield data.batch(slice(start, min(start + size, len(data))))
-
-
 def represent_data(fitted: FittedMonitor, model: Model, data: Dataset, size: int = BATCH) -> Rep:
     """The representations (N, D) of a whole data set."""
     if not len(data):
         raise InputError(f"monitor {fitted.monitor.name} cannot represent {data.name}: it holds no images")
-    return np.concatenate([fitted.represent(model, batch, size) for batch in over(data)])
+    parts = (data.batch(slice(start, min(start + PART, len(data)))) for start in range(0, len(data), PART))
+    return np.concatenate([fitted.represent(model, batch, size) for batch in parts])

@@ -21,22 +21,11 @@ from roadworthy.metrics import binary_auroc
 from roadworthy.models import softmax
 from roadworthy.models.head import Head
 from roadworthy.models.signals import Signals
-from roadworthy.monitors.base import (
-    CAPABILITY,
-    NEEDS,
-    ROLES,
-    TRAIN,
-    VALID_OUTLIERS,
-    CalibratedMonitor,
-    FittedMonitor,
-    Learned,
-    Monitor,
-    represent_data,
-)
-
-Rep = NDArray[np.float32]
+from roadworthy.monitors import base
+from roadworthy.monitors.base import NEEDS, CalibratedMonitor, FittedMonitor, Monitor, Rep, represent_data
 
 SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8
+PATTERNS = np.random.default_rng(1).choice([-1.0, 1.0], (CLASSES, SIDE, SIDE, 3))
 CLOSE = 1e-5
 
 
@@ -59,7 +48,7 @@ def check_monitor(
     with _promised("the class must state what it is"):
         _check_class(monitor)
     with _promised("settings must be plain values"):
-        monitor.check_savable(Learned())
+        monitor.check_savable(base.Learned())
     with _promised("what does not fit must be refused with an InputError"):
         _check_refusals(monitor, model, train, outliers)
     with _promised("build must learn from training images"):
@@ -107,13 +96,13 @@ def _check_class(monitor: Monitor) -> None:
     is_count = isinstance(count, int) and not isinstance(count, bool) and count >= 1
     assert is_count, f"classes must be a whole number of at least 1, not {count!r}"
     roles = monitor.learns_from
-    assert isinstance(roles, tuple) and TRAIN in roles and set(roles) <= set(ROLES), (  # noqa: PT018
-        f"learns_from must be a tuple of {', '.join(ROLES)}, {TRAIN} among them, not {roles!r}"
+    assert isinstance(roles, tuple) and base.TRAIN in roles and set(roles) <= set(base.ROLES), (  # noqa: PT018
+        f"learns_from must be a tuple of {', '.join(base.ROLES)}, {base.TRAIN} among them, not {roles!r}"
     )
 
 
 def _built(monitor: Monitor, model: Model, train: Dataset, outliers: Dataset) -> FittedMonitor:
-    return monitor.build(model, train, outliers=outliers if VALID_OUTLIERS in monitor.learns_from else None)
+    return monitor.build(model, train, outliers=outliers if monitor.learns_from_outliers else None)
 
 
 def _check_alone(fitted: FittedMonitor, inside: Rep, shown: Rep) -> CalibratedMonitor:
@@ -145,7 +134,7 @@ def _check_against(fitted: FittedMonitor, inside: Rep, outside: Rep, shown: Rep,
 def _check_refusals(monitor: Monitor, model: Model, train: Dataset, outliers: Dataset) -> None:
     for need in monitor.needs - {"input", "probabilities"}:
         poor = ToyModel()
-        poor.capabilities = model.capabilities - {CAPABILITY.get(need, need)}
+        poor.capabilities = model.capabilities - {base.CAPABILITY.get(need, need)}
         message = _refused(lambda poor=poor: _built(monitor, poor, train, outliers))  # type: ignore[misc]
         assert need in message, f"a model without {need} must be refused by name, not with {message!r}"
     if monitor.learns:
@@ -251,12 +240,11 @@ def _refused(action: Callable[[], object]) -> str:
 def toy_data() -> tuple[Dataset, Dataset, Dataset, Dataset]:
     """Training, held-out and test images of four patterns under noise, and outliers: flat grey noise."""
     rng = np.random.default_rng(0)
-    patterns = _patterns()
     sets = []
     for name, count in (("train", 240), ("held_out", 200), ("test", 100)):
         labels = np.arange(count) % CLASSES
         contrast = rng.uniform(0.7, 1.0, (count, 1, 1, 1))
-        images = 128 + 100 * contrast * patterns[labels] + rng.normal(0, 12, (count, SIDE, SIDE, 3))
+        images = 128 + 100 * contrast * PATTERNS[labels] + rng.normal(0, 12, (count, SIDE, SIDE, 3))
         sets.append(_dataset(name, images, labels))
     noise = 128 + rng.normal(0, 25, (100, SIDE, SIDE, 3))
     train, held_out, test = sets
@@ -270,11 +258,6 @@ def _dataset(name: str, images: NDArray[np.float64], labels: NDArray[np.int64]) 
     return ArrayDataset(table, np.clip(np.rint(images), 0, 255).astype(np.uint8))
 
 
-def _patterns() -> NDArray[np.float64]:
-    rng = np.random.default_rng(1)
-    return np.asarray(rng.choice([-1.0, 1.0], (CLASSES, SIDE, SIDE, 3)), np.float64)
-
-
 class ToyModel(Model):
     """A network of one hidden layer with every capability: detectors of the patterns of `toy_data` and random units."""
 
@@ -284,7 +267,7 @@ class ToyModel(Model):
 
     def __init__(self) -> None:
         rng = np.random.default_rng(2)
-        patterns = _patterns().reshape(CLASSES, -1)
+        patterns = PATTERNS.reshape(CLASSES, -1)
         self.inner = np.concatenate([patterns, rng.normal(0, 1, (UNITS - CLASSES, patterns.shape[1]))]) / 20.0
         self.outer = rng.normal(0, 0.1, (CLASSES, UNITS))
         self.outer[:, :CLASSES] += 2 * np.eye(CLASSES)

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
-from roadworthy.models.head import Head, find_head
+from roadworthy.models.head import find_head
 from roadworthy.models.signals import PART, Signals, Training
 from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, require_count, require_layer
 from roadworthy.monitors.confidence import energy
@@ -85,9 +85,8 @@ def _whitening(covariance: Floats) -> Floats:
     """
     size, alive = len(covariance), np.diag(covariance) > 0
     inner = covariance[np.ix_(alive, alive)]
-    whitening = np.zeros((size, 0))
     if not len(inner):
-        return whitening
+        return np.zeros((size, 0))
     factor, singular = lapack.dpotrf(inner, lower=1)
     share = 0.0 if singular else lapack.dpocon(factor, np.abs(inner).sum(axis=0).max(), uplo="L")[0]
     if share > 10 * SMALLEST_VARIANCE:
@@ -114,8 +113,11 @@ class LastLayerMonitor(Monitor):
 
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
 
-    def head_and_features(self, training: Training) -> tuple[Head, NDArray[np.float32]]:
-        """The last linear layer, checked on some images to make the model's logits, and all features (n, D)."""
+    def head_and_features(self, training: Training) -> tuple[Floats, Floats, NDArray[np.float32]]:
+        """Weights (K, D) and bias (K,) of the last linear layer, and all features (n, D).
+
+        The layer is checked on some images to make the model's logits.
+        """
         head = find_head(training.model)
         kept: list[NDArray[np.float32]] = []
         for features, logits in training.parts("features", "logits"):
@@ -126,7 +128,7 @@ class LastLayerMonitor(Monitor):
                     "its logits"
                 )
             kept.append(features)
-        return head, np.concatenate(kept)
+        return head.weights.astype(np.float64), head.bias.astype(np.float64), np.concatenate(kept)
 
 
 @registered(MONITORS, "vim")
@@ -152,8 +154,7 @@ class Vim(LastLayerMonitor):
 
     def fit(self, training: Training) -> Arrays:
         """The origin (D,), the principal space (D, P), a, and the last layer."""
-        head, rows = self.head_and_features(training)
-        weights, bias = head.weights.astype(np.float64), head.bias.astype(np.float64)
+        weights, bias, rows = self.head_and_features(training)
         size = weights.shape[1]
         principal = min(size, len(rows)) // 2 if self.dimensions is None else self.dimensions
         if principal >= size:
@@ -220,9 +221,9 @@ class React(LastLayerMonitor):
 
     def fit(self, training: Training) -> Arrays:
         """The cut c and the last layer."""
-        head, values = self.head_and_features(training)
+        weights, bias, values = self.head_and_features(training)
         cut = np.asarray(np.quantile(values, self.quantile, overwrite_input=True), np.float64)
-        return {"cut": cut, "weights": head.weights.astype(np.float64), "bias": head.bias.astype(np.float64)}
+        return {"cut": cut, "weights": weights, "bias": bias}
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """The energy of the cut features, (N,)."""

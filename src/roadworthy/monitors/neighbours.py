@@ -116,10 +116,10 @@ def _smallest(panel: NDArray[Any], count: int) -> NDArray[Any]:
         rest = folded[:, 2 * half :]
         folded = np.minimum(folded[:, :half], folded[:, half : 2 * half])
         folded = np.concatenate([folded, rest], axis=1) if rest.size else folded
-    limits = np.partition(folded, count - 1, axis=1)[:, count - 1]
+    smallest = np.partition(folded, count - 1, axis=1)[:, :count]
     if folded is panel:
-        return np.partition(panel, count - 1, axis=1)[:, :count]
-    rows, columns = np.nonzero(panel <= limits[:, None])
+        return smallest
+    rows, columns = np.nonzero(panel <= smallest[:, -1:])
     return _least_of_each(rows, panel[rows, columns], len(panel), count)
 
 

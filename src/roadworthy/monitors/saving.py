@@ -75,11 +75,8 @@ def _read_record(home: Path) -> dict[str, Any]:
             record[key] = None if record[key] is None else kind(**record[key])
         except (TypeError, InputError):
             raise _damaged(path, key) from None
-    for key, plain in (("monitor", str), ("parameters", dict)):
-        if not isinstance(record[key], plain):
-            raise _damaged(path, key)
-    for key in ("built_from", "calibrated_on"):
-        if not isinstance(record[key], list) or not all(isinstance(value, str) for value in record[key]):
+    for key, plain in (("monitor", str), ("parameters", dict), ("built_from", list), ("calibrated_on", list)):
+        if not isinstance(record[key], plain) or not all(isinstance(entry, str) for entry in record[key]):
             raise _damaged(path, key)
     return record
 

@@ -11,17 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from roadworthy.monitors import Aim, CalibratedMonitor
+from roadworthy.monitors import Aim
 from roadworthy.protocols.changes import OTHER_IMAGES, by_mcnemar, not_paired
-from roadworthy.protocols.od_test.evaluation import (
-    ACCURACY,
-    Decisions,
-    Represented,
-    Sample,
-    _calibrated,
-    balanced,
-    decide,
-)
+from roadworthy.protocols.od_test.evaluation import ACCURACY, Decisions, Represented, Sample, calibrate, decide
 from roadworthy.statistics.paired import PairedChange
 
 PAIRED_PRIOR = 0.5
@@ -33,13 +25,11 @@ def compare_monitors(
     after: Represented,
     aim: Aim,
     names: Sequence[object] = ("the baseline", "the model"),
-    valid_sets: Sequence[str] | None = None,
 ) -> Iterator[PairedChange]:
     """The accuracy of one monitor on one source in two runs, by McNemar's test: a row per ordered pair D_v != D_t.
 
     `names` are those of the two systems, for reasons. Where one of them was not shown a set, was calibrated or tested
     with other images, or says nothing, the row has a reason and no p value; so it does with a prior other than 0.5.
-    `valid_sets` are the D_v that it was fitted for, where it learns from those; all otherwise.
     """
     pair = before, after
     if (before.source, before.label) != (after.source, after.label):
@@ -47,40 +37,33 @@ def compare_monitors(
         raise ValueError(f"only one monitor on one source can be compared between runs, not {labels}")
     shown = [dict.fromkeys(one.outliers) for one in pair]
     sets = dict.fromkeys([*before.outliers, *after.outliers])
-    for valid_set in sets if valid_sets is None else valid_sets:
+    for valid_set in [before.fitted_on] if before.fitted_on else sets:
         missing = not_paired(names, shown, valid_set)
-        calibrated = [] if missing else [_calibration(one, valid_set, aim) for one in pair]
+        monitors = [] if missing else [calibrate(one, aim, valid_set) for one in pair]
         for test_set in sets:
             if test_set != valid_set:
                 change = PairedChange(f"{before.label}: {valid_set} -> {test_set}", 0, ACCURACY)
                 why = missing or not_paired(names, shown, test_set)
-                yield replace(change, reason=why) if why else _changed(change, pair, calibrated, test_set, aim)
-
-
-_Calibration = tuple[tuple[Sample, Sample], CalibratedMonitor | str]
-
-
-def _calibration(represented: Represented, valid_set: str, aim: Aim) -> _Calibration:
-    sides = balanced(represented.inside(represented.valid, valid_set), represented.outliers[valid_set])
-    return sides, _calibrated(represented, *sides, aim)
+                if why:
+                    yield replace(change, reason=why)
+                else:
+                    decisions = [decide(*own, test_set) for own in zip(pair, monitors, strict=True)]
+                    yield _changed(change, decisions, [one.sides(one.valid, valid_set) for one in pair], aim)
 
 
 def _changed(
-    change: PairedChange, pair: Sequence[Represented], calibrated: Sequence[_Calibration], test_set: str, aim: Aim
+    change: PairedChange, decisions: Sequence[Decisions | str], calibrated: Sequence[Sequence[Sample]], aim: Aim
 ) -> PairedChange:
-    decisions: list[Decisions] = []
-    for represented, (_, monitor) in zip(pair, calibrated, strict=True):
-        outcome = monitor if isinstance(monitor, str) else decide(represented, monitor, test_set)
-        if isinstance(outcome, str):
-            return replace(change, reason=outcome)
-        decisions.append(outcome)
+    """What both monitors decided, compared; `calibrated` are the images that each was calibrated with."""
     one, other = decisions
-    before, after = ((1 - aim.prior) * d.right[0].mean() + aim.prior * d.right[1].mean() for d in decisions)
+    if isinstance(one, str) or isinstance(other, str):
+        return replace(change, reason=one if isinstance(one, str) else str(other))
+    before, after = ((1 - aim.prior) * d.right[0].mean() + aim.prior * d.right[1].mean() for d in (one, other))
     change = replace(change, before=float(before), after=float(after))
     change = replace(change, n=len(one.groups), groups=len(np.unique(one.groups)))
     if not _same_images(one.sides, other.sides):
         return replace(change, reason=OTHER_IMAGES)
-    if not _same_images(calibrated[0][0], calibrated[1][0]):
+    if not _same_images(*calibrated):
         return replace(change, reason=f"calibrated with {OTHER_IMAGES}")
     if aim.prior != PAIRED_PRIOR:
         why = f"decisions are paired with a prior of {PAIRED_PRIOR} only, not {aim.prior:g}"

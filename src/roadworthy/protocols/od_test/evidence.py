@@ -22,25 +22,9 @@ from roadworthy.monitors.base import find_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.changes import not_paired
+from roadworthy.protocols.od_test import evaluation
 from roadworthy.protocols.od_test.comparison import compare_monitors
-from roadworthy.protocols.od_test.evaluation import (
-    ACCURACY,
-    ALL,
-    NAME,
-    NO_VALUE,
-    PLACES,
-    Represented,
-    Sample,
-    dropped_sources,
-    evaluate,
-    evaluate_unsupervised,
-    matches_monitor,
-    measure,
-    places,
-    tables,
-    threshold_row,
-    without_value,
-)
+from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, NO_VALUE, PLACES, Represented, Sample
 from roadworthy.protocols.od_test.settings import Context, Settings
 from roadworthy.statistics import proportion_interval
 from roadworthy.statistics.paired import PairedChange
@@ -48,7 +32,7 @@ from roadworthy.verdict import Criterion, Measurement
 
 COMPETENCE, MISSING, THRESHOLDS = f"{NAME}_competence", f"{NAME}_missing", f"{NAME}_thresholds"
 TIMING = f"timing_{NAME}"
-LEARNS_FROM_OUTLIERS = "it learns from the validation outliers, so it has no threshold without them"
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -58,28 +42,23 @@ class Subject:
     label: str
     source: str
     model: str
-    part: Part
-
-    @property
-    def context(self) -> Context:
-        """What the run notes of the source."""
-        context: Context = self.part.context
-        return context
+    cases: Sequence[Any]
+    context: Context
 
     @property
     def outliers(self) -> list[str]:
         """The outlier sets that it meets."""
         return [key.partition("/")[2] for key in self.context.images if key.startswith("outliers/")]
 
-    @property
-    def monitors(self) -> list[str]:
-        """The monitors on it, those that failed too."""
-        return list({**self.context.monitors, **self.context.failed})
+    def places(self, *monitors: str) -> list[dict[str, str]]:
+        """The triples of some monitors, or of all: those that failed, too."""
+        chosen = monitors or [*{**self.context.monitors, **self.context.failed}]
+        return evaluation.places(self.label, chosen, self.outliers, self.context.near)
 
-    def places(self, monitors: Sequence[str] | None = None) -> list[dict[str, str]]:
-        """The triples of all or some monitors."""
-        chosen = self.monitors if monitors is None else monitors
-        return places(self.label, chosen, self.outliers, self.context.near)
+    @property
+    def pairs(self) -> int:
+        """How many triples each monitor has: the ordered pairs of the sets."""
+        return len(self.outliers) * (len(self.outliers) - 1)
 
 
 class Subjects:
@@ -93,9 +72,9 @@ class Subjects:
         both = several and any(len(part.context.architectures) > 1 for part in parts)
         self.columns: tuple[str, ...] = ("source", "model") if both else ("source",) if several else ("model",)
         self.all = [
-            Subject(f"{part.source}/{model}" if both else part.source or model, part.source, model, part)
-            for part in parts
-            for model in part.context.architectures
+            Subject(f"{p.source}/{model}" if both else p.source or model, p.source, model, p.cases, p.context)
+            for p in parts
+            for model in p.context.architectures
         ]
 
     def places(self) -> list[dict[str, str]]:
@@ -108,53 +87,45 @@ class Subjects:
         if not asked:
             return criterion
         where = {name: wanted for name, wanted in criterion.where.items() if name not in asked}
-        labels = [subject.label for subject in self.all]
+        chosen = self.all
         for name, wanted in asked.items():
             names = wanted if isinstance(wanted, list) else [wanted]
-            known = list(dict.fromkeys(getattr(subject, name) for subject in self.all))
-            for one in names:
-                if one not in known:
-                    raise InputError(f"criterion {criterion.id}: {UnknownName(name, str(one), known)}")
-            labels = [s.label for s in self.all if s.label in labels and getattr(s, name) in names]
-        return criterion.model_copy(update={"where": where | {"source": labels}})
+            known = [*dict.fromkeys(getattr(subject, name) for subject in self.all)]
+            for unknown in (one for one in names if one not in known):
+                raise InputError(f"criterion {criterion.id}: {UnknownName(name, str(unknown), known)}")
+            chosen = [subject for subject in chosen if getattr(subject, name) in names]
+        return criterion.model_copy(update={"where": where | {"source": [subject.label for subject in chosen]}})
+
+    def named(self, label: str) -> dict[str, str]:
+        """The columns that tell a subject apart; `all` stays what it is."""
+        subject = next((subject for subject in self.all if subject.label == label), None)
+        return {column: label if subject is None else getattr(subject, column) for column in self.columns}
 
     def told(self, table: pd.DataFrame) -> pd.DataFrame:
         """A table with the columns that tell subjects apart, in place of their label."""
         if self.columns == ("source",) or "source" not in table:
             return table
-        if self.columns == ("model",):
-            return table.rename(columns={"source": "model"})
-        known = {subject.label: subject for subject in self.all}
         place = list(table.columns).index("source")
-        models = [known[label].model if label in known else label for label in table["source"]]
-        sources = [known[label].source if label in known else label for label in table["source"]]
-        return pd.concat(
-            [
-                table.iloc[:, :place],
-                pd.DataFrame({"source": sources, "model": models}, index=table.index),
-                table.iloc[:, place + 1 :],
-            ],
-            axis=1,
-        )
+        named = {label: self.named(label) for label in table["source"].unique()}
+        columns = pd.DataFrame([named[label] for label in table["source"]], table.index, self.columns)
+        return pd.concat([table.iloc[:, :place], columns, table.iloc[:, place + 1 :]], axis=1)
 
     def where(self, where: Mapping[str, Any]) -> dict[str, Any]:
         """The same of what a measurement says of its place."""
-        if self.columns == ("source",) or "source" not in where:
-            return dict(where)
-        row = self.told(pd.DataFrame([{"source": where["source"]}])).iloc[0].to_dict()
-        return {**{str(key): value for key, value in row.items()}, **{k: v for k, v in where.items() if k != "source"}}
+        named = self.named(where["source"]) if "source" in where else {}
+        return {**named, **{key: value for key, value in where.items() if key != "source"}}
 
 
 class Evidence(base.Evidence):
     """What the stored representations of all sources say."""
 
     def __init__(self, parts: Sequence[Part], settings: Settings, *, seed: int = 0) -> None:
-        self.subjects, self.settings, self.seed = Subjects(parts), settings, seed
-        self.seconds = 0.0
+        self.subjects, self.settings, self.seconds = Subjects(parts), settings, 0.0
+        self._bootstrap = {"resamples": settings.resamples, "seed": seed}
         self._cases: dict[tuple[str, str], dict[str, dict[str, StoredCase]]] = {}
         self._answers: dict[str, dict[str, StoredCase]] = {}
         for subject in self.subjects.all:
-            for case in subject.part.cases:
+            for case in subject.cases:
                 if case.labels.get("model") != subject.model:
                     continue
                 if case.labels["role"] == "monitor":
@@ -166,17 +137,16 @@ class Evidence(base.Evidence):
     @cached_property
     def weak(self) -> set[str]:
         """The subjects whose network is below the clean accuracy that was asked of it."""
-        found = set()
+        weak = set()
         for subject in self.subjects.all:
-            cases = subject.part.cases
             for network in subject.context.networks.get(subject.model, ()):
                 try:
-                    competence = read_artifact(cases[0].artifact(network))["competence"]
+                    competence = read_artifact(subject.cases[0].artifact(network))["competence"]
                 except RoadworthyError:
                     continue
                 if competence.get("clean_accuracy", 1.0) < competence.get("floor", 0.0):
-                    found.add(subject.label)
-        return found
+                    weak.add(subject.label)
+        return weak
 
     def failed(self, subject: Subject) -> dict[str, str]:
         """The monitors of a subject that failed, with the reason."""
@@ -188,20 +158,18 @@ class Evidence(base.Evidence):
                 reasons[label] = lost[0]
         return reasons
 
-    def _represented(
-        self, wanted: Callable[[str, str], bool] = lambda source, monitor: True
-    ) -> Iterator[tuple[Represented, list[str] | None]]:
-        """What every monitor keeps of every subject, read one by one; with the D_v that a fit is for, None for all."""
+    def _represented(self, wanted: Callable[[Mapping[str, str]], bool] = lambda place: True) -> Iterator[Represented]:
+        """What every monitor keeps of every subject, read one by one; once for every D_v that it was fitted for."""
         for subject in self.subjects.all:
             failed = self.failed(subject)
             for label, note in subject.context.monitors.items():
-                if label in failed or not wanted(subject.label, label):
+                if label in failed or not wanted({"source": subject.label, "monitor": label}):
                     continue
                 for fitted_on, cases in self._cases.get((subject.label, label), {}).items():
                     first = next(iter(cases.values()))
                     home = first.artifact(first.labels["artifact"])
                     samples = {key: _sample(case) for key, case in cases.items()}
-                    represented = Represented(
+                    yield Represented(
                         subject.label,
                         label,
                         FittedMonitor.load(home, kind=find_kind(note.monitor)),
@@ -212,29 +180,32 @@ class Evidence(base.Evidence):
                         {key: frozenset(labels) for key, labels in subject.context.overlap.items()},
                         subject.context.architectures[subject.model],
                         subject.label in self.weak,
+                        fitted_on,
                     )
-                    yield represented, [fitted_on] if fitted_on else None
 
     @cached_property
-    def rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    def rows(self) -> tuple[Rows, Rows, Rows]:
         """The rows of algorithm 1, of algorithm 2, and of its thresholds."""
-        started = time.perf_counter()
-        options = {"resamples": self.settings.resamples, "seed": self.seed}
-        aim = self.settings.aim
-        triples: list[dict[str, Any]] = []
-        alone: list[dict[str, Any]] = []
-        thresholds: list[dict[str, Any]] = []
-        told: set[tuple[str, str]] = set()
-        for represented, valid_sets in self._represented():
-            triples += evaluate(represented, aim, valid_sets=valid_sets, **options)
-            if (represented.source, represented.label) in told:
-                continue
-            told.add((represented.source, represented.label))
-            why = "" if valid_sets is None else LEARNS_FROM_OUTLIERS
-            alone += evaluate_unsupervised(represented, aim, refused=why, **options)
-            thresholds.append(threshold_row(represented, aim, refused=why))
+        started, aim = time.perf_counter(), self.settings.aim
+        triples, alone, thresholds = Rows(), Rows(), Rows()
+        seen: set[tuple[str, str]] = set()
+        for represented in self._represented():
+            triples += evaluation.evaluate(represented, aim, **self._bootstrap)
+            if (represented.source, represented.label) not in seen:
+                seen.add((represented.source, represented.label))
+                alone += evaluation.evaluate_unsupervised(represented, aim, **self._bootstrap)
+                thresholds.append(evaluation.threshold_row(represented, aim))
         self.seconds = time.perf_counter() - started
         return triples, alone, thresholds
+
+    def _failed_rows(self) -> Rows:
+        """A row per triple and metric of the monitors that failed, so that criteria see what was not measured."""
+        return [
+            row
+            for subject in self.subjects.all
+            for label, reason in self.failed(subject).items()
+            for row in evaluation.without_value(subject.places(label), f"failed: {reason}")
+        ]
 
     def lost(self) -> str:
         """Why no triple has a value."""
@@ -249,36 +220,26 @@ class Evidence(base.Evidence):
         """Every table of the protocol."""
         triples, alone, thresholds = self.rows
         if not triples:
-            triples = [
-                row | {"architecture": "", "undertrained": False}
-                for subject in self.subjects.all
-                for label, reason in self.failed(subject).items()
-                for row in without_value(subject.places([label]), reason)
-            ]
+            triples = [row | {"architecture": "", "undertrained": False} for row in self._failed_rows()]
             alone = alone or triples
-        found = tables(triples, alone)
-        found |= {
+        tables = evaluation.tables(triples, alone)
+        tables |= {
             COMPETENCE: self._competence(),
-            MISSING: self._missing(found[NAME]),
+            MISSING: self._missing(tables[NAME]),
             THRESHOLDS: pd.DataFrame(thresholds),
         }
-        return {name: self.subjects.told(table) for name, table in found.items()}
+        return {name: self.subjects.told(table) for name, table in tables.items()}
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion, evaluated anew with the confidence that it asks for."""
         asked = self.subjects.translated(criterion)
-        options = {"resamples": self.settings.resamples, "seed": self.seed}
-        rows = [
-            row
-            for represented, valid_sets in self._represented(partial(matches_monitor, criterion=asked))
-            for row in evaluate(represented, self.settings.aim, valid_sets=valid_sets, **options, confidence=confidence)
-        ]
-        for subject in self.subjects.all:
-            for label, reason in self.failed(subject).items():
-                rows += without_value(subject.places([label]), reason)
-        dropped = dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
-        found = measure(rows, asked, confidence, dropped)
-        return [replace(each, where=self.subjects.where(each.where)) for each in found]
+        rows = Rows()
+        for represented in self._represented(partial(evaluation.matches, criterion=asked)):
+            rows += evaluation.evaluate(represented, self.settings.aim, confidence=confidence, **self._bootstrap)
+        rows += self._failed_rows()
+        dropped = evaluation.dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
+        measured = evaluation.measure(rows, asked, confidence, dropped)
+        return [replace(one, where=self.subjects.where(one.where)) for one in measured]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """None: the report draws charts alone."""
@@ -308,8 +269,7 @@ class Evidence(base.Evidence):
                     yield PairedChange(f"{label}: {valid_set or ALL} -> {ALL}", 0, ACCURACY, reason=why)
                     continue
                 then = replace(theirs[valid_set], source=ours[valid_set].source)
-                chosen = [valid_set] if valid_set else None
-                yield from compare_monitors(ours[valid_set], then, self.settings.aim, systems, valid_sets=chosen)
+                yield from compare_monitors(ours[valid_set], then, self.settings.aim, systems)
 
     def _monitors_on(self, model: str) -> dict[str, dict[str, Represented] | str]:
         """What monitors on a model keep, by label and the D_v that a fit is for ('' for all); or why one failed."""
@@ -317,10 +277,10 @@ class Evidence(base.Evidence):
         found: dict[str, dict[str, Represented] | str] = {
             label: f"failed: {reason}" for label, reason in self.failed(subject).items()
         }
-        for represented, valid_sets in self._represented(lambda source, _: source == subject.label):
+        for represented in self._represented(lambda place: place["source"] == subject.label):
             fits = found.setdefault(represented.label, {})
             assert isinstance(fits, dict)
-            fits[valid_sets[0] if valid_sets else ""] = represented
+            fits[represented.fitted_on] = represented
         return found
 
     def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -331,7 +291,7 @@ class Evidence(base.Evidence):
         triples = sum(len(subject.places()) for subject in self.subjects.all)
         rows = []
         for subject in self.subjects.all:
-            failed, pairs = self.failed(subject), len(subject.outliers) * (len(subject.outliers) - 1)
+            failed = self.failed(subject)
             for label in subject.context.monitors:
                 fits = self._cases.get((subject.label, label), {})
                 if label in failed or not fits:
@@ -341,7 +301,6 @@ class Evidence(base.Evidence):
                 homes = list(dict.fromkeys(case.labels["artifact"] for case in shown))
                 state = sum(read_artifact(shown[0].artifact(home))["competence"]["state_bytes"] for home in homes)
                 images = sum(cost["images"] for cost in costs)
-                columns = _sample(shown[0]).rows.shape[1]
                 rows.append(
                     {
                         "source": subject.label,
@@ -350,9 +309,9 @@ class Evidence(base.Evidence):
                         "state_bytes": state,
                         "images": images,
                         "seconds_per_image": sum(cost["seconds"] for cost in costs) / images if images else math.nan,
-                        "bytes_per_image": 4 * columns,
-                        "pairs": pairs,
-                        "matrix_seconds": self.seconds * pairs / triples,
+                        "bytes_per_image": 4 * _sample(shown[0]).rows.shape[1],
+                        "pairs": subject.pairs,
+                        "matrix_seconds": self.seconds * subject.pairs / triples,
                     }
                 )
         return {TIMING: self.subjects.told(pd.DataFrame(rows))}
@@ -361,14 +320,10 @@ class Evidence(base.Evidence):
         """Triples without a value and why; `all` stands for every one, `triples` says how many a row stands for."""
         rows = []
         for subject in self.subjects.all:
-            pairs = len(subject.outliers) * (len(subject.outliers) - 1)
             every = {"source": subject.label, "valid_set": ALL, "test_set": ALL}
-            for label in subject.context.left_out:
-                rows.append(
-                    {**every, "monitor": label, "triples": pairs, "reason": "left out by the study (leave_out)"}
-                )
-            for label, reason in self.failed(subject).items():
-                rows.append({**every, "monitor": label, "triples": pairs, "reason": f"failed: {reason}"})
+            reasons = [(label, "left out by the study (leave_out)") for label in subject.context.left_out]
+            reasons += [(label, f"failed: {reason}") for label, reason in self.failed(subject).items()]
+            rows += [{**every, "monitor": label, "triples": subject.pairs, "reason": why} for label, why in reasons]
             for key in subject.context.excluded:
                 why = f"the source never meets {key} by the study (exclude)"
                 rows.append({**every, "test_set": key, "monitor": ALL, "triples": 0, "reason": why})
@@ -378,7 +333,7 @@ class Evidence(base.Evidence):
                 {**{key: row[key] for key in PLACES}, "triples": 1, "reason": row["reason"] or NO_VALUE}
                 for _, row in lost.iterrows()
             ]
-        return pd.DataFrame(rows, columns=["source", "valid_set", "test_set", "monitor", "triples", "reason"])
+        return pd.DataFrame(rows, columns=[*PLACES, "triples", "reason"])
 
     def _competence(self) -> pd.DataFrame:
         """The clean accuracy of each subject's model, on the images it was trained on and on others."""
@@ -387,27 +342,23 @@ class Evidence(base.Evidence):
             for part, case in self._answers.get(subject.label, {}).items():
                 if case.failure:
                     continue
-                right, groups = _correct(case)
-                share = proportion_interval(right, groups)
+                share = proportion_interval(*_correct(case))
                 what = {"source": subject.label, "architecture": subject.context.architectures[subject.model]}
                 where = {**what, "undertrained": subject.label in self.weak, "part": part, "metric": ACCURACY}
-                rows.append(
-                    where
-                    | {"value": share.value, "lo": share.lo, "hi": share.hi, "n": len(right), "groups": share.groups}
-                )
+                rows.append(where | {key: getattr(share, key) for key in ("value", "lo", "hi", "n", "groups")})
         return pd.DataFrame(rows)
 
 
 def _sample(case: StoredCase) -> Sample:
     """What a monitor keeps of a set."""
-    found = case.columns(REPRESENTATION, "id", "group", "label")
-    return Sample(found[REPRESENTATION], found["id"], found["group"], found["label"].astype(np.int64))
+    columns = case.columns(REPRESENTATION, "id", "group", "label")
+    return Sample(columns[REPRESENTATION], columns["id"], columns["group"], columns["label"].astype(np.int64))
 
 
 def _correct(case: StoredCase) -> tuple[Any, Any]:
     """Which images a model classifies correctly, (N,), and their objects."""
     if case.labels["role"] == "correct":  # a run of an earlier version
-        found = case.columns(REPRESENTATION, "group")
-        return found[REPRESENTATION][:, 0], found["group"]
+        columns = case.columns(REPRESENTATION, "group")
+        return columns[REPRESENTATION][:, 0], columns["group"]
     readouts = case.load()
     return readouts.answers.correct.astype(np.float32), np.array(readouts.groups)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roadworthy.protocols.od_test import figures, words
-from roadworthy.protocols.od_test.words import NAME, OdTest
+from roadworthy.protocols.od_test.evaluation import NAME
 from roadworthy.report.facts import NOT_RUN, Facts
 from roadworthy.report.page import Page
 from roadworthy.report.words import listing, whole
@@ -15,9 +15,9 @@ def page(run: Path, facts: Facts) -> Page:
     """The page of a run's OD-test."""
     found = words.load_od_test(run, facts)
     facts = words.by_subject(found, facts)
-    said = tuple(words.sentences(found))
+    sentences = tuple(words.sentences(found))
     failed = f", {len(found.failures)} of them failed" if found.failures else ""
-
+    resamples = facts.record.protocols[NAME].settings.get("resamples", 0)
     context = {
         "test": found,
         "trained": {
@@ -30,7 +30,9 @@ def page(run: Path, facts: Facts) -> Page:
         "metric_labels": [words.metric_words(metric).label for metric in found.metrics],
         "heat_sources": figures.heat_sources(found),
         "not_run": NOT_RUN,
-        "table_names": _tables_of(run),
+        "table_names": sorted(
+            file.stem for file in (run / "tables").glob(f"*{NAME}*.csv") if file.with_suffix(".tex").is_file()
+        ),
     }
     return Page(
         NAME,
@@ -39,25 +41,15 @@ def page(run: Path, facts: Facts) -> Page:
         Path(__file__).with_name("page.html.j2"),
         lambda: figures.charts(found),
         context,
-        sentences=said,
-        brief=said[:2],
+        sentences=sentences,
+        brief=sentences[:2],
         headline=tuple(words.headline(found, facts)),
         details=(("Outliers", listing(found.sets)), ("Monitors", f"{len(found.methods)}{failed}")),
-        provenance=_provenance(found, facts),
+        provenance={
+            "OD-test": [*((name, str(value)) for name, value in found.aim.items()), ("resamples", str(resamples))],
+            "Images of OD-test": [
+                (source.named, f"{listing([f'{key} {whole(count)}' for key, count in source.images.items()])} images")
+                for source in found.sources
+            ],
+        },
     )
-
-
-def _tables_of(run: Path) -> list[str]:
-    """The names of its stored tables, each there as CSV, LaTeX and Parquet."""
-    return sorted(file.stem for file in (run / "tables").glob(f"*{NAME}*.csv") if file.with_suffix(".tex").is_file())
-
-
-def _provenance(found: OdTest, facts: Facts) -> dict[str, list[tuple[str, str]]]:
-    aim = [(name, str(value)) for name, value in found.aim.items()]
-    return {
-        "OD-test": [*aim, ("resamples", str(facts.record.protocols[NAME].settings.get("resamples", 0)))],
-        "Images of OD-test": [
-            (source.named, f"{listing([f'{key} {whole(count)}' for key, count in source.images.items()])} images")
-            for source in found.sources
-        ],
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.monitoring import MonitorFit, MonitorOn, learns_from_outliers, training_showing
+from roadworthy.engine.monitoring import MonitorFit, MonitorOn, training_showing
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
+from roadworthy.metrics import value_range
 from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.base import monitor_errors, remember_kind
@@ -27,7 +28,7 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part, StoredCase
-from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places, metric_range
+from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places
 from roadworthy.protocols.od_test.evidence import Evidence, Subjects
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.verdict import Criterion
@@ -69,38 +70,33 @@ class OdTest(base.Protocol):
 
     def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
         """Validation, test and training images, and every set outside."""
-        train = training_showing(bench)
-        return [*_Sets.of(settings, bench).shown.values(), *([] if train is None else [train])]
+        return [*_shown(settings, bench).values()]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Every set shown to every monitor on every model, and its data to the model itself."""
         left_out = _left_out(bench)
         monitors = {label: monitor for label, monitor in labelled(bench.monitors).items() if label not in left_out}
-        sets = _Sets.of(settings, bench)
-        train = training_showing(bench)
-        answered = {"train": train, "valid": sets.shown["valid"], "test": sets.shown["test"]}
+        shown = _shown(settings, bench)
         overlap = {name: sorted(_labels(bench.data, shared.source)) for name, shared in bench.section.overlap.items()}
-        _check_left(bench, sets.shown, overlap)
+        _check_left(bench, shown, overlap)
         cases: list[PlannedCase] = []
         for name, model in bench.models.items():
-            _check_served(bench, name, model, monitors)
-            for part, showing in answered.items():
-                if showing is not None:
-                    labels = {"role": "answers", "set": part, "model": name}
-                    cases.append(bench.case(showing, model, name=name, protocol=NAME, labels=labels))
+            _check_served(bench, model, monitors)
+            for part in (key for key in ("train", "valid", "test") if key in shown):
+                labels = {"role": "answers", "set": part, "model": name}
+                cases.append(bench.case(shown[part], model, name=name, protocol=NAME, labels=labels))
             for label, monitor in monitors.items():
-                cases += _monitor_cases(bench, sets.shown, name, model, label, monitor)
-        images = {key: len(showing.data) for key, showing in sets.shown.items()}
+                cases += _monitor_cases(bench, shown, name, model, label, monitor)
         context = Context(
             architectures={name: _architecture(model) for name, model in bench.models.items()},
             networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
             classes=len(bench.data.class_names),
             size=[*bench.data.size, bench.data.channels],
-            near=sorted({*bench.section.near} & {*sets.outliers}),
+            near=sorted(name for name in {*bench.section.near} if OUTLIERS + name in shown),
             overlap={key: shared for key, shared in overlap.items() if shared},
             left_out=list(left_out),
             excluded=list(bench.section.exclude),
-            images=images | ({} if bench.train is None else {"train": len(bench.train)}),
+            images={key: len(showing.data) for key, showing in shown.items()},
             monitors={
                 label: MonitorNote(monitor=monitor.name, differs_from_paper=monitor.differs_from_paper)
                 for label, monitor in monitors.items()
@@ -110,7 +106,8 @@ class OdTest(base.Protocol):
 
     def metric_range(self, metric: str, settings: Settings, num_classes: int) -> tuple[float, float]:
         """The range of a metric; the expected cost is highest where every decision is wrong."""
-        return metric_range(metric, settings.aim)
+        aim = settings.aim
+        return value_range(metric, num_classes=2, highest_cost=(1 - aim.prior) + aim.prior * aim.cost)
 
     def is_over_objects(self, criterion: Criterion) -> bool:
         """The mean over triples is not bounded by objects."""
@@ -135,16 +132,8 @@ class OdTest(base.Protocol):
         """Sources are looked at together: see `evidence_of`."""
         raise NotImplementedError
 
-    def evidence_of(
-        self,
-        parts: Sequence[Part],
-        settings: Any = None,
-        *,
-        seed: int,
-        workers: int = 1,
-        resamples: int | None = None,
-    ) -> Evidence:
-        """What the representations of all sources say."""
+    def evidence_of(self, parts: Sequence[Part], settings: Any = None, *, seed: int, **options: Any) -> Evidence:
+        """What the representations of all sources say; resamples are those of the settings."""
         return Evidence(parts, settings or Settings(), seed=seed)
 
 
@@ -153,7 +142,7 @@ def _monitor_cases(
 ) -> Iterator[PlannedCase]:
     """Every set shown to one monitor; fitted once, or once per D_v where it learns from those."""
     outliers = [key for key in shown if key.startswith(OUTLIERS)]
-    for fitted_on in outliers if learns_from_outliers(monitor) else [""]:
+    for fitted_on in outliers if monitor.learns_from_outliers else [""]:
         try:
             with monitor_errors():
                 system = MonitorOn(label, MonitorFit(monitor, model, bench, shown.get(fitted_on)))
@@ -162,8 +151,8 @@ def _monitor_cases(
             why = f"{_what(bench)}: monitor {label} cannot be planned: {error}; or leave the monitor out (leave_out)"
             raise InputError(why) from None
         labels |= {"fitted_on": fitted_on.removeprefix(OUTLIERS)} if fitted_on else {}
-        for key, showing in shown.items():
-            yield bench.case(showing, system, protocol=NAME, labels={**labels, "set": key})
+        for key in ("valid", "test", *outliers):
+            yield bench.case(shown[key], system, protocol=NAME, labels={**labels, "set": key})
 
 
 def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
@@ -196,55 +185,43 @@ def _what(bench: Bench) -> str:
     return f"source {bench.source}" if bench.source else "the source"
 
 
-@dataclass(frozen=True)
-class _Sets:
-    """What a source shows: `valid`, `test` and `outliers/NAME`, each in a random order."""
+def _shown(settings: Settings, bench: Bench) -> dict[str, Showing]:
+    """What a source shows, checked against each other: `valid`, `test` and `outliers/NAME`, each in a random order.
 
-    shown: Mapping[str, Showing]
-
-    @property
-    def outliers(self) -> list[str]:
-        """The names of the sets outside."""
-        return [key.removeprefix(OUTLIERS) for key in self.shown if key.startswith(OUTLIERS)]
-
-    @classmethod
-    def of(cls, settings: Settings, bench: Bench) -> _Sets:
-        """The sets of a source, checked against each other."""
-        data, seed = bench.data, bench.seed
-        assert isinstance(data, OpenedDataset)
-        valid, test = (
-            (bench.validation, data) if bench.validation is not None else split_by_group(data, (0.5, 0.5), seed)
+    Where there is training data, it comes last: `train`, as it is. Models are asked about it, not monitors.
+    """
+    data, seed = bench.data, bench.seed
+    assert isinstance(data, OpenedDataset)
+    valid, test = (bench.validation, data) if bench.validation is not None else split_by_group(data, (0.5, 0.5), seed)
+    if any(len(np.unique(part.labels)) < 2 for part in (data, bench.train) if part is not None):
+        raise InputError(f"{_what(bench)} holds images of one class only: od_test needs a source of at least two")
+    limited = {key: _shuffled(part, seed, settings.limit) for key, part in (("valid", valid), ("test", test))}
+    like = max(limited.values(), key=len)
+    makers = {name: _maker(name, bench) for name in _chosen(settings, bench)}
+    if len(makers) < LEAST_SETS:
+        raise InputError(
+            f"{_what(bench)} meets {len(makers)} sets of outliers: od_test needs at least {LEAST_SETS}, one to "
+            "calibrate with and another to test with"
         )
-        if any(len(np.unique(part.labels)) < 2 for part in (data, bench.train) if part is not None):
-            raise InputError(f"{_what(bench)} holds images of one class only: od_test needs a source of at least two")
-        limited = {
-            key: _first(_shuffled(part, seed), settings.limit) for key, part in (("valid", valid), ("test", test))
-        }
-        like = max(limited.values(), key=len)
-        makers = {name: _maker(name, bench) for name in _chosen(settings, bench)}
-        if len(makers) < LEAST_SETS:
-            raise InputError(
-                f"{_what(bench)} meets {len(makers)} sets of outliers: od_test needs at least {LEAST_SETS}, one to "
-                "calibrate with and another to test with"
-            )
-        _check_apart(bench, makers)
-        outside: dict[str, OpenedDataset] = {}
-        for name, maker in makers.items():
-            made = maker.make(like, seed=seed, foreign=bench.foreign.get(name))
-            outside[name] = _shuffled(made, seed) if isinstance(maker, Foreign) else Subset(made, range(len(made)))
-        for one, other in combinations(outside, 2):
-            if outside[one].fingerprint() == outside[other].fingerprint():
-                raise InputError(f"outliers {one} and {other} are the same images: leave one out")
-        shown = {}
-        for key, part in (*limited.items(), *((OUTLIERS + name, data) for name, data in outside.items())):
-            final = _shuffled(Mirrored(part), seed) if bench.section.data.mirror else part
-            stimulus = Stimulus(final.fingerprint(), seed=seed)
-            if key not in limited:
-                name = key.removeprefix(OUTLIERS)
-                code = code_of(type(makers[name]))
-                stimulus = replace(stimulus, name=name, parameters=makers[name].parameters(), code=code)
-            shown[key] = Showing(stimulus, final)
-        return cls(shown)
+    _check_apart(bench, makers)
+    outside: dict[str, OpenedDataset] = {}
+    for name, maker in makers.items():
+        made = maker.make(like, seed=seed, foreign=bench.foreign.get(name))
+        outside[name] = _shuffled(made, seed) if isinstance(maker, Foreign) else Subset(made, range(len(made)))
+    for one, other in combinations(outside, 2):
+        if outside[one].fingerprint() == outside[other].fingerprint():
+            raise InputError(f"outliers {one} and {other} are the same images: leave one out")
+    shown = {}
+    for key, part in (*limited.items(), *((OUTLIERS + name, data) for name, data in outside.items())):
+        final = _shuffled(Mirrored(part), seed) if bench.section.data.mirror else part
+        stimulus = Stimulus(final.fingerprint(), seed=seed)
+        if key not in limited:
+            name = key.removeprefix(OUTLIERS)
+            code = code_of(type(makers[name]))
+            stimulus = replace(stimulus, name=name, parameters=makers[name].parameters(), code=code)
+        shown[key] = Showing(stimulus, final)
+    train = training_showing(bench)
+    return shown if train is None else shown | {"train": train}
 
 
 def _chosen(settings: Settings, bench: Bench) -> list[str]:
@@ -273,16 +250,17 @@ def _maker(name: str, bench: Bench) -> Outliers:
 
 def _check_apart(bench: Bench, names: Collection[str]) -> None:
     """Refuse sets outside that share images with the source or with each other."""
-    known: dict[str, set[str]] = {}
-    own = [bench.data, *(data for data in (bench.train, bench.validation) if data is not None)]
-    contents = {content for data in own for content in _contents(data)}
+    own = [data for data in (bench.data, bench.train, bench.validation) if data is not None]
+    known = {_what(bench): {content for data in own for content in _contents(data)}}
     for name in (name for name in names if name in bench.foreign):
-        found = _contents(bench.foreign[name])
-        for other, seen in [(_what(bench), contents), *((f"outliers {key}", seen) for key, seen in known.items())]:
-            shared = sum(content in seen for content in found)
+        contents = _contents(bench.foreign[name])
+        for other, seen in known.items():
+            shared = sum(content in seen for content in contents)
             if shared:
-                raise InputError(f"outliers {name} and {other} share {shared} of {len(found)} images: give another set")
-        known[name] = set(found)
+                raise InputError(
+                    f"outliers {name} and {other} share {shared} of {len(contents)} images: give another set"
+                )
+        known[f"outliers {name}"] = set(contents)
 
 
 def _contents(data: Dataset) -> list[str]:
@@ -290,14 +268,10 @@ def _contents(data: Dataset) -> list[str]:
     return data.content(range(len(data)))
 
 
-def _shuffled(data: OpenedDataset | Dataset, seed: int) -> OpenedDataset:
-    """The same images in an order drawn by their ids, so that the first n are a fair part."""
+def _shuffled(data: Dataset, seed: int, limit: int | None = None) -> OpenedDataset:
+    """The same images, at most `limit`, in an order drawn by their ids, so that the first n are a fair part."""
     drawn = [rng.random() for rng in Streams("od_test order", seed).each(data.ids)]
-    return Subset(data, np.argsort(drawn, kind="stable").tolist())
-
-
-def _first(data: OpenedDataset, limit: int | None) -> OpenedDataset:
-    return data if limit is None or limit >= len(data) else Subset(data, range(limit))
+    return Subset(data, np.argsort(drawn, kind="stable")[:limit].tolist())
 
 
 def _labels(data: Dataset, classes: Iterable[str]) -> frozenset[int]:
@@ -327,7 +301,7 @@ def _left_out(bench: Bench) -> tuple[str, ...]:
     return tuple(label for label, monitor in monitors.items() if {label, monitor.name} & {*names})
 
 
-def _check_served(bench: Bench, name: str, model: Model, monitors: Mapping[str, Monitor]) -> None:
+def _check_served(bench: Bench, model: Model, monitors: Mapping[str, Monitor]) -> None:
     """Refuse monitors that a model cannot serve, or that the training data has too few classes for."""
     if not monitors:
         raise InputError(f"{_what(bench)} leaves out every monitor: keep at least one")

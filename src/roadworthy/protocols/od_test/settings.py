@@ -43,14 +43,9 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _former_places(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            moved = [
-                key
-                for key in MOVED
-                if value.get(key) is not None and (key != "sources" or isinstance(value[key], dict))
-            ]
-            if moved:
-                raise ValueError(MOVED[moved[0]])
+        for key, advice in MOVED.items() if isinstance(value, dict) else ():
+            if value.get(key) is not None and (key != "sources" or isinstance(value[key], dict)):
+                raise ValueError(advice)
         return value
 
     @field_validator("sets")

@@ -63,7 +63,7 @@ def od_test(
     The run lands in `out` (default: runs/od-test). With one more monitor the same call computes only that one.
     """
     base = Path.cwd()  # code of a model may change it
-    chosen = labelled([make_monitor(each) if isinstance(each, str) else each for each in monitors])
+    chosen = labelled([make_monitor(one) if isinstance(one, str) else one for one in monitors])
     wanted = parse_size(size)
     allowed = {"trust": trust, "unpickle": unpickle, "device": device}
     build = model_builder(model, wanted, base=base, **allowed, **model_settings)
@@ -102,18 +102,14 @@ def _described(spec: Any) -> Any:
 
 def labelled(monitors: Sequence[Monitor]) -> dict[str, Monitor]:
     """Monitors by name and the settings that are not the default: `knn_svm k=2`; two equal ones are an error."""
-    found: dict[str, Monitor] = {}
+    by_label: dict[str, Monitor] = {}
     for monitor in monitors:
         if not isinstance(monitor, Monitor):
             raise InputError(f"a monitor is a name or a Monitor, not {type(monitor).__name__}")
-        changed = []
-        for each in fields(monitor):
-            value = getattr(monitor, each.name)
-            default = each.default_factory() if each.default_factory is not MISSING else each.default
-            if value != default:
-                changed.append(f"{each.name}={value}")
+        defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(monitor)}
+        changed = [f"{key}={value}" for key, value in monitor.parameters().items() if value != defaults[key]]
         label = " ".join([str(monitor.name), *changed])
-        if label in found:
+        if label in by_label:
             raise InputError(f"monitor {label} is named twice: leave one out")
-        found[label] = monitor
-    return found
+        by_label[label] = monitor
+    return by_label

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import permutations
+from itertools import groupby, permutations
 from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError
 from roadworthy.metrics import higher_is_better
 from roadworthy.protocols.base import Part
-from roadworthy.protocols.od_test.evidence import Subject, Subjects
+from roadworthy.protocols.od_test import evidence
+from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, COST, FAR, NAME, NEAR
 from roadworthy.protocols.od_test.settings import Context, Settings
-from roadworthy.report.facts import NOT_RUN, Cell, Facts, bounded
+from roadworthy.report.facts import NOT_RUN, Cell, Facts, bounded, cell_of, defined
 from roadworthy.report.frame import undertrained_words
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import MISSING, MetricWords, bounds, listing, number, plural, whole, words_of
 
-NAME = "od_test"
-ROLE = "accuracy"
-"""The metric that ranks monitors."""
-COST = "expected_cost"
-ALL, NEAR, FAR = "all", "near", "far"
 FLOOR = "random"
 """The monitor that is blind to the image."""
 BEST = 3
 COLUMNS = {NAME: {"architecture", "undertrained"}, f"{NAME}_methods": {"undertrained"}}
 
 OWN_WORDS = {
-    ROLE: MetricWords(
+    ACCURACY: MetricWords(
         "Accuracy",
         "Share of right decisions, both sides weighed by the prior: images of the source accepted, outliers rejected, "
         "by the threshold found with other outliers (D_v). Higher is better.",
@@ -102,11 +99,6 @@ class Method:
     rank: int | None
     why: str = ""
 
-    @property
-    def place(self) -> str:
-        """The rank in words."""
-        return "–" if self.rank is None else str(self.rank)
-
 
 @dataclass(frozen=True)
 class Lost:
@@ -122,15 +114,13 @@ class Lost:
 
 @dataclass(frozen=True)
 class Rejected:
-    """What a monitor's threshold without D_v rejects of a source's validation images, beside the share asked for."""
+    """What a monitor's threshold without D_v rejects of a source's validation images; `tied`: less than asked for."""
 
     source: str
     monitor: str
-    asked: float
     achieved: float
     images: int
     tied: bool
-    reason: str
 
 
 COSTS = ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
@@ -158,11 +148,6 @@ def cost_text(value: float) -> str:
     return "n/a" if math.isnan(value) else f"{value:.3g}"
 
 
-def _mean_cost(monitor: str, rows: Sequence[CostRow]) -> CostRow:
-    numbers = ([getattr(row, name) for row in rows] for name in COSTS)
-    return CostRow(ALL, monitor, *(math.fsum(values) / len(values) for values in numbers))
-
-
 @dataclass(frozen=True)
 class OdTest:
     """What an OD-test says.
@@ -170,17 +155,15 @@ class OdTest:
     means          by (source or `all`, near, far or `all`, monitor, metric);  alone: the same without D_v
     rejected       what the thresholds without D_v reject; none where an earlier version wrote the run
     differs        by monitor, what is other than in its paper; the same holds
-    architectures  by (architecture, monitor, metric)
+    architectures  as means, by architecture in place of source
     triples        the accuracy of every triple by (source, monitor, D_v, D_t)
     """
 
     sources: tuple[Source, ...]
     sets: tuple[str, ...]
-    methods: tuple[Method, ...]
-    metrics: tuple[str, ...]
     means: Mapping[tuple[str, str, str, str], Cell]
     alone: Mapping[tuple[str, str, str, str], Cell]
-    architectures: Mapping[tuple[str, str, str], Cell]
+    architectures: Mapping[tuple[str, str, str, str], Cell]
     triples: Mapping[tuple[str, str, str, str], Cell]
     costs: tuple[CostRow, ...]
     lost: tuple[Lost, ...]
@@ -188,13 +171,29 @@ class OdTest:
     rejected: tuple[Rejected, ...] = ()
     differs: Mapping[str, str] = field(default_factory=dict)
 
-    def mean(self, monitor: str, metric: str = ROLE, source: str = ALL, ood: str = ALL) -> Cell:
+    @cached_property
+    def methods(self) -> tuple[Method, ...]:
+        """The monitors in the order of the ranking, those without a rank last."""
+        absent = {(ALL, ALL, label, self.judged): NOT_RUN for source in self.sources for label in source.failed}
+        return _ranking(absent | {**self.means}, self.triples, self.counted, self.judged)
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The names of the monitors, in that order."""
+        return [method.label for method in self.methods]
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """All metrics, the one that monitors are ranked by first."""
+        return [*dict.fromkeys([self.judged, *(metric for *_, metric in self.means)])]
+
+    def mean(self, monitor: str, metric: str = ACCURACY, source: str = ALL, ood: str = ALL) -> Cell:
         """A monitor's mean."""
         return self.means.get((source, ood, monitor, metric), self._absent(monitor, source))
 
     def mean_alone(self, monitor: str) -> Cell:
         """A monitor's mean accuracy without D_v."""
-        return self.alone.get((ALL, ALL, monitor, ROLE), self._absent(monitor))
+        return self.alone.get((ALL, ALL, monitor, ACCURACY), self._absent(monitor))
 
     def rejected_by(self, monitor: str) -> str:
         """The share of validation images that a monitor's threshold without D_v rejects, over all sources."""
@@ -203,42 +202,41 @@ class OdTest:
         if not shares:
             return MISSING
         ties = ", ties" if any(row.tied for row in known) else ""
-        return bounds(ROLE, shares[0], shares[-1]) + ties if len(shares) > 1 else number(ROLE, shares[0]) + ties
+        return bounds(ACCURACY, shares[0], shares[-1]) + ties if len(shares) > 1 else number(ACCURACY, shares[0]) + ties
 
     @cached_property
     def ties(self) -> tuple[str, ...]:
         """A sentence per monitor that equal scores keep from rejecting the share asked for."""
-        by_monitor: dict[str, list[Rejected]] = {}
+        reached: dict[str, list[str]] = {}
         for row in self.rejected:
             if row.tied:
-                by_monitor.setdefault(row.monitor, []).append(row)
+                share = f"{number(ACCURACY, row.achieved)} of {whole(row.images)} at {row.source}"
+                reached.setdefault(row.monitor, []).append(share)
+        asked = number(ACCURACY, self.aim["rejected"])
         return tuple(
-            f"Ties keep {monitor} from rejecting {number(ROLE, rows[0].asked)} of the validation images where it is "
-            f"calibrated without D_v: {listing([_rejected_at(row) for row in rows])}; images of equal score are "
-            "rejected together."
-            for monitor, rows in by_monitor.items()
+            f"Ties keep {monitor} from rejecting {asked} of the validation images where it is calibrated without D_v: "
+            f"{listing(shares)}; images of equal score are rejected together."
+            for monitor, shares in reached.items()
         )
 
-    def of_architecture(self, architecture: str, monitor: str, metric: str = ROLE) -> Cell:
+    def of_architecture(self, architecture: str, monitor: str, metric: str = ACCURACY) -> Cell:
         """A monitor's mean over the sources of an architecture."""
-        return self.architectures.get((architecture, monitor, metric), self._absent(monitor))
+        return self.architectures.get((architecture, ALL, monitor, metric), self._absent(monitor))
 
     def triple(self, source: str, monitor: str, valid_set: str, test_set: str) -> Cell:
         """The accuracy of a triple, or its mean over the sources that meet both sets and are not undertrained."""
         if source != ALL:
             return self.triples.get((source, monitor, valid_set, test_set), self._absent(monitor, source))
-        found = [self.triples.get((each.name, monitor, valid_set, test_set), NOT_RUN) for each in self.counted]
-        known = [cell.value for cell in found if not cell.missing]
+        places = [(source.name, monitor, valid_set, test_set) for source in self.counted]
+        known = defined(self.triples[place].value for place in places if place in self.triples)
         return Cell(math.fsum(known) / len(known), n=len(known)) if known else self._absent(monitor)
 
     def _absent(self, monitor: str, source: str = ALL) -> Cell:
         """A value that is not there, with the reason where a monitor was left out of the source or failed there."""
-        if source == ALL:
-            return Cell(math.nan, reason=self.failures[monitor]) if monitor in self.failures else NOT_RUN
-        reasons = (
-            lost.reason for lost in self.lost if (lost.source, lost.monitor, lost.test_set) == (source, monitor, ALL)
-        )
-        return Cell(math.nan, reason=next(reasons, NOT_RUN.reason))
+        reasons = self.failures
+        if source != ALL:
+            reasons = {lost.monitor: lost.reason for lost in self.lost if (lost.source, lost.test_set) == (source, ALL)}
+        return Cell(math.nan, reason=reasons.get(monitor, NOT_RUN.reason))
 
     @cached_property
     def failures(self) -> dict[str, str]:
@@ -266,9 +264,8 @@ class OdTest:
     @cached_property
     def undertrained_architectures(self) -> frozenset[str]:
         """The architectures that have undertrained sources alone, so that their means are made of these."""
-        return frozenset(s.architecture for s in self.sources) - {
-            s.architecture for s in self.sources if not s.undertrained
-        }
+        trained = {source.architecture for source in self.sources if not source.undertrained}
+        return frozenset(source.architecture for source in self.sources) - trained
 
     @cached_property
     def ranked(self) -> tuple[Method, ...]:
@@ -283,13 +280,13 @@ class OdTest:
     @property
     def judged(self) -> str:
         """The metric that monitors are ranked by: what their thresholds were chosen for."""
-        return _judged(self.aim)
+        return ACCURACY if float(self.aim["cost"]) == 1 else COST
 
     @cached_property
     def guesses(self) -> dict[str, float]:
         """What one gets who always accepts, or always rejects, whichever is better, by metric."""
         prior, cost = float(self.aim["prior"]), float(self.aim["cost"])
-        return {ROLE: max(prior, 1 - prior), COST: min(1 - prior, prior * cost), "auroc": 0.5}
+        return {ACCURACY: max(prior, 1 - prior), COST: min(1 - prior, prior * cost), "auroc": 0.5}
 
     @property
     def chance(self) -> float:
@@ -304,16 +301,16 @@ class OdTest:
     @cached_property
     def monitor_costs(self) -> tuple[CostRow, ...]:
         """What each monitor cost, in the order of the ranking: the mean over `cost_sources`, or a row per source."""
-        order = [method.label for method in self.methods]
-        rows = sorted(self.costs, key=lambda row: order.index(row.monitor))
+        rows = sorted(self.costs, key=lambda row: self.labels.index(row.monitor))
         if not self.cost_sources:
             return tuple(rows)
         shared = {source.name for source in self.cost_sources}
-        chosen = {
-            label: [row for row in rows if row.monitor == label and row.source in shared]
-            for label in dict.fromkeys(row.monitor for row in rows)
-        }
-        return tuple(_mean_cost(label, found) for label, found in chosen.items())
+        means = []
+        for monitor, own in groupby(rows, key=lambda row: row.monitor):
+            counted = [row for row in own if row.source in shared]
+            numbers = ([getattr(row, name) for row in counted] for name in COSTS)
+            means.append(CostRow(ALL, monitor, *(math.fsum(values) / len(values) for values in numbers)))
+        return tuple(means)
 
     @cached_property
     def cost_sources(self) -> tuple[Source, ...]:
@@ -329,48 +326,35 @@ class OdTest:
 def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     """Read the tables of an OD-test."""
     run, what = Path(path), facts.record.protocols[NAME]
-    aim = asdict(Settings.model_validate(what.settings).aim)
-    judged = _judged(aim)
     rows, means = _rows(run, NAME), _rows(run, f"{NAME}_methods")
     for name, table in ((NAME, rows), (f"{NAME}_methods", means)):
         if not table or not COLUMNS[name] <= set(table[0]):
             raise InputError(f"table {name} of {run} was written by another version: run the study again")
-    subjects = Subjects(
+    subjects = evidence.Subjects(
         [Part(name, part.cases, Context.model_validate(part.context), ()) for name, part in what.sources.items()]
     ).all
-    weak = {row["source"] for row in _rows(run, f"{NAME}_competence") if row["undertrained"]}
-    sources = tuple(_source(subject, facts, subject.label in weak) for subject in subjects)
-    sources = _with_accuracy(sources, _rows(run, f"{NAME}_competence"))
-    cells = {(row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in means}
-    absent = {(ALL, ALL, label, judged): NOT_RUN for source in sources for label in source.failed}
-    triples = {
-        (row["source"], row["monitor"], row["valid_set"], row["test_set"]): _cell(row)
-        for row in rows
-        if row["metric"] == ROLE
-    }
+    competence = _rows(run, evidence.COMPETENCE)
     return OdTest(
-        sources=sources,
+        sources=tuple(_source(subject, facts, competence) for subject in subjects),
         sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
-        methods=_ranking(absent | cells, triples, _counted(sources), judged),
-        metrics=tuple(dict.fromkeys([judged, *(row["metric"] for row in rows)])),
-        means=cells,
-        alone={
-            (row["source"], row["ood"], row["monitor"], row["metric"]): _cell(row)
-            for row in _rows(run, f"{NAME}_unsupervised_methods")
+        means=_by_monitor(means),
+        alone=_by_monitor(_rows(run, f"{NAME}_unsupervised_methods")),
+        architectures=_by_monitor(_rows(run, f"{NAME}_architectures"), "architecture"),
+        triples={
+            (row["source"], row["monitor"], row["valid_set"], row["test_set"]): _cell(row)
+            for row in rows
+            if row["metric"] == ACCURACY
         },
-        architectures={
-            (row["architecture"], row["monitor"], row["metric"]): _cell(row)
-            for row in _rows(run, f"{NAME}_architectures")
-            if row["ood"] == ALL and row["architecture"] != ALL
-        },
-        triples=triples,
         costs=tuple(
             CostRow(row["source"], row["monitor"], *(number_of(row[name]) for name in COSTS))
-            for row in _rows(run, f"timing_{NAME}")
+            for row in _rows(run, evidence.TIMING)
         ),
-        lost=tuple(Lost(**row) for row in _rows(run, f"{NAME}_missing")),
-        aim=aim,
-        rejected=_rejected(run),
+        lost=tuple(Lost(**row) for row in _rows(run, evidence.MISSING)),
+        aim=asdict(Settings.model_validate(what.settings).aim),
+        rejected=tuple(
+            Rejected(row["source"], row["monitor"], number_of(row["achieved"]), row["images"], row["tied"])
+            for row in (_rows(run, evidence.THRESHOLDS) if has_table(run, evidence.THRESHOLDS) else ())
+        ),
         differs={
             label: note.differs_from_paper
             for subject in subjects
@@ -380,22 +364,13 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     )
 
 
-def _rejected(run: Path) -> tuple[Rejected, ...]:
-    table = f"{NAME}_thresholds"
-    if not has_table(run, table):
-        return ()
-    return tuple(Rejected(**{**row, "achieved": number_of(row["achieved"])}) for row in _rows(run, table))
-
-
-def _rejected_at(row: Rejected) -> str:
-    return f"{number(ROLE, row.achieved)} of {whole(row.images)} at {row.source}"
+def _by_monitor(rows: list[Row], of: str = "source") -> dict[tuple[str, str, str, str], Cell]:
+    return {(row[of], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in rows}
 
 
 def _cell(row: Row) -> Cell:
     """A row of triples, whose n are images, or of means, whose n are triples."""
-    value, lo, hi = (number_of(row[name]) for name in ("value", "lo", "hi"))
-    n, groups = (row["triples"], row["clusters"]) if "triples" in row else (row["n"], row["groups"])
-    return Cell(value, lo, hi, n, groups, reason=row.get("reason") or "")
+    return cell_of({"n": row.get("triples"), "groups": row.get("clusters"), **row})
 
 
 def _rows(run: Path, table: str) -> list[Row]:
@@ -409,32 +384,26 @@ def _rows(run: Path, table: str) -> list[Row]:
     return rows
 
 
-def _source(subject: Subject, facts: Facts, undertrained: bool) -> Source:
+def _source(subject: evidence.Subject, facts: Facts, competence: list[Row]) -> Source:
     context = subject.context
+    own = [row for row in competence if row["source"] == subject.label]
     failed = dict(context.failed)
-    for asked in subject.part.cases:
+    for asked in subject.cases:
         case = facts.record.cases[asked.case]
         if case.status == "failed" and asked.labels.get("model") == subject.model and case.kind == "monitor":
             failed.setdefault(asked.system, case.reason)
     return Source(
         name=subject.label,
         architecture=context.architectures[subject.model],
-        undertrained=undertrained,
+        undertrained=any(row["undertrained"] for row in own),
         classes=context.classes,
         size=" x ".join(map(str, context.size)),
         near=tuple(context.near),
         images=context.images,
-        accuracy={},
+        accuracy={row["part"]: _cell(row) for row in own},
         failed=failed,
         networks=tuple(context.networks.get(subject.model, ())),
     )
-
-
-def _with_accuracy(sources: tuple[Source, ...], rows: list[Row]) -> tuple[Source, ...]:
-    found: dict[str, dict[str, Cell]] = {}
-    for row in rows:
-        found.setdefault(row["source"], {})[row["part"]] = _cell(row)
-    return tuple(replace(source, accuracy=found.get(source.name, {})) for source in sources)
 
 
 def _counted(sources: tuple[Source, ...]) -> tuple[Source, ...]:
@@ -445,7 +414,7 @@ def _ranking(
     means: Mapping[tuple[str, str, str, str], Cell],
     triples: Mapping[tuple[str, str, str, str], Cell],
     counted: tuple[Source, ...],
-    judged: str = ROLE,
+    judged: str = ACCURACY,
 ) -> tuple[Method, ...]:
     """Monitors by the mean they are judged by, the best first.
 
@@ -453,28 +422,24 @@ def _ranking(
     """
     expected = {triple for source in counted for triple in source.pairs}
     overall = {key[2]: cell for key, cell in means.items() if key[:2] == (ALL, ALL) and key[3] == judged}
-    known: dict[str, set[tuple[str, str, str]]] = {label: set() for label in overall}
-    for (source, label, valid_set, test_set), cell in triples.items():
-        if not cell.missing:
-            known[label].add((source, valid_set, test_set))
-    found = {label: len(expected & known[label]) for label in overall}
-    why = {
-        label: "" if count == len(expected) else f"{whole(count)} of {plural(len(expected), 'triple')} only"
-        for label, count in found.items()
-    }
+    counts = Counter(
+        label for (source, label, *pair), cell in triples.items() if not cell.missing and (source, *pair) in expected
+    )
+    lacks = {label for label in overall if counts[label] < len(expected)}
     sign = -1.0 if better(judged) == "higher" else 1.0
     order = sorted(overall, key=lambda label: math.inf if overall[label].missing else sign * overall[label].value)
-    ranked = [label for label in order if not why[label]]
+    ranked = [label for label in order if label not in lacks]
+    needed = plural(len(expected), "triple")
     return (
         *(Method(label, place) for place, label in enumerate(ranked, start=1)),
-        *(Method(label, None, why[label]) for label in order if why[label]),
+        *(Method(label, None, f"{whole(counts[label])} of {needed} only") for label in order if label in lacks),
     )
 
 
 def sentences(found: OdTest) -> Iterator[str]:
     """What came out, in sentences."""
     judged = found.judged
-    best = [f"{m.label} {bounded(judged, found.mean(m.label, judged))}" for m in found.ranked[:BEST]]
+    best = _best(found)
     if best:
         first = f"{better(judged).removesuffix('er')}est mean {metric_words(judged).label.lower()}"
         yield f"The {first}: {listing(best)}. Guessing gives {number(judged, found.chance)}."
@@ -487,48 +452,39 @@ def sentences(found: OdTest) -> Iterator[str]:
     if poor:
         reached = number(judged, found.chance)
         yield f"Not clearly better than guessing (the interval reaches {reached}): {listing(poor)}."
-    yield from _two_best(found)
-    worst = min(_cells(found), key=lambda entry: entry[1].value, default=None)
+    means = [found.mean(method.label, judged) for method in found.ranked[:2]]
+    if len(means) > 1 and means[0].lo <= means[1].value <= means[0].hi:
+        yield (
+            "The second lies within the interval of the first: another choice of data sets could order them otherwise."
+        )
+    leader = found.ranked[0].label if found.ranked else ""
+    counted = {source.name for source in found.counted}
+    own = [(k, c) for k, c in found.triples.items() if k[1] == leader and k[0] in counted and not c.missing]
+    worst = min(own, key=lambda entry: entry[1].value, default=None)
     if worst is not None:
         (source, monitor, valid_set, test_set), cell = worst
         yield (
-            f"The lowest accuracy of a single triple of the best monitor: {number(ROLE, cell.value)} for {source}, "
+            f"The lowest accuracy of a single triple of the best monitor: {number(ACCURACY, cell.value)} for {source}, "
             f"calibrated with {valid_set} and tested with {test_set} ({monitor})."
         )
     if found.has_near:
-        label = found.ranked[0].label if found.ranked else ""
-        near, far = found.mean(label, ood=NEAR), found.mean(label, ood=FAR)
+        near, far = found.mean(leader, ood=NEAR), found.mean(leader, ood=FAR)
         if not near.missing and not far.missing:
             yield (
-                f"Of {label}: {number(ROLE, near.value)} on outliers near to their source, "
-                f"{number(ROLE, far.value)} on far ones."
+                f"Of {leader}: {number(ACCURACY, near.value)} on outliers near to their source, "
+                f"{number(ACCURACY, far.value)} on far ones."
             )
     yield from _troubles(found)
 
 
-def _judged(aim: Mapping[str, Any]) -> str:
-    return ROLE if float(aim["cost"]) == 1 else COST
+def _best(found: OdTest) -> list[str]:
+    judged = found.judged
+    return [f"{m.label} {bounded(judged, found.mean(m.label, judged))}" for m in found.ranked[:BEST]]
 
 
 def _beats(cell: Cell, found: OdTest) -> bool:
     """Whether a mean is better than guessing by its interval."""
     return cell.lo > found.chance if better(found.judged) == "higher" else cell.hi < found.chance
-
-
-def _two_best(found: OdTest) -> Iterator[str]:
-    if len(found.ranked) > 1:
-        first, second = (found.mean(method.label, found.judged) for method in found.ranked[:2])
-        if not math.isnan(first.lo) and first.lo <= second.value <= first.hi:
-            yield (
-                "The second lies within the interval of the first: another choice of data sets could order them "
-                "otherwise."
-            )
-
-
-def _cells(found: OdTest) -> list[tuple[tuple[str, str, str, str], Cell]]:
-    best = found.ranked[0].label if found.ranked else ""
-    counted = {source.name for source in found.counted}
-    return [(k, c) for k, c in found.triples.items() if k[1] == best and k[0] in counted and not c.missing]
 
 
 def _troubles(found: OdTest) -> Iterator[str]:
@@ -548,17 +504,19 @@ def _troubles(found: OdTest) -> Iterator[str]:
 def headline(found: OdTest, facts: Facts) -> list[str]:
     """Lines for a terminal: the best monitors, what has no value, each monitor that failed, undertrained networks."""
     judged = found.judged
-    best = [f"{m.label} {bounded(judged, found.mean(m.label, judged))}" for m in found.ranked[:BEST]]
     missing = sum(lost.triples for lost in found.lost)
     left = f"; {plural(missing, 'triple')} without a value" if missing else ""
+    counts = len(found.counted) == len(found.sources)
+    what = "ranked all the same, as there is no other" if counts else "left out of the ranking and of means"
+    weak = [f"Undertrained, {what}: {undertrained_words(facts)}"] if facts.undertrained else []
     return [
         f"Mean {metric_words(judged).label.lower()} over {plural(found.expected, 'triple')} "
         f"(guessing {number(judged, found.chance)}): "
-        f"{', '.join(best) or 'no monitor has a value for every triple, so none is ranked'}",
+        f"{', '.join(_best(found)) or 'no monitor has a value for every triple, so none is ranked'}",
         f"Monitors: {len(found.methods)}, {len(found.ranked)} of them ranked{left}",
         *_troubles(found),
         *found.ties,
-        *_undertrained(found, facts),
+        *weak,
     ]
 
 
@@ -572,10 +530,3 @@ def by_subject(found: OdTest, facts: Facts) -> Facts:
         if hash_ in known
     ]
     return replace(facts, models=tuple(source.name for source in found.sources), networks=tuple(networks))
-
-
-def _undertrained(found: OdTest, facts: Facts) -> Iterator[str]:
-    if facts.undertrained:
-        counts = len(found.counted) == len(found.sources)
-        what = "ranked all the same, as there is no other" if counts else "left out of the ranking and of means"
-        yield f"Undertrained, {what}: {undertrained_words(facts)}"
