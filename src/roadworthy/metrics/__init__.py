@@ -25,9 +25,8 @@ from roadworthy.metrics.classification import (
     reliability,
     underconfidence,
 )
-from roadworthy.metrics.direction import higher_is_better
-from roadworthy.metrics.history import current_name, stored_name
 from roadworthy.metrics.mce import CorruptionError, mean_corruption_error, relative_corruption_error
+from roadworthy.metrics.names import current_name, higher_is_better, stored_name
 from roadworthy.metrics.ranges import bound_stays_inside, value_range
 from roadworthy.metrics.ranking import Separation, binary_auroc, separation
 

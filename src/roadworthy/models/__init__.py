@@ -96,7 +96,7 @@ def load_model(
         kind, value = kind_of(str(spec), base), spec
     elif isinstance(spec, Mapping):
         kind, value, settings = _kind_in(spec, settings)
-    elif _is_module(spec):
+    elif "torch" in sys.modules and isinstance(spec, sys.modules["torch"].nn.Module):  # torch is not imported for it
         return _build("torch", TorchModel, spec, settings, **common)
     elif builtins.callable(spec):
         return _build("callable", CallableModel, spec, settings, **common)
@@ -155,9 +155,3 @@ def _kind_in(entry: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str
     if kind not in WRAPPERS and (not isinstance(entry[kind], str | Path) or not str(entry[kind]).strip()):
         raise InputError(f"{kind}: {entry[kind]!r} must be the path of a model")
     return kind, entry[kind], {**{key: value for key, value in entry.items() if key != kind}, **settings}
-
-
-def _is_module(spec: object) -> bool:
-    """True for a torch module, without importing torch for those who do not use it."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(spec, torch.nn.Module)

@@ -54,9 +54,8 @@ class Gan(Buildable):
     @property
     def recipe(self) -> Artifact:
         """What it is made from."""
-        settings = self.settings.parameters()
-        parameters = {"algorithm": ALGORITHM, "configuration": asdict(self.configuration), "settings": settings}
-        return Artifact("gan", parameters, (self.data.fingerprint(),), seed=self.seed + self.index)
+        parts = {"algorithm": ALGORITHM, "configuration": asdict(self.configuration), "settings": asdict(self.settings)}
+        return Artifact("gan", parts, (self.data.fingerprint(),), seed=self.seed + self.index)
 
     @property
     def work(self) -> int:

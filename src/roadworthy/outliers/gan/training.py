@@ -65,7 +65,7 @@ def train_gan(
     recipe = {
         "data": data.fingerprint(),
         "configuration": asdict(configuration),
-        "settings": settings.parameters(),
+        "settings": asdict(settings),
         "seed": seed,
         "held_out": HELD_OUT,
     }
@@ -174,7 +174,10 @@ class Course(TrainingCourse):
     def resume(self, folder: Path) -> None:
         """Go on from the checkpoint, where there is one and the pictures of its epochs are as they were written."""
         super().resume(folder)
-        _check_grids(folder, self.history)
+        for epoch in self.history:
+            path = folder / grid_name(epoch["epoch"])
+            if not has_receipt(path):
+                raise DamagedFile(f"{path} is missing or was changed: delete {folder} to train again")
 
     def draw(self, count: int) -> tuple[Any, Any]:
         """Images (count, C, H, W) of the noise that every epoch is judged by, as whole numbers 0-255, and classes."""
@@ -310,14 +313,6 @@ def _save_grid(course: Course, folder: Path) -> None:
     discard(path)
     write_bytes(path, encoded.tobytes())
     write_receipt(path)
-
-
-def _check_grids(folder: Path, history: Sequence[Epoch]) -> None:
-    """Refuse to go on where a picture of an epoch is not as it was written."""
-    for epoch in history:
-        path = folder / grid_name(epoch["epoch"])
-        if not has_receipt(path):
-            raise DamagedFile(f"{path} is missing or was changed: delete {folder} to train again")
 
 
 def grid_name(epoch: int) -> str:
