@@ -14,7 +14,7 @@ from roadworthy.core.protocols import Model
 from roadworthy.core.registry import Registry
 from roadworthy.core.validation import check_settings, find_mode
 from roadworthy.models.callable import CallableModel, load_callable
-from roadworthy.models.classes import AlignedModel, align, read_class_names
+from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MODELS",
     "WRAPPERS",
-    "AlignedModel",
     "CallableModel",
     "OnnxModel",
     "Preprocess",
@@ -42,7 +41,6 @@ __all__ = [
     "load_callable",
     "load_model",
     "load_torch",
-    "read_class_names",
     "softmax",
     "train_classifier",
 ]

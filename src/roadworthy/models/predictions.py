@@ -258,10 +258,9 @@ class _Form:
         if "id" not in columns:
             raise InputError(f"{file} has no column 'id'; its columns are {', '.join(list(columns)[:8])}")
         keys = tuple(key for key in KEYS if key in columns)
-        rest = [column for column in columns if column not in KEYS and not column.startswith(PANDAS_INDEX)]
-        boxes = {kind: _of_boxes(columns, kind, prefix) for kind, prefix in BOXES.items()}
-        boxes = {kind: names for kind, names in boxes.items() if names}
-        rest = [column for column in rest if column not in {name for names in boxes.values() for name in names}]
+        boxes = {kind: names for kind, prefix in BOXES.items() if (names := _of_boxes(columns, kind, prefix))}
+        known = {*KEYS, *(name for names in boxes.values() for name in names)}
+        rest = [column for column in columns if column not in known and not column.startswith(PANDAS_INDEX)]
         form = cls._classes(keys, columns, rest, classes, file) if rest or not boxes else cls(keys, {})
         form.answers.update(boxes)
         return form
@@ -276,8 +275,8 @@ class _Form:
         lists = [column for column in ("probabilities", "logits") if _is_list(columns.get(column))]
         if lists:
             return cls(keys, {column: [column] for column in lists})
-        numbered = {"probabilities": _numbered(rest, "p"), "logits": _numbered(rest, "logit")}
-        answers = {kind: found for kind, found in numbered.items() if found}
+        prefixes = {"probabilities": "p", "logits": "logit"}
+        answers = {kind: names for kind, prefix in prefixes.items() if (names := _numbered(rest, prefix))}
         if answers:
             return cls(keys, answers)
         if classes is not None:

@@ -64,7 +64,9 @@ def subnetworks(
     network: nn.Module, example: Array, placement: str | Sequence[str], p: float | None, runtime: str, what: str
 ) -> Subnetworks:
     """Split a network in eval mode at its dropout; `example` is a tensor of several images that it takes."""
-    _refuse_alpha(network, what)
+    for name, module in network.named_modules():
+        if isinstance(module, _DropoutNd) and not isinstance(module, SINGLE + CHANNEL):
+            raise InputError(f"{what}: {type(module).__name__} {name!r} shifts values as it drops them; use nn.Dropout")
     chosen = _chosen(network, placement, p, what)
     try:
         graph = _Tracer(chosen.inserted).trace(network)
@@ -115,12 +117,6 @@ def _chosen(network: nn.Module, placement: str | Sequence[str], p: float | None,
     if inserted and p is None:
         raise InputError(f"{what}: {inserted[0]!r} is no dropout; give p to put dropout after it")
     return _Chosen(patterns, dict.fromkeys(inserted, p or 0.0))
-
-
-def _refuse_alpha(network: nn.Module, what: str) -> None:
-    for name, module in network.named_modules():
-        if isinstance(module, _DropoutNd) and not isinstance(module, SINGLE + CHANNEL):
-            raise InputError(f"{what}: {type(module).__name__} {name!r} shifts values as it drops them; use nn.Dropout")
 
 
 class _Tracer(fx.Tracer):

@@ -88,6 +88,7 @@ class BuiltinDataset(OpenedDataset):
         self.class_names, self.channels = table.class_names, 3
         self.size = _checked(opening.choose_size(self.native_size()))
         self._store = _store(len(self), self.size)
+        opening.refuse_other_classes(self)
 
     def native_size(self) -> Size:
         """(H, W) unless another is asked for; pictures are drawn at the size asked for, never resized."""
