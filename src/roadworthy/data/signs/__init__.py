@@ -57,10 +57,11 @@ SETS = {
 
 
 class BuiltinDataset(OpenedDataset):
-    """`n` drawn pictures of the set `signs`, `scenes` or `scenery`, drawn when a batch is asked for.
+    """A data set that comes with the package: `signs`, `scenes` or `scenery`. Its own seed decides the pixels.
 
-    The same set, seed, split and size give the same pixels; a larger n adds to a smaller; `train` and `test` share no
-    object. Boxes are (x0, y0, x1, y1) of the mask, tight; `scenery` has no object, so neither boxes nor masks.
+    It holds `n` pictures, drawn when a batch is asked for. The same set, seed, split and size give the same pixels; a
+    larger n adds to a smaller; `train` and `test` share no object. Boxes are (x0, y0, x1, y1) of the mask,
+    tight; `scenery` has no object, so neither boxes nor masks.
 
     >>> signs = BuiltinDataset("signs", n=70)
     >>> batch = signs.batch(slice(0, 5))
