@@ -277,7 +277,7 @@ def test_a_killed_training_ends_with_the_same_generator(tmp_path: Path, monkeypa
     monkeypatch.setattr(training, "surrogate_step", killed)
     with pytest.raises(Killed):
         train(tmp_path / "cut")
-    assert (tmp_path / "cut" / training.CHECKPOINT).exists()
+    assert (tmp_path / "cut" / "checkpoint.safetensors").exists()
     told: list[int] = []
     again = training.train_gan(CONFIGURATIONS["lee_gan"], TINY, signs(), tmp_path / "cut", progress=told.append)
     assert again == whole

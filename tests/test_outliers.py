@@ -21,8 +21,8 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
 from roadworthy.core.types import Batch
 from roadworthy.data import OpenedDataset, Subset, open_dataset
-from roadworthy.outliers import OutlierSet, Painted, Swirl, make_outliers, outlier_sheet
-from roadworthy.outliers.makers import partners, random_order
+from roadworthy.outliers import OutlierSet, Painted, make_outliers, outlier_sheet
+from roadworthy.outliers.makers import Swirl, partners, random_order
 
 MAKERS = ("uniform_noise", "normal_noise", "shuffled", "mixed", "swirl", "colour_swap", "foreign")
 RANDOM = ("uniform_noise", "normal_noise", "shuffled", "mixed", "foreign")

@@ -13,7 +13,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.registry import Registry
 from roadworthy.core.validation import check_settings, find_mode, parse_size
-from roadworthy.data.arrays import ArrayDataset, NpzDataset, from_arrays
+from roadworthy.data.arrays import NpzDataset, from_arrays
 from roadworthy.data.base import OpenedDataset, Opening, Size
 from roadworthy.data.cure_tsr import CureTsrDataset
 from roadworthy.data.folder import FolderDataset
@@ -24,12 +24,7 @@ from roadworthy.data.subset import Subset, split_by_group, spread
 
 __all__ = [
     "DATA",
-    "ArrayDataset",
     "BuiltinDataset",
-    "CureTsrDataset",
-    "FolderDataset",
-    "ManifestDataset",
-    "NpzDataset",
     "OpenedDataset",
     "Opening",
     "Subset",
@@ -44,15 +39,7 @@ DATA.register("folder")(FolderDataset)
 DATA.register("manifest")(ManifestDataset)
 DATA.register("npz")(NpzDataset)
 DATA.register("cure_tsr")(CureTsrDataset)
-
-
-@DATA.register("builtin")
-def builtin(source: str, opening: Opening, *, n: int = 2100, seed: int = 0, split: str = "test") -> OpenedDataset:
-    """A data set that comes with the package: `signs`, `scenes` or `scenery`. Its own seed decides the pixels."""
-    pictures = BuiltinDataset(source, opening, n=n, seed=seed, split=split)
-    _refuse_other_classes(pictures, opening)
-    return pictures
-
+DATA.register("builtin")(BuiltinDataset)
 
 _KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "manifest", ".npz": "npz"}
 
@@ -158,14 +145,9 @@ def _from_mapping(spec: Mapping[str, Any], opening: Opening) -> OpenedDataset:
 
 def _ready(dataset: Dataset, opening: Opening) -> OpenedDataset:
     """A data set that is open already, with the options that can still be applied."""
-    _refuse_other_classes(dataset, opening)
+    opening.refuse_other_classes(dataset)
     opened = dataset if isinstance(dataset, OpenedDataset) else Subset(dataset, range(len(dataset)))
     if opening.limit is not None and opening.limit < len(opened):
         opened = Subset(opened, spread(opened.table, opening.limit, opening.seed).tolist())
     size = parse_size(opening.size)
     return opened if size is None else opened.resized(size)
-
-
-def _refuse_other_classes(dataset: Dataset, opening: Opening) -> None:
-    if opening.class_names is not None and opening.class_names != tuple(dataset.class_names):
-        raise InputError(f"data set {dataset.name} has its own classes, and they are not those of `classes`")

@@ -76,6 +76,11 @@ class Opening:
             return read_classes(self.path(self.classes))
         return None if self.classes is None else tuple(map(str, self.classes))
 
+    def refuse_other_classes(self, dataset: Dataset) -> None:
+        """An error where classes were given and the data set, which has its own, has others."""
+        if self.class_names is not None and self.class_names != tuple(dataset.class_names):
+            raise InputError(f"data set {dataset.name} has its own classes, and they are not those of `classes`")
+
     def choose_size(self, native: Size | None) -> Size:
         """The size of the images delivered, where `native` is the one they all have, if they do."""
         chosen = parse_size(self.size) or native or parse_size(self.fallback_size)

@@ -50,7 +50,9 @@ def _listing(columns: Columns, folder: Path, classes: Sequence[str] | None) -> L
         _complete(required, columns[required])
     paths = [str(cell) for cell in columns["path"]]
     ids = tuple(str(cell) for cell in _complete("id", columns.get("id", paths)))
-    labels, class_names = index_labels(_labels(columns["label"]), classes)
+    if any(isinstance(cell, float) for cell in columns["label"]):
+        raise InputError("labels are fractions; store class names or whole numbers")
+    labels, class_names = index_labels([str(cell) for cell in columns["label"]], classes)
     boxes, notes = _boxes(columns, ids)
     masks = columns.get("mask")
     if masks is not None and all(_blank(cell) for cell in masks):
@@ -73,13 +75,6 @@ def _listing(columns: Columns, folder: Path, classes: Sequence[str] | None) -> L
         masks=None if masks is None else tuple(folder / str(cell) for cell in _complete("mask", masks)),
         notes=table.notes() + notes,
     )
-
-
-def _labels(cells: Sequence[Any]) -> list[str]:
-    """Labels as text; a Parquet column of floats is refused, since 1.0 is no class."""
-    if any(isinstance(cell, float) for cell in cells):
-        raise InputError("labels are fractions; store class names or whole numbers")
-    return list(map(str, cells))
 
 
 def _boxes(columns: Columns, ids: Sequence[str]) -> tuple[Any, list[str]]:

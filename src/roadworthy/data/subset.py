@@ -34,11 +34,12 @@ class Subset(OpenedDataset):
         index = row_index(rows, len(dataset))
         self.dataset = dataset
         self.name = name or dataset.name
-        self.table = _table_of(dataset).take(index)
         self.class_names, self.size, self.channels = dataset.class_names, dataset.size, dataset.channels
         if isinstance(dataset, OpenedDataset):
-            self.notes, self.bad_images = dataset.notes, dataset.bad_images
-        self._rows = index
+            table, self.notes, self.bad_images = dataset.table, dataset.notes, dataset.bad_images
+        else:
+            table = Table(dataset.ids, np.asarray(dataset.labels, np.int64), dataset.class_names, dataset.groups)
+        self.table, self._rows = table.take(index), index
 
     def batch(self, rows: slice | Sequence[int]) -> Batch:
         """Decode some images, in the order given."""
@@ -178,10 +179,3 @@ def _numbered(groups: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     number: dict[str, int] = {}
     codes = np.array([number.setdefault(group, len(number)) for group in groups], dtype=np.int64)
     return list(number), codes
-
-
-def _table_of(dataset: Dataset) -> Table:
-    if isinstance(dataset, OpenedDataset):
-        return dataset.table
-    labels = np.asarray(dataset.labels, dtype=np.int64)
-    return Table(ids=dataset.ids, labels=labels, class_names=dataset.class_names, groups=dataset.groups)

@@ -25,11 +25,10 @@ from roadworthy.metrics.classification import (
     reliability,
     underconfidence,
 )
-from roadworthy.metrics.direction import higher_is_better
-from roadworthy.metrics.history import current_name, stored_name
-from roadworthy.metrics.mce import CorruptionError, mean_corruption_error, relative_corruption_error
+from roadworthy.metrics.mce import mean_corruption_error, relative_corruption_error
+from roadworthy.metrics.names import current_name, higher_is_better, stored_name
 from roadworthy.metrics.ranges import bound_stays_inside, value_range
-from roadworthy.metrics.ranking import Separation, binary_auroc, separation
+from roadworthy.metrics.ranking import binary_auroc
 
 __all__ = [
     "HIGHER_IS_BETTER",
@@ -37,10 +36,8 @@ __all__ = [
     "METRICS",
     "Answers",
     "ChanceTest",
-    "CorruptionError",
     "Metric",
     "Reliability",
-    "Separation",
     "accuracy",
     "auroc",
     "binary_auroc",
@@ -63,7 +60,6 @@ __all__ = [
     "recall_per_class",
     "relative_corruption_error",
     "reliability",
-    "separation",
     "stored_name",
     "underconfidence",
     "value_range",

@@ -14,7 +14,7 @@ from roadworthy.core.protocols import Model
 from roadworthy.core.registry import Registry
 from roadworthy.core.validation import check_settings, find_mode
 from roadworthy.models.callable import CallableModel, load_callable
-from roadworthy.models.classes import AlignedModel, align, read_class_names
+from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MODELS",
     "WRAPPERS",
-    "AlignedModel",
     "CallableModel",
     "OnnxModel",
     "Preprocess",
@@ -42,7 +41,6 @@ __all__ = [
     "load_callable",
     "load_model",
     "load_torch",
-    "read_class_names",
     "softmax",
     "train_classifier",
 ]
@@ -96,7 +94,7 @@ def load_model(
         kind, value = kind_of(str(spec), base), spec
     elif isinstance(spec, Mapping):
         kind, value, settings = _kind_in(spec, settings)
-    elif _is_module(spec):
+    elif "torch" in sys.modules and isinstance(spec, sys.modules["torch"].nn.Module):  # torch is not imported for it
         return _build("torch", TorchModel, spec, settings, **common)
     elif builtins.callable(spec):
         return _build("callable", CallableModel, spec, settings, **common)
@@ -155,9 +153,3 @@ def _kind_in(entry: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str
     if kind not in WRAPPERS and (not isinstance(entry[kind], str | Path) or not str(entry[kind]).strip()):
         raise InputError(f"{kind}: {entry[kind]!r} must be the path of a model")
     return kind, entry[kind], {**{key: value for key, value in entry.items() if key != kind}, **settings}
-
-
-def _is_module(spec: object) -> bool:
-    """True for a torch module, without importing torch for those who do not use it."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(spec, torch.nn.Module)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.protocols import BATCH, Dataset, Model
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.data.table import natural_key
 from roadworthy.metrics import ChanceTest, compare_with_chance
 from roadworthy.models.base import Adapter
 from roadworthy.models.classes import AlignedModel, align
@@ -323,7 +323,7 @@ class Judge:
         The last one is found from the confusion matrix of one half of the images and applied to the other, and the
         other way round, so that its answers are honest.
         """
-        keys: dict[str, Callable[[str], Any]] = {"as text": str, "by number": _natural}
+        keys: dict[str, Callable[[str], Any]] = {"as text": str, "by number": natural_key}
         for how, key in keys.items():
             names = sorted(self.class_names, key=key)
             label_of = np.array([self.class_names.index(name) for name in names])
@@ -418,8 +418,3 @@ def _stability(model: Model, batch: Batch, prediction: Prediction) -> list[Findi
         why = "is batch normalisation in training mode?"
         return [Finding(f"an answer depends on the other images of its batch (by {change:.2g}): {why}")]
     return []
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """A key that sorts 2 before 10."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]

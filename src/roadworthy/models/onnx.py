@@ -21,7 +21,7 @@ from roadworthy.core.validation import MOST_THREADS, check_whole, find_mode, par
 from roadworthy.models.base import Adapter, first_line, pick_device, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.head import Head
-from roadworthy.models.outputs import OUTPUTS, as_rows, decide, prediction, softmax
+from roadworthy.models.outputs import OUTPUTS, as_rows, decide, prediction, same_scores, softmax
 from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
 
 PASSES_ON = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"})
@@ -111,7 +111,8 @@ class OnnxModel(Adapter):
         self.num_classes = rows.shape[1]
         self.outputs = decide(self._declared(declared, tails[self._output]), rows, str(self.path))
         logits = [part for part in inner_rows if part is not None]
-        own = sum(map(len, logits)) == len(rows) and _same(softmax(np.concatenate(logits)), rows)
+        found = sum(map(len, logits)) == len(rows)
+        own = found and same_scores(softmax(np.concatenate(logits)), rows, SAME_PROBABILITIES)
         self._logits = inner[self._output] if own else None
         wanted = [self._output] if self._logits is None else [self._output, self._logits]
         self._main = session if wanted == fetched else self._session(wanted)
@@ -303,10 +304,6 @@ def _tail(graph: onnx.ModelProto, output: str) -> onnx.NodeProto | None:
     while node is not None and node.op_type in PASSES_ON:
         node = makers.get(node.input[0])
     return node
-
-
-def _same(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    return first.shape == second.shape and bool(np.abs(first - second).max() <= SAME_PROBABILITIES)
 
 
 def _cause(error: Exception) -> str:

@@ -18,7 +18,7 @@ PROBE_SIZES = tuple((side, side) for side in (32, 64, 224, 28, 48, 40, 96, 128, 
 SUM_TOLERANCE = 1e-3
 NEGATIVE_TOLERANCE = 1e-6
 SAME = 1e-4
-"""The largest difference of two networks' scores, as a share of the largest score (of 1 where that is smaller)."""
+"""How much the scores of equal networks may differ, as a share of the largest score (of 1 where that is smaller)."""
 
 
 def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
@@ -63,16 +63,18 @@ def as_rows(output: NDArray[Any], count: int) -> NDArray[Any] | None:
     return output.reshape(count, output.shape[1])
 
 
-def same_scores(found: NDArray[np.floating[Any]], expected: NDArray[np.floating[Any]]) -> bool:
-    """Whether two ways to run a network give the same scores: none differs by more than `SAME`.
+def same_scores(
+    scores: NDArray[np.floating[Any]], expected: NDArray[np.floating[Any]], tolerance: float = SAME
+) -> bool:
+    """Whether two ways to run a network give the same scores: none differs by more than the tolerance.
 
     >>> same_scores(np.array([[1.0, 50.0]]), np.array([[1.0, 50.001]])), same_scores(np.ones(2), np.zeros(2))
     (True, False)
     """
-    if found.shape != expected.shape:
+    if scores.shape != expected.shape:
         return False
-    limit = SAME * max(1.0, float(np.abs(expected).max(initial=0.0)))
-    return bool(np.abs(found - expected).max(initial=0.0) <= limit)
+    limit = tolerance * max(1.0, float(np.abs(expected).max(initial=0.0)))
+    return bool(np.abs(scores - expected).max(initial=0.0) <= limit)
 
 
 def are_probabilities(rows: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:

@@ -147,26 +147,21 @@ class StoredPredictions(Model):
         stimulus = self._stimulus(batch.stimulus)
         rows = self._index.find(stimulus, batch.ids)
         if (rows < 0).any():
-            missing = [image for image, row in zip(batch.ids, rows, strict=True) if row < 0]
+            missing = self._lacking(batch.stimulus, batch.ids)
             raise InputError(self._missing({batch.stimulus or stimulus: missing}, len(batch)))
-        found = {kind: self._take(kind, rows) for kind in self._parts}
-        boxes = {kind: found.pop(kind) for kind in BOXES if kind in found}
-        if not found:
+        answers = {kind: self._take(kind, rows) for kind in self._parts}
+        boxes = {kind: answers.pop(kind) for kind in BOXES if kind in answers}
+        if not answers:
             return Prediction(**boxes)
-        kind = "probabilities" if "probabilities" in found else "logits"
-        return prediction(found.pop(kind), kind, found.get("logits")).changed(**boxes)
+        kind = "probabilities" if "probabilities" in answers else "logits"
+        return prediction(answers.pop(kind), kind, answers.get("logits")).changed(**boxes)
 
     def check_complete(self, expected: Mapping[str, Sequence[str]]) -> int:
         """Before anything runs: every (stimulus key -> ids) that will be asked for must be there.
 
         Raises one error that counts all missing answers; returns how many stored rows will not be used.
         """
-        missing: dict[str, list[str]] = {}
-        for stimulus, ids in expected.items():
-            rows = self._index.find(self._stimulus(stimulus), ids)
-            lacking = [image for image, row in zip(ids, rows, strict=True) if row < 0]
-            if lacking:
-                missing[stimulus] = lacking
+        missing = {key: lacking for key, ids in expected.items() if (lacking := self._lacking(key, ids))}
         if missing:
             raise InputError(self._missing(missing, sum(map(len, expected.values()))))
         return len(self.unused(expected))
@@ -178,6 +173,10 @@ class StoredPredictions(Model):
             rows = self._index.find(self._stimulus(stimulus), ids)
             used[rows[rows >= 0]] = True
         return [self._index.name(int(row)) for row in np.flatnonzero(~used)]
+
+    def _lacking(self, stimulus: str, ids: Sequence[str]) -> list[str]:
+        rows = self._index.find(self._stimulus(stimulus), ids)
+        return [image for image, row in zip(ids, rows, strict=True) if row < 0]
 
     def stimuli(self) -> tuple[str, ...]:
         """The stimulus keys that answers are stored for; one empty key where the files have no such column."""
@@ -223,8 +222,7 @@ class StoredPredictions(Model):
         return text
 
     def _some(self, rows: NDArray[np.intp]) -> str:
-        named = ", ".join(str(self._index.name(int(row))) for row in rows[:SHOWN]).replace("'", "")
-        return f"{len(rows)} of {self._index.rows} rows: {named}{', ...' if len(rows) > SHOWN else ''}"
+        return f"{len(rows)} of {self._index.rows} rows: {self._index.some(rows)}"
 
     def _take(self, kind: str, rows: NDArray[np.int64]) -> Floats:
         parts = self._parts[kind]
@@ -260,10 +258,9 @@ class _Form:
         if "id" not in columns:
             raise InputError(f"{file} has no column 'id'; its columns are {', '.join(list(columns)[:8])}")
         keys = tuple(key for key in KEYS if key in columns)
-        rest = [column for column in columns if column not in KEYS and not column.startswith(PANDAS_INDEX)]
-        boxes = {kind: _of_boxes(columns, kind, prefix) for kind, prefix in BOXES.items()}
-        boxes = {kind: names for kind, names in boxes.items() if names}
-        rest = [column for column in rest if column not in {name for names in boxes.values() for name in names}]
+        boxes = {kind: names for kind, prefix in BOXES.items() if (names := _of_boxes(columns, kind, prefix))}
+        known = {*KEYS, *(name for names in boxes.values() for name in names)}
+        rest = [column for column in columns if column not in known and not column.startswith(PANDAS_INDEX)]
         form = cls._classes(keys, columns, rest, classes, file) if rest or not boxes else cls(keys, {})
         form.answers.update(boxes)
         return form
@@ -278,8 +275,8 @@ class _Form:
         lists = [column for column in ("probabilities", "logits") if _is_list(columns.get(column))]
         if lists:
             return cls(keys, {column: [column] for column in lists})
-        numbered = {"probabilities": _numbered(rest, "p"), "logits": _numbered(rest, "logit")}
-        answers = {kind: found for kind, found in numbered.items() if found}
+        prefixes = {"probabilities": "p", "logits": "logit"}
+        answers = {kind: names for kind, prefix in prefixes.items() if (names := _numbered(rest, prefix))}
         if answers:
             return cls(keys, answers)
         if classes is not None:
@@ -332,9 +329,8 @@ class _Index:
         self._stimulus_names, self._id_names = list(self.stimulus_codes), list(self._id_codes)
         again = np.flatnonzero(self._sorted[1:] == self._sorted[:-1]) + 1
         if len(again):
-            named = ", ".join(str(self.name(int(self._order[place]))) for place in again[:SHOWN]).replace("'", "")
-            more = ", ..." if len(again) > SHOWN else ""
-            raise InputError(f"{self._path} answers {len(again)} images more than once: {named}{more}")
+            named = self.some(self._order[again])
+            raise InputError(f"{self._path} answers {len(again)} images more than once: {named}")
 
     def find(self, stimulus: str, ids: Sequence[str]) -> NDArray[np.int64]:
         """The row of each id, -1 where there is none."""
@@ -349,6 +345,11 @@ class _Index:
     def name(self, row: int) -> tuple[str, str]:
         stimulus, image = divmod(int(self._keys[row]), len(self._id_codes))
         return self._stimulus_names[stimulus], self._id_names[image]
+
+    def some(self, rows: NDArray[np.intp]) -> str:
+        """The first of these rows by name."""
+        named = ", ".join(str(self.name(int(row))) for row in rows[:SHOWN]).replace("'", "")
+        return named + (", ..." if len(rows) > SHOWN else "")
 
 
 def _coded(values: Any, codes: dict[str, int]) -> NDArray[np.int64]:

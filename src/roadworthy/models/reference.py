@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 ONNX = "network.onnx"
+LARGEST = {"epochs": MOST_EPOCHS, "batch": MOST_BATCH, "width": MOST_WIDTH, "hidden": MOST_WIDTH, "passes": MOST_PASSES}
 ALGORITHM = 1
 """Part of every recipe; a change of the training that gives other weights raises it."""
 
@@ -108,14 +109,8 @@ class ReferenceModel(Model, Buildable):
         self.batch, self.learning_rate, self.seed = batch, learning_rate, seed
         self.width = default.width if width is None else width
         self.hidden, self.floor, self.retrain = hidden, floor, retrain
-        for setting, value, most in (
-            ("epochs", self.epochs, MOST_EPOCHS),
-            ("batch", batch, MOST_BATCH),
-            ("width", self.width, MOST_WIDTH),
-            ("hidden", hidden, MOST_WIDTH),
-            ("passes", self.passes, MOST_PASSES),
-        ):
-            check_whole(f"reference network {self.name}: {setting}", value, 1, most)
+        for setting, most in LARGEST.items():
+            check_whole(f"reference network {self.name}: {setting}", getattr(self, setting), 1, most)
         if not 0 <= self.dropout < 1:
             raise InputError(f"reference network {self.name}: dropout is at least 0 and below 1, not {self.dropout}")
         if spec == "mc_dropout" and not self.dropout:

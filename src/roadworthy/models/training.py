@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,13 +86,14 @@ def train_classifier(
     known = {"data": data.fingerprint(), "network": digest(digest_tensors(network.state_dict().items(), str(network)))}
     recipe = {**known, **settings, "held_out": HELD_OUT}
     folder.mkdir(parents=True, exist_ok=True)
+    told = progress or (lambda images: None)
     record = finished_record(folder, recipe)
     if record is None:
         course = _Course(network, recipe, threads or cores())
         course.resume(folder)
-        record = _run(course, data, folder, progress)
-    elif progress is not None:
-        progress(epochs * len(data))
+        record = _run(course, data, folder, told)
+    else:
+        told(epochs * len(data))
     network.load_state_dict(load_weights(folder / WEIGHTS)[0])
     network.eval()
     best = record["best_epoch"]
@@ -99,39 +101,93 @@ def train_classifier(
     return {"clean_accuracy": accuracy, "floor": floor, "epochs": epochs, "best_epoch": best}
 
 
-class _Course:
-    """A training under way: everything that an interrupted one needs to go on."""
+class TrainingCourse(ABC):
+    """A training under way: networks with an Adam each, and everything that an interrupted one needs to go on.
 
-    def __init__(self, network: torch.nn.Module, recipe: dict[str, Any], threads: int) -> None:
+    `kept` names the network whose weights are kept: those of the epoch `kept_epoch`, in the file `weights`.
+    """
+
+    kept: ClassVar[str]
+    weights: ClassVar[str]
+    first_epoch: ClassVar[int] = 1
+    optimizer_prefix: ClassVar[str] = "optimizer/{part}/"
+
+    def __init__(
+        self, networks: Mapping[str, Any], streams: Streams, recipe: dict[str, Any], threads: int, **adam: Any
+    ) -> None:
         torch = import_torch()
-        self.network = cast(Any, network).to(memory_format=torch.channels_last)
-        self.optimizer = torch.optim.Adam(network.parameters(), lr=recipe["learning_rate"], fused=True)
-        self.recipe, self.threads = recipe, threads
+        self.networks = {part: net.to(memory_format=torch.channels_last) for part, net in networks.items()}
+        self.optimizers = {
+            part: torch.optim.Adam(net.parameters(), fused=True, **adam) for part, net in self.networks.items()
+        }
+        self.streams, self.recipe, self.threads = streams, recipe, threads
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
 
     @property
-    def best_epoch(self) -> int:
-        best = min(self.history, key=lambda epoch: (-epoch["accuracy"], epoch["loss"], epoch["epoch"]))
-        return int(best["epoch"])
+    def epoch(self) -> int:
+        """How many epochs are done."""
+        return int(self.history[-1]["epoch"]) if self.history else 0
 
-    def close_epoch(self, training_loss: float, accuracy: float, loss: float) -> None:
-        epoch = len(self.history) + 1
-        self.history.append({"epoch": epoch, "training_loss": training_loss, "accuracy": accuracy, "loss": loss})
-        if self.best_epoch == epoch:
-            self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
+    @property
+    @abstractmethod
+    def kept_epoch(self) -> int:
+        """The epoch whose weights are kept, of those so far."""
+
+    @abstractmethod
+    def outcome(self) -> dict[str, Any]:
+        """What the record says of the epochs so far, beside their history."""
 
     def record(self) -> dict[str, Any]:
-        best = self.best_epoch if self.history else None
-        return {"recipe": self.recipe, "threads": self.threads, "best_epoch": best, "history": self.history}
+        """What is known so far."""
+        return {"recipe": self.recipe, "threads": self.threads, **self.outcome(), "history": self.history}
+
+    @contextmanager
+    def parts_of(self, data: Dataset) -> Iterator[list[tuple[NDArray[np.int64], Reader]]]:
+        """Labels and reader of the images to train on, then of those held out; torch has its threads inside."""
+        torch = import_torch()
+        parts = split_by_group(data, (1 - HELD_OUT, HELD_OUT), self.recipe["seed"])
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                yield [(part.labels, image_reader(part)) for part in parts]
+        finally:
+            torch.set_num_threads(threads)
+
+    def batches(self, images: int, size: int) -> list[NDArray[np.int64]]:
+        """The rows of so many images in the next epoch's own order, at most `size` at a time, and all set to train."""
+        (rng,) = self.streams.each([f"epoch {self.epoch + 1}"])
+        order = rng.permutation(images)
+        import_torch().manual_seed(int(rng.integers(2**63)))
+        for network in self.networks.values():
+            network.train()
+        return np.array_split(order, -(-images // size))
+
+    def step(self, part: str, loss: Any) -> float:
+        """Move one network against the gradient of its loss; give the loss."""
+        self.optimizers[part].zero_grad()
+        loss.backward()
+        self.optimizers[part].step()
+        return float(loss.detach())
+
+    def close_epoch(self, **figures: Any) -> None:
+        """Note how an epoch ended, and its weights where they are the ones to keep."""
+        self.history.append({"epoch": len(self.history) + self.first_epoch, **figures})
+        if self.kept_epoch == self.epoch:
+            self.best = {name: value.clone() for name, value in self.networks[self.kept].state_dict().items()}
 
     def save(self, folder: Path) -> None:
-        tensors = {f"network/{name}": value for name, value in self.network.state_dict().items()}
-        tensors |= {f"best/{name}": value for name, value in self.best.items()}
-        tensors |= optimizer_tensors("optimizer/", self.optimizer)
+        """Write the checkpoint."""
+        tensors = {f"best/{name}": value for name, value in self.best.items()}
+        for part, network in self.networks.items():
+            prefix, states = self.optimizer_prefix.format(part=part), self.optimizers[part].state_dict()["state"]
+            tensors |= {f"{part}/{name}": value for name, value in network.state_dict().items()}
+            tensors |= {f"{prefix}{i}/{name}": value for i, state in states.items() for name, value in state.items()}
         save_weights(folder / CHECKPOINT, tensors, {"training": json.dumps(self.record())})
 
     def resume(self, folder: Path) -> None:
+        """Go on from the checkpoint, where there is one; another training's is an error."""
         path = folder / CHECKPOINT
         if not path.exists():
             return
@@ -139,31 +195,60 @@ class _Course:
         stored = json.loads(notes.get("training", "{}"))
         if stored.get("recipe") != self.recipe:
             raise other_training(path)
-        self.threads, self.history = stored["threads"], stored["history"]
-        self.best = under("best/", tensors)
-        self.network.load_state_dict(under("network/", tensors))
-        restore_optimizer("optimizer/", self.optimizer, tensors)
+        self.threads, self.history, self.best = stored["threads"], stored["history"], _under("best/", tensors)
+        for part, network in self.networks.items():
+            network.load_state_dict(_under(f"{part}/", tensors))
+            _restore(self.optimizers[part], _under(self.optimizer_prefix.format(part=part), tensors))
+
+    def keep(self, folder: Path) -> Path:
+        """Write the weights that are kept; give their file."""
+        save_weights(folder / self.weights, self.best)
+        return folder / self.weights
+
+    def finish(self, folder: Path) -> dict[str, Any]:
+        """Write the weights that are kept and the record, and drop the checkpoint; give the record."""
+        self.keep(folder)
+        record = self.record()
+        write_json(folder / RECORD, sealed(record))
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        return record
 
 
-def _run(course: _Course, data: Dataset, folder: Path, progress: Progress | None) -> dict[str, Any]:
-    """Train what is left, then write the weights of the best epoch and the record, and drop the checkpoint."""
+class _Course(TrainingCourse):
+    """The training of a classifier."""
+
+    kept = "network"
+    weights = WEIGHTS
+    optimizer_prefix = "optimizer/"
+
+    def __init__(self, network: torch.nn.Module, recipe: dict[str, Any], threads: int) -> None:
+        streams = Streams("training", recipe["seed"])
+        super().__init__({self.kept: network}, streams, recipe, threads, lr=recipe["learning_rate"])
+        self.network = self.networks[self.kept]
+
+    @property
+    def kept_epoch(self) -> int:
+        best = min(self.history, key=lambda epoch: (-epoch["accuracy"], epoch["loss"], epoch["epoch"]))
+        return int(best["epoch"])
+
+    def outcome(self) -> dict[str, Any]:
+        return {"best_epoch": self.kept_epoch}
+
+
+def _run(course: _Course, data: Dataset, folder: Path, told: Progress) -> dict[str, Any]:
+    """Train what is left, then write the weights of the best epoch and the record."""
     torch = import_torch()
-    told = progress or (lambda images: None)
-    told(len(course.history) * len(data))
-    training, held_out = split_by_group(data, (1 - HELD_OUT, HELD_OUT), course.recipe["seed"])
-    with torch_threads(torch, course.threads), torch.random.fork_rng(devices=[]):
-        read, read_held_out = image_reader(training), image_reader(held_out)
-        while len(course.history) < course.recipe["epochs"]:
+    told(course.epoch * len(data))
+    with course.parts_of(data) as ((labels, read), (held_out_labels, read_held_out)):
+        while course.epoch < course.recipe["epochs"]:
             try:
-                loss = _train_epoch(torch, course, read, training.labels, len(data.class_names), told)
-                course.close_epoch(loss, *_evaluate(torch, course, read_held_out, held_out.labels, told))
+                training_loss = _train_epoch(torch, course, read, labels, len(data.class_names), told)
+                accuracy, loss = _evaluate(torch, course, read_held_out, held_out_labels, told)
             except FloatingPointError as error:
                 raise _diverged(course, folder, str(error)) from None
+            course.close_epoch(training_loss=training_loss, accuracy=accuracy, loss=loss)
             course.save(folder)
-    save_weights(folder / WEIGHTS, course.best)
-    write_json(folder / RECORD, sealed(course.record()))
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    return course.record()
+    return course.finish(folder)
 
 
 def _train_epoch(
@@ -172,12 +257,8 @@ def _train_epoch(
     """One pass over the training images in an order of its own; the mean loss."""
     from roadworthy.models.fast_dropout import FastDropout
 
-    (rng,) = Streams("training", course.recipe["seed"]).each([f"epoch {len(course.history) + 1}"])
-    order = rng.permutation(len(labels))
-    torch.manual_seed(int(rng.integers(2**63)))
-    course.network.train()
     total = 0.0
-    for rows in np.array_split(order, -(-len(order) // course.recipe["batch"])):
+    for rows in course.batches(len(labels), course.recipe["batch"]):
         with _autocast(torch, course), FastDropout():
             answer = course.network(image_tensor(torch, read(rows)))
             if answer.shape != (len(rows), classes):
@@ -186,12 +267,9 @@ def _train_epoch(
                     f"it must answer {(len(rows), classes)}"
                 )
             loss = torch.nn.functional.cross_entropy(answer.float(), torch.from_numpy(labels[rows]))
-        value = float(loss.detach())
+        value = course.step(course.kept, loss)
         if not math.isfinite(value):
             raise FloatingPointError(f"the training loss became {value}")
-        course.optimizer.zero_grad()
-        loss.backward()
-        course.optimizer.step()
         total += value * len(rows)
         told(len(rows))
     return total / len(labels)
@@ -255,52 +333,33 @@ def other_training(path: Path) -> InputError:
 
 def _diverged(course: _Course, folder: Path, what: str) -> ModelError:
     """Keep the best epoch so far and say what happened."""
-    epoch, epochs = len(course.history) + 1, course.recipe["epochs"]
+    kept = "no epoch was completed"
     if course.best:
-        save_weights(folder / WEIGHTS, course.best)
-        kept = f"epoch {course.best_epoch}, the best so far, is kept in {folder / WEIGHTS}"
-    else:
-        kept = "no epoch was completed"
-    return ModelError(f"{what} in epoch {epoch} of {epochs}: lower the learning rate; {kept}")
+        kept = f"epoch {course.kept_epoch}, the best so far, is kept in {course.keep(folder)}"
+    epochs = course.recipe["epochs"]
+    return ModelError(f"{what} in epoch {course.epoch + 1} of {epochs}: lower the learning rate; {kept}")
 
 
-def under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors whose names start so, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def optimizer_tensors(prefix: str, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """All that an optimizer remembers, by `<prefix><place of the weight>/<name>`."""
-    states = optimizer.state_dict()["state"].items()
-    return {f"{prefix}{place}/{name}": value for place, state in states for name, value in state.items()}
+def _restore(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+    """Make an optimizer remember tensors, by `<number of the weight>/<name>`.
 
-
-def restore_optimizer(prefix: str, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    """Make an optimizer remember what `optimizer_tensors` gave."""
+    Each takes the memory layout of its weight: fused Adam walks through both as they lie in memory.
+    """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Any]] = {}
-    for name, value in under(prefix, tensors).items():
-        place, _, field = name.partition("/")
-        state.setdefault(int(place), {})[field] = _laid_out_as(weights[int(place)], value)
+    for name, value in tensors.items():
+        index, _, field = name.partition("/")
+        weight = weights[int(index)]
+        fits = value.shape == weight.shape
+        state.setdefault(int(index), {})[field] = import_torch().empty_like(weight).copy_(value) if fits else value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def _laid_out_as(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The value in the memory layout of its weight: fused Adam walks through both as they lie in memory."""
-    return import_torch().empty_like(weight).copy_(value) if value.shape == weight.shape else value
 
 
 def cores() -> int:
     """How many threads a training takes unless it is told otherwise: a core each, of those it may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def torch_threads(torch: Any, threads: int) -> Iterator[None]:
-    """Torch with that many threads, and afterwards with as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

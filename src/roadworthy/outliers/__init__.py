@@ -10,23 +10,11 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
+from roadworthy.outliers import makers
 from roadworthy.outliers.base import OutlierSet, Painted
-from roadworthy.outliers.makers import ColourSwap, Foreign, Mixed, NormalNoise, Shuffled, Swirl, UniformNoise
 from roadworthy.shifts.preview import picture_grid
 
-__all__ = [
-    "ColourSwap",
-    "Foreign",
-    "Mixed",
-    "NormalNoise",
-    "OutlierSet",
-    "Painted",
-    "Shuffled",
-    "Swirl",
-    "UniformNoise",
-    "make_outliers",
-    "outlier_sheet",
-]
+__all__ = ["OutlierSet", "Painted", "make_outliers", "makers", "outlier_sheet"]
 
 
 def make_outliers(name: str, **parameters: Any) -> Outliers:

@@ -12,13 +12,13 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Shift
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch, Images
+from roadworthy.shifts.base import LUMA
 
 SMALLEST, LARGEST = 96, 256
 """Thumbnails: smaller images are enlarged by a whole factor, larger ones shrunk."""
 GAP, LINE_HEIGHT, FONT, FONT_SCALE = 4, 16, cv2.FONT_HERSHEY_SIMPLEX, 0.42
 WHITE, INK = (255, 255, 255), (30, 30, 30)
 
-LUMA = np.array((0.299, 0.587, 0.114))
 WINDOW, WINDOW_SIGMA = 11, 1.5
 STABILIZERS = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 
@@ -106,7 +106,7 @@ def _similarity(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 
 
 def _luma(image: Images) -> NDArray[np.float64]:
-    return np.asarray(image[..., 0] if image.shape[-1] == 1 else image @ LUMA, dtype=np.float64)
+    return np.asarray(image[..., 0] if image.shape[-1] == 1 else image @ np.array(LUMA), dtype=np.float64)
 
 
 def _thumbnail_size(height: int, width: int) -> tuple[int, int]:

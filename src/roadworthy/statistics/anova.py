@@ -109,11 +109,8 @@ def anova(
     >>> anova(data, "y", ["model", "level"]).frame[["factor", "sum_of_squares", "df"]].round(3).to_dict("list")
     {'factor': ['model', 'level', 'model*level', 'Error', 'Total'], 'sum_of_squares': [6.125, 15.125, 1.125, 1.5, 23.875], 'df': [1, 1, 1, 4, 7]}
     """  # noqa: E501
-    blocks = () if block is None else (block,)
-    design = factorial(frame, response, [*blocks, *factors])
-    tested: list[Term] = [blocks] if blocks else []
-    tested += terms_up_to(factors, interactions)
-    full = fitted_model(design, tested)
+    full = fitted_model(frame, response, factors, interactions, block)
+    design, tested = full.design, full.terms
     total, mean_error = design.total, full.error / full.error_df
     exact = full.error <= design.rounding
     rows: list[dict[str, Any]] = []
@@ -255,9 +252,13 @@ def repeated_anova(
     return AnovaTable(pd.DataFrame(rows), f"repeated measures by {unit}, Greenhouse-Geisser", tuple(notes))
 
 
-def fitted_model(design: Factorial, terms: Sequence[Term]) -> LinearModel:
-    """The linear model of these terms, or an error where it leaves nothing to estimate the error from."""
-    model = LinearModel(design, terms)
+def fitted_model(
+    frame: pd.DataFrame, response: str, factors: Sequence[str], interactions: int, block: str | None
+) -> LinearModel:
+    """The linear model of the block and all terms, or an error where it leaves nothing to estimate the error from."""
+    blocks = [] if block is None else [block]
+    design = factorial(frame, response, [*blocks, *factors])
+    model = LinearModel(design, [*((name,) for name in blocks), *terms_up_to(factors, interactions)])
     if model.error_df < 1:
         raise ValueError(
             f"{len(design.values)} values of {design.response} leave no degrees of freedom for the error: "

@@ -61,7 +61,6 @@ class Factorial:
 
     levels   the levels of each factor, in order of appearance
     codes    (C, F) which level of each factor a cell has
-    counts   (C,) values in a cell;  means (C,) their mean, about `centre`;  squares (C,) their squared deviations
     rounding squared deviations of this size and less are rounding errors of the n values
     """
 

@@ -102,9 +102,10 @@ def mcnemar(
     of_group = np.abs(np.bincount(index, difference, len(unique)).astype(np.int64))
     only_a, only_b = int((difference > 0).sum()), int((difference < 0).sum())
     interval = mean_interval(difference, names, -1, 1, confidence)
-    single = len(unique) == len(a)
-    p = _binomial_p(only_a, only_b) if single else sign_flip_p(int(difference.sum()), of_group)
-    method = "McNemar, exact binomial" if single else "McNemar, sign flips by group"
+    if len(unique) == len(a):
+        p, method = float(min(2 * bdtr(min(only_a, only_b), only_a + only_b, 0.5), 1.0)), "McNemar, exact binomial"
+    else:
+        p, method = sign_flip_p(int(difference.sum()), of_group), "McNemar, sign flips by group"
     return McNemar(len(a), len(unique), only_a, only_b, float(difference.mean()), interval.lo, interval.hi, p, method)
 
 
@@ -199,7 +200,3 @@ def p_text(p: float) -> str:
     if p < LEAST_SHOWN_P:
         return f"< {LEAST_SHOWN_P:g}".replace("0.", ".")
     return f"{p:.2g}".removeprefix("0")
-
-
-def _binomial_p(only_a: int, only_b: int) -> float:
-    return float(min(2 * bdtr(min(only_a, only_b), only_a + only_b, 0.5), 1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.statistics.anova import NO_SPREAD, fitted_model
-from roadworthy.statistics.factorial import Factorial, Floats, Term, factorial, name_of, named, summed, terms_up_to
+from roadworthy.statistics.factorial import Factorial, Floats, Term, factorial, name_of, named, summed
 from roadworthy.statistics.studentized_range import range_quantile, range_tail
 
 Bools = NDArray[np.bool_]
@@ -66,11 +66,9 @@ def posthoc(
     >>> result.means["letters"].tolist()
     ['b', 'b', 'a']
     """  # noqa: E501
-    blocks = () if block is None else (block,)
     term = _checked(by, factors)
-    design = factorial(frame, response, [*blocks, *factors])
-    tested: list[Term] = [blocks] if blocks else []
-    model = fitted_model(design, tested + terms_up_to(factors, interactions))
+    model = fitted_model(frame, response, factors, interactions, block)
+    design = model.design
     if model.error <= design.rounding:
         raise ValueError(f"cannot compare {name_of(term)} by {response}: {NO_SPREAD}")
     means, covariance, estimable = model.marginal(term)
@@ -169,17 +167,11 @@ def grouping_letters(significant: ArrayLike, order: Sequence[int] | None = None)
             if not any(part & column == part for column in columns):
                 columns.add(part)
     members = sorted([place for place in range(size) if column >> place & 1] for column in columns)
-    letters = [""] * size
-    for letter, column in zip(_alphabet(len(members)), members, strict=True):
+    letters, further = [""] * size, filter(str.isalpha, map(chr, range(0x3B1, 0x110000)))
+    for letter, column in zip(chain(string.ascii_letters, further), members, strict=False):
         for place in column:
             letters[ranked[place]] += letter
     return letters
-
-
-def _alphabet(count: int) -> list[str]:
-    """So many different letters: a to z, A to Z, then those of other scripts."""
-    further = filter(str.isalpha, map(chr, range(0x3B1, 0x110000)))
-    return list(islice(chain(string.ascii_letters, further), count))
 
 
 def _checked(by: Sequence[str], factors: Sequence[str]) -> Term:

@@ -1,33 +1,102 @@
-"""Wrappers that turn models into models that know how sure they are, and measures of how much their samples agree."""
+"""Wrappers that turn models into models that know how sure they are, and measures of how much their samples agree.
+
+Importing this package makes them entries of a study: `ensemble`, `temperature` and `mc_dropout`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.protocols import Model, leaves
+from roadworthy.models import MODELS, WRAPPERS, load_model
+from roadworthy.models.base import passes_settings_to
+from roadworthy.models.predictions import StoredPredictions
+from roadworthy.models.reference import ReferenceModel
+from roadworthy.models.torch import TorchModel
 from roadworthy.uncertainty.ensemble import Ensemble, TrainedEnsemble
-from roadworthy.uncertainty.entries import load_ensemble, load_mc_dropout, load_temperature
 from roadworthy.uncertainty.mc_dropout import McDropout
 from roadworthy.uncertainty.measures import mean_prediction, mutual_information, predictive_entropy, variation_ratio
-from roadworthy.uncertainty.temperature import (
-    Calibrated,
-    FittedTemperature,
-    Temperature,
-    fit_temperature,
-    log_probabilities,
-)
+from roadworthy.uncertainty.temperature import Calibrated, Temperature, fit_temperature, log_probabilities
 
 __all__ = [
     "Calibrated",
     "Ensemble",
-    "FittedTemperature",
     "McDropout",
     "Temperature",
     "TrainedEnsemble",
     "fit_temperature",
-    "load_ensemble",
-    "load_mc_dropout",
-    "load_temperature",
     "log_probabilities",
     "mean_prediction",
     "mutual_information",
     "predictive_entropy",
     "variation_ratio",
 ]
+
+
+@passes_settings_to(load_model)
+def load_ensemble(spec: Any, *, members: int | None = None, name: str = "ensemble", **common: Any) -> Ensemble:
+    """`{ensemble: [a.onnx, {torch: b.pt2}]}`: several models that answer as one.
+
+    Or one network trained from several seeds: `{ensemble: {reference: baseline}, members: 5}`.
+
+    >>> load_ensemble({"reference": "baseline"}, members=2).learns_from
+    frozenset({'train'})
+    """
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        if members is not None:
+            raise InputError(f"ensemble {name} lists its models: `members` is for one reference network")
+        if len(spec) < 2:
+            raise InputError(f"ensemble {name} needs at least 2 models, not {len(spec)}")
+        named = (_loaded(entry, f"{name} {place}", common) for place, entry in enumerate(spec))
+        return Ensemble(list(named), name=name)
+    network = _loaded(spec, name, common)
+    if not isinstance(network, ReferenceModel):
+        raise InputError(f"ensemble {name} needs a list of models, or one reference network and `members`")
+    if members is None:
+        raise InputError(f"ensemble {name} needs `members`: how many networks to train")
+    return TrainedEnsemble(network, members, name=name)
+
+
+@passes_settings_to(load_model)
+def load_temperature(spec: Any, *, value: float | None = None, name: str | None = None, **common: Any) -> Model:
+    """`{temperature: v3.onnx}`, fitted on `data.validation`, or with the `value` that is known already."""
+    model = _loaded(spec, name, common)
+    if value is None and any(isinstance(leaf, StoredPredictions) for leaf in leaves(model)):
+        raise InputError(f"model {name}: stored predictions hold no answers to validation images: give the value")
+    return Calibrated(model, name=name) if value is None else Temperature(model, value, name=name)
+
+
+@passes_settings_to(load_model, "device")
+def load_mc_dropout(
+    spec: Any,
+    *,
+    passes: int = 20,
+    seed: int = 0,
+    placement: str | list[str] = "all",
+    p: float | None = None,
+    runtime: str = "auto",
+    name: str | None = None,
+    **common: Any,
+) -> Model:
+    """`{mc_dropout: {torch: net.pth, arch: code.py:Net}, passes: 20}`: a torch network with its dropout active."""
+    model = _loaded(spec, name, {**common, "device": "cpu"})
+    if not isinstance(model, TorchModel):
+        raise InputError(
+            f"model {name}: MC-Dropout needs a torch network, whose dropout it can switch on; a reference network of "
+            "this kind is {reference: mc_dropout}"
+        )
+    return McDropout(model, passes=passes, seed=seed, placement=placement, p=p, runtime=runtime, name=name)
+
+
+def _loaded(spec: Any, name: str | None, common: Mapping[str, Any]) -> Model:
+    if not isinstance(spec, str | Path | Mapping | Model):
+        raise InputError(f"model {name} wraps another: give its path or its entry, not {spec!r}")
+    return load_model(spec, name=name, **common)
+
+
+for _kind, _loader in (("ensemble", load_ensemble), ("temperature", load_temperature), ("mc_dropout", load_mc_dropout)):
+    MODELS.register(_kind)(_loader)
+    WRAPPERS.add(_kind)

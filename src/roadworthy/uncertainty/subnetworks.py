@@ -23,6 +23,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.models.base import first_line
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import cpu_session
+from roadworthy.models.outputs import same_scores
 from roadworthy.models.torch import class_scores
 
 Array = NDArray[Any]
@@ -63,7 +64,9 @@ def subnetworks(
     network: nn.Module, example: Array, placement: str | Sequence[str], p: float | None, runtime: str, what: str
 ) -> Subnetworks:
     """Split a network in eval mode at its dropout; `example` is a tensor of several images that it takes."""
-    _refuse_alpha(network, what)
+    for name, module in network.named_modules():
+        if isinstance(module, _DropoutNd) and not isinstance(module, SINGLE + CHANNEL):
+            raise InputError(f"{what}: {type(module).__name__} {name!r} shifts values as it drops them; use nn.Dropout")
     chosen = _chosen(network, placement, p, what)
     try:
         graph = _Tracer(chosen.inserted).trace(network)
@@ -114,12 +117,6 @@ def _chosen(network: nn.Module, placement: str | Sequence[str], p: float | None,
     if inserted and p is None:
         raise InputError(f"{what}: {inserted[0]!r} is no dropout; give p to put dropout after it")
     return _Chosen(patterns, dict.fromkeys(inserted, p or 0.0))
-
-
-def _refuse_alpha(network: nn.Module, what: str) -> None:
-    for name, module in network.named_modules():
-        if isinstance(module, _DropoutNd) and not isinstance(module, SINGLE + CHANNEL):
-            raise InputError(f"{what}: {type(module).__name__} {name!r} shifts values as it drops them; use nn.Dropout")
 
 
 class _Tracer(fx.Tracer):
@@ -178,72 +175,61 @@ def _points(network: nn.Module, graph: fx.Graph, what: str) -> list[_Point]:
 def _split(
     network: nn.Module, graph: fx.Graph, example: Array, chosen: _Chosen, runtime: str, what: str
 ) -> Subnetworks:
-    everything = _points(network, graph, what)
-    points = [point for point in everything if chosen.active(point.name.partition("#")[0], point.p)]
+    points = []
+    for point in _points(network, graph, what):
+        if chosen.active(point.name.partition("#")[0], point.p):
+            points.append(point)
+        else:
+            point.node.replace_all_uses_with(_dropped(point.node))
+            graph.erase_node(point.node)
     chosen.check([point.name for point in points], network, what)
-    quiet = {point.node for point in everything} - {point.node for point in points}
-    stochastic = {point.node for point in points}
+    active = [point.node for point in points]
+    stochastic = set(active)
     for node in graph.nodes:
         if any(source in stochastic for source in node.all_input_nodes):
             stochastic.add(node)
-    first, crossing = _before(network, graph, stochastic, quiet)
-    second = _after(network, graph, stochastic, quiet, crossing, [point.node for point in points])
+    first, crossing = _before(network, graph, stochastic)
+    second = _after(network, graph, stochastic, crossing, active)
     tensor = torch.from_numpy(example)
     with torch.inference_mode():
         shapes = _shapes(network, graph, tensor, points, what)
         layers = tuple(Layer(point.name, point.p, shape) for point, shape in zip(points, shapes, strict=True))
         values = first(tensor)
     run = _torch_runtime(first, second)
-    if runtime == "torch":
-        return Subnetworks(layers, *run, "torch", True)
-    try:
-        fast = _onnx_runtime(first, second, tensor, values, layers)
-        _compare(run, fast, example, layers)
-    except Exception as error:
-        note = f"ONNX Runtime cannot run it ({first_line(error)}): passes run in torch"
-        return Subnetworks(layers, *run, "torch", True, (note,))
-    return Subnetworks(layers, *fast, "onnx", True)
+    notes: tuple[str, ...] = ()
+    if runtime != "torch":
+        try:
+            fast = _onnx_runtime(first, second, tensor, values, layers)
+            _compare(run, fast, example, layers)
+            return Subnetworks(layers, *fast, "onnx", True)
+        except Exception as error:
+            notes = (f"ONNX Runtime cannot run it ({first_line(error)}): passes run in torch",)
+    return Subnetworks(layers, *run, "torch", True, notes)
 
 
-def _before(
-    network: nn.Module, graph: fx.Graph, stochastic: set[fx.Node], quiet: set[fx.Node]
-) -> tuple[fx.GraphModule, list[fx.Node]]:
+def _before(network: nn.Module, graph: fx.Graph, stochastic: set[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node]]:
     """The part that no active dropout reaches, and the values that the rest takes from it."""
-    crossing = [
-        node
-        for node in graph.nodes
-        if node not in stochastic and node.op != "get_attr" and any(user in stochastic for user in node.users)
-    ]
     part = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:
         if node not in stochastic:
-            dropped = node in quiet
-            copies[node] = copies[_dropped(node)] if dropped else part.node_copy(node, copies.__getitem__)
+            copies[node] = part.node_copy(node, copies.__getitem__)
+    crossing = [node for node in copies if node.op != "get_attr" and any(user in stochastic for user in node.users)]
     part.output(tuple(copies[node] for node in crossing))
     return _module(network, part), crossing
 
 
 def _after(
-    network: nn.Module,
-    graph: fx.Graph,
-    stochastic: set[fx.Node],
-    quiet: set[fx.Node],
-    crossing: list[fx.Node],
-    active: list[fx.Node],
+    network: nn.Module, graph: fx.Graph, stochastic: set[fx.Node], crossing: list[fx.Node], active: list[fx.Node]
 ) -> fx.GraphModule:
     """The part behind the first active dropout: takes the crossing values, then one mask per active dropout."""
     part = fx.Graph()
     copies = {node: part.placeholder(f"value_{place}") for place, node in enumerate(crossing)}
     masks = {node: part.placeholder(f"mask_{place}") for place, node in enumerate(active)}
     for node in graph.nodes:
-        if node.op == "get_attr":
-            copies[node] = part.node_copy(node)
-        elif node in masks:
+        if node in masks:
             copies[node] = part.call_function(operator.mul, (copies[_dropped(node)], masks[node]))
-        elif node in stochastic and node in quiet:
-            copies[node] = copies[_dropped(node)]
-        elif node in stochastic:
+        elif node.op == "get_attr" or node in stochastic:
             copies[node] = part.node_copy(node, copies.__getitem__)
     return _module(network, part)
 
@@ -329,8 +315,8 @@ def _compare(slow: Runtime, fast: Runtime, example: Array, layers: Sequence[Laye
     """Refuse a runtime that answers something else than torch, for several images or for one."""
     masks = [np.ones(layer.shape, np.float32) for layer in layers]
     for images in (example, example[:1]):
-        expected, found = (after(before(images), masks) for before, after in (slow, fast))
-        if found.shape != expected.shape or np.abs(found - expected).max() > SAME * max(1.0, np.abs(expected).max()):
+        expected, scores = (after(before(images), masks) for before, after in (slow, fast))
+        if not same_scores(scores, expected, SAME):
             raise ValueError("its answers are not those of torch")
 
 

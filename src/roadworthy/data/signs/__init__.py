@@ -57,10 +57,11 @@ SETS = {
 
 
 class BuiltinDataset(OpenedDataset):
-    """`n` drawn pictures of the set `signs`, `scenes` or `scenery`, drawn when a batch is asked for.
+    """A data set that comes with the package: `signs`, `scenes` or `scenery`. Its own seed decides the pixels.
 
-    The same set, seed, split and size give the same pixels; a larger n adds to a smaller; `train` and `test` share no
-    object. Boxes are (x0, y0, x1, y1) of the mask, tight; `scenery` has no object, so neither boxes nor masks.
+    It holds `n` pictures, drawn when a batch is asked for. The same set, seed, split and size give the same pixels; a
+    larger n adds to a smaller; `train` and `test` share no object. Boxes are (x0, y0, x1, y1) of the mask,
+    tight; `scenery` has no object, so neither boxes nor masks.
 
     >>> signs = BuiltinDataset("signs", n=70)
     >>> batch = signs.batch(slice(0, 5))
@@ -88,6 +89,7 @@ class BuiltinDataset(OpenedDataset):
         self.class_names, self.channels = table.class_names, 3
         self.size = _checked(opening.choose_size(self.native_size()))
         self._store = _store(len(self), self.size)
+        opening.refuse_other_classes(self)
 
     def native_size(self) -> Size:
         """(H, W) unless another is asked for; pictures are drawn at the size asked for, never resized."""

@@ -98,7 +98,8 @@ class Place:
         """Outlines of the road, overlapping, each (M, 2)."""
         outline = self.along(camera, *_BOTH_EDGES)
         if self.layout == "junction":
-            return [outline, self._strip(camera, 0.4, 0.62)]
+            top, bottom = camera.ground(0.4, 0)[1], camera.ground(0.62, 0)[1]
+            return [outline, np.array(rectangle(-4, top, 4, bottom))]
         if self.layout == "roundabout":
             return [outline, self._ring(camera, 3.0)]
         return [outline]
@@ -113,10 +114,6 @@ class Place:
             points[:, 0] += self.bend * (1 / (nearness + 0.12) - 1 / 1.12)
         points[:, 1] = camera.horizon + (camera.bottom - camera.horizon) * nearness
         return points
-
-    def _strip(self, camera: Camera, far: float, near: float) -> Floats:
-        top, bottom = camera.ground(far, 0)[1], camera.ground(near, 0)[1]
-        return np.array(rectangle(-4, top, 4, bottom))
 
     def _ring(self, camera: Camera, half_roads: float) -> Floats:
         x, y = camera.ground(0.5, 0)

@@ -11,7 +11,6 @@ from roadworthy.outliers.gan.settings import (
     GanSettings,
     configuration,
 )
-from roadworthy.outliers.gan.training import train_gan
 
 __all__ = [
     "CONFIGURATIONS",
@@ -22,5 +21,4 @@ __all__ = [
     "GanOutliers",
     "GanSettings",
     "configuration",
-    "train_gan",
 ]

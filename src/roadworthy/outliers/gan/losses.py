@@ -31,9 +31,7 @@ def discriminator_loss(loss: str, real: torch.Tensor, fake: torch.Tensor) -> tor
     >>> float(discriminator_loss("wasserstein", torch.tensor([3.0]), torch.tensor([1.0])))
     -2.0
     """
-    softplus = import_torch().nn.functional.softplus
-    value: Any = fake.mean() - real.mean() if loss == "wasserstein" else softplus(-real).mean() + softplus(fake).mean()
-    return value  # type: ignore[no-any-return]
+    return likeness_loss(loss, real) + unlikeness_loss(loss, fake)
 
 
 def likeness_loss(loss: str, fake: torch.Tensor) -> torch.Tensor:
@@ -43,8 +41,7 @@ def likeness_loss(loss: str, fake: torch.Tensor) -> torch.Tensor:
     >>> float(likeness_loss("wasserstein", torch.tensor([3.0, 1.0])))
     -2.0
     """
-    found: Any = -fake.mean() if loss == "wasserstein" else import_torch().nn.functional.softplus(-fake).mean()
-    return found  # type: ignore[no-any-return]
+    return unlikeness_loss(loss, -fake)
 
 
 def unlikeness_loss(loss: str, fake: torch.Tensor) -> torch.Tensor:
@@ -54,8 +51,8 @@ def unlikeness_loss(loss: str, fake: torch.Tensor) -> torch.Tensor:
     >>> float(unlikeness_loss("wasserstein", torch.tensor([3.0, 1.0])))
     2.0
     """
-    found: Any = fake.mean() if loss == "wasserstein" else import_torch().nn.functional.softplus(fake).mean()
-    return found  # type: ignore[no-any-return]
+    values: Any = fake if loss == "wasserstein" else import_torch().nn.functional.softplus(fake)
+    return values.mean()  # type: ignore[no-any-return]
 
 
 def uniform_divergence(logits: torch.Tensor) -> torch.Tensor:
@@ -75,8 +72,7 @@ def entropy(logits: torch.Tensor) -> torch.Tensor:
     >>> round(float(entropy(import_torch().tensor([[0.9, 0.1]]).log())), 4)
     0.3251
     """
-    torch = import_torch()
-    log_p = torch.log_softmax(logits, 1)
+    log_p = import_torch().log_softmax(logits, 1)
     return -(log_p.exp() * log_p).sum(1).mean()  # type: ignore[no-any-return]
 
 

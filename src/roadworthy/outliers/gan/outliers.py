@@ -18,7 +18,7 @@ from roadworthy.core.types import Artifact, Images
 from roadworthy.data.base import OpenedDataset
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, onnx_bytes
-from roadworthy.models.onnx import session_options
+from roadworthy.models.onnx import cpu_session
 from roadworthy.models.torch import import_torch
 from roadworthy.models.training import RECORD
 from roadworthy.outliers.base import OutlierSet, Rows, ids_of, opened, prefixed
@@ -49,22 +49,13 @@ class Gan(Buildable):
         configuration.check(len(data.class_names))
         self.configuration, self.settings, self.data = configuration, settings, data
         self.seed, self.index = seed, index
-        self._session: Any = None
-        self._home: Path | None = None
+        self._opened: tuple[Path, Any] | None = None
 
     @property
     def recipe(self) -> Artifact:
         """What it is made from."""
-        return Artifact(
-            builder="gan",
-            parameters={
-                "algorithm": ALGORITHM,
-                "configuration": asdict(self.configuration),
-                "settings": self.settings.parameters(),
-            },
-            inputs=(self.data.fingerprint(),),
-            seed=self.seed + self.index,
-        )
+        parts = {"algorithm": ALGORITHM, "configuration": asdict(self.configuration), "settings": asdict(self.settings)}
+        return Artifact("gan", parts, (self.data.fingerprint(),), seed=self.seed + self.index)
 
     @property
     def work(self) -> int:
@@ -73,21 +64,16 @@ class Gan(Buildable):
 
     def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder."""
-        recipe = self.recipe
-        return train_gan(self.configuration, self.settings, self.data, workshop, seed=recipe.seed, progress=progress)
+        seed = self.recipe.seed
+        return train_gan(self.configuration, self.settings, self.data, workshop, seed=seed, progress=progress)
 
     def load(self, home: Path) -> None:
         """Make `draw` ready from the stored generator."""
-        import onnxruntime
-
         network = self.network()
         network.load_state_dict(load_weights(home / WEIGHTS)[0])
-        noise, label = self._inputs(np.zeros((BLOCK, self.settings.latent)), np.zeros(BLOCK))
-        torch = import_torch()
-        inputs = {"noise": torch.from_numpy(noise), "label": torch.from_numpy(label)}
-        graph = onnx_bytes(network, inputs, ["image"], fixed=("noise", "label", "image"))
-        self._session = onnxruntime.InferenceSession(graph, session_options(), ["CPUExecutionProvider"])
-        self._home = home
+        inputs = _inputs(np.zeros((BLOCK, self.settings.latent)), np.zeros(BLOCK))
+        tensors = {name: import_torch().from_numpy(values) for name, values in inputs.items()}
+        self._opened = home, cpu_session(onnx_bytes(network, tensors, ["image"], fixed=(*inputs, "image")))
 
     def network(self) -> torch.nn.Module:
         """The generator before its weights are loaded."""
@@ -97,14 +83,17 @@ class Gan(Buildable):
     @property
     def loaded(self) -> bool:
         """True once `draw` works."""
-        return self._session is not None
+        return self._opened is not None
 
     @property
     def home(self) -> Path:
         """The folder it was built in."""
-        if self._home is None:
+        return self._home_and_session()[0]
+
+    def _home_and_session(self) -> tuple[Path, Any]:
+        if self._opened is None:
             raise ModelError(f"GAN {self.configuration.name} is not trained yet: build it, then load it")
-        return self._home
+        return self._opened
 
     def training(self) -> dict[str, Any]:
         """The record of its training, every epoch."""
@@ -113,15 +102,12 @@ class Gan(Buildable):
 
     def draw(self, noise: NDArray[Any], labels: NDArray[Any]) -> Images:
         """Images (64, H, W, C) of noise (64, latent) and classes (64,)."""
-        if self._session is None:
-            raise ModelError(f"GAN {self.configuration.name} is not trained yet: build it, then load it")
-        named = dict(zip(("noise", "label"), self._inputs(noise, labels), strict=True))
-        (images,) = self._session.run(["image"], named)
+        (images,) = self._home_and_session()[1].run(["image"], _inputs(noise, labels))
         return np.ascontiguousarray(np.rint(images * 255).astype(np.uint8).transpose(0, 2, 3, 1))
 
-    @staticmethod
-    def _inputs(noise: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        return noise.astype(np.float32), labels.astype(np.int64)
+
+def _inputs(noise: NDArray[Any], labels: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return {"noise": noise.astype(np.float32), "label": labels.astype(np.int64)}
 
 
 @dataclass(frozen=True, kw_only=True)

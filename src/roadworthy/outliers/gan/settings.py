@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_WIDTH, check_whole
@@ -105,10 +104,6 @@ class GanSettings:
             raise InputError("the learning rate and the clip of GANs are numbers above 0")
         if not (0 <= self.momentum < 1 and 0 <= self.floor <= 1):
             raise InputError("the momentum of GANs is at least 0 and below 1, their floor a share")
-
-    def parameters(self) -> dict[str, Any]:
-        """The settings as a plain dictionary."""
-        return asdict(self)
 
 
 PRESETS = {"small": GanSettings(width=16, batch=32, epochs=12), "thesis": GanSettings()}

@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import DamagedFile, ModelError
-from roadworthy.core.files import write_bytes, write_json
-from roadworthy.core.hashing import sealed
+from roadworthy.core.files import write_bytes
 from roadworthy.core.manifests import discard, drop_receipts, has_receipt, write_receipt
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Images
-from roadworthy.data import split_by_group
 from roadworthy.data.parallel import Progress
-from roadworthy.models.networks import load_weights, save_weights
+from roadworthy.models.networks import load_weights
 from roadworthy.models.torch import import_torch
-from roadworthy.models.training import (
-    HELD_OUT,
-    RECORD,
-    cores,
-    finished_record,
-    image_reader,
-    image_tensor,
-    optimizer_tensors,
-    other_training,
-    restore_optimizer,
-    torch_threads,
-    under,
-)
+from roadworthy.models.training import HELD_OUT, Reader, TrainingCourse, cores, finished_record, image_tensor
 from roadworthy.outliers.gan.losses import discriminator_loss, entropy, generator_loss
 from roadworthy.outliers.gan.networks import make_discriminator, make_generator, make_surrogate
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
 
 WEIGHTS = "generator.safetensors"
-CHECKPOINT = "checkpoint.safetensors"
 GENERATOR, DISCRIMINATOR, SURROGATE = "generator", "discriminator", "surrogate"
 EVALUATED = 512
 """Generated images that an epoch is judged by."""
@@ -81,7 +65,7 @@ def train_gan(
     recipe = {
         "data": data.fingerprint(),
         "configuration": asdict(configuration),
-        "settings": settings.parameters(),
+        "settings": asdict(settings),
         "seed": seed,
         "held_out": HELD_OUT,
     }
@@ -147,8 +131,12 @@ def kept_epoch(configuration: Configuration, history: Sequence[Epoch]) -> int:
     return int(max(below, key=lambda epoch: (epoch["accuracy"], epoch["epoch"]))["epoch"])
 
 
-class Course:
-    """A training under way: three networks, their optimizers, and everything that an interrupted one needs to go on."""
+class Course(TrainingCourse):
+    """The training of a GAN: generator, discriminator and surrogate."""
+
+    kept = GENERATOR
+    weights = WEIGHTS
+    first_epoch = 0
 
     def __init__(
         self,
@@ -160,37 +148,36 @@ class Course:
         threads: int,
     ) -> None:
         torch = import_torch()
-        self.configuration, self.settings, self.recipe, self.threads = configuration, settings, recipe, threads
-        self.classes, self.seed = len(data.class_names), seed
-        width = settings.width
+        self.configuration, self.settings, self.classes = configuration, settings, len(data.class_names)
+        width, streams = settings.width, Streams("gan", configuration.name, seed)
+        (rng,) = streams.each(["start"])
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed("start"))
+            torch.manual_seed(int(rng.integers(2**63)))
             made = {
                 GENERATOR: make_generator(self.classes, data.size, data.channels, width=width, latent=settings.latent),
                 DISCRIMINATOR: make_discriminator(self.classes, data.size, data.channels, width=width),
                 SURROGATE: make_surrogate(self.classes, data.channels, width=width),
             }
             self.judged = torch.randn(EVALUATED, settings.latent)
-        self.networks = {
-            name: cast(Any, network).to(memory_format=torch.channels_last) for name, network in made.items()
-        }
-        self.optimizers = {
-            name: torch.optim.Adam(
-                network.parameters(), lr=settings.learning_rate, betas=(settings.momentum, 0.999), fused=True
-            )
-            for name, network in self.networks.items()
-        }
-        self.history: list[Epoch] = []
-        self.best: dict[str, Any] = {}
+        super().__init__(made, streams, recipe, threads, lr=settings.learning_rate, betas=(settings.momentum, 0.999))
 
     @property
-    def epoch(self) -> int:
-        """How many epochs are done."""
-        return max(0, len(self.history) - 1)
+    def kept_epoch(self) -> int:
+        """See `kept_epoch`."""
+        return kept_epoch(self.configuration, self.history)
 
-    def _seed(self, what: str) -> int:
-        (rng,) = Streams("gan", self.configuration.name, self.seed).each([what])
-        return int(rng.integers(2**63))
+    def outcome(self) -> dict[str, Any]:
+        """What stopped it, and which epoch is kept."""
+        by = stopped_by(self.configuration, self.settings.epochs, self.history)
+        return {"stopped_by": by, "kept_epoch": self.kept_epoch}
+
+    def resume(self, folder: Path) -> None:
+        """Go on from the checkpoint, where there is one and the pictures of its epochs are as they were written."""
+        super().resume(folder)
+        for epoch in self.history:
+            path = folder / grid_name(epoch["epoch"])
+            if not has_receipt(path):
+                raise DamagedFile(f"{path} is missing or was changed: delete {folder} to train again")
 
     def draw(self, count: int) -> tuple[Any, Any]:
         """Images (count, C, H, W) of the noise that every epoch is judged by, as whole numbers 0-255, and classes."""
@@ -211,82 +198,34 @@ class Course:
         rows = pixels.reshape(GRID_ROWS, columns, *pixels.shape[1:])
         return np.vstack([np.hstack(list(row)) for row in rows])
 
-    def close_epoch(self, figures: Epoch) -> None:
-        """Note how an epoch ended, and its generator where it is the one to keep."""
-        self.history.append({"epoch": len(self.history), **figures})
-        if kept_epoch(self.configuration, self.history) == self.epoch:
-            self.best = {name: value.clone() for name, value in self.networks[GENERATOR].state_dict().items()}
-
-    def record(self) -> dict[str, Any]:
-        """What is known so far."""
-        return {
-            "recipe": self.recipe,
-            "threads": self.threads,
-            "stopped_by": stopped_by(self.configuration, self.settings.epochs, self.history),
-            "kept_epoch": kept_epoch(self.configuration, self.history),
-            "history": self.history,
-        }
-
-    def save(self, folder: Path) -> None:
-        """Write the checkpoint."""
-        tensors = {f"best/{name}": value for name, value in self.best.items()}
-        for part, network in self.networks.items():
-            tensors |= {f"{part}/{name}": value for name, value in network.state_dict().items()}
-            tensors |= optimizer_tensors(f"optimizer/{part}/", self.optimizers[part])
-        save_weights(folder / CHECKPOINT, tensors, {"training": json.dumps(self.record())})
-
-    def resume(self, folder: Path) -> None:
-        """Go on from the checkpoint, where there is one."""
-        path = folder / CHECKPOINT
-        if not path.exists():
-            return
-        tensors, notes = load_weights(path)
-        stored = json.loads(notes.get("training", "{}"))
-        if stored.get("recipe") != self.recipe:
-            raise other_training(path)
-        _check_grids(folder, stored["history"])
-        self.threads, self.history, self.best = stored["threads"], stored["history"], under("best/", tensors)
-        for part, network in self.networks.items():
-            network.load_state_dict(under(f"{part}/", tensors))
-            restore_optimizer(f"optimizer/{part}/", self.optimizers[part], tensors)
-
 
 def _run(course: Course, data: Dataset, folder: Path, told: Progress) -> dict[str, Any]:
-    """Train what is left, then write the generator that is kept and the record, and drop the checkpoint."""
+    """Train what is left, then write the generator that is kept and the record."""
     torch = import_torch()
-    training, held_out = split_by_group(data, (1 - HELD_OUT, HELD_OUT), course.seed)
-    with torch_threads(torch, course.threads), torch.random.fork_rng(devices=[]):
-        read, read_held_out = image_reader(training), image_reader(held_out)
-        known = image_tensor(torch, read_held_out(np.arange(len(held_out)))), torch.from_numpy(held_out.labels)
+    with course.parts_of(data) as ((labels, read), (held_out_labels, read_held_out)):
+        held_out = len(held_out_labels)
+        known = image_tensor(torch, read_held_out(np.arange(held_out))), torch.from_numpy(held_out_labels)
         try:
             if not course.history:
-                course.close_epoch(dict.fromkeys(LOSSES, None) | evaluate(course, *known))
+                course.close_epoch(**dict.fromkeys(LOSSES), **evaluate(course, *known))
                 _save_grid(course, folder)
-            while stopped_by(course.configuration, course.settings.epochs, course.history) is None:
-                losses = train_epoch(course, read, training.labels, told)
-                course.close_epoch(losses | evaluate(course, *known))
-                told(len(held_out))
+            while course.outcome()["stopped_by"] is None:
+                losses = train_epoch(course, read, labels, told)
+                course.close_epoch(**losses, **evaluate(course, *known))
+                told(held_out)
                 _save_grid(course, folder)
                 course.save(folder)
         except FloatingPointError as error:
             raise _diverged(course, folder, str(error)) from None
-    record = course.record()
-    save_weights(folder / WEIGHTS, course.best)
-    write_json(folder / RECORD, sealed(record))
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+    record = course.finish(folder)
     drop_receipts(folder, (grid_name(epoch["epoch"]) for epoch in record["history"]))
     return record
 
 
-def train_epoch(course: Course, read: Any, labels: NDArray[np.int64], told: Progress) -> Epoch:
+def train_epoch(course: Course, read: Reader, labels: NDArray[np.int64], told: Progress) -> Epoch:
     """One pass over the training images in an order of its own; the mean losses."""
     torch = import_torch()
-    (rng,) = Streams("gan", course.configuration.name, course.seed).each([f"epoch {course.epoch + 1}"])
-    order = rng.permutation(len(labels))
-    torch.manual_seed(int(rng.integers(2**63)))
-    for network in course.networks.values():
-        network.train()
-    batches = np.array_split(order, -(-len(order) // course.settings.batch))
+    batches = course.batches(len(labels), course.settings.batch)
     totals = dict.fromkeys(LOSSES, 0.0)
     for rows in batches:
         real, target = image_tensor(torch, read(rows)), torch.from_numpy(labels[rows])
@@ -301,13 +240,13 @@ def train_epoch(course: Course, read: Any, labels: NDArray[np.int64], told: Prog
                 raise FloatingPointError(f"the {name.replace('_', ' ')} became {value}")
             totals[name] += value / len(batches)
         told(len(rows))
-    return dict(totals)
+    return totals
 
 
 def surrogate_step(course: Course, real: Any, labels: Any) -> float:
     """The surrogate learns the classes of real images."""
     loss = import_torch().nn.functional.cross_entropy(course.networks[SURROGATE](real), labels)
-    return _step(course, SURROGATE, loss)
+    return course.step(SURROGATE, loss)
 
 
 def discriminator_step(course: Course, real: Any, fake: Any, labels: Any) -> float:
@@ -315,12 +254,10 @@ def discriminator_step(course: Course, real: Any, fake: Any, labels: Any) -> flo
 
     The embedding of the class is not: a critic must change slowly with the image, not with what it is said to show.
     """
-    torch, judge = import_torch(), course.networks[DISCRIMINATOR]
-    value = _step(
-        course, DISCRIMINATOR, discriminator_loss(course.configuration.loss, judge(real, labels), judge(fake, labels))
-    )
-    if course.configuration.loss == "wasserstein":
-        with torch.no_grad():
+    judge, kind = course.networks[DISCRIMINATOR], course.configuration.loss
+    value = course.step(DISCRIMINATOR, discriminator_loss(kind, judge(real, labels), judge(fake, labels)))
+    if kind == "wasserstein":
+        with import_torch().no_grad():
             for weight in judge.layers.parameters():
                 weight.clamp_(-course.settings.clip, course.settings.clip)
     return value
@@ -338,15 +275,7 @@ def generator_step(course: Course, fake: Any, labels: Any) -> tuple[float, float
         surrogate.train()
         how = course.configuration
         loss = generator_loss(how.aim, how.loss, judge(fake, labels), logits, how.beta)
-        return _step(course, GENERATOR, loss), float(entropy(logits.detach()))
-
-
-def _step(course: Course, part: str, loss: Any) -> float:
-    value = float(loss.detach())
-    course.optimizers[part].zero_grad()
-    loss.backward()
-    course.optimizers[part].step()
-    return value
+        return course.step(GENERATOR, loss), float(entropy(logits.detach()))
 
 
 @contextmanager
@@ -386,14 +315,6 @@ def _save_grid(course: Course, folder: Path) -> None:
     write_receipt(path)
 
 
-def _check_grids(folder: Path, history: Sequence[Epoch]) -> None:
-    """Refuse to go on where a picture of an epoch is not as it was written."""
-    for epoch in history:
-        path = folder / grid_name(epoch["epoch"])
-        if not has_receipt(path):
-            raise DamagedFile(f"{path} is missing or was changed: delete {folder} to train again")
-
-
 def grid_name(epoch: int) -> str:
     """The file of an epoch's picture."""
     return f"epoch-{epoch:03d}.png"
@@ -403,7 +324,5 @@ def _diverged(course: Course, folder: Path, what: str) -> ModelError:
     """Keep the last good generator and say what happened."""
     name, kept = course.configuration.name, "no epoch was completed"
     if course.epoch:
-        save_weights(folder / WEIGHTS, course.best)
-        epoch = kept_epoch(course.configuration, course.history)
-        kept = f"the generator of epoch {epoch} is kept in {folder / WEIGHTS}"
+        kept = f"the generator of epoch {course.kept_epoch} is kept in {course.keep(folder)}"
     return ModelError(f"GAN {name}: {what} in epoch {course.epoch + 1}: lower its learning rate; {kept}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar
 
@@ -30,11 +30,10 @@ class TwoSizes(Shift):
     """A shift whose every parameter is a pair: its value at 32x32 (CIFAR-C) and at 224x224 (ImageNet-C).
 
     Between the two sizes a value lies on the straight line in the logarithm of the shorter side; beyond them it stays,
-    except that parameters in pixels (`PIXELS`) scale with the image. One number stands for two equal ones.
+    except that parameters in `pixels` scale with the image. One number stands for two equal ones.
     """
 
     RANGES: ClassVar[Mapping[str, Pair]]
-    PIXELS: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.RANGES.items():
@@ -52,9 +51,8 @@ class TwoSizes(Shift):
     def sized(self, height: int, width: int) -> list[float]:
         """The numeric parameters for images of that size, in the order of the fields."""
         side = min(height, width)
-        return [
-            between(getattr(self, name), side) * (beyond(side) if name in self.PIXELS else 1.0) for name in self.RANGES
-        ]
+        scales = {own.name: beyond(side) if own.metadata.get("pixels") else 1.0 for own in fields(self)}
+        return [between(getattr(self, name), side) * scales[name] for name in self.RANGES]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +79,13 @@ def beyond(side: float) -> float:
     return min(1.0, side / SMALL) * max(1.0, side / LARGE)
 
 
-def severities(small: Sequence[float], large: Sequence[float], within: Pair) -> Any:
-    """A parameter with its five values at 32x32 and its five at 224x224, and the least and largest it may be.
+def severities(small: Sequence[float], large: Sequence[float], within: Pair, *, pixels: bool = False) -> Any:
+    """A parameter: five values at 32x32, five at 224x224, the least and largest it may be, whether it is in pixels.
 
     >>> severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64)).metadata["levels"][0]
     (0.4, 1)
     """
-    return parameter(*zip(small, large, strict=True), within=within)
+    return field(metadata={**parameter(*zip(small, large, strict=True), within=within).metadata, "pixels": pixels})
 
 
 def standard_normal(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float32]:

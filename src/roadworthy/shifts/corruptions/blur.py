@@ -27,10 +27,8 @@ LONGEST_TRAIL = 4.0
 class DefocusBlur(Corruption):
     """Out of focus: the mean over a disc of `radius` pixels, its rim softened by a Gaussian of `softness` pixels."""
 
-    PIXELS: ClassVar[frozenset[str]] = frozenset(("radius", "softness"))
-
-    radius: Pair = severities((0.3, 0.4, 0.5, 1, 1.5), (3, 4, 6, 8, 10), within=(0, 64))
-    softness: Pair = severities((0.4, 0.5, 0.6, 0.2, 0.1), (0.1, *[0.5] * 4), within=(0.01, 16))
+    radius: Pair = severities((0.3, 0.4, 0.5, 1, 1.5), (3, 4, 6, 8, 10), within=(0, 64), pixels=True)
+    softness: Pair = severities((0.4, 0.5, 0.6, 0.2, 0.1), (0.1, *[0.5] * 4), within=(0.01, 16), pixels=True)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         kernel = disc(*self.sized(height, width))
@@ -47,10 +45,9 @@ class GlassBlur(Corruption):
     """
 
     code_version: ClassVar[int] = 2
-    PIXELS: ClassVar[frozenset[str]] = frozenset(("sigma", "reach"))
 
-    sigma: Pair = severities((0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5), within=(0, 32))
-    reach: Pair = severities((1, 1, 1, 1, 1), (1, 2, 2, 3, 4), within=(1, 32))
+    sigma: Pair = severities((0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5), within=(0, 32), pixels=True)
+    reach: Pair = severities((1, 1, 1, 1, 1), (1, 2, 2, 3, 4), within=(1, 32), pixels=True)
     iterations: Pair = severities((1, 1, 1, 2, 2), (2, 1, 3, 2, 2), within=(0, 20))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
@@ -85,10 +82,8 @@ class GlassBlur(Corruption):
 class MotionBlur(Corruption):
     """Camera in motion: a trail of half a Gaussian, `sigma` pixels, cut off at 2 `radius`, at up to 45 degrees."""
 
-    PIXELS: ClassVar[frozenset[str]] = frozenset(("radius", "sigma"))
-
-    radius: Pair = severities((6, 6, 6, 8, 9), (10, 15, 15, 15, 20), within=(0, 64))
-    sigma: Pair = severities((1, 1.5, 2, 2, 2.5), (3, 5, 8, 12, 15), within=(0.01, 64))
+    radius: Pair = severities((6, 6, 6, 8, 9), (10, 15, 15, 15, 20), within=(0, 64), pixels=True)
+    sigma: Pair = severities((1, 1.5, 2, 2, 2.5), (3, 5, 8, 12, 15), within=(0.01, 64), pixels=True)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         radius, sigma = self.sized(height, width)
@@ -129,9 +124,7 @@ class ZoomBlur(Corruption):
 class GaussianBlur(Corruption):
     """Gaussian blur of standard deviation `sigma` pixels, cut off at 3 sigma, edges repeated."""
 
-    PIXELS: ClassVar[frozenset[str]] = frozenset(("sigma",))
-
-    sigma: Pair = severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64))
+    sigma: Pair = severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64), pixels=True)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (sigma,) = self.sized(height, width)

@@ -49,14 +49,12 @@ class Snow(Corruption):
     half a Gaussian of `sigma` pixels that ends at 2 `radius`.
     """
 
-    PIXELS: ClassVar[frozenset[str]] = frozenset(("zoom", "radius", "sigma"))
-
     mean: Pair = severities((0.1, 0.1, 0.15, 0.25, 0.3), (0.1, 0.2, 0.55, 0.55, 0.55), within=(-5, 5))
     spread: Pair = severities((0.2, 0.2, 0.3, 0.3, 0.3), (0.3, 0.3, 0.3, 0.3, 0.3), within=(0, 5))
-    zoom: Pair = severities((1, 1, 1.75, 2.25, 1.25), (3, 2, 4, 4.5, 2.5), within=(0.1, 64))
+    zoom: Pair = severities((1, 1, 1.75, 2.25, 1.25), (3, 2, 4, 4.5, 2.5), within=(0.1, 64), pixels=True)
     threshold: Pair = severities((0.6, 0.5, 0.55, 0.6, 0.65), (0.5, 0.5, 0.9, 0.85, 0.85), within=(0, 5))
-    radius: Pair = severities((8, 10, 10, 12, 14), (10, 12, 12, 12, 12), within=(0, 64))
-    sigma: Pair = severities((3, 4, 4, 6, 12), (4, 4, 8, 8, 12), within=(0.01, 64))
+    radius: Pair = severities((8, 10, 10, 12, 14), (10, 12, 12, 12, 12), within=(0, 64), pixels=True)
+    sigma: Pair = severities((3, 4, 4, 6, 12), (4, 4, 8, 8, 12), within=(0.01, 64), pixels=True)
     keep: Pair = severities((0.95, 0.9, 0.9, 0.85, 0.8), (0.8, 0.7, 0.7, 0.65, 0.55), within=(0, 1))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
@@ -72,7 +70,7 @@ class Snow(Corruption):
             noise = cv2.resize(mean + spread * standard_normal(rng, rows, columns), (width, height))
             _, thick = cv2.threshold(noise, threshold, 0, cv2.THRESH_TOZERO)
             blur_along(as_bytes(cv2.convertScaleAbs(thick, alpha=255)), flakes, radius, sigma, degrees)
-            grey = _grey(image)
+            grey = image[:, :, 0] if channels == 1 else as_bytes(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY))
             above = cv2.subtract(image, coloured(pale_values[grey], channels)).reshape(image.shape)
             cv2.addWeighted(image, keep, above, 1 - keep, 0, dst=target)
             falling = cv2.add(flakes, np.ascontiguousarray(flakes[::-1, ::-1]))
@@ -178,11 +176,9 @@ class Spatter(Corruption):
     published sizes it is the spread of the blurred noise that is interpolated, so that drops cover a like share.
     """
 
-    PIXELS: ClassVar[frozenset[str]] = frozenset(("sigma",))
-
     mean: Pair = severities((0.62, 0.65, 0.65, 0.65, 0.65), (0.65, 0.65, 0.65, 0.65, 0.67), within=(-5, 5))
     spread: Pair = severities((0.1, 0.1, 0.3, 0.1, 0.1), (0.3, 0.3, 0.3, 0.3, 0.4), within=(0, 5))
-    sigma: Pair = severities((0.7, 0.8, 1, 0.7, 0.5), (4, 3, 2, 1, 1), within=(0.01, 64))
+    sigma: Pair = severities((0.7, 0.8, 1, 0.7, 0.5), (4, 3, 2, 1, 1), within=(0.01, 64), pixels=True)
     threshold: Pair = severities((0.7, 0.7, 0.69, 0.69, 0.68), (0.69, 0.68, 0.68, 0.65, 0.65), within=(-5, 5))
     strength: Pair = severities((0.5, 0.5, 0.5, 0.6, 0.6), (0.6, 0.6, 0.5, 1.5, 1.5), within=(0, 64))
     liquid: str = parameter("water", "water", "water", "mud", "mud", default="water")
@@ -237,10 +233,6 @@ def _water(layer: NDArray[np.float32], rim: float) -> NDArray[np.float32]:
     lit = cv2.blur(cv2.filter2D(height, cv2.CV_8U, EMBOSS), (3, 3))
     shine = cv2.multiply(liquid, lit, dtype=cv2.CV_32F)
     return np.asarray(shine / max(float(shine.max()), 1.0), np.float32)[:, :, None]
-
-
-def _grey(image: Images) -> Images:
-    return image[:, :, 0] if image.shape[2] == 1 else as_bytes(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY))
 
 
 def _brightest(image: Images) -> Images:
