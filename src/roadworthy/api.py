@@ -41,7 +41,7 @@ from roadworthy.models.check import CheckReport, check_model, open_given
 from roadworthy.preparing import Given, check_criteria, check_study_size, model_builder, open_benches, remarks
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
-from roadworthy.protocols import classification, find_protocol, protocol_of
+from roadworthy.protocols import find_protocol, find_suite, protocol_of
 from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
@@ -616,6 +616,7 @@ def evaluate(
     """
     name = name or _name_of(model)
     data_spec = str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
+    protocol, settings = find_suite(suite)
     study = parse_study(
         {
             "name": name,
@@ -623,7 +624,7 @@ def evaluate(
             "size": size,
             "data": {"test": data_spec, "classes": str(classes) if isinstance(classes, Path) else classes},
             "models": {name: model_spec(model, model_settings)},
-            "protocols": {"classification": classification.suite_settings(suite).model_dump()},
+            "protocols": {protocol.name: settings.model_dump()},
             "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
         },
         "evaluate",

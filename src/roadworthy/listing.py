@@ -11,9 +11,7 @@ from roadworthy.data import DATA
 from roadworthy.metrics import METRICS
 from roadworthy.models import MODELS
 from roadworthy.monitors import MONITORS
-from roadworthy.protocols import PROTOCOLS, classification, ood
-from roadworthy.protocols.dependability import FIGURES
-from roadworthy.report.words import words_of
+from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.shifts import ATTACKS
 
 REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
@@ -27,14 +25,14 @@ REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
 
 def listing(kind: str) -> list[tuple[str, str]]:
     """Names and summaries of a kind: shifts, outliers, monitors, metrics, protocols, models, data or suites."""
+    protocols = [find_protocol(name) for name in PROTOCOLS]
     if kind == "metrics":
-        of_answers = [(name, _summary(function)) for name, function in METRICS.items()]
-        of_outliers = [(name, words_of(name).definition) for name in ood.METRICS if name not in METRICS]
-        return [*of_answers, *of_outliers, *FIGURES.items()]
+        own = {name: says for protocol in protocols for name, says in protocol.figures.items()}
+        return [*(own | {name: _summary(function) for name, function in METRICS.items()}).items()]
     if kind == "protocols":
-        return [(name, PROTOCOLS.get(name).summary) for name in PROTOCOLS]
+        return [(protocol.name, protocol.summary) for protocol in protocols]
     if kind == "suites":
-        return [(name, _suite(name)) for name in classification.SUITES]
+        return [(name, own.describe(settings)) for own in protocols for name, settings in own.suites.items()]
     return [(name, _summary(registry.get(name))) for registry in REGISTRIES[kind] for name in registry]
 
 
@@ -43,9 +41,3 @@ def _summary(component: Any) -> str:
     first_line = (inspect.getdoc(component) or "").partition("\n")[0]
     differs = getattr(component, "differs_from_paper", "")
     return f"{first_line} Differs from the paper: {differs}." if differs else first_line
-
-
-def _suite(name: str) -> str:
-    settings = classification.suite_settings(name)
-    levels = ", ".join(map(str, settings.levels))
-    return f"{len(settings.shifts)} shifts, levels {levels}, repeats {settings.repeats}"

@@ -157,8 +157,16 @@ class Protocol(ABC):
     """Those of them whose p value comes from resamples; that of all others comes from counting."""
     subject: ClassVar[str] = ""
     """What its conditions are (outliers), as a comparison calls them; the default protocol's are shifts at levels."""
+    suites: ClassVar[Mapping[str, BaseModel]] = {}
+    """Settings with a name and a version, such as `standard@1`: they never change, so that figures stay comparable."""
+    figures: ClassVar[Mapping[str, str]] = {}
+    """Its own metrics, beside those of answers, each with a sentence on what it says."""
     shows_sources_together: ClassVar[bool] = False
     """True where one page of the report shows all sources; else each has a page of its own."""
+
+    def describe(self, settings: Any) -> str:
+        """What settings ask for, in a few words, for the list of suites."""
+        return ""
 
     def inlined(self, settings: Any, base: Path) -> Any:
         """The settings with the content of the files that they name, paths starting from `base`."""

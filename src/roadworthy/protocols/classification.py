@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -76,18 +76,12 @@ THESIS_SHIFTS = (
     "crop",
     "reflection",
 )
-SUITES: Mapping[str, Mapping[str, Any]] = {
-    "quick@1": {"levels": [1, 3, 5], "repeats": 1},
-    "standard@1": {"levels": [1, 2, 3, 4, 5], "repeats": 1},
-    "full@1": {"levels": [1, 2, 3, 4, 5], "repeats": 5},
-    "corruptions@2": {"shifts": [*COMMON, *EXTRA], "levels": [1, 2, 3, 4, 5], "repeats": 1},
-}
 
 
 class ShiftChoice(Choice):
     """A shift by name, with levels of its own where the built-in table does not fit the data."""
 
-    levels: dict[int, dict[str, Any]] | None = None
+    levels: dict[Annotated[int, Field(ge=1)], dict[str, Any]] | None = None
 
 
 class Settings(BaseModel):
@@ -100,18 +94,6 @@ class Settings(BaseModel):
     ]
     levels: Annotated[Levels, distinct("a level")] = [1, 2, 3, 4, 5]
     repeats: Annotated[int, Field(ge=1)] = 1
-
-
-def suite_settings(suite: str) -> Settings:
-    """The settings of a named suite; a bare name is its newest version.
-
-    >>> suite_settings("quick").levels
-    [1, 3, 5]
-    """
-    versions = [name for name in SUITES if name == suite or name.split("@")[0] == suite]
-    if not versions:
-        raise UnknownName("suite", suite, [*SUITES, *{name.split("@")[0] for name in SUITES}])
-    return Settings(**SUITES[versions[-1]])
 
 
 def shift_levels(choice: ShiftChoice, levels: Sequence[int]) -> list[Shift]:
@@ -145,6 +127,17 @@ class Classification(base.Protocol):
     comparable = tuple(name for name, better in HIGHER_IS_BETTER.items() if better is not None)
     resampled = tuple(name for name in comparable if name not in ("accuracy", "brier", "brier_mean"))
     summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
+    suites: ClassVar[Mapping[str, Settings]] = {
+        "quick@1": Settings(levels=[1, 3, 5]),
+        "standard@1": Settings(),
+        "full@1": Settings(repeats=5),
+        "corruptions@2": Settings(shifts=[ShiftChoice(name=name) for name in (*COMMON, *EXTRA)]),
+    }
+
+    def describe(self, settings: Settings) -> str:
+        """How many shifts, at which levels, how often."""
+        levels = ", ".join(map(str, settings.levels))
+        return f"{len(settings.shifts)} shifts, levels {levels}, repeats {settings.repeats}"
 
     def check_settings(self, settings: Settings) -> None:
         """Every shift is known and has the levels asked for."""

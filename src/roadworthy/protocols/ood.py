@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -51,6 +51,7 @@ from roadworthy.protocols.gans import Gans, planned_gans, save_gans, training_of
 from roadworthy.protocols.pictures import save_strip, spread
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
+from roadworthy.report.words import words_of
 from roadworthy.report.pages import outlier_page
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
@@ -109,6 +110,7 @@ class OutOfDistribution(base.Protocol):
     compared = ("auroc", "fpr95_in")
     comparable = resampled = METRICS
     subject = "outliers"
+    figures: ClassVar[Mapping[str, str]] = {name: words_of(name).definition for name in METRICS}
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train."""

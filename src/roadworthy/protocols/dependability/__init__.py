@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from roadworthy.protocols.dependability.evidence import Evidence
 from roadworthy.protocols.dependability.names import NAME
-from roadworthy.protocols.dependability.procedure import FIGURES, Dependability
+from roadworthy.protocols.dependability.procedure import Dependability
 from roadworthy.protocols.dependability.settings import Settings
 
-__all__ = ["FIGURES", "NAME", "Dependability", "Evidence", "Settings"]
+__all__ = ["NAME", "Dependability", "Evidence", "Settings"]

@@ -67,6 +67,7 @@ class Dependability(base.Protocol):
     name = NAME
     settings = Settings
     context = Context
+    figures = FIGURES
     summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
 
     def inlined(self, settings: Settings, base: Path) -> Settings:
