@@ -21,7 +21,7 @@ from roadworthy.cli import app
 from roadworthy.core.errors import RoadworthyError
 from roadworthy.metrics import value_range
 from roadworthy.protocols import classification, od_test, ood
-from roadworthy.protocols.dependability import FIGURES
+from roadworthy.protocols.dependability import Dependability
 from samples import fill, study
 from test_od_test import Broken
 from tiny import save_onnx
@@ -106,7 +106,7 @@ def criterion_metrics() -> Iterator[str]:
     yield from classification.metric_names()
     yield from ood.METRICS
     yield from od_test.evaluation.METRICS
-    yield from FIGURES
+    yield from Dependability.figures
     yield from ("auroc_discounted", "neuron_activation_3")
 
 

@@ -818,6 +818,8 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     assert found.headline()[0].startswith("Verdict: fail")
     found.save_verdict(found.verdict([CRITERIA[0]]))
     assert "Verdict: inconclusive. The one criterion passes. 1 monitor failed" in found.headline()[0]
+    found.save_verdict(found.verdict([served]))
+    assert "</b> pairs of source and test set</span>" in found.report().read_text(), "what a pooled criterion counts"
     assert found.verify() == []
 
 

@@ -382,7 +382,7 @@ def test_a_criterion_for_accuracy_sets_the_threshold(
     known: Path, criteria: list[dict[str, Any]], threshold: float
 ) -> None:
     """Pooled criteria say nothing about single levels; those for other models, shifts or metrics do not count."""
-    row = JudgedRow("", "pass", "", "", "", 1, 1, "", None)
+    row = JudgedRow("", "pass", "", "", "", 1, 1, "", None, "objects")
     given = [Criterion(**{"id": f"REQ-{place}", "metric": "accuracy"} | entry) for place, entry in enumerate(criteria)]
     findings = tuple(CriterionFacts(criterion, "pass", "", row, (row,)) for criterion in given)
     found = summary.accuracy_threshold(replace(load_facts(known), criteria=findings), "v3", "fog")

@@ -50,6 +50,7 @@ def test_a_study_survives_its_own_yaml(tmp_path: Path) -> None:
         ({"batch": 0}, "batch"),
         ({"protocols": {"classification": {"repeats": 0}}}, "repeats"),
         ({"protocols": {"classification": {"levels": [0]}}}, "levels"),
+        ({"protocols": {"classification": {"shifts": [{"name": "fog", "levels": {0: {"factor": 0.1}}}]}}}, "levels"),
         ({"protocols": {"classification": {"shifts": ["fog", "fog"]}}}, "named twice"),
         ({"models": {"a\nb": "m"}}, "no name for a model"),
     ],

@@ -27,8 +27,9 @@ def listing(kind: str) -> list[tuple[str, str]]:
     """Names and summaries of a kind: shifts, outliers, monitors, metrics, protocols, models, data or suites."""
     protocols = [find_protocol(name) for name in PROTOCOLS]
     if kind == "metrics":
+        of_answers = {name: _summary(function) for name, function in METRICS.items()}
         own = {name: says for protocol in protocols for name, says in protocol.figures.items()}
-        return [*(own | {name: _summary(function) for name, function in METRICS.items()}).items()]
+        return [*of_answers.items(), *((name, says) for name, says in own.items() if name not in of_answers)]
     if kind == "protocols":
         return [(protocol.name, protocol.summary) for protocol in protocols]
     if kind == "suites":

@@ -51,8 +51,8 @@ from roadworthy.protocols.gans import Gans, planned_gans, save_gans, training_of
 from roadworthy.protocols.pictures import save_strip, spread
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
-from roadworthy.report.words import words_of
 from roadworthy.report.pages import outlier_page
+from roadworthy.report.words import words_of
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.paired import PairedChange

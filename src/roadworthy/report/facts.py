@@ -73,6 +73,8 @@ class JudgedRow:
     groups: int
     method: str
     further_groups: int | None
+    unit: str
+    """What `groups` counts, in the plural."""
 
 
 @dataclass(frozen=True)
@@ -308,5 +310,6 @@ def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
         where=", ".join(f"{name} {value}" for name, value in where.items()),
         value=number(metric, number_of(row["value"])),
         bounds=bounds(metric, number_of(row["lo"]), number_of(row["hi"])),
+        unit=row.get("unit", "objects").removeprefix("independent "),
         **{name: row[name] for name in ("status", "because", "n", "groups", "method", "further_groups")},
     )

@@ -139,7 +139,7 @@ def _xml_text(text: str) -> str:
 def _row(row: Judged) -> dict[str, Any]:
     m = row.measurement
     numbers = {name: x if math.isfinite(x) else None for name, x in (("value", m.value), ("lo", m.lo), ("hi", m.hi))}
-    measured = {"where": dict(m.where), **numbers, "n": m.n, "groups": m.groups, "method": m.method}
+    measured = {"where": dict(m.where), **numbers, "n": m.n, "groups": m.groups, "unit": m.unit, "method": m.method}
     return {**measured, "status": row.status, "because": row.because, "further_groups": row.further_groups}
 
 
