@@ -15,7 +15,7 @@ PUBLISHED = {
     "odin": (78.66, 76.99),
     "score_svm": (77.17, 69.88),
     "mc_dropout": (73.47, None),
-    "knn_svm": (73.37, None),
+    "knn_svm k=1": (73.37, None),
     "knn_svm k=2": (72.95, None),
     "knn_svm k=4": (72.64, None),
     "knn_svm k=8": (72.62, None),
