@@ -48,7 +48,8 @@ def compare_monitors(
                     yield replace(change, reason=why)
                 else:
                     decisions = [decide(*own, test_set) for own in zip(pair, monitors, strict=True)]
-                    yield _changed(change, decisions, [one.sides(one.valid, valid_set) for one in pair], aim)
+                    met = [one.sides(one.valid, valid_set) for one in pair]
+                    yield _changed(change, decisions, [sides for sides in met if not isinstance(sides, str)], aim)
 
 
 def _changed(
