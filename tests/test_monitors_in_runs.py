@@ -466,6 +466,35 @@ def test_a_monitor_with_fewer_than_two_sets_left_failed_as_a_whole(tmp_path: Pat
     assert "grey most=240.0 failed at toy: " in "\n".join(run.headline())
 
 
+def test_runs_that_calibrate_by_other_settings_are_not_compared(tmp_path: Path) -> None:
+    run, *others = (
+        od_test(ToyModel(), tmp_path / name, "msp", **changes)
+        for name, changes in (("a", {}), ("b", {"threshold": "hinge"}), ("c", {"cost": 5.0, "prior": 0.25}))
+    )
+    for other, why in zip(others, ("threshold exact and hinge", "prior 0.5 and 0.25, cost 1.0 and 5.0"), strict=True):
+        (row,) = compare_runs([run, other]).to_dict("records")
+        assert (row["condition"], row["result"]) == ("msp: all", "not compared")
+        assert row["reason"] == f"calibrated by other settings: {why}"
+        assert np.isnan([row["before"], row["after"], row["p"]]).all()
+
+
+def test_the_same_signs_at_another_size_are_other_images(tmp_path: Path) -> None:
+    model = {"onnx": str(tiny.save_onnx(tmp_path / "tiny.onnx"))}
+    own = {"data": {"test": {"builtin": "signs", "n": 140}}, "models": {"baseline": model}}
+    study = {
+        "sources": {"small": own | {"size": 32}, "large": own | {"size": 48}},
+        "outliers": {"scenery": {"builtin": "scenery", "n": 20}, "uniform": "uniform_noise"},
+        "monitors": ["msp"],
+        "protocols": {"od_test": {"limit": 28}},
+    }
+    run = rw.run_study(study, out=tmp_path / "run", workers=1, accept_chance=True, progress=rw.no_progress)
+    assert run.report().is_file(), "of a source without training data, too"
+    table = compare_runs([run])
+    assert set(table["condition"]) == {"msp: scenery -> uniform", "msp: uniform -> scenery"}
+    assert table["p"].isna().all()
+    assert set(table["reason"]) == {"other images: they cannot be paired"}
+
+
 def test_stored_answers_without_a_stimulus_are_to_the_test_data_alone(tmp_path: Path) -> None:
     """Training images bear the ids of test images: their answers are not those."""
     paths = [tiny.write_npz(tmp_path / f"{name}.npz", 70, seed=seed) for name, seed in (("test", 1), ("train", 2))]

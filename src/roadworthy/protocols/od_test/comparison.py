@@ -73,6 +73,8 @@ def _changed(
 
 
 def _same_images(one: Sequence[Sample], other: Sequence[Sample]) -> bool:
+    """Whether both were shown the same images of the same objects; ids alone say nothing of pixels."""
     return all(
-        np.array_equal(a.ids, b.ids) and np.array_equal(a.groups, b.groups) for a, b in zip(one, other, strict=True)
+        a.data == b.data and np.array_equal(a.ids, b.ids) and np.array_equal(a.groups, b.groups)
+        for a, b in zip(one, other, strict=True)
     )

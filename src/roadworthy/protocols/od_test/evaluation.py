@@ -43,19 +43,23 @@ LEARNS_FROM_OUTLIERS = "it learns from the validation outliers, so it has no thr
 
 @dataclass(frozen=True)
 class Sample:
-    """A represented data set: rows (N, D) float32, and of each image its id, group and label (N,)."""
+    """A represented data set: rows (N, D) float32, and of each image its id, group and label (N,).
+
+    `data` is the fingerprint of the images that were shown.
+    """
 
     rows: NDArray[np.float32]
     ids: NDArray[np.str_]
     groups: NDArray[np.str_]
     labels: NDArray[np.int64]
+    data: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def take(self, rows: Any) -> Sample:
         """Some of the images."""
-        return Sample(self.rows[rows], self.ids[rows], self.groups[rows], self.labels[rows])
+        return Sample(self.rows[rows], self.ids[rows], self.groups[rows], self.labels[rows], self.data)
 
 
 @dataclass(frozen=True)

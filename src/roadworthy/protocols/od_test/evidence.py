@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -256,15 +256,20 @@ class Evidence(base.Evidence):
     ) -> Iterator[PairedChange]:
         """Every monitor that both models have, pair by pair of sets: see `compare_monitors`.
 
-        A row for all pairs says why of a monitor that failed, or that one of the two does not have.
+        A row for all pairs says why of a monitor that failed, or that one of the two does not have; so it does where
+        the two runs calibrate by other settings.
         """
         systems = before, after
+        aims = asdict(self.settings.aim), asdict(other.settings.aim)
+        differing = [f"{key} {aims[0][key]} and {aims[1][key]}" for key in aims[0] if aims[0][key] != aims[1][key]]
         known = self._monitors_on(before.model), other._monitors_on(after.model)
         for label in dict.fromkeys([*known[0], *known[1]]) if metrics else ():
             ours, theirs = (
                 on_model.get(label, f"{system} has no monitor {label}")
                 for on_model, system in zip(known, systems, strict=True)
             )
+            if differing:
+                ours = f"calibrated by other settings: {', '.join(differing)}"
             if isinstance(ours, str) or isinstance(theirs, str):
                 why = ours if isinstance(ours, str) else str(theirs)
                 yield PairedChange(f"{label}: all", 0, ACCURACY, reason=why)
@@ -369,7 +374,8 @@ def _sample(case: StoredCase) -> Sample:
     if case.failure:
         return NO_IMAGES
     columns = case.columns(REPRESENTATION, "id", "group", "label")
-    return Sample(columns[REPRESENTATION], columns["id"], columns["group"], columns["label"].astype(np.int64))
+    labels = columns["label"].astype(np.int64)
+    return Sample(columns[REPRESENTATION], columns["id"], columns["group"], labels, case.stimulus.data)
 
 
 def _correct(case: StoredCase) -> tuple[Any, Any]:
