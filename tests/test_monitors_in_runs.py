@@ -18,6 +18,8 @@ import tiny
 from roadworthy.api import compare_runs
 from roadworthy.monitors import Monitor, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
+from roadworthy.preparing import prepare
+from roadworthy.study import load_study
 from test_cli import call
 
 TRAIN, HELD_OUT, _, FLAT = toy_data()
@@ -493,6 +495,13 @@ def test_the_same_signs_at_another_size_are_other_images(tmp_path: Path) -> None
     assert set(table["condition"]) == {"msp: scenery -> uniform", "msp: uniform -> scenery"}
     assert table["p"].isna().all()
     assert set(table["reason"]) == {"other images: they cannot be paired"}
+
+
+def test_sets_stand_in_the_order_of_the_study(tmp_path: Path) -> None:
+    order = {"a": "uniform_noise", "b": {"builtin": "scenery", "n": 20}, "c": "normal_noise"}
+    study, base = load_study(mixed(tmp_path, outliers=order, monitors=["msp"], criteria=None))
+    context: Any = prepare(study, base=base, progress=rw.no_progress).contexts["od_test"][""]
+    assert [key.partition("/")[2] for key in context.images if "/" in key] == list(order)
 
 
 def test_stored_answers_without_a_stimulus_are_to_the_test_data_alone(tmp_path: Path) -> None:
