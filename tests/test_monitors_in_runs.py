@@ -18,7 +18,7 @@ import tiny
 from roadworthy.api import compare_runs
 from roadworthy.monitors import Monitor, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
-from roadworthy.preparing import prepare
+from roadworthy.preparing import prepare, prepare_recipe
 from roadworthy.study import load_study
 from test_cli import call
 
@@ -502,6 +502,29 @@ def test_sets_stand_in_the_order_of_the_study(tmp_path: Path) -> None:
     study, base = load_study(mixed(tmp_path, outliers=order, monitors=["msp"], criteria=None))
     context: Any = prepare(study, base=base, progress=rw.no_progress).contexts["od_test"][""]
     assert [key.partition("/")[2] for key in context.images if "/" in key] == list(order)
+
+
+def test_the_study_of_the_short_form_says_all_that_makes_it_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx = tiny.save_onnx(tmp_path / "tiny.onnx")
+    held, learned = (tiny.write_npz(tmp_path / f"{name}.npz", 70, seed=n) for n, name in enumerate(("held", "learned")))
+    monkeypatch.setattr("roadworthy.protocols.od_test.short.execute", lambda prepared, *given, **settings: prepared)
+
+    def prepared(train: Any, **changes: Any) -> Any:
+        outliers = {"scenery": {"builtin": "scenery", "n": 20}, "uniform": "uniform_noise"}
+        given = {"source": str(held), "train": train, "outliers": outliers, "limit": 28, "accept_chance": True}
+        return rw.od_test(str(onnx), monitors=["kl_matching"], progress=rw.no_progress, **(given | changes))
+
+    found = prepared(str(learned), trust=True, unpickle=True, device="cpu")
+    recipe = found.recipe()
+    assert recipe["study"]["data"]["train"] == str(learned)
+    assert recipe["allowed"] == {"trust": True, "unpickle": True, "device": "cpu", "on_bad_image": "error"}
+    graphs = [one.plan.graph() for one in (found, prepare_recipe(recipe))]
+    assert [*graphs[0].cases] == [*graphs[1].cases]
+    assert [*graphs[0].artifacts] == [*graphs[1].artifacts]
+    with pytest.raises(rw.InputError, match="train <NpzDataset> lives in the memory of this process alone"):
+        prepared(rw.open_dataset(learned)).recipe()
 
 
 def test_stored_answers_without_a_stimulus_are_to_the_test_data_alone(tmp_path: Path) -> None:
