@@ -13,8 +13,17 @@ import pytest
 import roadworthy as rw
 from golden.make import shown
 from golden.make_schema1 import STUDIES
+from roadworthy.core.hashing import digest
 
 GOLDEN = Path(__file__).parent / "golden"
+CHARTS = json.loads((GOLDEN / "charts.json").read_text())
+"""A digest of every chart of every stored run, whatever the order of its keys: they change on purpose only."""
+
+
+def drawn(report: Path) -> dict[str, str]:
+    """The digests of the charts of a report."""
+    charts = json.loads(report.read_text().partition('id="figures">')[2].partition("</script>")[0])
+    return {name: digest(chart)[:16] for name, chart in charts.items()}
 
 
 @pytest.fixture
@@ -52,6 +61,7 @@ def test_the_golden_run_is_judged_by_a_metric_that_is_newer(golden: rw.Run) -> N
 def test_the_golden_run_reports_identically(golden: rw.Run) -> None:
     first = golden.report().read_bytes()
     assert golden.report().read_bytes() == first
+    assert drawn(golden.path / "report.html") == CHARTS["run"]
     assert shown(golden.path) == json.loads((GOLDEN / "expected.json").read_text())
     assert golden.verify() == []
 
@@ -71,6 +81,7 @@ def test_a_run_of_schema_1_opens_verifies_reports_and_is_judged_as_before(first:
     stored = json.loads((first.path / "verdict.json").read_text())
     assert first.verdict().status == stored["status"]
     assert first.report().stat().st_size > 100_000
+    assert drawn(first.path / "report.html") == CHARTS[first.path.name]
     assert first.verify() == []
     table = rw.compare([first.path, first.path])
     assert set(table["result"]) <= {"no clear difference", "not compared"}

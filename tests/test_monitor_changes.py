@@ -97,6 +97,8 @@ def test_only_the_same_images_are_paired() -> None:
     }  # fmt: skip
     grouped = replace(after, test=sample(after.test.rows, "test", frames=2))
     assert set(reasons(before, grouped).values()) == {other}
+    resized = replace(after, test=replace(after.test, data="the same signs, larger"))
+    assert set(reasons(before, resized).values()) == {other}, "ids say nothing of pixels"
     shorter = replace(after, valid=after.valid.take(slice(50)))
     assert set(reasons(before, shorter).values()) == {f"calibrated with {other}"}
     row = next(compare_monitors(before, grouped, Aim()))

@@ -18,6 +18,8 @@ import tiny
 from roadworthy.api import compare_runs
 from roadworthy.monitors import Monitor, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
+from roadworthy.preparing import prepare, prepare_recipe
+from roadworthy.study import load_study
 from test_cli import call
 
 TRAIN, HELD_OUT, _, FLAT = toy_data()
@@ -335,6 +337,194 @@ def test_a_monitor_that_fails_costs_its_rows_alone_and_is_never_a_pass(tmp_path:
     assert {failed.kind for failed in run.failures} == {"monitor"}
     call("verdict", run.path, code=3)
     assert run.verify() == []
+
+
+def grey(value: int, names: Any = HELD_OUT.class_names) -> Any:
+    """A data set of twenty grey images of about one value."""
+    pixels = value + np.random.default_rng(value).integers(-5, 6, (20, *HELD_OUT.size, 3))
+    return pixels.clip(0, 255).astype(np.uint8), np.arange(20) % len(names), names
+
+
+GLARE = 250
+FOUR = SETS | {"glare": grey(GLARE)}
+SIX = FOUR | {"dark": grey(20), "dim": grey(60)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grey(Monitor):
+    """How near the mean grey value is to that of the training data; infinite above `most`."""
+
+    most: float = 300.0
+    name: ClassVar[str] = "grey"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+
+    def read(self, signals: Any, state: Any) -> Any:
+        means = signals.images.mean(axis=(1, 2, 3), dtype=np.float32)
+        return np.where(means > self.most, np.inf, -np.abs(means - 128))
+
+
+def lost_triples(run: rw.Run, monitor: str) -> set[tuple[str, str]]:
+    """The pairs of sets of a monitor that have no value, as the table of triples says and as that of missing ones."""
+    own = run.tables["od_test"].query("monitor == @monitor and metric == 'accuracy'")
+    lost = own[own["value"].isna()]
+    missing = run.tables["od_test_missing"].query("monitor == @monitor")
+    for table in (lost, missing):
+        assert all(reason.startswith("failed: ") for reason in table["reason"])
+    pairs = [{*zip(table["valid_set"], table["test_set"], strict=True)} for table in (lost, missing)]
+    assert pairs[0] == pairs[1]
+    assert (missing["triples"] == 1).all()
+    return pairs[0]
+
+
+def reading(name: str, sets: Any) -> set[tuple[str, str]]:
+    """The pairs of sets that read one of them."""
+    return {(name, other) for other in sets if other != name} | {(other, name) for other in sets if other != name}
+
+
+def test_a_set_that_cannot_be_represented_costs_the_triples_that_read_it(tmp_path: Path) -> None:
+    asked = [
+        {"id": "REST", "metric": "accuracy", "where": {"valid_set": "flat", "test_set": "normal"}, "at_least": 0.001},
+        {"id": "GLARE", "metric": "accuracy", "where": {"test_set": "glare"}, "at_least": 0.001},
+    ]
+    run = od_test(ToyModel(), tmp_path / "run", Grey(), Grey(most=240.0), outliers=SIX, criteria=asked)
+    label = "grey most=240.0"
+    assert lost_triples(run, "grey") == set()
+    assert lost_triples(run, label) == reading("glare", SIX)
+    both = run.tables["od_test"].query("metric == 'accuracy'")
+    both = both.pivot(index=["valid_set", "test_set"], columns="monitor", values="value")
+    assert (both[label] == both["grey"])[both[label].notna()].all()
+    assert both[label].notna().sum() == 20
+    alone = run.tables["od_test_unsupervised"].query("monitor == @label and metric == 'accuracy'").set_index("test_set")
+    assert list(alone.index[alone["value"].isna()]) == ["glare"]
+    assert {finding.criterion.id: finding.status for finding in run.verdict().findings} == {
+        "REST": "pass",
+        "GLARE": "inconclusive",
+    }
+    assert run.verdict().status == "inconclusive"
+    assert run.verdict(asked[:1]).status == "inconclusive", "a run of which something failed never passes"
+    assert set(run.tables["timing_od_test"]["monitor"]) == {"grey", label}
+    lines = "\n".join(run.headline())
+    assert "Monitors: 2, 1 of them ranked; 10 triples without a value" in lines
+    assert f"{label} has no value for 10 triples, the first at toy, flat to glare: failed: " in lines
+    page = run.report().read_text()
+    assert "not ranked: 20 of 30 triples only" in page
+    assert "of them failed" not in page
+    assert run.verify() == []
+    compared = compare_runs([run, run]).query("condition.str.startswith(@label)").set_index("condition")["reason"]
+    assert {name for name, why in compared.items() if why.startswith("failed: ")} == {
+        f"{label}: {one} -> {other}" for one, other in reading("glare", SIX)
+    }
+    assert len(compared) == 30
+
+
+class Dazzled(ToyModel):
+    """Raises where an image is very bright."""
+
+    def predict(self, batch: Any) -> Any:
+        if batch.images.mean() > 240:
+            raise ValueError("too bright")
+        return super().predict(batch)
+
+
+def test_a_model_that_raises_on_one_set_costs_no_other(tmp_path: Path) -> None:
+    run = od_test(Dazzled(), tmp_path / "run", "msp", "energy", outliers=FOUR)
+    whole = od_test(ToyModel(), tmp_path / "whole", "msp", "energy", outliers=SETS)
+    for monitor in ("msp", "energy"):
+        assert lost_triples(run, monitor) == reading("glare", FOUR)
+    names = ["valid_set", "test_set", "monitor", "metric"]
+    kept = run.tables["od_test"].set_index(names).loc[whole.tables["od_test"].set_index(names).index, "value"]
+    assert kept.to_numpy().tolist() == whole.tables["od_test"]["value"].tolist()
+    assert run.verify() == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesideFew(BesideOutliers):
+    """Cannot be fitted beside very bright images."""
+
+    name: ClassVar[str] = "beside_few"
+
+    def fit(self, training: Any) -> Any:
+        if training.outliers.gather("images").mean() > 240:
+            raise ValueError("too bright")
+        return super().fit(training)
+
+
+def test_a_fit_that_fails_for_one_d_v_costs_that_d_v(tmp_path: Path) -> None:
+    run = od_test(ToyModel(), tmp_path / "run", BesideFew(), outliers={"glare": grey(GLARE)} | SETS)
+    assert lost_triples(run, "beside_few") == {("glare", other) for other in SETS}
+    assert run.verdict().status == "inconclusive"
+    assert run.verify() == []
+    compared = compare_runs([run, run]).set_index("condition")["reason"]
+    assert {name for name, why in compared.items() if why.endswith("too bright")} == {
+        f"beside_few: glare -> {other}" for other in SETS
+    }
+
+
+def test_a_monitor_with_fewer_than_two_sets_left_failed_as_a_whole(tmp_path: Path) -> None:
+    two = {"flat": FLAT, "glare": FOUR["glare"]}
+    run = od_test(ToyModel(), tmp_path / "run", "msp", Grey(most=240.0), outliers=two)
+    missing = run.tables["od_test_missing"].set_index("monitor")
+    assert missing[["valid_set", "test_set", "triples"]].to_numpy().tolist() == [["all", "all", 2]]
+    assert "grey most=240.0 failed at toy: " in "\n".join(run.headline())
+
+
+def test_runs_that_calibrate_by_other_settings_are_not_compared(tmp_path: Path) -> None:
+    run, *others = (
+        od_test(ToyModel(), tmp_path / name, "msp", **changes)
+        for name, changes in (("a", {}), ("b", {"threshold": "hinge"}), ("c", {"cost": 5.0, "prior": 0.25}))
+    )
+    for other, why in zip(others, ("threshold exact and hinge", "prior 0.5 and 0.25, cost 1.0 and 5.0"), strict=True):
+        (row,) = compare_runs([run, other]).to_dict("records")
+        assert (row["condition"], row["result"]) == ("msp: all", "not compared")
+        assert row["reason"] == f"calibrated by other settings: {why}"
+        assert np.isnan([row["before"], row["after"], row["p"]]).all()
+
+
+def test_the_same_signs_at_another_size_are_other_images(tmp_path: Path) -> None:
+    model = {"onnx": str(tiny.save_onnx(tmp_path / "tiny.onnx"))}
+    own = {"data": {"test": {"builtin": "signs", "n": 140}}, "models": {"baseline": model}}
+    study = {
+        "sources": {"small": own | {"size": 32}, "large": own | {"size": 48}},
+        "outliers": {"scenery": {"builtin": "scenery", "n": 20}, "uniform": "uniform_noise"},
+        "monitors": ["msp"],
+        "protocols": {"od_test": {"limit": 28}},
+    }
+    run = rw.run_study(study, out=tmp_path / "run", workers=1, accept_chance=True, progress=rw.no_progress)
+    assert run.report().is_file(), "of a source without training data, too"
+    table = compare_runs([run])
+    assert set(table["condition"]) == {"msp: scenery -> uniform", "msp: uniform -> scenery"}
+    assert table["p"].isna().all()
+    assert set(table["reason"]) == {"other images: they cannot be paired"}
+
+
+def test_sets_stand_in_the_order_of_the_study(tmp_path: Path) -> None:
+    order = {"a": "uniform_noise", "b": {"builtin": "scenery", "n": 20}, "c": "normal_noise"}
+    study, base = load_study(mixed(tmp_path, outliers=order, monitors=["msp"], criteria=None))
+    context: Any = prepare(study, base=base, progress=rw.no_progress).contexts["od_test"][""]
+    assert [key.partition("/")[2] for key in context.images if "/" in key] == list(order)
+
+
+def test_the_study_of_the_short_form_says_all_that_makes_it_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx = tiny.save_onnx(tmp_path / "tiny.onnx")
+    held, learned = (tiny.write_npz(tmp_path / f"{name}.npz", 70, seed=n) for n, name in enumerate(("held", "learned")))
+    monkeypatch.setattr("roadworthy.protocols.od_test.short.execute", lambda prepared, *given, **settings: prepared)
+
+    def prepared(train: Any, **changes: Any) -> Any:
+        outliers = {"scenery": {"builtin": "scenery", "n": 20}, "uniform": "uniform_noise"}
+        given = {"source": str(held), "train": train, "outliers": outliers, "limit": 28, "accept_chance": True}
+        return rw.od_test(str(onnx), monitors=["kl_matching"], progress=rw.no_progress, **(given | changes))
+
+    found = prepared(str(learned), trust=True, unpickle=True, device="cpu")
+    recipe = found.recipe()
+    assert recipe["study"]["data"]["train"] == str(learned)
+    assert recipe["allowed"] == {"trust": True, "unpickle": True, "device": "cpu", "on_bad_image": "error"}
+    graphs = [one.plan.graph() for one in (found, prepare_recipe(recipe))]
+    assert [*graphs[0].cases] == [*graphs[1].cases]
+    assert [*graphs[0].artifacts] == [*graphs[1].artifacts]
+    with pytest.raises(rw.InputError, match="train <NpzDataset> lives in the memory of this process alone"):
+        prepared(rw.open_dataset(learned)).recipe()
 
 
 def test_stored_answers_without_a_stimulus_are_to_the_test_data_alone(tmp_path: Path) -> None:

@@ -303,12 +303,11 @@ class _Opening:
         seen = self._check_learning(roles)
         opened = {name: self._fitted(name, model.with_data(roles), data) for name, model in opened.items()}
         meets_outliers = any(protocol.wants_foreign for protocol, _ in asked)
-        foreign, makers = self._outliers(data) if meets_outliers else ({}, {})
+        foreign, makers, order = self._outliers(data) if meets_outliers else ({}, {}, [])
         seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
         train, validation = roles.get("train"), roles.get("validation")
-        bench = Bench(
-            data, opened, seed, batch, chunk, foreign, makers, train, validation, self.monitors, self.name, self.section
-        )
+        own = self.monitors, self.name, self.section, order
+        bench = Bench(data, opened, seed, batch, chunk, foreign, makers, train, validation, *own)
         return bench, builders, seen
 
     def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
@@ -359,8 +358,10 @@ class _Opening:
             )
         return align(model, data.class_names)
 
-    def _outliers(self, data: OpenedDataset) -> tuple[dict[str, Dataset], dict[str, Outliers]]:
+    def _outliers(self, data: OpenedDataset) -> tuple[dict[str, Dataset], dict[str, Outliers], list[str]]:
         """The sets outside that the source meets, at the size of its data and without shared classes; and makers.
+
+        The names of both come last, in the order of the study.
 
         The built-in scenery stands in where the study names none.
         """
@@ -383,7 +384,7 @@ class _Opening:
             if name not in makers:
                 whole = open_dataset(spec, size=data.size, base=self.base, seed=self.study.seed, name=name)
                 foreign[name] = _without(whole, section.overlap.get(name))
-        return foreign, makers
+        return foreign, makers, [*met]
 
     def _check_namesake(self, spec: Any, data: OpenedDataset) -> None:
         """A set of outliers that bears a source's name is that source, which never meets it; other data is an error."""

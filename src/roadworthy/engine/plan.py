@@ -273,6 +273,7 @@ class Bench:
     foreign     data sets from outside at the size of the data;  makers: of outliers, by the name of the set
     train, validation   where the source names them;  monitors: by their label
     section     what the study says of the source: near, exclude, leave_out, overlap
+    outliers    the names of the sets from outside and of makers, in the order of the study
     """
 
     data: Dataset
@@ -287,6 +288,7 @@ class Bench:
     monitors: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     section: Any = None
+    outliers: Sequence[str] = ()
     hashes: dict[int, tuple[System, str]] = field(default_factory=dict, repr=False)
 
     def fingerprint(self, system: System) -> str:

@@ -13,7 +13,8 @@ import pandas as pd
 
 from roadworthy.core.grouping import grouped
 from roadworthy.metrics import higher_is_better
-from roadworthy.report.drawing import ABSENT, INK, MUTED, Charts, View, layout_of, plain, short_text, text, view
+from roadworthy.report import drawing
+from roadworthy.report.drawing import MUTED, Charts, Square, View, layout_of, names_axis, plain, text, view
 from roadworthy.report.facts import Condition
 from roadworthy.report.words import p_value, signed, words_of
 from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NOT_COMPARED, REGRESSION, RESULTS, PairedChange
@@ -156,42 +157,16 @@ def heat_map(pair: Pair, metric: str) -> View:
     cells = {(change.condition, change.level if by_level else 0): change for change in changes}
     rows = sorted({name for name, _ in cells}, key=lambda name: (_lowest(changes, name), name))
     columns = sorted({column for _, column in cells})
-    table = [[cells.get((row, column)) for column in columns] for row in rows]
+    squares = [[_square(cells.get((row, column))) for column in columns] for row in rows]
     known = [abs(change.change) for change in changes if not math.isnan(change.change)]
     scale = max([*known, LEAST_SCALE])
-    shared = {"type": "heatmap", "xgap": 2, "ygap": 2, "texttemplate": "%{text}", "textfont": {"color": INK}}
-    shared |= {"hovertext": [[_hover(cell) for cell in row] for row in table], "hoverongaps": False}
-    shared |= {"hovertemplate": "%{hovertext}<extra></extra>", "showscale": False}
-    values = {
-        **shared,
-        "z": [[None if cell is None else plain(cell.gain) for cell in row] for row in table],
-        "text": [[_label(cell) for cell in row] for row in table],
-        "zmin": -scale,
-        "zmax": scale,
-        "colorscale": WORSE_TO_BETTER,
-    }
-    absent = {
-        **shared,
-        "z": [[0 if cell and math.isnan(cell.change) else None for cell in row] for row in table],
-        "text": [["n/a" if cell and math.isnan(cell.change) else "" for cell in row] for row in table],
-        "colorscale": [[0, ABSENT], [1, ABSENT]],
-    }
     layout = layout_of(height=70 + 30 * len(rows), margin={"l": 8, "r": 8, "t": 34, "b": 8})
-    ticks = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
-    layout["xaxis"] = {
-        **ticks,
-        "tickvals": list(range(len(columns))),
-        "ticktext": [str(column) if column else "clean" for column in columns] if by_level else ["change"],
-        "side": "top",
-        "title": {"text": "level" if by_level else "", "font": {"size": 11, "color": MUTED}, "standoff": 4},
-    }
-    layout["yaxis"] = {
-        **ticks,
-        "tickvals": list(range(len(rows))),
-        "ticktext": [short_text("undisturbed" if row == "none" else row, 18) for row in rows],
-        "autorange": "reversed",
-    }
-    return view(words_of(metric).label, [values, absent], layout)
+    title = {"text": "level" if by_level else "", "font": {"size": 11, "color": MUTED}, "standoff": 4}
+    levels = [column or "clean" for column in columns] if by_level else ["change"]
+    layout["xaxis"] = names_axis(levels, side="top", title=title)
+    names = ["undisturbed" if row == "none" else row for row in rows]
+    layout["yaxis"] = names_axis(names, 18, autorange="reversed")
+    return view(words_of(metric).label, drawing.heat_map(squares, -scale, scale, WORSE_TO_BETTER), layout)
 
 
 def _lowest(changes: Sequence[Change], condition: str) -> float:
@@ -199,19 +174,15 @@ def _lowest(changes: Sequence[Change], condition: str) -> float:
     return min((gain for gain in gains if not math.isnan(gain)), default=math.inf)
 
 
-def _label(change: Change | None) -> str:
-    if change is None or math.isnan(change.change):
-        return ""
-    return f"{signed(round(change.change, 3))[:6]} {MARKS.get(change.result, '')}".strip()
-
-
-def _hover(change: Change | None) -> str:
+def _square(change: Change | None) -> Square:
+    """A change as a square of a heat map, grey where it has no value; an empty one where there is none."""
     if change is None:
-        return ""
-    lines = [f"<b>{text(change.where)}</b>", text(change.result)]
+        return Square(None, "", "")
+    lines, label = [f"<b>{text(change.where)}</b>", text(change.result)], "n/a"
     if not math.isnan(change.change):
+        label = f"{signed(round(change.change, 3))[:6]} {MARKS.get(change.result, '')}".strip()
         lines.append(f"change {signed(change.change)}, 95 % {signed(change.lo)} to {signed(change.hi)}")
         lines.append(f"p {p_value(change.p_holm)} after Holm")
     if change.reason:
         lines.append(text(change.reason))
-    return "<br>".join(lines)
+    return Square(plain(change.gain), label, "<br>".join(lines), math.isnan(change.change))

@@ -9,7 +9,7 @@ from typing import Any
 from roadworthy.metrics import higher_is_better
 from roadworthy.report import drawing
 from roadworthy.report.dependability import Dependability
-from roadworthy.report.drawing import COLOURS, GRID, MUTED, Chart, View, axis_title, layout_of, plain, text, view
+from roadworthy.report.drawing import GRID, MUTED, Chart, Square, View, axis_title, layout_of, look, plain, text, view
 from roadworthy.report.facts import Cell, Facts
 from roadworthy.report.reading import Row, number_of
 from roadworthy.report.words import number, words_of
@@ -18,12 +18,9 @@ ENOUGH = ((0.0, "#c8402f"), (0.999, "#f6d9a8"), (1.0, "#dcebe1"))
 """From no data at all to as much as is needed."""
 WORSE = ((0.0, "#c8402f"), (0.5, "#f3c98b"), (1.0, "#eef3f0"))
 BINS = 20
-HOVER = "%{hovertext}<extra></extra>"
 Groups = Sequence[tuple[str, list[str]]]
 """Conditions with their values."""
-Square = tuple[float | None, str, str]
-"""The value of a square, which colours it, its text, and what it says when it is pointed at."""
-EMPTY: Square = (None, "", "")
+EMPTY = Square(None, "", "")
 
 
 def charts(found: Dependability, facts: Facts) -> dict[str, Chart]:
@@ -54,14 +51,6 @@ def _after_layer(scope: str) -> str:
     return scenario or f"all images, {layer}"
 
 
-def _colour(place: int) -> str:
-    return COLOURS[place % len(COLOURS)]
-
-
-def _mark(place: int, size: int) -> dict[str, Any]:
-    return {"color": _colour(place), "size": size, "symbol": drawing.SYMBOLS[place % len(drawing.SYMBOLS)]}
-
-
 def _axis(title: str, **other: Any) -> dict[str, Any]:
     """An axis of numbers with grid lines."""
     return {**other, "gridcolor": GRID, "fixedrange": True, "title": axis_title(title)}
@@ -81,23 +70,6 @@ def _triangle(
     down, across = (groups, groups) if diagonal else (groups[1:], groups[:-1])
     order = {pair: place for place, pair in enumerate(_values(groups))}
     rows = [[square(a, b) if order[a] >= order[b] else EMPTY for b in _values(across)] for a in _values(down)]
-    values, labels, hovers = ([[one[part] for one in row] for row in rows] for part in range(3))
-    trace = {
-        "type": "heatmap",
-        "z": values,
-        "text": labels,
-        "texttemplate": "%{text}",
-        "textfont": {"color": drawing.INK, "size": 9},
-        "hovertext": hovers,
-        "hovertemplate": HOVER,
-        "hoverongaps": False,
-        "xgap": 1,
-        "ygap": 1,
-        "zmin": low,
-        "zmax": high,
-        "colorscale": [list(stop) for stop in colours],
-        "showscale": False,
-    }
     layout = layout_of(height=130 + 24 * len(rows), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     layout["xaxis"] = _ticks(across) | {"tickangle": -90}
     layout["yaxis"] = _ticks(down) | {"autorange": "reversed"}
@@ -108,7 +80,7 @@ def _triangle(
             end += len(own)
             place = {f"{axis}0": end, f"{axis}1": end, f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
             lines.append({"type": "line", **place, "line": {"color": MUTED, "width": 1}})
-    return [trace], layout
+    return drawing.heat_map(rows, low, high, colours, gap=1, size=9)[:1], layout
 
 
 def _values(groups: Groups) -> list[str]:
@@ -131,10 +103,10 @@ def coverage_map(found: Dependability) -> View:
         if row is None:
             return EMPTY
         if row["status"] == "impossible":
-            return None, "–", f"{words}: cannot occur"
+            return Square(None, "–", f"{words}: cannot occur")
         share = min(row["count"] / row["minimum"], 1.0) if row["minimum"] else 1.0
         words += f"<br>{row['count']} of {row['minimum']} needed, weight {row['weight']:g}"
-        return share, str(row["count"]), words
+        return Square(share, str(row["count"]), words)
 
     return view("Coverage", *_triangle(found, square, ENOUGH, 0, 1, diagonal=False))
 
@@ -153,7 +125,7 @@ def pair_map(found: Dependability, model: str, metric: str) -> View:
         label = f"{100 * value:.0f}" if words_of(metric).percent else f"{value:.2f}"
         bounds = drawing.value_text(metric, Cell(value, lo, hi, reason=row["reason"] or ""))
         words = f"{text(row['scenario'])}<br>{bounds}<br>{row['n']} images, {row['groups']} objects"
-        return plain(value), "" if math.isnan(value) else label, words
+        return Square(plain(value), "" if math.isnan(value) else label, words)
 
     falling = higher_is_better(metric) is False
     scale = tuple((1 - place, colour) for place, colour in reversed(WORSE)) if falling else WORSE
@@ -166,30 +138,17 @@ def dots(found: Dependability, facts: Facts, metric: str, scopes: Sequence[str],
     traces = []
     dodge = 0.5 / max(len(found.models), 2)
     for place, model in enumerate(found.models):
-        cells = [found.cell(model, metric, scope) for scope in scopes]
-        bounds = [drawing.value_text(metric, cell) for cell in cells]
-        named = [f"<b>{text(facts.named(model))}</b>, {text(name(scope))}" for scope in scopes]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [plain(cell.value) for cell in cells],
-                "y": [row + dodge * (place - (len(found.models) - 1) / 2) for row in range(len(scopes))],
-                "error_x": drawing.whiskers(cells) | {"width": 3, "color": _colour(place)},
-                "marker": _mark(place, 7),
-                "hovertext": [f"{who}<br>{words}" for who, words in zip(named, bounds, strict=True)],
-                "hovertemplate": HOVER,
-                "cliponaxis": False,
-            }
-        )
+        cells = {scope: found.cell(model, metric, scope) for scope in scopes}
+        rows = [row + dodge * (place - (len(found.models) - 1) / 2) for row in range(len(scopes))]
+        hover = [drawing.hover_text(facts.named(model), name(scope), metric, cell) for scope, cell in cells.items()]
+        colour, symbol = look(place)
+        traces.append(drawing.marks([*cells.values()], rows, hover, colour, size=7, symbol=symbol))
     height = 70 + (13 * len(found.models) + 10) * len(scopes)
     layout = layout_of(height, margin={"l": 8, "r": 14, "t": 8, "b": 40})
     better = {True: " (higher is better)", False: " (lower is better)", None: ""}[higher_is_better(metric)]
     layout["xaxis"] = {
         "tickformat": drawing.tick_format(metric),
-        "gridcolor": GRID,
-        "zeroline": False,
-        "fixedrange": True,
+        **drawing.VALUE_AXIS,
         "title": axis_title(f"{words_of(metric).label}{better}"),
     }
     down = {"range": [len(scopes) - 0.5, -0.5], "tickfont": {"size": 11}}
@@ -203,26 +162,24 @@ def neuron_bars(found: Dependability, facts: Facts) -> View:
     for place, model in enumerate(found.models):
         for layer in dict.fromkeys(row["layer"] for row in found.of("neurons", model)):
             rows = [row for row in found.of("neurons", model) if row["layer"] == layer]
-            traces.append(
-                {
-                    "type": "bar",
-                    "name": text(f"{facts.named(model)}, {layer}"),
-                    "x": [f"k = {row['k']}" for row in rows],
-                    "y": [plain(number_of(row["value"])) for row in rows],
-                    "marker": {"color": _colour(place)},
-                    "text": [number("neuron_activation_2", number_of(row["value"])) for row in rows],
-                    "textposition": "outside",
-                    "textfont": {"size": 10},
-                    "textangle": 0,
-                    "cliponaxis": False,
-                    "hovertext": [
-                        f"<b>{text(facts.named(model))}</b>, layer {text(layer)}<br>{row['neurons']} neurons, "
-                        f"{row['never_on']} never on, {row['always_on']} always on"
-                        for row in rows
-                    ],
-                    "hovertemplate": HOVER,
-                }
+            hover = [
+                f"<b>{text(facts.named(model))}</b>, layer {text(layer)}<br>{row['neurons']} neurons, "
+                f"{row['never_on']} never on, {row['always_on']} always on"
+                for row in rows
+            ]
+            shown = drawing.trace(
+                "bar",
+                hover,
+                name=text(f"{facts.named(model)}, {layer}"),
+                x=[f"k = {row['k']}" for row in rows],
+                y=[plain(number_of(row["value"])) for row in rows],
+                marker={"color": look(place)[0]},
+                text=[number("neuron_activation_2", number_of(row["value"])) for row in rows],
+                textposition="outside",
+                textfont={"size": 10},
+                textangle=0,
             )
+            traces.append(shown | {"cliponaxis": False})
     layout = layout_of(height=270, margin={"l": 52, "r": 8, "t": 8, "b": 28}) | {"barmode": "group"}
     layout["xaxis"] = {"fixedrange": True}
     layout["yaxis"] = _axis("share of cells occupied (higher is better)", range=[0, 1.1], tickformat=".0%")
@@ -236,18 +193,12 @@ def loss_histogram(found: Dependability, model: str, place: int) -> View:
         counts[min(int((row["change"] + 1) * BINS), 2 * BINS - 1)] += 1
     last = max([index for index, count in enumerate(counts) if count] + [BINS]) + 1
     middles = [-1 + (index + 0.5) / BINS for index in range(last)]
-    trace = {
-        "type": "bar",
-        "x": middles,
-        "y": counts[:last],
-        "width": [0.94 / BINS] * last,
-        "marker": {"color": _colour(place)},
-        "hovertext": [
-            f"{middle - 0.5 / BINS:+.2f} to {middle + 0.5 / BINS:+.2f}: {count} images"
-            for middle, count in zip(middles, counts, strict=False)
-        ],
-        "hovertemplate": HOVER,
-    }
+    hover = [
+        f"{middle - 0.5 / BINS:+.2f} to {middle + 0.5 / BINS:+.2f}: {count} images"
+        for middle, count in zip(middles, counts, strict=False)
+    ]
+    colour, widths = look(place)[0], [0.94 / BINS] * last
+    trace = drawing.trace("bar", hover, x=middles, y=counts[:last], width=widths, marker={"color": colour})
     layout = layout_of(height=220, margin={"l": 46, "r": 8, "t": 8, "b": 42})
     layout["xaxis"] = {
         "range": [-1, max(0.05, -1 + last / BINS)],
@@ -262,21 +213,21 @@ def loss_histogram(found: Dependability, model: str, place: int) -> View:
 def wins(found: Dependability, model: str, place: int) -> View:
     """How many images each transformer hurts most."""
     rows = sorted((row for row in found.of("transformers", model) if row["n"]), key=lambda row: row["wins"])
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "x": [row["wins"] for row in rows],
-        "y": [drawing.short_text(row["transformer"], 26) for row in rows],
-        "marker": {"color": _colour(place)},
-        "text": [str(row["wins"]) for row in rows],
-        "textposition": "auto",
-        "hovertext": [
-            f"{text(row['transformer'])}: worst for {row['wins']} of {row['n']} images<br>mean change alone "
-            f"{number_of(row['mean_change']):+.3f}<br>accuracy {number('accuracy', number_of(row['accuracy']))}"
-            for row in rows
-        ],
-        "hovertemplate": HOVER,
-    }
+    hover = [
+        f"{text(row['transformer'])}: worst for {row['wins']} of {row['n']} images<br>mean change alone "
+        f"{number_of(row['mean_change']):+.3f}<br>accuracy {number('accuracy', number_of(row['accuracy']))}"
+        for row in rows
+    ]
+    trace = drawing.trace(
+        "bar",
+        hover,
+        orientation="h",
+        x=[row["wins"] for row in rows],
+        y=[drawing.short_text(row["transformer"], 26) for row in rows],
+        marker={"color": look(place)[0]},
+        text=[str(row["wins"]) for row in rows],
+        textposition="auto",
+    )
     layout = layout_of(height=76 + 26 * len(rows), margin={"l": 8, "r": 12, "t": 8, "b": 42})
     layout["xaxis"] = _axis("images it hurts most")
     layout["yaxis"] = {"fixedrange": True, "automargin": True}
@@ -288,24 +239,22 @@ def rho_curve(found: Dependability, facts: Facts, metric: str, title: str) -> Vi
     traces = []
     for place, model in enumerate(found.models):
         rows = found.of("rho", model)
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "x": [row["rho"] for row in rows],
-                "y": [plain(number_of(row[metric])) for row in rows],
-                "line": {"color": _colour(place), "width": 2},
-                "marker": _mark(place, 6),
-                "hovertext": [
-                    f"<b>{text(facts.named(model))}</b>, rho {row['rho']:.2f}<br>mean "
-                    f"{number('interpretation_precision', number_of(row[metric]))} of "
-                    f"{row[f'{metric}_images']} images"
-                    for row in rows
-                ],
-                "hovertemplate": HOVER,
-                "cliponaxis": False,
-            }
+        hover = [
+            f"<b>{text(facts.named(model))}</b>, rho {row['rho']:.2f}<br>mean "
+            f"{number('interpretation_precision', number_of(row[metric]))} of {row[f'{metric}_images']} images"
+            for row in rows
+        ]
+        colour, symbol = look(place)
+        shown = drawing.trace(
+            "scatter",
+            hover,
+            mode="lines+markers",
+            x=[row["rho"] for row in rows],
+            y=[plain(number_of(row[metric])) for row in rows],
+            line={"color": colour, "width": 2},
+            marker={"color": colour, "size": 6, "symbol": symbol},
         )
+        traces.append(shown | {"cliponaxis": False})
     relative = any(row["relative"] for row in found.rows["rho"])
     layout = layout_of(height=260, margin={"l": 52, "r": 12, "t": 8, "b": 42})
     of_what = "rho, a share of the undisturbed probability" if relative else "rho: a cell is hot below this probability"

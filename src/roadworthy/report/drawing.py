@@ -9,10 +9,10 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from roadworthy.report.facts import Cell
-from roadworthy.report.words import bounds, number, words_of
+from roadworthy.report.words import bounds, number, short_number, words_of
 
 View = dict[str, Any]
 Chart = list[View]
@@ -54,6 +54,58 @@ def view(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> View:
 def trace(kind: str, hover: Sequence[Any], **settings: Any) -> dict[str, Any]:
     """One series of a chart, with a text that is shown where the reader points at each of its values."""
     return {"type": kind, **settings, "hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>"}
+
+
+class Square(NamedTuple):
+    """A square of a heat map: its value, which colours it, its text, and what it says when it is pointed at.
+
+    A `grey` one lacks the value that it should have.
+    """
+
+    value: float | None
+    text: str
+    hover: str
+    grey: bool = False
+
+
+def square(metric: str, cell: Cell, hover: str) -> Square:
+    """The square of a cell; grey where it has no value."""
+    words = "n/a" if cell.missing else short_number(metric, cell.value)
+    return Square(plain(cell.value), words, hover, cell.missing)
+
+
+def heat_map(
+    rows: Sequence[Sequence[Square]],
+    low: float,
+    high: float,
+    colours: Iterable[tuple[float, str]],
+    gap: int = 2,
+    **font: Any,
+) -> list[dict[str, Any]]:
+    """Rows of squares coloured from a low to a high value, and above them those that are grey."""
+    shared = trace("heatmap", [[one.hover for one in row] for row in rows], xgap=gap, ygap=gap, hoverongaps=False)
+    shared |= {"texttemplate": "%{text}", "textfont": {"color": INK, **font}, "showscale": False}
+    values = {
+        "z": [[one.value for one in row] for row in rows],
+        "text": [["" if one.grey else one.text for one in row] for row in rows],
+        "zmin": low,
+        "zmax": high,
+        "colorscale": [*colours],
+    }
+    absent = {
+        "z": [[0 if one.grey else None for one in row] for row in rows],
+        "text": [[one.text if one.grey else "" for one in row] for row in rows],
+        "colorscale": [[0, ABSENT], [1, ABSENT]],
+    }
+    return [shared | values, shared | absent]
+
+
+def marks(
+    cells: Sequence[Cell], rows: Sequence[float], hover: Sequence[str], colour: str, **marker: Any
+) -> dict[str, Any]:
+    """A mark for every cell, with its bounds, in its row."""
+    shown = trace("scatter", hover, mode="markers", y=rows, x=[plain(cell.value) for cell in cells], cliponaxis=False)
+    return shown | {"error_x": whiskers(cells) | {"width": 3, "color": colour}, "marker": {"color": colour, **marker}}
 
 
 def look(place: int) -> tuple[str, str]:

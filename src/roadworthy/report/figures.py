@@ -11,7 +11,7 @@ from roadworthy.report import drawing
 from roadworthy.report.classification import CLEAN, ROLE, ClassificationFacts, Condition
 from roadworthy.report.facts import Cell
 from roadworthy.report.summary import accuracy_threshold
-from roadworthy.report.words import plural, short_number, words_of
+from roadworthy.report.words import plural, words_of
 
 WORSE_IS_DARKER = ((0.0, "#fffdf3"), (0.25, "#fdeab5"), (0.5, "#fbc873"), (0.75, "#f6a04a"), (1.0, "#ea7320"))
 """Light enough for dark text at its darkest."""
@@ -43,38 +43,18 @@ def charts(facts: ClassificationFacts) -> drawing.Charts:
 
 def heat_map(facts: ClassificationFacts, model: str, metric: str) -> drawing.View:
     """A metric by shift and level, undisturbed first; a cell without a value is grey and says why."""
+
+    def square(condition: Condition) -> drawing.Square:
+        cell = facts.cell(model, condition, metric)
+        return drawing.square(metric, cell, f"<b>{drawing.text(condition)}</b><br>{drawing.value_text(metric, cell)}")
+
     rows = [[CLEAN, *(Condition(shift, level) for level in facts.levels)] for shift in facts.shifts]
-    cells = [[facts.cell(model, condition, metric) for condition in row] for row in rows]
-    low, high, colours = _colour_range(facts, metric)
-    hover = [
-        [f"<b>{drawing.text(c)}</b><br>{drawing.value_text(metric, cell)}" for c, cell in zip(*pair, strict=True)]
-        for pair in zip(rows, cells, strict=True)
-    ]
-    shared = drawing.trace("heatmap", hover, xgap=2, ygap=2)
-    labelled = {"texttemplate": "%{text}", "textfont": {"color": drawing.INK}, "hoverongaps": False}
-    values = {
-        **shared,
-        "z": [[drawing.plain(cell.value) for cell in row] for row in cells],
-        "text": [["" if cell.missing else short_number(metric, cell.value) for cell in row] for row in cells],
-        **labelled,
-        "zmin": low,
-        "zmax": high,
-        "colorscale": colours,
-        "showscale": False,
-    }
-    absent = {
-        **shared,
-        "z": [[0 if cell.missing else None for cell in row] for row in cells],
-        "text": [["n/a" if cell.missing else "" for cell in row] for row in cells],
-        **labelled,
-        "colorscale": [[0, drawing.ABSENT], [1, drawing.ABSENT]],
-        "showscale": False,
-    }
+    traces = drawing.heat_map([[square(c) for c in row] for row in rows], *_colour_range(facts, metric))
     layout = drawing.layout_of(height=70 + 34 * len(facts.shifts), margin={"l": 8, "r": 8, "t": 34, "b": 8})
     title = {"text": "level", "font": {"size": 11, "color": drawing.MUTED}, "standoff": 4}
     layout["xaxis"] = drawing.names_axis(["clean", *facts.levels], side="top", title=title)
     layout["yaxis"] = drawing.names_axis(facts.shifts, 16, autorange="reversed")
-    return drawing.view(words_of(metric).label, [values, absent], layout)
+    return drawing.view(words_of(metric).label, traces, layout)
 
 
 def curve(facts: ClassificationFacts, shift: str, metric: str) -> drawing.View:

@@ -48,7 +48,8 @@ def compare_monitors(
                     yield replace(change, reason=why)
                 else:
                     decisions = [decide(*own, test_set) for own in zip(pair, monitors, strict=True)]
-                    yield _changed(change, decisions, [one.sides(one.valid, valid_set) for one in pair], aim)
+                    met = [one.sides(one.valid, valid_set) for one in pair]
+                    yield _changed(change, decisions, [sides for sides in met if not isinstance(sides, str)], aim)
 
 
 def _changed(
@@ -72,6 +73,8 @@ def _changed(
 
 
 def _same_images(one: Sequence[Sample], other: Sequence[Sample]) -> bool:
+    """Whether both were shown the same images of the same objects; ids alone say nothing of pixels."""
     return all(
-        np.array_equal(a.ids, b.ids) and np.array_equal(a.groups, b.groups) for a, b in zip(one, other, strict=True)
+        a.data == b.data and np.array_equal(a.ids, b.ids) and np.array_equal(a.groups, b.groups)
+        for a, b in zip(one, other, strict=True)
     )

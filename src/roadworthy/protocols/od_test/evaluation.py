@@ -43,19 +43,23 @@ LEARNS_FROM_OUTLIERS = "it learns from the validation outliers, so it has no thr
 
 @dataclass(frozen=True)
 class Sample:
-    """A represented data set: rows (N, D) float32, and of each image its id, group and label (N,)."""
+    """A represented data set: rows (N, D) float32, and of each image its id, group and label (N,).
+
+    `data` is the fingerprint of the images that were shown.
+    """
 
     rows: NDArray[np.float32]
     ids: NDArray[np.str_]
     groups: NDArray[np.str_]
     labels: NDArray[np.int64]
+    data: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def take(self, rows: Any) -> Sample:
         """Some of the images."""
-        return Sample(self.rows[rows], self.ids[rows], self.groups[rows], self.labels[rows])
+        return Sample(self.rows[rows], self.ids[rows], self.groups[rows], self.labels[rows], self.data)
 
 
 @dataclass(frozen=True)
@@ -65,23 +69,26 @@ class Represented:
     near     the outlier sets that are near;  overlap: labels of the source to leave out where it meets a set
     architecture    of the source's model;  undertrained: that model is below its floor
     fitted_on       the one D_v that the monitor was fitted for, where it learns from those
+    monitor         or why it has no representation of the source;  outliers: a set, or why it has none of that
     """
 
     source: str
     label: str
-    monitor: FittedMonitor
+    monitor: FittedMonitor | str
     valid: Sample
     test: Sample
-    outliers: Mapping[str, Sample]
+    outliers: Mapping[str, Sample | str]
     near: frozenset[str] = frozenset()
     overlap: Mapping[str, frozenset[int]] = field(default_factory=dict)
     architecture: str = ""
     undertrained: bool = False
     fitted_on: str = ""
 
-    def sides(self, inside: Sample, outlier_set: str) -> tuple[Sample, Sample]:
-        """The images of a part of the source that may meet a set, and the set: the first n of both."""
+    def sides(self, inside: Sample, outlier_set: str) -> tuple[Sample, Sample] | str:
+        """The images of a part of the source that may meet a set, and the set: the first n of both; or why not."""
         shared, outside = self.overlap.get(outlier_set), self.outliers[outlier_set]
+        if isinstance(outside, str):
+            return outside
         inside = inside.take(~np.isin(inside.labels, list(shared))) if shared else inside
         n = min(len(inside), len(outside))
         return inside.take(slice(n)), outside.take(slice(n))
@@ -172,11 +179,14 @@ def calibrate(represented: Represented, aim: Aim, valid_set: str = "") -> Calibr
     """
     if represented.fitted_on and not valid_set:
         return LEARNS_FROM_OUTLIERS
+    monitor = represented.monitor
     sides = represented.sides(represented.valid, valid_set) if valid_set else (represented.valid,)
+    if isinstance(monitor, str) or isinstance(sides, str):
+        return monitor if isinstance(monitor, str) else str(sides)
     try:
         with monitor_errors(), warnings.catch_warnings():
             warnings.simplefilter("ignore", TiesWarning)
-            return represented.monitor.calibrate(*(side.rows for side in sides), **asdict(aim))
+            return monitor.calibrate(*(side.rows for side in sides), **asdict(aim))
     except (InputError, ModelError) as error:
         return f"not calibrated: {error}"
 
@@ -204,6 +214,8 @@ def decide(represented: Represented, monitor: CalibratedMonitor | str, test_set:
     if isinstance(monitor, str):
         return monitor
     sides = represented.sides(represented.test, test_set)
+    if isinstance(sides, str):
+        return sides
     if not len(sides[0]):
         return "no image is left on one side"
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,10 @@ from roadworthy.verdict import Criterion, Measurement
 
 COMPETENCE, MISSING, THRESHOLDS = f"{NAME}_competence", f"{NAME}_missing", f"{NAME}_thresholds"
 TIMING = f"timing_{NAME}"
+LEAST_REPRESENTED = 4
+"""The sets of a triple: validation and test images of the source, D_v and D_t."""
+NO_IMAGES = Sample(np.zeros((0, 1), np.float32), np.zeros(0, str), np.zeros(0, str), np.zeros(0, np.int64))
+"""In place of a set that could not be represented."""
 Rows = list[dict[str, Any]]
 
 
@@ -54,6 +58,29 @@ class Subject:
         """The triples of some monitors, or of all: those that failed, too."""
         chosen = monitors or [*{**self.context.monitors, **self.context.failed}]
         return evaluation.places(self.label, chosen, self.outliers, self.context.near)
+
+    @cached_property
+    def fits(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """The cases of its monitors: by label, by the D_v that a fit is for ('' for all), by set."""
+        fits: dict[str, dict[str, dict[str, Any]]] = {}
+        for case in self.cases:
+            if (case.labels["role"], case.labels.get("model")) == ("monitor", self.model):
+                own = fits.setdefault(case.system, {}).setdefault(case.labels.get("fitted_on", ""), {})
+                own[case.labels["set"]] = case
+        return fits
+
+    def failed(self, failure: Callable[[Any], str] = lambda case: str(case.failure)) -> dict[str, str]:
+        """The monitors without any triple whose four sets were represented, with the reason.
+
+        `failure` says of a case why it failed. A monitor that lacks some sets loses the triples that read them alone.
+        """
+        reasons = dict(self.context.failed)
+        for label, fits in self.fits.items():
+            left = {on: {key for key, case in sets.items() if not failure(case)} for on, sets in fits.items()}
+            needed = {on: {"valid", "test", *([f"outliers/{on}"] if on else [])} for on in fits}
+            if not any(needed[on] <= left[on] and len(left[on]) >= LEAST_REPRESENTED for on in fits):
+                reasons[label] = next(filter(None, (failure(case) for sets in fits.values() for case in sets.values())))
+        return reasons
 
     @property
     def pairs(self) -> int:
@@ -122,17 +149,6 @@ class Evidence(base.Evidence):
     def __init__(self, parts: Sequence[Part], settings: Settings, *, seed: int = 0) -> None:
         self.subjects, self.settings, self.seconds = Subjects(parts), settings, 0.0
         self._bootstrap = {"resamples": settings.resamples, "seed": seed}
-        self._cases: dict[tuple[str, str], dict[str, dict[str, StoredCase]]] = {}
-        self._answers: dict[str, dict[str, StoredCase]] = {}
-        for subject in self.subjects.all:
-            for case in subject.cases:
-                if case.labels.get("model") != subject.model:
-                    continue
-                if case.labels["role"] == "monitor":
-                    own = self._cases.setdefault((subject.label, case.system), {})
-                    own.setdefault(case.labels.get("fitted_on", ""), {})[case.labels["set"]] = case
-                else:
-                    self._answers.setdefault(subject.label, {})[case.labels["set"]] = case
 
     @cached_property
     def weak(self) -> set[str]:
@@ -148,34 +164,24 @@ class Evidence(base.Evidence):
                     weak.add(subject.label)
         return weak
 
-    def failed(self, subject: Subject) -> dict[str, str]:
-        """The monitors of a subject that failed, with the reason."""
-        reasons = dict(subject.context.failed)
-        for label in subject.context.monitors:
-            fits = self._cases.get((subject.label, label), {})
-            lost = [case.failure for sets in fits.values() for case in sets.values() if case.failure]
-            if lost:
-                reasons[label] = lost[0]
-        return reasons
-
     def _represented(self, wanted: Callable[[Mapping[str, str]], bool] = lambda place: True) -> Iterator[Represented]:
         """What every monitor keeps of every subject, read one by one; once for every D_v that it was fitted for."""
         for subject in self.subjects.all:
-            failed = self.failed(subject)
+            failed = subject.failed()
             for label, note in subject.context.monitors.items():
                 if label in failed or not wanted({"source": subject.label, "monitor": label}):
                     continue
-                for fitted_on, cases in self._cases.get((subject.label, label), {}).items():
-                    first = next(iter(cases.values()))
-                    home = first.artifact(first.labels["artifact"])
+                for fitted_on, cases in subject.fits.get(label, {}).items():
+                    failures = {key: f"failed: {case.failure}" for key, case in cases.items() if case.failure}
+                    monitor = failures.get("valid") or failures.get("test") or _fitted(cases["valid"], note.monitor)
                     samples = {key: _sample(case) for key, case in cases.items()}
                     yield Represented(
                         subject.label,
                         label,
-                        FittedMonitor.load(home, kind=find_kind(note.monitor)),
+                        monitor,
                         samples.pop("valid"),
                         samples.pop("test"),
-                        {key.partition("/")[2]: sample for key, sample in samples.items()},
+                        {key.partition("/")[2]: failures.get(key, sample) for key, sample in samples.items()},
                         frozenset(subject.context.near),
                         {key: frozenset(labels) for key, labels in subject.context.overlap.items()},
                         subject.context.architectures[subject.model],
@@ -203,7 +209,7 @@ class Evidence(base.Evidence):
         return [
             row
             for subject in self.subjects.all
-            for label, reason in self.failed(subject).items()
+            for label, reason in subject.failed().items()
             for row in evaluation.without_value(subject.places(label), f"failed: {reason}")
         ]
 
@@ -212,7 +218,7 @@ class Evidence(base.Evidence):
         triples = self.rows[0]
         if any(not math.isnan(row["value"]) for row in triples):
             return ""
-        reasons = [why for subject in self.subjects.all for why in self.failed(subject).values()]
+        reasons = [why for subject in self.subjects.all for why in subject.failed().values()]
         reasons += [row["reason"] or NO_VALUE for row in triples]
         return f"every monitor failed; the first: {reasons[0]}"
 
@@ -250,15 +256,20 @@ class Evidence(base.Evidence):
     ) -> Iterator[PairedChange]:
         """Every monitor that both models have, pair by pair of sets: see `compare_monitors`.
 
-        A row for all pairs says why of a monitor that failed, or that one of the two does not have.
+        A row for all pairs says why of a monitor that failed, or that one of the two does not have; so it does where
+        the two runs calibrate by other settings.
         """
         systems = before, after
+        aims = asdict(self.settings.aim), asdict(other.settings.aim)
+        differing = [f"{key} {aims[0][key]} and {aims[1][key]}" for key in aims[0] if aims[0][key] != aims[1][key]]
         known = self._monitors_on(before.model), other._monitors_on(after.model)
         for label in dict.fromkeys([*known[0], *known[1]]) if metrics else ():
             ours, theirs = (
                 on_model.get(label, f"{system} has no monitor {label}")
                 for on_model, system in zip(known, systems, strict=True)
             )
+            if differing:
+                ours = f"calibrated by other settings: {', '.join(differing)}"
             if isinstance(ours, str) or isinstance(theirs, str):
                 why = ours if isinstance(ours, str) else str(theirs)
                 yield PairedChange(f"{label}: all", 0, ACCURACY, reason=why)
@@ -275,7 +286,7 @@ class Evidence(base.Evidence):
         """What monitors on a model keep, by label and the D_v that a fit is for ('' for all); or why one failed."""
         subject = next(subject for subject in self.subjects.all if subject.model == model)
         found: dict[str, dict[str, Represented] | str] = {
-            label: f"failed: {reason}" for label, reason in self.failed(subject).items()
+            label: f"failed: {reason}" for label, reason in subject.failed().items()
         }
         for represented in self._represented(lambda place: place["source"] == subject.label):
             fits = found.setdefault(represented.label, {})
@@ -291,12 +302,11 @@ class Evidence(base.Evidence):
         triples = sum(len(subject.places()) for subject in self.subjects.all)
         rows = []
         for subject in self.subjects.all:
-            failed = self.failed(subject)
-            for label in subject.context.monitors:
-                fits = self._cases.get((subject.label, label), {})
-                if label in failed or not fits:
+            failed = subject.failed()
+            for label, fits in subject.fits.items():
+                if label in failed:
                     continue
-                shown = [case for sets in fits.values() for case in sets.values()]
+                shown = [case for sets in fits.values() for case in sets.values() if not case.failure]
                 costs = [spent[case.hash[:16]] for case in shown if case.hash[:16] in spent]
                 homes = list(dict.fromkeys(case.labels["artifact"] for case in shown))
                 state = sum(read_artifact(shown[0].artifact(home))["competence"]["state_bytes"] for home in homes)
@@ -322,7 +332,7 @@ class Evidence(base.Evidence):
         for subject in self.subjects.all:
             every = {"source": subject.label, "valid_set": ALL, "test_set": ALL}
             reasons = [(label, "left out by the study (leave_out)") for label in subject.context.left_out]
-            reasons += [(label, f"failed: {reason}") for label, reason in self.failed(subject).items()]
+            reasons += [(label, f"failed: {reason}") for label, reason in subject.failed().items()]
             rows += [{**every, "monitor": label, "triples": subject.pairs, "reason": why} for label, why in reasons]
             for key in subject.context.excluded:
                 why = f"the source never meets {key} by the study (exclude)"
@@ -339,20 +349,33 @@ class Evidence(base.Evidence):
         """The clean accuracy of each subject's model, on the images it was trained on and on others."""
         rows = []
         for subject in self.subjects.all:
-            for part, case in self._answers.get(subject.label, {}).items():
-                if case.failure:
+            for case in subject.cases:
+                if case.labels["role"] == "monitor" or case.labels.get("model") != subject.model or case.failure:
                     continue
                 share = proportion_interval(*_correct(case))
                 what = {"source": subject.label, "architecture": subject.context.architectures[subject.model]}
-                where = {**what, "undertrained": subject.label in self.weak, "part": part, "metric": ACCURACY}
+                where = {
+                    **what,
+                    "undertrained": subject.label in self.weak,
+                    "part": case.labels["set"],
+                    "metric": ACCURACY,
+                }
                 rows.append(where | {key: getattr(share, key) for key in ("value", "lo", "hi", "n", "groups")})
         return pd.DataFrame(rows)
 
 
+def _fitted(case: StoredCase, monitor: str) -> FittedMonitor:
+    """The fitted monitor that was asked in a case, by its registered name."""
+    return FittedMonitor.load(case.artifact(case.labels["artifact"]), kind=find_kind(monitor))
+
+
 def _sample(case: StoredCase) -> Sample:
-    """What a monitor keeps of a set."""
+    """What a monitor keeps of a set; nothing where it failed."""
+    if case.failure:
+        return NO_IMAGES
     columns = case.columns(REPRESENTATION, "id", "group", "label")
-    return Sample(columns[REPRESENTATION], columns["id"], columns["group"], columns["label"].astype(np.int64))
+    labels = columns["label"].astype(np.int64)
+    return Sample(columns[REPRESENTATION], columns["id"], columns["group"], labels, case.stimulus.data)
 
 
 def _correct(case: StoredCase) -> tuple[Any, Any]:

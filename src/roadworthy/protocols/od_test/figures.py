@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, FAR, NEAR
 from roadworthy.protocols.od_test.words import OdTest, better, cost_text, metric_words
 from roadworthy.report import drawing
-from roadworthy.report.drawing import COLOURS, SYMBOLS, Chart, Charts, View, plain, text
+from roadworthy.report.drawing import VALUE_AXIS, Chart, Charts, View, look, plain, text
 from roadworthy.report.facts import Cell
-from roadworthy.report.words import bounds, number, plural, short_number
+from roadworthy.report.words import bounds, number, plural
 
 LOW_TO_HIGH = ((0.0, "#ea7320"), (0.5, "#fffdf3"), (1.0, "#5f9fd0"))
 """Orange is below guessing, blue above; light enough for dark text at both ends."""
@@ -87,40 +86,31 @@ def _view(
     """
     labels, traces = found.labels, []
     for place, (what, cells) in enumerate(series.items()):
-        colour, offset = COLOURS[place], 0.36 * place - 0.18 * (len(series) - 1)
-        fill = ["#ffffff" if label in hollow else colour for label in labels]
-        trace = {
-            "type": "scatter",
-            "mode": "markers",
-            "y": [row + offset for row in range(len(labels))],
-            "x": [plain(cell.value) for cell in cells],
-            "error_x": drawing.whiskers(cells) | {"width": 3, "color": colour},
-            "marker": {"color": fill, "size": 8, "symbol": SYMBOLS[place], "line": {"color": colour, "width": 1.5}},
-            "hovertext": [_hover(label, metric, cell, what) for label, cell in zip(labels, cells, strict=True)],
-            "hovertemplate": "%{hovertext}<extra></extra>",
-            "cliponaxis": False,
-        }
-        traces.append(trace)
+        (colour, symbol), offset = look(place), 0.36 * place - 0.18 * (len(series) - 1)
+        shown = drawing.marks(
+            cells,
+            [row + offset for row in range(len(labels))],
+            [_hover(label, metric, cell, what) for label, cell in zip(labels, cells, strict=True)],
+            colour,
+            **{"size": 8, "symbol": symbol, "line": {"color": colour, "width": 1.5}},
+        )
+        shown["marker"]["color"] = ["#ffffff" if label in hollow else colour for label in labels]
+        traces.append(shown)
     guess = found.guesses.get(metric)
     room = scale or [cell for cells in series.values() for cell in cells]
-    ends = [end for cell in room for end in (cell.value, cell.lo, cell.hi) if not math.isnan(end)] or [0.0, 1.0]
-    ends += [guess] if guess is not None else []
-    pad = 0.04 * (max(ends) - min(ends)) or 0.04
+    ends = drawing.ends_of(room) + ([guess] if guess is not None else [])
     layout = drawing.layout_of(height=62 + height * len(labels), margin={"l": 8, "r": 16, "t": 8, "b": 46})
     layout["xaxis"] = {
-        "range": [round(min(ends) - pad, 6), round(max(ends) + pad, 6)],
+        "range": drawing.padded(min(ends), max(ends), 0.04),
         "tickformat": drawing.tick_format(metric),
         "nticks": 6,
-        "gridcolor": drawing.GRID,
-        "zeroline": False,
-        "fixedrange": True,
+        **VALUE_AXIS,
         "title": drawing.axis_title(f"{metric_words(metric).label} ({better(metric)} is better)"),
     }
-    grid: dict[str, Any] = {"showgrid": True, "gridcolor": "#f1f3f6"}
-    layout["yaxis"] = drawing.names_axis(labels, range=[len(labels) - 0.5, -0.5], **grid)
+    down = [len(labels) - 0.5, -0.5]
+    layout["yaxis"] = drawing.names_axis(labels, range=down, showgrid=True, gridcolor="#f1f3f6")
     if guess is not None:
-        across = {"xref": "x", "x0": guess, "x1": guess, "yref": "paper", "y0": 0, "y1": 1}
-        layout["shapes"] = [{"type": "line", **across, "line": {"color": drawing.MUTED, "width": 1, "dash": "dash"}}]
+        layout["shapes"] = [drawing.line_at("x", guess)]
     return drawing.view(metric_words(metric).label, traces, layout)
 
 
@@ -128,37 +118,25 @@ def heat_map(found: OdTest, label: str, source: str) -> View:
     """The accuracy of a monitor by the set it was calibrated with (rows) and the one it was tested with (columns)."""
     met = {name for where, _, *pair in found.triples if source in (ALL, where) for name in pair}
     sets = [name for name in found.sets if name in met]
-    cells = [[(one, other, found.triple(source, label, one, other)) for other in sets] for one in sets]
-    hover = [[_heat_hover(source, *entry) for entry in row] for row in cells]
-    shared = {"type": "heatmap", "xgap": 2, "ygap": 2, "texttemplate": "%{text}", "showscale": False}
-    shared |= {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>", "hoverongaps": False}
-    shared |= {"textfont": {"color": drawing.INK, "size": 11}}
+
+    def square(one: str, other: str) -> drawing.Square:
+        if one == other:
+            return drawing.Square(None, "", "the same set is never both", grey=True)
+        cell = found.triple(source, label, one, other)
+        return drawing.square(ACCURACY, cell, _heat_hover(source, one, other, cell))
+
     chance = found.guesses[ACCURACY]
     reach = max(chance, 1 - chance)
-    values = {
-        **shared,
-        "z": [[plain(cell.value) for *_, cell in row] for row in cells],
-        "text": [["" if cell.missing else short_number(ACCURACY, cell.value) for *_, cell in row] for row in cells],
-        "zmin": chance - reach,
-        "zmax": chance + reach,
-        "colorscale": LOW_TO_HIGH,
-    }
-    absent = {
-        **shared,
-        "z": [[0 if cell.missing else None for *_, cell in row] for row in cells],
-        "text": [["n/a" if cell.missing and one != other else "" for one, other, cell in row] for row in cells],
-        "colorscale": [[0, drawing.ABSENT], [1, drawing.ABSENT]],
-    }
+    squares = [[square(one, other) for other in sets] for one in sets]
+    traces = drawing.heat_map(squares, chance - reach, chance + reach, LOW_TO_HIGH, size=11)
     layout = drawing.layout_of(height=150 + 32 * max(len(sets), LEAST_ROWS), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     tested, calibrated = map(drawing.axis_title, ("tested with (D_t)", "calibrated with (D_v)"))
     layout["xaxis"] = drawing.names_axis(sets, 16, side="top", tickangle=-90, title=tested)
     layout["yaxis"] = drawing.names_axis(sets, 16, autorange="reversed", title=calibrated)
-    return drawing.view(text(label), [values, absent], layout)
+    return drawing.view(text(label), traces, layout)
 
 
 def _heat_hover(source: str, one: str, other: str, cell: Cell) -> str:
-    if one == other:
-        return "the same set is never both"
     name = f"<b>{text(one)} → {text(other)}</b>"
     if cell.missing:
         return f"{name}<br>no value: {text(cell.reason)}"
@@ -180,20 +158,17 @@ def costs(found: OdTest) -> View:
     """Milliseconds per image of each monitor on its own, the network's pass included."""
     rows = found.monitor_costs
     values = [1000 * row.seconds_per_image for row in rows]
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": list(range(len(rows))),
-        "x": [plain(value) for value in values],
-        "marker": {"color": COLOURS[0]},
-        "text": [cost_text(value) for value in values],
-        "textposition": "outside",
-        "cliponaxis": False,
-        "hovertext": [
-            f"<b>{text(row.label)}</b><br>{cost_text(v)} ms per image" for row, v in zip(rows, values, strict=True)
-        ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
+    trace = drawing.trace(
+        "bar",
+        [f"<b>{text(row.label)}</b><br>{cost_text(v)} ms per image" for row, v in zip(rows, values, strict=True)],
+        orientation="h",
+        y=list(range(len(rows))),
+        x=[plain(value) for value in values],
+        marker={"color": look(0)[0]},
+        text=[cost_text(value) for value in values],
+        textposition="outside",
+        cliponaxis=False,
+    )
     layout = drawing.layout_of(height=62 + 22 * len(rows), margin={"l": 8, "r": 46, "t": 8, "b": 46})
     layout["xaxis"] = {
         "type": "log",

@@ -226,7 +226,7 @@ def _shown(settings: Settings, bench: Bench) -> dict[str, Showing]:
 
 def _chosen(settings: Settings, bench: Bench) -> list[str]:
     """The names of the sets that a source meets."""
-    known = [*bench.foreign, *bench.makers]
+    known = bench.outliers
     if settings.sets is None:
         named = any(isinstance(maker, NoiseImages) for maker in bench.makers.values())
         return [*known, *(name for name in NOISE if not named and name not in bench.section.exclude)]

@@ -65,15 +65,16 @@ def od_test(
     base = Path.cwd()  # code of a model may change it
     chosen = labelled([make_monitor(one) if isinstance(one, str) else one for one in monitors])
     wanted = parse_size(size)
-    allowed = {"trust": trust, "unpickle": unpickle, "device": device}
+    allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
     build = model_builder(model, wanted, base=base, **allowed, **model_settings)
     opened = build()
     data = open_dataset(source, size=wanted, fallback_size=opened.input_size, base=base, seed=seed, name="data")
     learned = None if train is None else open_dataset(train, size=data.size, base=base, seed=seed, name="train")
     settings: dict[str, Any] = {"sets": [*outliers], "limit": limit, "prior": prior, "cost": cost}
     settings |= {"threshold": threshold, "rejected": rejected, "resamples": resamples}
+    learning = {"split": SPLIT} if train is None else {"train": _described(train)}
     own = {
-        "data": {"test": _described(source), "split": SPLIT if train is None else None, "mirror": mirror},
+        "data": {"test": _described(source), **learning, "mirror": mirror},
         "models": {opened.name: model_spec(model, model_settings)},
         "size": None if wanted is None else list(wanted),
         "near": [*near],
@@ -92,7 +93,7 @@ def od_test(
         NAME,
     )
     given = Given({opened.name: opened}, {opened.name: build}, data, learned, outliers, chosen)
-    prepared = prepare(study, base=base, given=given, accept_chance=accept_chance, progress=progress)
+    prepared = prepare(study, base=base, given=given, accept_chance=accept_chance, progress=progress, **allowed)
     return execute(prepared, base / (out or Path("runs") / "od-test"), workers=workers, fresh=fresh, progress=progress)
 
 

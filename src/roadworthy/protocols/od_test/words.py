@@ -387,11 +387,6 @@ def _rows(run: Path, table: str) -> list[Row]:
 def _source(subject: evidence.Subject, facts: Facts, competence: list[Row]) -> Source:
     context = subject.context
     own = [row for row in competence if row["source"] == subject.label]
-    failed = dict(context.failed)
-    for asked in subject.cases:
-        case = facts.record.cases[asked.case]
-        if case.status == "failed" and asked.labels.get("model") == subject.model and case.kind == "monitor":
-            failed.setdefault(asked.system, case.reason)
     return Source(
         name=subject.label,
         architecture=context.architectures[subject.model],
@@ -401,7 +396,7 @@ def _source(subject: evidence.Subject, facts: Facts, competence: list[Row]) -> S
         near=tuple(context.near),
         images=context.images,
         accuracy={row["part"]: _cell(row) for row in own},
-        failed=failed,
+        failed=subject.failed(lambda asked: facts.record.cases[asked.case].reason),
         networks=tuple(context.networks.get(subject.model, ())),
     )
 
