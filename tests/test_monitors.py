@@ -1017,7 +1017,7 @@ def test_saved_monitors_are_checked_when_loaded(tmp_path: Path, torch_model: Tor
     with pytest.raises(InputError, match="not the file that was saved"):
         load_monitor(tmp_path)
     (tmp_path / "monitor.json").write_text("[]")
-    with pytest.raises(InputError, match="no record of a monitor"):
+    with pytest.raises(InputError, match="not a valid record of a monitor"):
         load_monitor(tmp_path)
     with pytest.raises(InputError, match="No such file"):
         load_monitor(tmp_path / "nowhere")

@@ -419,10 +419,10 @@ def test_post_hoc_figure_shows_means_letters_and_where_groups_part(
     assert worse["layout"]["yaxis"]["ticktext"] == ["fog", "rain"]
 
 
-def test_models_are_compared_place_by_place(tested: Path) -> None:
+def test_models_are_compared_condition_by_condition(tested: Path) -> None:
     question = differences_of(tested).questions[1]
-    pairs = {(p.place, p.method): p for p in question.pairs if p.metric == "accuracy"}
-    assert {place for place, _ in pairs} == {"fog", "rain", "level 1", "level 2"}
+    pairs = {(p.condition, p.method): p for p in question.pairs if p.metric == "accuracy"}
+    assert {condition for condition, _ in pairs} == {"fog", "rain", "level 1", "level 2"}
     fog = pairs["fog", TUKEY]
     assert (fog.one, fog.other) == ("a", "b b")
     assert fog.difference == pytest.approx(-0.05, abs=0.015)

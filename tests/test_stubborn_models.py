@@ -370,7 +370,7 @@ OD = {
 def test_one_interrupt_ends_a_run_that_hangs(
     tmp_path: Path, kind: str, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the first look at the model, in a worker and in an OD-test; the same command goes on from there."""
+    """In the first look at the model, in a worker and in an OD-test; the same command continues from there."""
     monkeypatch.chdir(tmp_path)
     draw(tmp_path, 40)
     Path("m.py").write_text(SLEEPS)
@@ -390,7 +390,7 @@ def test_one_interrupt_ends_a_run_that_hangs(
         process.kill()
     assert time.monotonic() - started < 6.5
     assert process.returncode == 130
-    assert said.endswith("stopped; run the same command again to go on from here\n")
+    assert said.endswith("stopped; run the same command again to continue from here\n")
     if not calls:
         assert not Path("run").exists()
         return

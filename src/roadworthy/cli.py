@@ -75,7 +75,7 @@ ModelVersion = Annotated[
 AcceptChance = Annotated[
     bool, typer.Option("--accept-chance", help="Test a model that is no better than chance all the same.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Make everything anew, also what the folder holds already.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Make everything again, also what the folder holds already.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
@@ -87,7 +87,7 @@ STOPPED = 130
 PATIENCE = 3.0
 """Seconds that a command has after Ctrl-C to end by itself."""
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
-"""What typer raises on words that make no command; it comes with its own copy of click or uses the one installed."""
+"""What typer raises on an invalid command line; it comes with its own copy of click or uses the one installed."""
 
 
 def main() -> None:
@@ -106,8 +106,9 @@ def main() -> None:
         _say(f"error: {_one_line(str(error))}")
         sys.exit(error.exit_code)
     except UsageError as error:
-        place = error.ctx.command_path if error.ctx else "roadworthy"
-        _say(f"error: {_one_line(error.format_message()).replace('Value error, ', '').rstrip('.')}; see {place} --help")
+        command = error.ctx.command_path if error.ctx else "roadworthy"
+        message = _one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
+        _say(f"error: {message}; see {command} --help")
         sys.exit(RoadworthyError.exit_code)
     except OSError as error:
         where = "" if error.filename is None else f" ({str(error.filename)!r})"
@@ -125,7 +126,7 @@ def main() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
-    """Warnings meant for users as one line; those of libraries meant for programmers are left out."""
+    """Print a warning for users as one line; leave out those of libraries, which are for programmers."""
     if issubclass(category, UserWarning):
         _say(f"warning: {_one_line(str(message))}")
 
@@ -141,7 +142,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
@@ -151,8 +152,9 @@ def _options(
 def _option_names(command: str) -> set[str]:
     """The options of a command, or of all commands where there is none of that name."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    chosen = [commands[command]] if command in commands else commands.values()
-    return {option for each in chosen for parameter in each.params for option in parameter.opts}
+    selected = [commands[command]] if command in commands else commands.values()
+    parameters = [parameter for entry in selected for parameter in entry.params]
+    return {option for parameter in parameters for option in parameter.opts}
 
 
 SETTING = re.compile(r"`([a-z_]+)=(True|'[^'`]*'|)`")
@@ -197,10 +199,10 @@ def _one_line(text: str) -> str:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """End the process a few seconds after the first Ctrl-C, even where code of a model hangs and never hears of it.
+    """End the process a few seconds after the first Ctrl-C, even where code of a model hangs and does not notice it.
 
-    The interpreter notes the signal in a pipe at once, whatever its main thread is at, and a thread waits for that. A
-    child process that a model forks notes nothing there.
+    The interpreter writes the signal to a pipe at once, whatever its main thread does, and a thread waits for that. A
+    child process that a model forks writes nothing there.
     """
     _note_nothing_in_children()
     process = os.getpid()
@@ -231,21 +233,21 @@ def _note_nothing_in_children() -> None:
 
 
 def _leave() -> NoReturn:
-    """Say that the command was stopped and end at once, without waiting for threads: files are written whole anyway."""
+    """Say that the command was stopped and exit at once, without waiting for threads: no file is ever half written."""
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-    _say(f"{show_cursor}stopped; run the same command again to go on from here")
+    _say(f"{show_cursor}stopped; run the same command again to continue from here")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(STOPPED)
 
 
 def _say(text: str) -> None:
-    """A line on standard error, its settings as options of the command."""
+    """Print a line on standard error, its settings as options of the command."""
     _print(text, err=True)
 
 
 def _print(text: str, *, err: bool = False) -> None:
-    """A line on standard output, its settings as options of the command."""
+    """Print a line on standard output (or error), its settings as options of the command."""
     typer.echo(spelled(text, *sys.argv[1:2]).encode("utf-8", "backslashreplace").decode(), err=err)
 
 
@@ -332,14 +334,14 @@ def _progress(quiet: bool) -> ProgressBar:
 
 
 def _conclude(run: Run, quiet: bool) -> None:
-    """Say what came out and leave with the verdict's exit code."""
+    """Print the summary of a run and exit with the verdict's exit code."""
     from roadworthy.verdict.judge import EXIT_CODES
 
     raise typer.Exit(EXIT_CODES[_print_summary(run, quiet)])
 
 
 def _print_summary(run: Run, quiet: bool) -> str:
-    """What came out, in a few lines, or the failures alone; returns the verdict's status."""
+    """Print the result of a run in a few lines, or only its failures; return the verdict's status."""
     import json
 
     verdict = json.loads((run.path / "verdict.json").read_text())
@@ -354,20 +356,20 @@ def _print_summary(run: Run, quiet: bool) -> str:
 
 
 def _print_criteria(verdict: dict[str, Any]) -> None:
-    """What follows for each criterion; on standard error what is to be said of thresholds."""
+    """Print the finding of each criterion, and on standard error the remarks on thresholds."""
     for criterion in verdict["criteria"]:
         _print(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
     _say_remarks({criterion["id"]: criterion["remark"] for criterion in verdict["criteria"] if criterion["remark"]})
 
 
 def _say_failed(verdict: dict[str, Any]) -> None:
-    """What failed, on standard error."""
+    """Print what failed on standard error."""
     for failed in verdict["failed"]:
         _say(_one_line(f"failed: {failed['name']}: {failed['reason']}"))
 
 
 def _say_remarks(remarks: dict[str, str]) -> None:
-    """What is to be said of the thresholds of criteria, by the criterion's id."""
+    """Print the remarks on the thresholds of criteria, by the criterion's id, on standard error."""
     for name, remark in remarks.items():
         _say(_one_line(f"criterion {name}: {remark}"))
 
@@ -431,8 +433,8 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
         typer.echo(f"data      {f'{source}: ' if source else ''}{data.name}: {counts}")
     typer.echo(f"models    {', '.join(prepared.models)}")
     for protocol in prepared.contexts:
-        own = [planned for planned in prepared.plan.cases if planned.protocol == protocol]
-        typer.echo(f"protocol  {protocol}: {len(own)} cases")
+        cases = [planned for planned in prepared.plan.cases if planned.protocol == protocol]
+        typer.echo(f"protocol  {protocol}: {len(cases)} cases")
     if prepared.plan.stimuli:
         typer.echo(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
     typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {graph.image_cases():,} answers in all")
@@ -583,7 +585,7 @@ def _write_text(path: Path, text: str) -> None:
 
 @app.command()
 def report(run_folder: RunArgument) -> None:
-    """Write the report of a run anew, from its stored tables."""
+    """Write the report of a run again, from its stored tables."""
     from roadworthy.api import open_run
 
     typer.echo(f"report: {from_here(open_run(run_folder).report())}")
@@ -614,9 +616,9 @@ def export(
     """Write the disturbed images of a study for an owner who runs the model elsewhere."""
     from roadworthy.api import export_study
 
-    written = export_study(study, folder, workers=workers, progress=_progress(quiet))
+    image_count = export_study(study, folder, workers=workers, progress=_progress(quiet))
     if not quiet:
-        typer.echo(f"{written:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
+        typer.echo(f"{image_count:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
 
 
 @app.command()
@@ -660,7 +662,7 @@ def preview(
 
 @app.command(name="list")
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
-    """List what there is of a kind."""
+    """List all components of a kind."""
     from roadworthy.listing import listing
 
     for name, summary in listing(kind.value):

@@ -1,4 +1,4 @@
-"""Monitors: detectors of images outside the distribution. Importing this package registers every one of ours."""
+"""Monitors: detectors of images outside the distribution. Importing this package registers all built-in ones."""
 
 from __future__ import annotations
 

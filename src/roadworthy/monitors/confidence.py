@@ -93,9 +93,9 @@ class KlMatching(Monitor):
         return {"templates": sums / np.maximum(counts, 1)[:, None]}
 
     def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
-        """The classes without a template."""
-        never = np.flatnonzero(~state["templates"].any(axis=1)).tolist()
-        return (f"classes that the model never answers have no template: {never}",) if never else ()
+        """A note on the classes without a template."""
+        unanswered = np.flatnonzero(~state["templates"].any(axis=1)).tolist()
+        return (f"classes that the model never answers have no template: {unanswered}",) if unanswered else ()
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """Minus the least divergence from a template, (N,)."""

@@ -74,7 +74,7 @@ def check_monitor(
 
 @contextmanager
 def _promised(promise: str) -> Iterator[None]:
-    """Whatever goes wrong inside breaks this promise, unless it says itself which one it breaks."""
+    """Report any error inside as a break of this promise; an `AssertionError` names its promise itself."""
     try:
         yield
     except AssertionError:
@@ -133,9 +133,9 @@ def _check_against(fitted: FittedMonitor, inside: Rep, outside: Rep, shown: Rep,
 
 def _check_refusals(monitor: Monitor, model: Model, train: Dataset, outliers: Dataset) -> None:
     for need in monitor.needs - {"input", "probabilities"}:
-        poor = ToyModel()
-        poor.capabilities = model.capabilities - {base.CAPABILITY.get(need, need)}
-        message = _refused(lambda poor=poor: _built(monitor, poor, train, outliers))  # type: ignore[misc]
+        lacking = ToyModel()
+        lacking.capabilities = model.capabilities - {base.CAPABILITY.get(need, need)}
+        message = _refused(lambda lacking=lacking: _built(monitor, lacking, train, outliers))  # type: ignore[misc]
         assert need in message, f"a model without {need} must be refused by name, not with {message!r}"
     if monitor.learns:
         empty = _refused(lambda: _built(monitor, model, _Empty(train, [0]), outliers))
@@ -174,8 +174,8 @@ def _check_rows(fitted: FittedMonitor, model: Model, data: Dataset) -> None:
     _ = shared.prediction, [fitted.represent_signals(shared)]
     assert np.array_equal(whole, fitted.represent_signals(shared)), "signals that others read must give the same"
     order = np.arange(len(batch))[::-1]
-    turned = fitted.represent(model, batch.take(order.tolist()))
-    assert np.abs(turned - whole[order]).max() <= scale, "representations must not depend on the order of the images"
+    backwards = fitted.represent(model, batch.take(order.tolist()))
+    assert np.abs(backwards - whole[order]).max() <= scale, "representations must not depend on the order of the images"
     pieces = (slice(0, 7), slice(7, None))
     parts = np.concatenate([fitted.represent(model, batch.take(piece)) for piece in pieces])
     assert np.abs(parts - whole).max() <= scale, "representations must not depend on the batch"

@@ -73,8 +73,8 @@ class Mahalanobis(Monitor):
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """Minus the squared distance from the nearest class mean, (N,)."""
-        white = (signals.features(self.layer) - state["origin"]) @ state["whitening"]
-        return np.asarray(-cdist(white, state["means"], "sqeuclidean").min(axis=1))
+        whitened = (signals.features(self.layer) - state["origin"]) @ state["whitening"]
+        return np.asarray(-cdist(whitened, state["means"], "sqeuclidean").min(axis=1))
 
 
 def _whitening(covariance: Floats) -> Floats:
@@ -116,13 +116,13 @@ class LastLayerMonitor(Monitor):
     def head_and_features(self, training: Training) -> tuple[Floats, Floats, NDArray[np.float32]]:
         """Weights (K, D) and bias (K,) of the last linear layer, and all features (n, D).
 
-        The layer is checked on some images to make the model's logits.
+        On some images it is checked that the layer makes the model's logits.
         """
         head = find_head(training.model)
         kept: list[NDArray[np.float32]] = []
         for features, logits in training.parts("features", "logits"):
-            made = features @ head.weights.T + head.bias
-            if not kept and np.abs(made - logits).max() > HEAD_TOLERANCE * max(1.0, np.abs(logits).max()):
+            computed = features @ head.weights.T + head.bias
+            if not kept and np.abs(computed - logits).max() > HEAD_TOLERANCE * max(1.0, np.abs(logits).max()):
                 raise InputError(
                     f"monitor {self.name} cannot use model {training.model.name}: its last linear layer does not make "
                     "its logits"
@@ -166,7 +166,7 @@ class Vim(LastLayerMonitor):
         lengths = largest = whole = 0.0
         for start in range(0, len(rows), PART):
             values = rows[start : start + PART].astype(np.float64)
-            lengths += float(_left(values - origin, space).sum())
+            lengths += float(_residual_lengths(values - origin, space).sum())
             whole += float(np.linalg.norm(values - origin, axis=1).sum())
             largest += float((values @ weights.T + bias).max(axis=1).sum())
         if lengths <= NOTHING_LEFT * whole:
@@ -180,7 +180,7 @@ class Vim(LastLayerMonitor):
     def read(self, signals: Signals, state: Learned) -> Floats:
         """The energy less the scaled length of the residual, (N,)."""
         values = signals.features().astype(np.float64)
-        virtual = state["scale"] * _left(values - state["origin"], state["principal"])
+        virtual = state["scale"] * _residual_lengths(values - state["origin"], state["principal"])
         return np.asarray(energy(values @ state["weights"].T + state["bias"]) - virtual)
 
 
@@ -202,8 +202,8 @@ def _strongest(rows: NDArray[np.float32], origin: Floats, count: int) -> Floats:
     return np.asarray(eigh(squares, subset_by_index=(size - count, size - 1), overwrite_a=True)[1])
 
 
-def _left(shifted: Floats, space: Floats) -> Floats:
-    """The length (n,) of what the projection on a space (D, P) leaves of rows (n, D)."""
+def _residual_lengths(shifted: Floats, space: Floats) -> Floats:
+    """The lengths (n,) of rows (n, D) less their projection on a space (D, P)."""
     return np.asarray(np.linalg.norm(shifted - (shifted @ space) @ space.T, axis=1))
 
 

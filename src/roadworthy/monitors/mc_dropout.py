@@ -19,8 +19,8 @@ from roadworthy.uncertainty import McDropout, predictive_entropy
 class McDropoutEntropy(Monitor):
     """Minus the entropy of the mean of several passes: sum_k m_k log m_k, m the mean of the first `passes`.
 
-    The passes are the samples of the model, an MC-Dropout model or an ensemble. A torch model that holds dropout layers
-    is answered by so many sub-networks drawn with `seed`; it is copied when first used, and anew after `build`.
+    The passes are the samples of the model, an MC-Dropout model or an ensemble. For a torch model with dropout
+    layers so many sub-networks drawn with `seed` answer; the model is copied at its first use, and again after `build`.
     """
 
     passes: int = 7
@@ -37,7 +37,7 @@ class McDropoutEntropy(Monitor):
         require_count(self, "passes", most=MOST_PASSES)
 
     def check(self, model: Model) -> None:
-        """Refuse a model without samples that holds no dropout either."""
+        """Refuse a model that has neither samples nor dropout layers."""
         if not _holds_dropout(network_of(model)):
             super().check(model)
 
@@ -49,11 +49,11 @@ class McDropoutEntropy(Monitor):
             network = network_of(signals.model)
             sampler = state.cached("sampler", lambda: self._sampler(network, signals.images.shape[1:3]), of=network)
             samples = sampler.answer(signals.batch, len(signals)).samples
-        held = 0 if samples is None else len(samples)
-        if samples is None or held < self.passes:
+        pass_count = 0 if samples is None else len(samples)
+        if samples is None or pass_count < self.passes:
             raise InputError(
                 f"monitor {self.name} needs {self.passes} stochastic passes but model {signals.model.name} answers "
-                f"{held}: give an MC-Dropout model or an ensemble of at least {self.passes}"
+                f"{pass_count}: give an MC-Dropout model or an ensemble of at least {self.passes}"
             )
         return -predictive_entropy(samples[: self.passes])
 

@@ -16,7 +16,7 @@ from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor,
 from roadworthy.monitors.svm import SOLVED_EXACTLY, SvmMonitor
 
 PANEL_BYTES = 2**26
-"""Room for the distances of one block of queries to all references."""
+"""Memory for the distances of one block of queries to all references."""
 VALUES_AT_ONCE = 2**21
 """Values held at once in double precision."""
 MOST_BYTES = (2**31 - 1) // (2 * 255**2)
@@ -49,11 +49,11 @@ class Neighbours:
             raise InputError(f"queries must be (N, {self.shape[1]}), not {rows.shape}")
         if not 1 <= count <= self.shape[0]:
             raise InputError(f"{count} neighbours were asked for among {self.shape[0]} references")
-        found = np.empty((len(rows), count))
+        distances = np.empty((len(rows), count))
         step = max(1, PANEL_BYTES // (4 * self.shape[0]))
         for start in range(0, len(rows), step):
-            found[start : start + step] = self._search.block(rows[start : start + step], count)
-        return found
+            distances[start : start + step] = self._search.block(rows[start : start + step], count)
+        return distances
 
 
 class _Bytes:
@@ -92,7 +92,7 @@ class _Reals:
         error = (self._centred.shape[1] + 16) * UNIT_ROUNDOFF * (_squared_lengths(centred) + self._squares.max())
         rows, columns = np.nonzero(panel <= (kth + 2 * error)[:, None])
         squared = self._exact(queries, rows, columns)
-        return np.asarray(np.sqrt(_least_of_each(rows, squared, len(queries), count)))
+        return np.asarray(np.sqrt(_smallest_by_row(rows, squared, len(queries), count)))
 
     def _exact(self, queries: NDArray[np.float32], rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
         squared = np.empty(len(rows))
@@ -120,10 +120,10 @@ def _smallest(panel: NDArray[Any], count: int) -> NDArray[Any]:
     if folded is panel:
         return smallest
     rows, columns = np.nonzero(panel <= smallest[:, -1:])
-    return _least_of_each(rows, panel[rows, columns], len(panel), count)
+    return _smallest_by_row(rows, panel[rows, columns], len(panel), count)
 
 
-def _least_of_each(rows: NDArray[np.intp], values: NDArray[Any], size: int, count: int) -> NDArray[Any]:
+def _smallest_by_row(rows: NDArray[np.intp], values: NDArray[Any], size: int, count: int) -> NDArray[Any]:
     """The `count` smallest values (size, count) of each row, ascending; `rows` ascends and says whose each value is."""
     starts = np.searchsorted(rows, np.arange(size))
     return np.asarray(values[np.lexsort((values, rows))][starts[:, None] + np.arange(count)])
@@ -141,14 +141,15 @@ def _product_session() -> Any:
 
 def _squared_lengths(rows: NDArray[Any]) -> NDArray[Any]:
     """Squared lengths (n,) of rows (n, D): whole numbers for bytes, else summed in double and given in single."""
-    kind, given = (np.int32, np.int32) if rows.dtype == np.uint8 else (np.float64, np.float32)
+    sum_type, result_type = (np.int32, np.int32) if rows.dtype == np.uint8 else (np.float64, np.float32)
     step = max(1, VALUES_AT_ONCE // rows.shape[1])
-    parts = [np.square(rows[at : at + step], dtype=kind).sum(axis=1, dtype=kind) for at in range(0, len(rows), step)]
-    return np.concatenate(parts).astype(given)
+    parts = [rows[start : start + step] for start in range(0, len(rows), step)]
+    squares = [np.square(part, dtype=sum_type).sum(axis=1, dtype=sum_type) for part in parts]
+    return np.concatenate(squares).astype(result_type)
 
 
 def search_of(state: Learned, name: str) -> Neighbours:
-    """The search among references that a monitor has learned, made once."""
+    """The search among the references that a monitor has learned; it is made once."""
     return state.cached("search", lambda: Neighbours(state[name].reshape(len(state[name]), -1)))
 
 

@@ -106,7 +106,7 @@ class OpenMax(SvmMonitor):
         return {"centres": centres, "weibulls": weibulls}
 
     def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
-        """The classes without a Weibull, too."""
+        """A note on the classes without a Weibull, besides those of the SVM."""
         without = np.flatnonzero(~state["weibulls"].any(axis=1)).tolist()
         few = f"classes with fewer than {FEWEST} correct training images keep their logit: {without}"
         return (*([few] if without else []), *super().notes(state, rule))
@@ -114,15 +114,15 @@ class OpenMax(SvmMonitor):
     def read(self, signals: Signals, state: Learned) -> Floats:
         """Probabilities (N, K + 1), the unknown first."""
         logits = signals.logits.astype(np.float64)
-        unlike = np.zeros_like(logits)
+        cdfs = np.zeros_like(logits)
         for label, (shape, location, scale) in enumerate(state["weibulls"]):
             if shape > 0:
-                unlike[:, label] = weibull_cdf(distance(logits, state["centres"][label]), shape, location, scale)
+                cdfs[:, label] = weibull_cdf(distance(logits, state["centres"][label]), shape, location, scale)
         alpha = min(self.alpha, logits.shape[1])
         ranks = np.argsort(np.argsort(-logits, axis=1, kind="stable"), axis=1, kind="stable")
-        taken = logits * unlike * np.maximum(alpha - ranks, 0) / alpha
-        opened = np.concatenate([taken.sum(axis=1, keepdims=True), logits - taken], axis=1)
-        exponents = np.exp(opened - opened.max(axis=1, keepdims=True))
+        moved = logits * cdfs * np.maximum(alpha - ranks, 0) / alpha
+        open_logits = np.concatenate([moved.sum(axis=1, keepdims=True), logits - moved], axis=1)
+        exponents = np.exp(open_logits - open_logits.max(axis=1, keepdims=True))
         return np.asarray(exponents / exponents.sum(axis=1, keepdims=True))
 
     def unsupervised(self, rows: Rep) -> NDArray[Any]:

@@ -26,7 +26,7 @@ class PytorchOod(Monitor):
     """Minus the outlier score of a detector of pytorch-ood, given by the name of its class.
 
     What its constructor asks for by name is filled in: `model`, `encoder` or `backbone` (up to the last linear layer),
-    `head` (that layer), `w` and `b` (its weights); the rest stands in `options`. A detector whose state is more than
+    `head` (that layer), `w` and `b` (its weights); the rest is given in `options`. A detector whose state is more than
     tensors and numbers works but cannot be saved.
     """
 
@@ -64,14 +64,14 @@ class PytorchOod(Monitor):
         return np.asarray(-scores.detach().cpu().double().numpy().reshape(len(signals)))
 
     def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
-        """What keeps the detector from being saved."""
-        kept = state.cached("kept", list[str])
-        return (f"{self.detector} cannot be saved: {', '.join(kept)}",) if kept else ()
+        """A note on the attributes that prevent the detector from being saved."""
+        unsaved = state.cached("kept", list[str])
+        return (f"{self.detector} cannot be saved: {', '.join(unsaved)}",) if unsaved else ()
 
     def check_savable(self, state: Learned) -> None:
-        """Refuse a detector that holds more than tensors and numbers, too."""
+        """Refuse also a detector that holds more than tensors and numbers."""
         for note in self.notes(state, Learned()):
-            raise InputError(f"monitor {self.name}: {note} is neither tensor nor number; build it anew")
+            raise InputError(f"monitor {self.name}: {note} is neither a tensor nor a number; build it again")
         super().check_savable(state)
 
     def _restored(self, network: TorchModel, state: Learned) -> Any:
@@ -84,18 +84,18 @@ class PytorchOod(Monitor):
         detectors = import_detectors()
         if not hasattr(detectors, self.detector):
             raise UnknownName("detector of pytorch-ood", self.detector, getattr(detectors, "__all__", ()))
-        kind = getattr(detectors, self.detector)
-        wanted = inspect.signature(kind).parameters
-        given = dict(self.options)
-        if "model" in wanted:
-            given.setdefault("model", network.module.eval())
-        if {"encoder", "backbone", "head", "w", "b"} & set(wanted):
+        detector_class = getattr(detectors, self.detector)
+        parameters = inspect.signature(detector_class).parameters
+        arguments = dict(self.options)
+        if "model" in parameters:
+            arguments.setdefault("model", network.module.eval())
+        if {"encoder", "backbone", "head", "w", "b"} & set(parameters):
             last = network.module.get_submodule(network.head().layer.rpartition(":")[0])
             parts = {"head": last, "w": last.weight, "b": last.bias, "encoder": _encoder(network.module, last)}
             parts["backbone"] = parts["encoder"]
-            given = {key: part for key, part in parts.items() if key in wanted} | given
+            arguments = {key: part for key, part in parts.items() if key in parameters} | arguments
         try:
-            return kind(**given)
+            return detector_class(**arguments)
         except TypeError as error:
             raise InputError(f"monitor {self.name} cannot make {self.detector}: {error}; give it in options") from None
 
@@ -140,12 +140,12 @@ def _encoder(module: Any, last: Any) -> Any:
     """The network up to its last linear layer."""
 
     def encode(tensor: Any) -> Any:
-        found = []
-        handle = last.register_forward_pre_hook(lambda layer, inputs: found.append(inputs[0]))
+        layer_inputs = []
+        handle = last.register_forward_pre_hook(lambda layer, inputs: layer_inputs.append(inputs[0]))
         try:
             module.eval()(tensor)
         finally:
             handle.remove()
-        return found[-1]
+        return layer_inputs[-1]
 
     return encode

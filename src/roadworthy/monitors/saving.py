@@ -24,11 +24,11 @@ SEALED_FORMAT = 1
 """What earlier versions wrote: a record with a hash of its own and of the arrays, and no manifest."""
 RECORD, ARRAYS = "monitor.json", "monitor.npz"
 CALIBRATION: dict[str, Any] = {"aim": None, "columns": None, "rejected": None, "calibrated_on": []}
-"""What a record says of a calibration, where there is none. Earlier records lack some of it."""
+"""What the record of a monitor without a calibration says of it. Earlier records lack some of these keys."""
 
 
 def write_monitor(folder: str | Path, record: Mapping[str, Any], arrays: Mapping[str, Any]) -> Path:
-    """Write a record and arrays to a folder; a manifest, with their hashes, is to follow."""
+    """Write a record and arrays to a folder; `commit_monitor` must then write the manifest with their hashes."""
     home, content = Path(folder), io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     home.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def _read_record(home: Path) -> dict[str, Any]:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = record["format"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        raise InputError(f"{path} is no record of a monitor: save the monitor again") from None
+        raise InputError(f"{path} is not a valid record of a monitor: save the monitor again") from None
     if version not in (FORMAT, SEALED_FORMAT) or not {"monitor", "parameters", "built_from"} <= set(record):
         raise InputError(f"{path} is of format {version!r}, which this version does not read: save the monitor again")
     if version == SEALED_FORMAT:
@@ -85,7 +85,7 @@ def _check_sealed(home: Path, record: Mapping[str, Any]) -> None:
     """Refuse a monitor of an earlier version that is not as it was saved; the first ones had no hash of the record."""
     seal = digest({key: value for key, value in record.items() if key != "digest"})
     if record.get("digest", seal) != seal:
-        raise InputError(f"{home / RECORD} was edited since the monitor was saved: build and save it anew")
+        raise InputError(f"{home / RECORD} was edited since the monitor was saved: build and save it again")
     if digest_file(home / ARRAYS) != record.get("arrays"):
         raise InputError(f"{home / ARRAYS} is not the file that was saved: save the monitor again")
 

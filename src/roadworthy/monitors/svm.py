@@ -25,7 +25,7 @@ SOLVED_EXACTLY = (
 class SvmMonitor(Monitor):
     """Against outliers, the score is the decision value of a linear SVM; without any, that of `unsupervised`.
 
-    With `threshold="hinge"` the SVM's own boundary, 0, is the threshold, as published; `exact` cuts its score anew.
+    With `threshold="hinge"` the SVM's own boundary, 0, is the threshold, as published; `exact` cuts its score again.
     """
 
     @abstractmethod
@@ -33,7 +33,7 @@ class SvmMonitor(Monitor):
         """Scores (N,) where there are no outliers to learn from."""
 
     def tune(self, inside: Rep, outside: Rep | None, aim: Aim, state: Learned) -> Arrays:
-        """The SVM, where there are outliers."""
+        """The SVM, fitted against the outliers; empty where there are none."""
         if outside is None:
             return {}
         svm = fit_svm(inside, outside, prior=aim.prior, cost=aim.cost)
@@ -48,7 +48,7 @@ class SvmMonitor(Monitor):
         return 0.0 if outside is not None and aim.threshold == "hinge" else super().cut(inside, outside, aim)
 
     def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
-        """Whether the solver of the SVM came to its end."""
+        """A note where the solver of the SVM did not converge."""
         return (NOT_CONVERGED,) if rule and not rule["converged"] else ()
 
 

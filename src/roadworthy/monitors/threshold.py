@@ -66,7 +66,7 @@ class RejectedShare:
 
     @property
     def tied(self) -> bool:
-        """Whether it rejects at least one image fewer than it might."""
+        """Whether it rejects at least one image fewer than the share allows."""
         return round(self.achieved * self.images) < _rank(self.asked, self.images)
 
     def sentence(self) -> str:
@@ -90,7 +90,7 @@ def percent(share: float) -> str:
 
 
 def _rank(rejected: float, images: int) -> int:
-    """How many images the share allows to reject."""
+    """How many images may be rejected for this share."""
     return int(np.floor(rejected * images + 1e-9))
 
 
@@ -291,13 +291,13 @@ def solve_hinge(signed: Floats, weights: Floats) -> tuple[Floats, bool]:
 
 
 def check_rejected(rejected: float) -> None:
-    """Refuse what is no share of in-distribution images to reject."""
+    """Refuse a value that is not a valid share of in-distribution images to reject."""
     if not 0 <= rejected < 1:
         raise InputError(f"the share of in-distribution images to reject is from 0 to below 1, not {rejected!r}")
 
 
 def side_weights(prior: float, cost: float) -> tuple[float, float]:
-    """The weights of both sides, (1 - prior, prior cost); what is no prior or no cost is refused."""
+    """The weights of both sides, (1 - prior, prior cost); an invalid prior or cost is refused."""
     if not 0 < prior < 1:
         raise InputError(f"the prior of outliers is a share between 0 and 1, not {prior!r}")
     if not (np.isfinite(cost) and cost > 0):

@@ -1,6 +1,6 @@
 """Which differences are real: analyses of variance and post hoc comparisons over the repeats of a run.
 
-Every value is one repeat of one condition; where models are trained anew for each repeat, repeats are independent
+Every value is one repeat of one condition; where models are trained again for each repeat, repeats are independent
 networks on the same test images. Each analysis stands in three forms: as in the thesis (two-way interactions, the
 three-way one in the error), blocked by repeat (repeated measures: one network serves all conditions of a repeat), and
 without the assumption of equal variances.
@@ -35,7 +35,7 @@ METHODS = {"Tukey-Kramer": posthoc, "Games-Howell": games_howell}
 
 @dataclass(frozen=True)
 class Analysis:
-    """A question put to the repeats: a response, its factors and the comparisons that follow."""
+    """A question that the repeats can answer: a response, its factors and the comparisons that follow."""
 
     name: str
     rows: pd.DataFrame
@@ -69,25 +69,25 @@ def analyse(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     for analysis in analyses:
         for by, method in product(analysis.comparisons, METHODS):
             where = {"metric": analysis.metric, "by": "*".join(by), "method": method}
-            result = _tried(METHODS[method], analysis.rows, "value", analysis.factors, by)
+            result = _result_or_reason(METHODS[method], analysis.rows, "value", analysis.factors, by)
             if isinstance(result, str):
                 pairs.append((f"posthoc_{analysis.name}", pd.DataFrame([{**where, "reason": result}])))
                 continue
             notes = "; ".join(result.notes)
-            pairs.append((f"posthoc_{analysis.name}", _placed(where, result.pairs, notes)))
-            means.append((f"posthoc_{analysis.name}_means", _placed(where, _named(result.means, by), notes)))
+            pairs.append((f"posthoc_{analysis.name}", _with_columns(where, result.pairs, notes)))
+            means.append((f"posthoc_{analysis.name}_means", _with_columns(where, _by_cell(result.means, by), notes)))
     frames = grouped(pairs) | grouped(means)
-    compared = {name: pd.concat(some, ignore_index=True) for name, some in frames.items()}
+    compared = {name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
     return {name: pd.DataFrame(rows) for name, rows in tests.items()} | compared
 
 
-def _named(means: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """With one column `cell` in place of a column per factor."""
+def _by_cell(means: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The means with one column `cell` instead of a column per factor."""
     cell = means[list(by)].astype(str).agg(" ".join, axis=1)
     return pd.concat([cell.rename("cell"), means.drop(columns=list(by))], axis=1)
 
 
-def _placed(where: Mapping[str, Any], frame: pd.DataFrame, notes: str) -> pd.DataFrame:
+def _with_columns(where: Mapping[str, Any], frame: pd.DataFrame, notes: str) -> pd.DataFrame:
     return pd.concat(
         [pd.DataFrame([where] * len(frame), index=frame.index), frame.assign(reason="", notes=notes)], axis=1
     )
@@ -124,7 +124,7 @@ def _analyses(tables: Mapping[str, pd.DataFrame]) -> Iterator[Analysis]:
 def _analysis(
     name: str, rows: pd.DataFrame, metric: str, factors: Sequence[str], comparisons: Sequence[tuple[str, ...]]
 ) -> Analysis:
-    """Without the factors that have one level only, and the comparisons that speak of them."""
+    """An analysis without the factors that have only one level, and without the comparisons that use them."""
     varied = tuple(factor for factor in factors if rows[factor].nunique() > 1)
     kept = tuple(by for by in comparisons if set(by) <= set(varied))
     return Analysis(name, rows, metric, varied, kept)
@@ -146,7 +146,7 @@ def _tests(analysis: Analysis) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     question = analysis.rows, "value", analysis.factors
     for form, test in FORMS.items():
-        result = _tried(test, *question) if analysis.factors else "no factor has more than one level"
+        result = _result_or_reason(test, *question) if analysis.factors else "no factor has more than one level"
         if not isinstance(result, AnovaTable):
             rows.append({**where, "form": form, "reason": result})
             continue
@@ -154,7 +154,7 @@ def _tests(analysis: Analysis) -> list[dict[str, Any]]:
         records: list[Any] = result.frame.to_dict("records")
         rows += [{**where, "form": form, "method": result.method, **row, "notes": notes} for row in records]
     if analysis.factors:
-        equal = _tried(brown_forsythe, *question)
+        equal = _result_or_reason(brown_forsythe, *question)
         if isinstance(equal, str):
             rows.append({**where, "form": "equal variances", "reason": equal})
         else:
@@ -163,9 +163,9 @@ def _tests(analysis: Analysis) -> list[dict[str, Any]]:
     return rows
 
 
-def _tried(make: Callable[..., Any], *question: Any) -> Any:
-    """What it makes, or in one sentence why it cannot be made from these rows."""
+def _result_or_reason(test: Callable[..., Any], *question: Any) -> Any:
+    """The result of a test, or a sentence that says why these rows do not allow it."""
     try:
-        return make(*question)
+        return test(*question)
     except ValueError as error:
         return str(error)

@@ -18,13 +18,13 @@ OTHER_IMAGES = "other images: they cannot be paired"
 
 
 def not_paired(names: Sequence[object], shown: Sequence[Mapping[Any, object]], condition: object) -> str:
-    """Why a condition of two systems cannot be paired, or nothing; `shown` says of each how it was shown what.
+    """Why a condition of two systems cannot be paired, or an empty text; `shown` says how each was shown them.
 
     >>> not_paired(("old", "new"), ({"fog": "thick"}, {"rain": ""}), "fog")
     'new was not shown it'
     """
-    for name, known in zip(names, shown, strict=True):
-        if condition not in known:
+    for name, conditions in zip(names, shown, strict=True):
+        if condition not in conditions:
             return f"{name} was not shown it"
     return "" if shown[0][condition] == shown[1][condition] else "shown with other parameters or other code"
 
@@ -44,7 +44,7 @@ def by_bootstrap(change: PairedChange, before: ArrayLike, after: ArrayLike) -> P
     if math.isnan(change.before) or math.isnan(change.after):
         return replace(change, reason="undefined for one of the two")
     values = change.after, change.before, after, before, change.groups
-    (lo, hi, why), (p, no_p) = paired_interval(*values), paired_p(*values)
+    (lo, hi, no_interval), (p, no_p) = paired_interval(*values), paired_p(*values)
     if np.array_equal(before, after, equal_nan=True) and change.before == change.after:
-        lo, hi, p, why, no_p = 0.0, 0.0, 1.0, "", ""
-    return replace(change, lo=lo, hi=hi, p=p, method="paired group bootstrap", reason=why or no_p)
+        lo, hi, p, no_interval, no_p = 0.0, 0.0, 1.0, "", ""
+    return replace(change, lo=lo, hi=hi, p=p, method="paired group bootstrap", reason=no_interval or no_p)

@@ -104,7 +104,7 @@ def shift_levels(choice: ShiftChoice, levels: Sequence[int]) -> list[Shift]:
 def showings(settings: Settings, data: Dataset, seed: int, clean_repeats: int = 1) -> list[Showing]:
     """Every stimulus of the protocol: undisturbed data first, then shift by shift, level by level, repeat by repeat.
 
-    Undisturbed data is shown once, or once per repeat to models that are trained anew for each.
+    Undisturbed data is shown once, or once per repeat to models that are trained again for each.
     """
     fingerprint = data.fingerprint()
     planned = [Showing(Stimulus(fingerprint, repeat=repeat, seed=seed), data) for repeat in range(clean_repeats)]
@@ -135,12 +135,12 @@ class Classification(base.Protocol):
     }
 
     def describe(self, settings: Settings) -> str:
-        """How many shifts, at which levels, how often."""
+        """How many shifts are shown, at which levels and how often."""
         levels = ", ".join(map(str, settings.levels))
         return f"{len(settings.shifts)} shifts, levels {levels}, repeats {settings.repeats}"
 
     def check_settings(self, settings: Settings) -> None:
-        """Every shift is known and has the levels asked for."""
+        """Raise an `InputError` where a shift is unknown or lacks a level that is asked for."""
         for choice in settings.shifts:
             shift_levels(choice, settings.levels)
 
@@ -154,7 +154,7 @@ class Classification(base.Protocol):
         return showings(settings, bench.data, bench.seed)
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
-        """Every stimulus shown to every model; undisturbed data in every repeat to those trained anew for it."""
+        """Every stimulus shown to every model; undisturbed data in every repeat to those trained again for it."""
         return base.Planned(plan_cases(NAME, showings(settings, bench.data, bench.seed, settings.repeats), bench))
 
     def check(self, cases: Sequence[base.KnownCase], criterion: Criterion, context: Any = None) -> None:
@@ -175,7 +175,7 @@ class Classification(base.Protocol):
         workers: int = 1,
         resamples: int | None = None,
     ) -> Evidence:
-        """What stored cases say, cell by cell; `resamples` are drawn, the usual number unless given."""
+        """What stored cases say, cell by cell; so many bootstrap `resamples` are drawn, `RESAMPLES` unless given."""
         return Evidence(cases, class_names, seed=seed, workers=workers, resamples=resamples)
 
 
@@ -188,7 +188,7 @@ class CellKey:
     level: int
 
     def order(self) -> tuple[Any, ...]:
-        """By name, undisturbed data first."""
+        """A key that sorts by name, undisturbed data first."""
         return self.model, self.shift != UNDISTURBED, self.shift, self.level
 
     @classmethod
@@ -246,9 +246,9 @@ def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
         values=values,
         resampled={name: mean_rows([repeat[name] for repeat in resampled]) for name in names},
         missing={
-            name: next(reason(name, a) or "undefined" for a, v in zip(repeats, own, strict=True) if math.isnan(v))
-            for name, own in values.items()
-            if any(math.isnan(value) for value in own)
+            name: next(reason(name, a) or "undefined" for a, v in zip(repeats, by_repeat, strict=True) if math.isnan(v))
+            for name, by_repeat in values.items()
+            if any(math.isnan(value) for value in by_repeat)
         },
         confusion=_confusion(repeats),
         reliability=reliability(_stacked(repeats)),
@@ -259,8 +259,8 @@ def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
 def _confusion(repeats: Sequence[Answers]) -> dict[tuple[int, int], int]:
     classes = repeats[0].num_classes
     pairs = np.concatenate([answers.label * classes + answers.prediction for answers in repeats])
-    found, counts = np.unique(pairs, return_counts=True)
-    return {divmod(int(pair), classes): int(count) for pair, count in zip(found, counts, strict=True)}
+    unique_pairs, counts = np.unique(pairs, return_counts=True)
+    return {divmod(int(pair), classes): int(count) for pair, count in zip(unique_pairs, counts, strict=True)}
 
 
 def _mistakes(repeats: Sequence[Answers]) -> list[Mistake]:
@@ -293,7 +293,7 @@ class Evidence(base.Evidence):
         self.class_names, self.seed = tuple(class_names), seed
         by_key = grouped((CellKey.of(case), case) for case in cases)
         self.keys = sorted(by_key, key=CellKey.order)
-        failed = {key: [case.failure for case in own if case.failure] for key, own in by_key.items()}
+        failed = {key: [case.failure for case in repeats if case.failure] for key, repeats in by_key.items()}
         self.failures = {key: reasons[0] for key, reasons in failed.items() if reasons}
         self.cells: dict[CellKey, Cell] = {}
         done = [key for key in self.keys if key not in self.failures]
@@ -325,12 +325,12 @@ class Evidence(base.Evidence):
         cells = [self.cells[key] for key in keys]
         sd = standard_deviation(cells[0].values[metric]) if len(keys) == 1 else math.nan
         missing = [cell.missing[metric] for cell in cells if metric in cell.missing]
-        why = "" if not missing else missing[0]
+        missing_reason = "" if not missing else missing[0]
         if missing and len(keys) > 1:
-            why = f"{len(missing)} of {len(keys)} cases left out: {why}"
+            missing_reason = f"{len(missing)} of {len(keys)} cases left out: {missing_reason}"
         value = _mean(cells, metric)
         if math.isnan(value):
-            return Estimate(value, reason=why, sd=sd)
+            return Estimate(value, reason=missing_reason, sd=sd)
         low, high = value_range(metric, len(self.class_names))
         if metric in BOUNDED_MEANS:
             values = _mean_per_image(cells, metric)
@@ -338,9 +338,9 @@ class Evidence(base.Evidence):
                 interval = proportion_interval(values, self.objects, confidence)
             else:
                 interval = mean_interval(values.clip(low, high), self.objects, low, high, confidence)
-            return Estimate(value, interval.lo, interval.hi, why or interval.reason, interval.method, sd)
+            return Estimate(value, interval.lo, interval.hi, missing_reason or interval.reason, interval.method, sd)
         bounded = bootstrap_estimate(value, _resampled(cells, metric), self.group_count, confidence, (low, high))
-        return replace(bounded, reason="; ".join(filter(None, [why, bounded.reason])), sd=sd)
+        return replace(bounded, reason="; ".join(filter(None, [missing_reason, bounded.reason])), sd=sd)
 
     def drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: str, confidence: float = CONFIDENCE
@@ -351,17 +351,17 @@ class Evidence(base.Evidence):
         worse = -1.0 if HIGHER_IS_BETTER[metric] else 1.0
         if failed := [self.failures[key] for key in [*keys, *baseline] if key in self.failures]:
             return failed_estimate(failed[0])
-        here, there = [self.cells[key] for key in keys], [self.cells[key] for key in baseline]
-        value = worse * (_mean(here, metric) - _mean(there, metric)) + 0.0
+        cells, baseline_cells = [self.cells[key] for key in keys], [self.cells[key] for key in baseline]
+        value = worse * (_mean(cells, metric) - _mean(baseline_cells, metric)) + 0.0
         if math.isnan(value):
             return Estimate(value, reason="undefined here or at the baseline")
         low, high = value_range(metric, len(self.class_names))
         room = high - low
         if metric in BOUNDED_MEANS:
-            differences = worse * (_mean_per_image(here, metric) - _mean_per_image(there, metric))
+            differences = worse * (_mean_per_image(cells, metric) - _mean_per_image(baseline_cells, metric))
             interval = mean_interval(differences.clip(-room, room), self.objects, -room, room, confidence)
             return Estimate(value, interval.lo, interval.hi, interval.reason, f"paired {interval.method}")
-        difference = worse * (_resampled(here, metric) - _resampled(there, metric))
+        difference = worse * (_resampled(cells, metric) - _resampled(baseline_cells, metric))
         bounded = bootstrap_estimate(value, difference, self.group_count, confidence, (-room, room))
         return replace(bounded, method="paired group bootstrap")
 
@@ -383,7 +383,7 @@ class Evidence(base.Evidence):
             "_reliability": _reliability_rows(self),
         }
         corrupted = pd.DataFrame(corruption_error.corruption_error_rows(self))
-        tables = {f"{NAME}{part}": pd.DataFrame(own) for part, own in rows.items()}
+        tables = {f"{NAME}{suffix}": pd.DataFrame(part) for suffix, part in rows.items()}
         return tables if corrupted.empty else {**tables, corruption_error.NAME: corrupted}
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
@@ -400,12 +400,12 @@ class Evidence(base.Evidence):
             raise InputError(f"{before} and {after} were tested on other images: they cannot be paired")
         shown = [_conditions(system) for system in (before, after)]
         for condition, level in dict.fromkeys([*shown[0], *shown[1]]):
-            here, there = (CellKey(system.model, condition, level) for system in (before, after))
-            why = not_paired((before, after), shown, (condition, level))
-            why = why or self.failures.get(here, "") or other.failures.get(there, "")
+            key_before, key_after = (CellKey(system.model, condition, level) for system in (before, after))
+            obstacle = not_paired((before, after), shown, (condition, level))
+            obstacle = obstacle or self.failures.get(key_before, "") or other.failures.get(key_after, "")
             for metric in metrics:
-                change = PairedChange(condition, level, metric, reason=why)
-                yield change if why else self._changed(change, self.cells[here], other.cells[there])
+                change = PairedChange(condition, level, metric, reason=obstacle)
+                yield change if obstacle else self._changed(change, self.cells[key_before], other.cells[key_after])
 
     def _changed(self, change: PairedChange, before: Cell, after: Cell) -> PairedChange:
         metric = change.metric
@@ -419,7 +419,7 @@ class Evidence(base.Evidence):
         return self._flipped(change, before, after)
 
     def _flipped(self, change: PairedChange, before: Cell, after: Cell) -> PairedChange:
-        """A mean over images of a bounded value: its paired differences flip their signs object by object."""
+        """Add the test of a mean over images: the signs of its paired differences are flipped object by object."""
         metric = change.metric
         name, factor = ("brier", 1 / len(self.class_names)) if metric == "brier_mean" else (metric, 1.0)
         differences = (after.per_image[name].astype(np.float64) - before.per_image[name]) * factor
@@ -457,8 +457,8 @@ def _conditions(system: Compared) -> dict[tuple[str, int], str]:
     The model that an attack was made against does not count: each is attacked itself, in the same way.
     """
     shown = [case.stimulus for case in system.shown(NAME)]
-    own = [{name: value for name, value in s.parameters.items() if name != "attacked"} for s in shown]
-    return {(s.name, s.level): f"{s.data} {sorted(p.items())} {s.code}" for s, p in zip(shown, own, strict=True)}
+    parameters = [{name: value for name, value in s.parameters.items() if name != "attacked"} for s in shown]
+    return {(s.name, s.level): f"{s.data} {sorted(p.items())} {s.code}" for s, p in zip(shown, parameters, strict=True)}
 
 
 def metric_names() -> list[str]:

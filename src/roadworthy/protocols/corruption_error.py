@@ -30,8 +30,8 @@ def corruption_error_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
     """A row per model, reference, metric and corruption (and `mean` over them), for the 15 common corruptions.
 
     `mce` and `relative_mce` as in `roadworthy.metrics`: 1 is as good as the reference, lower is better. `corruptions`
-    says over how many of the 15, `levels` over which severities; cells that not both models have are left out of both.
-    Nothing where the run has fewer than two models or no corruption.
+    says over how many of the 15, `levels` over which severities; a cell that one of the two models lacks is left out.
+    There are no rows where the run has fewer than two models or no corruption.
     """
     models = list(dict.fromkeys(key.model for key in evidence.cells))
     if len(models) < 2 or not any(key.shift in COMMON for key in evidence.cells):
@@ -77,7 +77,7 @@ def _rows(
         else:
             continue
         for shift in (MEAN, *shared):
-            values = np.array([one.value if shift == MEAN else one.by_corruption[shift] for one in errors])
+            values = np.array([error.value if shift == MEAN else error.by_corruption[shift] for error in errors])
             reason = errors[0].reason if shift == MEAN else errors[0].reasons.get(shift, "")
             estimate = Estimate(float(values[0]), reason=reason)
             if not reason:

@@ -31,7 +31,7 @@ class Estimate:
     sd: float = math.nan
 
     def scaled(self, factor: float) -> Estimate:
-        """The same of a metric that is `factor` times this one."""
+        """The estimate of a metric that is `factor` times this one."""
         value, lo, hi, sd = (factor * number for number in (self.value, self.lo, self.hi, self.sd))
         return Estimate(value, lo, hi, self.reason, self.method, sd)
 
@@ -57,7 +57,7 @@ class Estimate:
 
 
 def failed_estimate(reason: str) -> Estimate:
-    """No value, because a case failed."""
+    """An estimate without a value, because a case failed."""
     return Estimate(math.nan, reason=f"case failed: {reason}")
 
 
@@ -82,19 +82,19 @@ def bootstrap_bounds(
 
 
 def mean_defined(values: Sequence[float]) -> float:
-    """Mean of what is defined; NaN where nothing is."""
+    """The mean of the values that are defined; NaN where none is."""
     defined = [value for value in values if not math.isnan(value)]
     return float(np.mean(defined)) if defined else math.nan
 
 
 def standard_deviation(values: Sequence[float]) -> float:
-    """Of what is defined, over repeats; NaN for fewer than two."""
+    """The standard deviation over repeats of the values that are defined; NaN for fewer than two."""
     defined = [value for value in values if not math.isnan(value)]
     return float(np.std(defined, ddof=1)) if len(defined) > 1 else math.nan
 
 
 def mean_rows(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Mean over rows (B,) of what is defined; NaN where nothing is."""
+    """The mean over rows (B,) of the values that are defined; NaN where none is."""
     if len(rows) == 1:
         return rows[0]
     stacked = np.stack(rows)

@@ -64,7 +64,7 @@ def headline(path: str | Path, pages: Sequence[Page]) -> list[str]:
 
 
 def _parts(path: str | Path) -> list[Facts]:
-    """The facts of each source, or of the run where it has one alone."""
+    """The facts of each source, or of the run where it has only one."""
     facts = load_facts(path)
     return [load_facts(path, source) for source in facts.sources] or [facts]
 
@@ -74,7 +74,7 @@ def _unique(values: Iterable[str]) -> list[str]:
 
 
 def _lines(pages: Sequence[Page], part: str) -> Markup:
-    """A part of all pages, line by line; what several of them say is said once."""
+    """One part of all pages, line by line; a line that several pages share stands there once."""
     return Markup("\n".join(_unique(line for page in pages for line in page.parts[part].splitlines())))
 
 
@@ -83,19 +83,19 @@ def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: flo
 
     `table` is what `roadworthy.api.compare_runs` gives, `alpha` and `margin` are those it was made with.
     """
-    found = comparison.load_comparison(table)
+    compared = comparison.load_comparison(table)
     return _page(
         "comparison.html.j2",
-        comparison.charts(found),
+        comparison.charts(compared),
         title=title,
         alpha=alpha,
         margin=margin,
-        found=found,
-        page_words=comparison.sentences(found, alpha, margin),
+        compared=compared,
+        page_words=comparison.sentences(compared, alpha, margin),
         results=paired.RESULTS,
         below_margin=paired.BELOW_MARGIN,
-        pair_names=list(dict.fromkeys((pair.baseline, pair.model) for pair in found.pairs)),
-        pair_metrics=[labels_of(pair.metrics) for pair in found.pairs],
+        pair_names=list(dict.fromkeys((pair.baseline, pair.model) for pair in compared.pairs)),
+        pair_metrics=[labels_of(pair.metrics) for pair in compared.pairs],
     )
 
 

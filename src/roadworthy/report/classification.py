@@ -34,7 +34,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often a class was taken for a class, by their places among the class names."""
+    """How often images of one class were given a class; both are indices into the class names."""
 
     label: int
     prediction: int
@@ -128,11 +128,11 @@ class ClassificationFacts(Facts):
 
     def hardest(self, models: Sequence[str], count: int = WORST) -> tuple[Condition, ...]:
         """The hardest shifts for any of the models, each at its worst level, hardest first."""
-        found: dict[str, Condition] = {}
+        worst_by_shift: dict[str, Condition] = {}
         measured = [c for c in self.conditions if not math.isnan(self.lowest(c, models))]
         for condition in sorted(measured, key=lambda c: self.lowest(c, models)):
-            found.setdefault(condition.shift, condition)
-        return tuple(found.values())[:count]
+            worst_by_shift.setdefault(condition.shift, condition)
+        return tuple(worst_by_shift.values())[:count]
 
     def shown(self, model: str) -> tuple[Condition, ...]:
         """The conditions of reliability diagrams and confusion matrices: undisturbed and the model's hardest shifts."""
@@ -149,8 +149,8 @@ def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
 
     rows = read_rows(run, NAME, facts.source)
     cells = {(row["model"], _condition(row), row["metric"]): cell_of(row) for row in rows}
-    found = ClassificationFacts(
-        **{known.name: getattr(facts, known.name) for known in fields(Facts)},
+    classification = ClassificationFacts(
+        **{attribute.name: getattr(facts, attribute.name) for attribute in fields(Facts)},
         shifts=_hardest_first(cells, facts.ranked),
         levels=tuple(sorted({condition.level for _, condition, _ in cells if condition != CLEAN})),
         metrics=tuple(dict.fromkeys(row["metric"] for row in rows if not row["metric"].endswith("_drop"))),
@@ -171,11 +171,11 @@ def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
         ),
         mistakes=_mistakes(run, rows_of("mistakes"), facts.models),
     )
-    return replace(found, confusion=_confusion(run, found))
+    return replace(classification, confusion=_confusion(run, classification))
 
 
 def _corruption_errors(run: Path, source: str | None) -> tuple[CorruptionErrors, ...]:
-    """Against every reference; nothing where the run has one model only, or no common corruption."""
+    """The errors of each model against every other; none where the run has one model or no common corruption."""
     rows = read_rows(run, "corruption_error", source) if has_table(run, "corruption_error") else []
     means = {(r["model"], r["reference"], r["metric"]): r for r in rows if r["shift"] == "mean"}
     return tuple(
@@ -184,7 +184,7 @@ def _corruption_errors(run: Path, source: str | None) -> tuple[CorruptionErrors,
             reference=reference,
             corruptions=row["corruptions"],
             mce=cell_of(row),
-            relative_mce=cell_of(means[found]) if (found := (model, reference, "relative_mce")) in means else NOT_RUN,
+            relative_mce=cell_of(means[key]) if (key := (model, reference, "relative_mce")) in means else NOT_RUN,
         )
         for (model, reference, metric), row in means.items()
         if metric == "mce"
@@ -214,24 +214,24 @@ def _bin(row: Row) -> Bin:
 
 
 def _confusion(run: Path, facts: ClassificationFacts) -> dict[tuple[str, Condition], tuple[Confusion, ...]]:
-    """The confusion matrices of the conditions shown; those of the rest are never made."""
+    """The confusion matrices of the conditions that the report shows; the others are not read."""
     table = read_arrow(run, f"{NAME}_confusion", facts.source)
-    place = {name: index for index, name in enumerate(facts.class_names)}
-    found = {}
+    labels = {name: label for label, name in enumerate(facts.class_names)}
+    matrices = {}
     for model in facts.models:
         for condition in facts.shown(model):
             chosen = (pc.field("model") == model) & (pc.field("shift") == condition.shift)
             rows = table.filter(chosen & (pc.field("level") == condition.level)).to_pylist()
-            counts = (Confusion(place[row["label"]], place[row["prediction"]], row["count"]) for row in rows)
-            found[model, condition] = tuple(counts)
-    return found
+            counts = (Confusion(labels[row["label"]], labels[row["prediction"]], row["count"]) for row in rows)
+            matrices[model, condition] = tuple(counts)
+    return matrices
 
 
 def _recall(rows: Sequence[Row], models: Sequence[str], classes: Sequence[str]) -> dict[str, tuple[ClassRecall, ...]]:
-    found: dict[tuple[str, str], dict[Condition, Cell]] = {}
+    cells: dict[tuple[str, str], dict[Condition, Cell]] = {}
     for row in rows:
-        found.setdefault((row["model"], row["class"]), {})[_condition(row)] = cell_of(row)
-    return {model: tuple(_class_recall(name, found.get((model, name), {})) for name in classes) for model in models}
+        cells.setdefault((row["model"], row["class"]), {})[_condition(row)] = cell_of(row)
+    return {model: tuple(_class_recall(name, cells.get((model, name), {})) for name in classes) for model in models}
 
 
 def _class_recall(name: str, by_condition: Mapping[Condition, Cell]) -> ClassRecall:
@@ -247,10 +247,10 @@ def _class_recall(name: str, by_condition: Mapping[Condition, Cell]) -> ClassRec
 
 
 def _mistakes(run: Path, rows: Sequence[Row], models: Sequence[str]) -> dict[str, tuple[Mistake, ...]]:
-    """Per model the wrong answers, the most confident first."""
-    found: dict[str, list[Mistake]] = {model: [] for model in models}
+    """The wrong answers of each model, the most confident first."""
+    by_model: dict[str, list[Mistake]] = {model: [] for model in models}
     for row in rows:
         texts = (str(row["id"]), row["label"], row["prediction"])
-        seen = Picture(media_path(run, row["media"]))
-        found[row["model"]].append(Mistake(_condition(row), *texts, row["confidence"], row["p_label"], seen))
-    return {model: tuple(sorted(wrong, key=lambda m: -m.confidence)) for model, wrong in found.items()}
+        picture = Picture(media_path(run, row["media"]))
+        by_model[row["model"]].append(Mistake(_condition(row), *texts, row["confidence"], row["p_label"], picture))
+    return {model: tuple(sorted(wrong, key=lambda m: -m.confidence)) for model, wrong in by_model.items()}

@@ -39,7 +39,7 @@ OVERVIEW = (
     ("occlusion_covering", "7", "lower", "How much of the object a small patch may hide to lose it."),
     ("weighted_confusion", "8", "lower", "What the mistakes cost, as a share of the worst possible."),
 )
-"""Metric, its number in the paper, which way is better, and what it says."""
+"""Metric, its number in the paper, which way is better, and what it means."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Overview:
     metric: str
     number: str
     better: str
-    says: str
+    meaning: str
     where: str
     cells: tuple[Cell, ...]
     of_data: bool
@@ -70,11 +70,11 @@ class Dependability:
 
     def scopes(self, metric: str, model: str | None = None) -> tuple[str, ...]:
         """The scopes of a metric, in the order of the table."""
-        found = [s for m, s, name in self.figures if name == metric and model in (None, m)]
-        return tuple(dict.fromkeys(found))
+        scopes = [s for m, s, name in self.figures if name == metric and model in (None, m)]
+        return tuple(dict.fromkeys(scopes))
 
     def of(self, name: str, model: str) -> list[Row]:
-        """The rows of a companion table that belong to a model."""
+        """The rows of one of the other tables that belong to a model."""
         return [row for row in self.rows[name] if row["model"] == model]
 
     def picture(self, row: Row) -> Picture:
@@ -84,8 +84,8 @@ class Dependability:
     @cached_property
     def activations(self) -> tuple[str, ...]:
         """The metrics of neuron k-activation, by k."""
-        found = {metric for _, _, metric in self.figures if metric.startswith("neuron_activation_")}
-        return tuple(sorted(found, key=lambda metric: int(metric.rpartition("_")[2])))
+        metrics = {metric for _, _, metric in self.figures if metric.startswith("neuron_activation_")}
+        return tuple(sorted(metrics, key=lambda metric: int(metric.rpartition("_")[2])))
 
     @cached_property
     def layers(self) -> tuple[Row, ...]:
@@ -101,10 +101,10 @@ class Dependability:
     def conditions(self) -> dict[str, list[str]]:
         """Operating conditions with their values, from the table of cells."""
         values: dict[str, dict[str, None]] = {}
-        places = sorted(name for row in self.rows["cells"][:1] for name in row if name.startswith("condition_"))
+        columns = sorted(name for row in self.rows["cells"][:1] for name in row if name.startswith("condition_"))
         for row in self.rows["cells"]:
-            for place in places:
-                values.setdefault(row[place], {})[row[place.replace("condition", "value")]] = None
+            for column in columns:
+                values.setdefault(row[column], {})[row[column.replace("condition", "value")]] = None
         return {name: list(own) for name, own in values.items()}
 
     @property
@@ -121,67 +121,68 @@ def load_dependability(path: str | Path, facts: Facts) -> Dependability:
     return Dependability(
         models=facts.models,
         figures={(r["model"], r["scope"], r["metric"]): cell_of(r) for r in read_rows(run, NAME, facts.source)},
-        rows={name: [_known(row) for row in table] for name, table in rows.items()},
+        rows={name: [_with_nan(row) for row in table] for name, table in rows.items()},
         run=run,
     )
 
 
-def _known(row: Row) -> Row:
-    """A row with NaN for a number that is missing."""
+def _with_nan(row: Row) -> Row:
+    """The row with NaN in place of every number that is missing."""
     return {name: math.nan if value is None and name not in TEXTS else value for name, value in row.items()}
 
 
-def overview(found: Dependability) -> list[Overview]:
+def overview(dependability: Dependability) -> list[Overview]:
     """The eight metrics at a glance; of neurons the pairs (else the largest tuples), of patterns the worst scenario."""
     lines = []
-    for metric, place, better, says in OVERVIEW:
+    for metric, paper_number, better, meaning in OVERVIEW:
         name, where, of_data = metric, "", metric == "scenario_coverage"
-        if metric == "neuron_activation" and found.activations:
-            name = "neuron_activation_2" if "neuron_activation_2" in found.activations else found.activations[-1]
-            where = "lowest layer" if len(found.scopes(name)) > 1 else ""
+        if metric == "neuron_activation" and (activations := dependability.activations):
+            name = "neuron_activation_2" if "neuron_activation_2" in activations else activations[-1]
+            where = "lowest layer" if len(dependability.scopes(name)) > 1 else ""
         elif metric == "neuron_pattern":
             where = "worst scenario"
         if of_data:
-            cells = [found.cell(DATA, name)]
+            cells = [dependability.cell(DATA, name)]
         elif name.startswith("neuron_"):
-            cells = [_worst(found, model, name, higher=name != "neuron_pattern") for model in found.models]
+            higher = name != "neuron_pattern"
+            cells = [_worst(dependability, model, name, higher=higher) for model in dependability.models]
         else:
-            cells = [found.cell(model, name) for model in found.models]
-        if of_data or found.scopes(name):
-            lines.append(Overview(name, place, better, says, where, tuple(cells), of_data))
+            cells = [dependability.cell(model, name) for model in dependability.models]
+        if of_data or dependability.scopes(name):
+            lines.append(Overview(name, paper_number, better, meaning, where, tuple(cells), of_data))
     return lines
 
 
-def _worst(found: Dependability, model: str, metric: str, *, higher: bool) -> Cell:
-    cells = [found.cell(model, metric, scope) for scope in found.scopes(metric, model)]
+def _worst(dependability: Dependability, model: str, metric: str, *, higher: bool) -> Cell:
+    cells = [dependability.cell(model, metric, scope) for scope in dependability.scopes(metric, model)]
     known = [cell for cell in cells if not cell.missing]
     if not known:
         return cells[0] if cells else NOT_RUN
     return min(known, key=lambda cell: cell.value if higher else -cell.value)
 
 
-def coverage_words(found: Dependability) -> str:
+def coverage_words(dependability: Dependability) -> str:
     """What the data shows of the operating conditions, in a sentence."""
-    cell = found.cell(DATA, "scenario_coverage")
+    cell = dependability.cell(DATA, "scenario_coverage")
     if cell.missing:
         return f"Scenario coverage has no value: {cell.reason}."
-    possible = [row for row in found.rows["cells"] if row["status"] != "impossible"]
+    possible = [row for row in dependability.rows["cells"] if row["status"] != "impossible"]
     covered = sum(row["status"] == "covered" for row in possible)
-    excluded = len(found.rows["cells"]) - len(possible)
+    excluded = len(dependability.rows["cells"]) - len(possible)
     value, total = number("scenario_coverage", cell.value), plural(len(possible), "possible cell")
     words = f"Coverage {value}: {whole(covered)} of {total} have as much as they need"
     words += f", {plural(excluded, 'cell')} cannot occur" if excluded else ""
     return f"{words}{f'; {cell.reason}' if cell.reason else ''}."
 
 
-def slice_words(found: Dependability, model: str) -> str:
-    """The worst slice that is worse than chance explains, or that there is none."""
-    rows = found.of("slices", model)
-    sure = [row for row in rows if number_of(row["p_holm"]) < ALPHA]
-    looked = rows[0]["looked_at"] if rows else 0
-    if not sure:
-        return f"No slice is worse than elsewhere beyond chance ({plural(looked, 'slice')} looked at)." if rows else ""
-    row = sure[0]
+def slice_words(dependability: Dependability, model: str) -> str:
+    """A sentence on the worst slice that is worse than chance explains, or that says there is none."""
+    rows = dependability.of("slices", model)
+    significant = [row for row in rows if number_of(row["p_holm"]) < ALPHA]
+    slices = plural(rows[0]["looked_at"], "slice") if rows else ""
+    if not significant:
+        return f"No slice is worse than elsewhere beyond chance ({slices} looked at)." if rows else ""
+    row = significant[0]
     metric = row["metric"]
     return (
         f"Worst slice: {row['scenario']}, {metric} {number(metric, row['value'])} "
@@ -190,59 +191,58 @@ def slice_words(found: Dependability, model: str) -> str:
     )
 
 
-def sentences(found: Dependability, model: str) -> Iterator[str]:
+def sentences(dependability: Dependability, model: str) -> Iterator[str]:
     """What the first screen says of one model."""
-    loss = found.cell(model, "confidence_loss")
+    loss = dependability.cell(model, "confidence_loss")
     if not loss.missing:
-        wins = sorted(found.of("transformers", model), key=lambda row: -row["wins"])
+        wins = sorted(dependability.of("transformers", model), key=lambda row: -row["wins"])
         yield (
             f"The worst of the shifts and attacks changes the probability of the true class by {signed(loss.value)} on "
             f"average ({bounds('confidence_loss', loss.lo, loss.hi)}); {wins[0]['transformer']} hurts most images."
         )
-    if words := slice_words(found, model):
+    if words := slice_words(dependability, model):
         yield words
-    precision, covering = (found.cell(model, name) for name in ("interpretation_precision", "occlusion_covering"))
+    precision = dependability.cell(model, "interpretation_precision")
+    covering = dependability.cell(model, "occlusion_covering")
     if not precision.missing and not covering.missing:
         yield (
             f"Heat maps: {number('interpretation_precision', precision.value)} of the hot cells lie on the object "
             f"(higher is better); a patch loses it in {number('occlusion_covering', covering.value)} of the places "
             "(lower is better)."
         )
-    own = found.models.index(model)
-    missing = [line.metric for line in overview(found) if not line.of_data and line.cells[own].missing]
+    model_index = dependability.models.index(model)
+    missing = [line.metric for line in overview(dependability) if not line.of_data and line.cells[model_index].missing]
     if missing:
         yield f"Not measured: {listing(missing)}; see below why."
 
 
-def model_words(found: Dependability, model: str) -> ModelWords:
+def model_words(dependability: Dependability, model: str) -> ModelWords:
     """What the summary says of one model."""
-    said, metric = tuple(sentences(found, model)), found.metrics[0] if found.metrics else "accuracy"
+    model_sentences = tuple(sentences(dependability, model))
+    metric = dependability.metrics[0] if dependability.metrics else "accuracy"
     return ModelWords(
         figures=(
-            (f"{metric.capitalize()} undisturbed", metric, found.cell(model, metric)),
-            ("Confidence loss (0 is best)", "confidence_loss", found.cell(model, "confidence_loss")),
+            (f"{metric.capitalize()} undisturbed", metric, dependability.cell(model, metric)),
+            ("Confidence loss (0 is best)", "confidence_loss", dependability.cell(model, "confidence_loss")),
         ),
-        sentences=said,
-        brief=said[:2],
+        sentences=model_sentences,
+        brief=model_sentences[:2],
     )
 
 
-def headline(found: Dependability, facts: Facts) -> list[str]:
-    """Two lines for a terminal."""
-    parts = [
-        f"{facts.named(model)} confidence loss {bounded('confidence_loss', found.cell(model, 'confidence_loss'))}"
-        for model in found.models
-    ]
-    slices = [
-        f"{facts.named(model)}: {slice_words(found, model)}" for model in found.models if found.of("slices", model)
-    ]
-    return [f"{coverage_words(found)} {'; '.join(parts)}", " ".join(slices) or "No slices were looked at"]
+def headline(dependability: Dependability, facts: Facts) -> list[str]:
+    """Two lines for a terminal: coverage with the confidence loss of each model, and the worst slices."""
+    losses = {model: dependability.cell(model, "confidence_loss") for model in dependability.models}
+    parts = [f"{facts.named(m)} confidence loss {bounded('confidence_loss', loss)}" for m, loss in losses.items()]
+    sliced = [model for model in dependability.models if dependability.of("slices", model)]
+    slices = [f"{facts.named(model)}: {slice_words(dependability, model)}" for model in sliced]
+    return [f"{coverage_words(dependability)} {'; '.join(parts)}", " ".join(slices) or "No slices were looked at"]
 
 
-def confusion_pictures(found: Dependability, model: str) -> list[tuple[Row, Sequence[Row]]]:
+def confusion_pictures(dependability: Dependability, model: str) -> list[tuple[Row, Sequence[Row]]]:
     """The most expensive confusions of a model, each with its pictures."""
-    shown = found.of("confusion_gallery", model)
+    shown = dependability.of("confusion_gallery", model)
     return [
         (row, [p for p in shown if (p["label"], p["prediction"]) == (row["label"], row["prediction"])])
-        for row in found.of("confusions", model)[:10]
+        for row in dependability.of("confusions", model)[:10]
     ]

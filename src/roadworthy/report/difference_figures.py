@@ -19,31 +19,31 @@ LABEL = 34
 
 def charts(differences: Differences, facts: Facts) -> drawing.Charts:
     """Every chart by the id of its element."""
-    found: drawing.Charts = {}
-    for place, question in enumerate(differences.questions):
-        for number_, by in enumerate(question.by):
-            found[f"posthoc-{place}-{number_}"] = [
+    charts_by_id: drawing.Charts = {}
+    for question_index, question in enumerate(differences.questions):
+        for by_index, by in enumerate(question.by):
+            charts_by_id[f"posthoc-{question_index}-{by_index}"] = [
                 comparison_chart(question, facts, metric, by, method) for metric, method in question.choices
             ]
     if not isinstance(facts, ClassificationFacts) or not differences.metrics or not facts.shifts:
-        return found
-    found["spread-level"] = [spread_by_level(differences, facts, metric) for metric in differences.metrics]
+        return charts_by_id
+    charts_by_id["spread-level"] = [spread_by_level(differences, facts, metric) for metric in differences.metrics]
     levels = {"spread-shift": facts.levels}
     if len(facts.levels) > 1:
         levels |= {f"spread-shift-{level}": (level,) for level in facts.levels}
     for name, shown in levels.items():
-        found[name] = [spread_by_shift(differences, facts, metric, shown) for metric in differences.metrics]
-    return found
+        charts_by_id[name] = [spread_by_shift(differences, facts, metric, shown) for metric in differences.metrics]
+    return charts_by_id
 
 
 def comparison_chart(question: Question, facts: Facts, metric: str, by: str, method: str) -> drawing.View:
     """The means of all cells, the worst at the top; a dotted line where all above differ from all below."""
-    found = question.comparison(metric, by, method)
+    comparison = question.comparison(metric, by, method)
     name = f"{words_of(metric).label}, {method}"
-    if not found.means:
-        return _nothing(name, found)
+    if not comparison.means:
+        return _empty_view(name, comparison)
     worst_first = higher_is_better(metric) is not False
-    means = sorted(found.means, key=lambda mean: mean.mean if worst_first else -mean.mean)
+    means = sorted(comparison.means, key=lambda mean: mean.mean if worst_first else -mean.mean)
     colours, symbols = zip(*(_look(mean, facts) for mean in means), strict=True)
     cells = [Cell(mean.mean, mean.lo, mean.hi) for mean in means]
     points = drawing.trace(
@@ -86,77 +86,77 @@ def comparison_chart(question: Question, facts: Facts, metric: str, by: str, met
 
 
 def boundaries(letters: Sequence[str]) -> list[float]:
-    """Between which neighbours no letter reaches across: all before differ from all after.
+    """The positions between neighbours that share no letter across: all cells before differ from all after.
 
     >>> boundaries(["a", "ab", "b", "c", "c"])
     [2.5]
     """
     return [
-        place - 0.5
-        for place in range(1, len(letters))
-        if not set("".join(letters[:place])) & set("".join(letters[place:]))
+        index - 0.5
+        for index in range(1, len(letters))
+        if not set("".join(letters[:index])) & set("".join(letters[index:]))
     ]
 
 
 def _look(mean: Mean, facts: Facts) -> tuple[str, str]:
-    """The colour and mark of the model whose cell it is; neutral where it is of no single one."""
+    """The colour and mark of the model that a cell belongs to; neutral where it belongs to several."""
     if mean.model is None:
         return NEUTRAL, "circle"
     return drawing.look(facts.models.index(mean.model))
 
 
-def _nothing(name: str, found: Comparison) -> drawing.View:
+def _empty_view(name: str, comparison: Comparison) -> drawing.View:
     """A view that says why there is nothing to see."""
     layout = drawing.layout_of(height=120, margin={"l": 8, "r": 8, "t": 8, "b": 8})
     layout |= {"xaxis": {"visible": False}, "yaxis": {"visible": False}}
-    place = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
-    layout["annotations"] = [{**place, "text": drawing.short_text(f"no comparison: {found.reason}", 90)}]
+    position = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
+    layout["annotations"] = [{**position, "text": drawing.short_text(f"no comparison: {comparison.reason}", 90)}]
     return drawing.view(name, [], layout)
 
 
 def spread_by_level(differences: Differences, facts: ClassificationFacts, metric: str) -> drawing.View:
     """A metric undisturbed and at each level, the mean over shifts, with its standard deviation over repeats."""
-    places = {"undisturbed": [CLEAN]} | {
+    columns = {"undisturbed": [CLEAN]} | {
         f"level {level}": [c for c in facts.conditions if c.level == level] for level in facts.levels
     }
-    return _spread(differences, facts, metric, places)
+    return _spread(differences, facts, metric, columns)
 
 
 def spread_by_shift(
     differences: Differences, facts: ClassificationFacts, metric: str, levels: Sequence[int]
 ) -> drawing.View:
     """A metric under each shift, the mean over the levels, with its standard deviation over repeats."""
-    places = {shift: [c for c in facts.conditions if c.shift == shift and c.level in levels] for shift in facts.shifts}
-    return _spread(differences, facts, metric, places)
+    columns = {shift: [c for c in facts.conditions if c.shift == shift and c.level in levels] for shift in facts.shifts}
+    return _spread(differences, facts, metric, columns)
 
 
 def _spread(
-    differences: Differences, facts: ClassificationFacts, metric: str, places: dict[str, list[Condition]]
+    differences: Differences, facts: ClassificationFacts, metric: str, columns: dict[str, list[Condition]]
 ) -> drawing.View:
     traces = []
     dodge = 0.4 / max(len(facts.models), 2)
-    for place, model in enumerate(facts.models):
-        cells = [differences.spread(metric, model, conditions) for conditions in places.values()]
-        colour, symbol = drawing.look(place)
-        offset = dodge * (place - (len(facts.models) - 1) / 2)
+    for model_index, model in enumerate(facts.models):
+        cells = [differences.spread(metric, model, averaged) for averaged in columns.values()]
+        colour, symbol = drawing.look(model_index)
+        offset = dodge * (model_index - (len(facts.models) - 1) / 2)
         traces.append(
             drawing.trace(
                 "scatter",
                 [
                     f"<b>{drawing.text(facts.named(model))}</b>, {drawing.text(name)}<br>{_spread_text(metric, cell)}"
-                    for name, cell in zip(places, cells, strict=True)
+                    for name, cell in zip(columns, cells, strict=True)
                 ],
                 mode="markers",
-                x=[column + offset for column in range(len(places))],
+                x=[column + offset for column in range(len(columns))],
                 y=[drawing.plain(cell.value) for cell in cells],
                 error_y=drawing.whiskers(cells) | {"width": 3, "color": colour},
                 marker={"color": colour, "size": 7, "symbol": symbol},
             )
         )
     layout = drawing.layout_of(height=230, margin={"l": 46, "r": 8, "t": 8, "b": 30})
-    layout["xaxis"] = drawing.names_axis(list(places), 12, range=[-0.6, len(places) - 0.4], tickangle=-40)
-    every = [[condition] for condition in (CLEAN, *facts.conditions)]
-    cells = [differences.spread(metric, model, conditions) for model in facts.models for conditions in every]
+    layout["xaxis"] = drawing.names_axis(list(columns), 12, range=[-0.6, len(columns) - 0.4], tickangle=-40)
+    conditions = (CLEAN, *facts.conditions)
+    cells = [differences.spread(metric, model, [condition]) for model in facts.models for condition in conditions]
     ticks = {"tickformat": drawing.tick_format(metric), "nticks": 6}
     layout["yaxis"] = {"range": _range(cells), **ticks, **drawing.VALUE_AXIS}
     return drawing.view(words_of(metric).label, traces, layout)

@@ -59,18 +59,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Form:
-    """One form of an analysis; without rows, `reason` says why there is none."""
+    """One form of an analysis, with the p value of each factor; without rows, `reason` says why there is none."""
 
     method: str
     rows: tuple[Line, ...]
-    found: Mapping[str, float]
+    p_values: Mapping[str, float]
     notes: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """One metric put to the test in all forms. `spread` is the p value for equal variances, NaN where unknown."""
+    """One metric, tested in all forms. `spread` is the p value for equal variances, NaN where unknown."""
 
     metric: str
     forms: Mapping[str, Form]
@@ -110,7 +110,7 @@ class ModelPair:
 
     metric: str
     method: str
-    place: str
+    condition: str
     one: str
     other: str
     difference: float
@@ -131,16 +131,16 @@ class Question:
 
     @property
     def title(self) -> str:
-        """What is asked."""
+        """The question in words."""
         return TITLES.get(self.name, self.name)
 
     @cached_property
     def choices(self) -> tuple[tuple[str, str], ...]:
         """Every metric with both post hoc methods, the one to trust first."""
         return tuple(
-            (found.metric, method)
-            for found in self.analyses
-            for method in sorted((TUKEY, GAMES_HOWELL), key=lambda method: method != found.companion)
+            (analysis.metric, method)
+            for analysis in self.analyses
+            for method in sorted((TUKEY, GAMES_HOWELL), key=lambda method: method != analysis.companion)
         )
 
     @property
@@ -150,7 +150,7 @@ class Question:
 
     @property
     def by_model(self) -> bool:
-        """Some comparison tells the models apart."""
+        """Whether a comparison has the model among its factors."""
         return any("model" in by.split("*") for by in self.by)
 
     def comparison(self, metric: str, by: str, method: str) -> Comparison:
@@ -177,8 +177,8 @@ class Differences:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """The metrics that classification was analysed by."""
-        found = [a.metric for q in self.questions if q.name == "classification" for a in q.analyses]
-        return tuple(dict.fromkeys(found))
+        metrics = [a.metric for q in self.questions if q.name == "classification" for a in q.analyses]
+        return tuple(dict.fromkeys(metrics))
 
 
 def load_differences(path: str | Path, facts: Facts, names: Iterable[str] = TITLES) -> Differences | None:
@@ -242,8 +242,8 @@ def _form(rows: Sequence[Row]) -> Form:
         Line(shown["Factor"].replace("*", " × "), shown["d.f."], shown["F"], shown["p"], _effect(row))
         for shown, row in zip(layout.to_dict("records"), kept, strict=True)
     )
-    found = {shown.factor: number_of(row["p"]) for shown, row in zip(lines, kept, strict=True)}
-    return Form(tested[0]["method"], lines, found, tested[0]["notes"] or "", "")
+    p_values = {shown.factor: number_of(row["p"]) for shown, row in zip(lines, kept, strict=True)}
+    return Form(tested[0]["method"], lines, p_values, tested[0]["notes"] or "", "")
 
 
 def _effect(row: Row) -> str:
@@ -252,17 +252,17 @@ def _effect(row: Row) -> str:
 
 
 def _spread_words(equal: Row | None, p: float) -> str:
-    """Whether the values spread alike in all cells, and which companion to trust."""
+    """Whether the values spread alike in all cells, and which post hoc comparison to trust."""
     robust = f"trust the form without equal variances, and {GAMES_HOWELL} below"
     if math.isnan(p):
-        why = (equal["reason"] if equal else "") or "not tested"
-        return f"Whether the values spread alike in all cells is not known ({why}): {robust} where they exist."
+        reason = (equal["reason"] if equal else "") or "not tested"
+        return f"Whether the values spread alike in all cells is not known ({reason}): {robust} where they exist."
     test = f"{equal['method']}, p {_p_words(p)}" if equal else ""
     if p < LIMIT:
         return f"The values do not spread alike in all cells ({test}): {robust}."
     return (
-        f"No sign that the values spread differently between cells ({test}; with few repeats it sees little): the "
-        f"classical form and {TUKEY} will do."
+        f"No sign that the values spread differently between cells ({test}; with few repeats it detects little): "
+        f"the classical form and {TUKEY} are sufficient."
     )
 
 
@@ -272,34 +272,34 @@ def _p_words(p: float) -> str:
 
 
 def agreement(analysis: Analysis) -> str:
-    """Whether the forms call the same factors different."""
-    known = {name: form.found for name, form in analysis.forms.items() if form.rows}
-    factors = [name for name in next(iter(known.values()), {}) if all(name in found for found in known.values())]
-    tested = [name for name in factors if not all(math.isnan(found[name]) for found in known.values())]
-    if len(known) < 2 or not tested:
+    """A sentence on whether all forms find the same factors significant; empty where there is nothing to compare."""
+    forms = [form.p_values for form in analysis.forms.values() if form.rows]
+    shared = [factor for factor in next(iter(forms), {}) if all(factor in p_values for p_values in forms)]
+    tested = [factor for factor in shared if not all(math.isnan(p_values[factor]) for p_values in forms)]
+    if len(forms) < 2 or not tested:
         return ""
-    split = [name for name in tested if len({found[name] < LIMIT for found in known.values()}) > 1]
-    if not split:
+    disputed = [factor for factor in tested if len({p_values[factor] < LIMIT for p_values in forms}) > 1]
+    if not disputed:
         return "All forms agree on which factors matter at the 5 % level."
-    return f"The forms disagree at the 5 % level on {listing(split)}: that is not settled."
+    return f"The forms disagree at the 5 % level on {listing(disputed)}: that is not settled."
 
 
 def _mean(row: Row, facts: Facts) -> Mean:
-    """One cell; of a model and another factor, the place comes first and an undertrained model is marked."""
+    """One cell; where a model meets another factor, that comes first, and an undertrained model is marked."""
     cell, numbers = str(row["cell"]), (row["mean"], row["lo"], row["hi"])
     first, _, other = row["by"].partition("*")
-    known = [m for m in sorted(facts.models, key=len, reverse=True) if cell == m or cell.startswith(f"{m} ")]
-    if first != "model" or not known:
-        return Mean(place_words(row["by"], cell), None, *numbers, row["letters"])
-    model = known[0]
-    place = f"{place_words(other, cell[len(model) + 1 :])}, " if other else ""
-    return Mean(f"{place}{facts.named(model)}", model, *numbers, row["letters"])
+    matching = [m for m in sorted(facts.models, key=len, reverse=True) if cell == m or cell.startswith(f"{m} ")]
+    if first != "model" or not matching:
+        return Mean(level_words(row["by"], cell), None, *numbers, row["letters"])
+    model = matching[0]
+    level = f"{level_words(other, cell[len(model) + 1 :])}, " if other else ""
+    return Mean(f"{level}{facts.named(model)}", model, *numbers, row["letters"])
 
 
-def place_words(factor: str, value: str) -> str:
+def level_words(factor: str, value: str) -> str:
     """A level of a factor in words.
 
-    >>> place_words("level", "3"), place_words("transformed", "no"), place_words("shift", "fog")
+    >>> level_words("level", "3"), level_words("transformed", "no"), level_words("shift", "fog")
     ('level 3', 'undisturbed', 'fog')
     """
     if factor == "transformed":
@@ -322,12 +322,12 @@ def _model_pairs(rows: Sequence[Row], facts: Facts) -> Iterator[ModelPair]:
         first, _, other = row["by"].partition("*")
         if row["reason"] or first != "model" or "*" in other or not other:
             continue
-        place, same = row[f"{other}_a"], row[f"{other}_a"] == row[f"{other}_b"]
-        if same and row["model_a"] != row["model_b"]:
+        level, is_same = row[f"{other}_a"], row[f"{other}_a"] == row[f"{other}_b"]
+        if is_same and row["model_a"] != row["model_b"]:
             yield ModelPair(
                 row["metric"],
                 row["method"],
-                place_words(other, f"{place:g}" if isinstance(place, float) else str(place)),
+                level_words(other, f"{level:g}" if isinstance(level, float) else str(level)),
                 facts.named(row["model_a"]),
                 facts.named(row["model_b"]),
                 *(number_of(row[column]) for column in ("difference", "lo", "hi", "p")),

@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def missing(self) -> bool:
-        """There is no value."""
+        """Whether there is no value."""
         return math.isnan(self.value)
 
 
@@ -108,7 +108,7 @@ class Network:
 
     @property
     def undertrained(self) -> bool:
-        """Below its floor, what it answers says little about its method."""
+        """Whether it is below its floor: then its answers say little about its method."""
         return self.clean_accuracy < self.floor
 
 
@@ -124,7 +124,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a run says of itself, or of one of its sources: then `own` is that source.
+    """What a run says of itself, or of one of its sources: then `source` is the name of that source.
 
     `failed` names the cases or monitors that failed, `history` holds every verdict of the run.
     """
@@ -162,12 +162,12 @@ class Facts:
 
     @property
     def judged(self) -> bool:
-        """There is something to be said of verdicts: criteria, or judgements besides the run's own."""
+        """Whether the report has a section on verdicts: for criteria, or for verdicts besides the run's own."""
         return bool(self.criteria) or len(self.history) > 1
 
     @cached_property
     def has_other_criteria(self) -> bool:
-        """The verdict is by other criteria than those that the study was run with."""
+        """Whether the verdict is by other criteria than those that the study was run with."""
         return other_criteria(self.history)
 
     @cached_property
@@ -197,7 +197,7 @@ class Facts:
 
 
 def asked_by(protocol: str, facts: Facts) -> Facts:
-    """The facts with the models alone that a protocol asked: one that lacks what it needs is left out of it."""
+    """The facts with only the models that a protocol asked; a model that lacks what the protocol needs is left out."""
     left_out = {
         f"{source}/{name}" if source and facts.source is None else name
         for source, part in facts.record.protocols[protocol].sources.items()
@@ -214,7 +214,7 @@ def load_facts(path: str | Path, source: str | None = None) -> Facts:
     failed = failed_parts(record)
     models = record.models if source is None else record.sources[source].models
     built = {name: artifact for name, artifact in record.artifacts.items() if artifact.status == "done"}
-    parts = [(model, name) for model, known in models.items() for name in known.artifacts if name in built]
+    parts = [(model, name) for model, entry in models.items() for name in entry.artifacts if name in built]
     facts = Facts(
         record=record,
         study_file=read_text(run / "study.yaml"),
@@ -277,12 +277,12 @@ def bounded(metric: str, cell: Cell) -> str:
 
 
 def defined(values: Iterable[float]) -> list[float]:
-    """The values that exist."""
+    """The values that are not NaN."""
     return [value for value in values if not math.isnan(value)]
 
 
 def mean_of(values: Iterable[float], default: float = math.nan) -> float:
-    """The mean of the values that exist."""
+    """The mean of the values that are not NaN; `default` where there are none."""
     known = defined(values)
     return math.fsum(known) / len(known) if known else default
 

@@ -21,20 +21,20 @@ AXES = {
 
 def charts(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Cell]) -> drawing.Charts:
     """Every chart by the id of its element; `averages` by (model, configuration)."""
-    found: drawing.Charts = {"gans-all": [each_gan(gans, facts, averages)]}
-    for place, configuration in enumerate(gans.configurations):
-        found[f"gan-curve-{place}"] = [curve(gans, configuration, quantity) for quantity in CURVES]
-    return found
+    charts_by_id: drawing.Charts = {"gans-all": [gan_chart(gans, facts, averages)]}
+    for index, configuration in enumerate(gans.configurations):
+        charts_by_id[f"gan-curve-{index}"] = [curve(gans, configuration, quantity) for quantity in CURVES]
+    return charts_by_id
 
 
-def each_gan(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Cell]) -> drawing.View:
+def gan_chart(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Cell]) -> drawing.View:
     """AUROC of every GAN as a small open mark, the average of its configuration as a filled one with bounds."""
     names = gans.configurations
     dodge = 0.6 / max(len(facts.models), 2)
     traces = []
-    for place, model in enumerate(facts.models):
-        offset = dodge * (place - (len(facts.models) - 1) / 2)
-        colour, symbol = drawing.look(place)
+    for model_index, model in enumerate(facts.models):
+        offset = dodge * (model_index - (len(facts.models) - 1) / 2)
+        colour, symbol = drawing.look(model_index)
         rows = {name: row + offset for row, name in enumerate(names)}
         symbols = [f"{symbol}-open" if not gan.hardest else "x-thin-open" for gan in gans.gans]
         singles = drawing.trace(
@@ -81,7 +81,7 @@ def _gan_words(gan: Gan) -> str:
 def curve(gans: Gans, configuration: str, quantity: str) -> drawing.View:
     """A quantity after each epoch, a line per GAN, a large mark at the epoch that is kept."""
     traces = []
-    for place, gan in enumerate(gans.of(configuration)):
+    for gan_index, gan in enumerate(gans.of(configuration)):
         rows = [row for row in gan.history if row[quantity] is not None and math.isfinite(row[quantity])]
         shown = drawing.trace(
             "scatter",
@@ -92,7 +92,7 @@ def curve(gans: Gans, configuration: str, quantity: str) -> drawing.View:
             mode="lines+markers",
             x=[row["epoch"] for row in rows],
             y=[drawing.plain(row[quantity]) for row in rows],
-            line={"color": drawing.look(place)[0], "width": 1.6, "dash": DASHES[place % len(DASHES)]},
+            line={"color": drawing.look(gan_index)[0], "width": 1.6, "dash": DASHES[gan_index % len(DASHES)]},
             marker={"size": [11 if row["kept"] else 4 for row in rows]},
         )
         traces.append(shown | {"cliponaxis": False})

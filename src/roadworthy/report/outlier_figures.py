@@ -12,18 +12,18 @@ INSIDE, OUTSIDE = "#0b4a82", "#ea7320"
 
 def charts(outliers: Outliers, facts: Facts) -> drawing.Charts:
     """Every chart by the id of its element."""
-    found: drawing.Charts = {}
-    for place, kind in enumerate(outliers.kinds):
-        found[f"outliers-{place}"] = [set_chart(outliers, facts, kind, metric) for metric in outliers.metrics]
-    hardest = outliers.hardest(outliers.ranked, len(outliers.sets))
-    for place, model in enumerate(outliers.models):
-        if any((model, each.name) in outliers.histograms for each in hardest):
-            found[f"scores-{place}"] = [score_histogram(outliers, model, each.name) for each in hardest]
+    charts_by_id: drawing.Charts = {}
+    for index, kind in enumerate(outliers.kinds):
+        charts_by_id[f"outliers-{index}"] = [set_chart(outliers, facts, kind, metric) for metric in outliers.metrics]
+    set_names = [outlier_set.name for outlier_set in outliers.hardest(outliers.ranked, len(outliers.sets))]
+    for index, model in enumerate(outliers.models):
+        if any((model, name) in outliers.histograms for name in set_names):
+            charts_by_id[f"scores-{index}"] = [score_histogram(outliers, model, name) for name in set_names]
     if outliers.gans is not None:
         names = outliers.gans.configurations
         averages = {(model, name): outliers.cell(model, name) for model in outliers.models for name in names}
-        found |= gan_figures.charts(outliers.gans, facts, averages)
-    return found
+        charts_by_id |= gan_figures.charts(outliers.gans, facts, averages)
+    return charts_by_id
 
 
 def set_chart(outliers: Outliers, facts: Facts, kind: str, metric: str) -> drawing.View:
@@ -31,15 +31,15 @@ def set_chart(outliers: Outliers, facts: Facts, kind: str, metric: str) -> drawi
     sets = outliers.of_kind(kind)
     traces = []
     dodge = 0.5 / max(len(outliers.models), 2)
-    for place, model in enumerate(outliers.models):
-        offset = dodge * (place - (len(outliers.models) - 1) / 2)
-        cells = [outliers.cell(model, one.name, metric) for one in sets]
-        colour, symbol = drawing.look(place)
+    for model_index, model in enumerate(outliers.models):
+        offset = dodge * (model_index - (len(outliers.models) - 1) / 2)
+        cells = [outliers.cell(model, outlier_set.name, metric) for outlier_set in sets]
+        colour, symbol = drawing.look(model_index)
         shown = drawing.trace(
             "scatter",
             [
-                drawing.hover_text(facts.named(model), one, metric, cell, "repeats")
-                for one, cell in zip(sets, cells, strict=True)
+                drawing.hover_text(facts.named(model), outlier_set, metric, cell, "repeats")
+                for outlier_set, cell in zip(sets, cells, strict=True)
             ],
             mode="markers",
             y=[row + offset for row in range(len(sets))],

@@ -69,7 +69,7 @@ class KindMean:
 
 @dataclass(frozen=True)
 class Outliers:
-    """All that the report shows of outliers. Sets go by kind from easy to hard, within a kind the hardest first."""
+    """All that the report shows of outliers. Kinds of sets go from easy to hard, sets of a kind from hard to easy."""
 
     models: tuple[str, ...]
     sets: tuple[OutlierSet, ...]
@@ -86,11 +86,11 @@ class Outliers:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of the run's sets, in order."""
-        return tuple(dict.fromkeys(found.kind for found in self.sets))
+        return tuple(dict.fromkeys(outlier_set.kind for outlier_set in self.sets))
 
     def of_kind(self, kind: str) -> tuple[OutlierSet, ...]:
         """The sets of one kind."""
-        return tuple(found for found in self.sets if found.kind == kind)
+        return tuple(outlier_set for outlier_set in self.sets if outlier_set.kind == kind)
 
     def cell(self, model: str, name: str, metric: str = ROLE) -> Cell:
         """A value of the run; one that is not part of it is missing, and says so."""
@@ -102,9 +102,9 @@ class Outliers:
 
     def hardest(self, models: Sequence[str], count: int = WORST) -> tuple[OutlierSet, ...]:
         """The sets with the lowest AUROC that any of the models has, lowest first."""
-        measured = {one: defined(self.cell(model, one.name).value for model in models) for one in self.sets}
-        known = [one for one in self.sets if measured[one]]
-        return tuple(sorted(known, key=lambda one: min(measured[one]))[:count])
+        values = {s: defined(self.cell(model, s.name).value for model in models) for s in self.sets}
+        measured = [outlier_set for outlier_set in self.sets if values[outlier_set]]
+        return tuple(sorted(measured, key=lambda outlier_set: min(values[outlier_set]))[:count])
 
 
 def load_outliers(path: str | Path, facts: Facts) -> Outliers:
@@ -114,9 +114,10 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
     cells = {(row["model"], row["ood_set"], row["metric"]): cell_of(row) for row in rows}
     sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"]) for row in rows}
 
-    def difficulty(found: OutlierSet) -> tuple[int, float, str]:
-        values = [cells[model, found.name, ROLE].value for model in facts.ranked if (model, found.name, ROLE) in cells]
-        return [*KINDS, found.kind].index(found.kind), mean_of(values, -math.inf), found.name
+    def difficulty(outlier_set: OutlierSet) -> tuple[int, float, str]:
+        keys = [(model, outlier_set.name, ROLE) for model in facts.ranked]
+        mean = mean_of((cells[key].value for key in keys if key in cells), -math.inf)
+        return [*KINDS, outlier_set.kind].index(outlier_set.kind), mean, outlier_set.name
 
     ordered = tuple(sorted(sets.values(), key=difficulty))
     return Outliers(
@@ -139,14 +140,14 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
         },
         ranked=facts.ranked,
         repeats=1 + max((c.stimulus.repeat for name, _, _, c in facts.record.asked() if name == OOD), default=0),
-        gans=load_gans(run, [found.name for found in ordered], facts.source),
+        gans=load_gans(run, [outlier_set.name for outlier_set in ordered], facts.source),
     )
 
 
 def sentences(outliers: Outliers, model: str) -> Iterator[str]:
     """What the first screen says of one model: its hardest outliers, where it is misled, and the mean over all sets."""
-    for found in outliers.hardest([model], 1):
-        yield f"The hardest outliers: {found.name}, AUROC {bounded(ROLE, outliers.cell(model, found.name))}."
+    for hardest in outliers.hardest([model], 1):
+        yield f"The hardest outliers: {hardest.name}, AUROC {bounded(ROLE, outliers.cell(model, hardest.name))}."
     yield from misled(outliers, model)
     total = outliers.mean(model, ALL)
     if not math.isnan(total.value):
@@ -154,14 +155,15 @@ def sentences(outliers: Outliers, model: str) -> Iterator[str]:
         of_kinds = [f"{kind} {number(ROLE, mean.value)}" for kind, mean in parts if not math.isnan(mean.value)]
         kinds = f": {listing(of_kinds)}" if len(of_kinds) > 1 else ""
         yield f"Mean AUROC over {plural(total.sets, 'set')} of outliers {number(ROLE, total.value)}{kinds}."
-    missing = [found.name for found in outliers.sets if outliers.cell(model, found.name).missing]
+    missing = [outlier_set.name for outlier_set in outliers.sets if outliers.cell(model, outlier_set.name).missing]
     if missing:
         yield f"Outliers not measured: {listing(missing)}."
 
 
 def misled(outliers: Outliers, model: str) -> Iterator[str]:
-    """Where the score is no help, or points the wrong way."""
-    cells = {found.name: outliers.cell(model, found.name) for found in outliers.hardest([model], len(outliers.sets))}
+    """Sentences on the sets where the score does not help, or points the wrong way."""
+    hardest_first = outliers.hardest([model], len(outliers.sets))
+    cells = {outlier_set.name: outliers.cell(model, outlier_set.name) for outlier_set in hardest_first}
     below = [name for name, cell in cells.items() if cell.value < GUESSING]
     sure = [name for name in below if cells[name].hi < GUESSING]
     unsure = [name for name in below if name not in sure]
@@ -178,7 +180,7 @@ def misled(outliers: Outliers, model: str) -> Iterator[str]:
 
 
 def brief(outliers: Outliers, model: str) -> tuple[str, ...]:
-    """The same in one line."""
+    """What `sentences` says, in one line."""
     hardest, total = outliers.hardest([model], 1), outliers.mean(model, ALL)
     if not hardest:
         return ("No set of outliers was measured.",)
@@ -194,7 +196,7 @@ def model_words(outliers: Outliers, model: str) -> ModelWords:
     """What the summary says of one model."""
     total = outliers.mean(model, ALL)
     mean = Cell(total.value, reason="no set was measured" if math.isnan(total.value) else "")
-    hardest = [outliers.cell(model, each.name) for each in outliers.hardest([model], 1)]
+    hardest = [outliers.cell(model, outlier_set.name) for outlier_set in outliers.hardest([model], 1)]
     lowest = hardest[0] if hardest else Cell(math.nan, reason="no set was measured")
     return ModelWords(
         figures=(("AUROC, mean of all sets", ROLE, mean), ("AUROC, hardest set", ROLE, lowest)),
@@ -220,11 +222,11 @@ def score_words(outliers: Outliers) -> str:
 def hard_sets(outliers: Outliers) -> list[HardCase]:
     """The hardest sets over all models that rank, with pictures where the run has them."""
     cards = []
-    for one in outliers.hardest(outliers.ranked):
-        figures = tuple((model, outliers.cell(model, one.name)) for model in outliers.models)
-        pictures = outliers.gallery.get(one.name)
+    for outlier_set in outliers.hardest(outliers.ranked):
+        figures = tuple((model, outliers.cell(model, outlier_set.name)) for model in outliers.models)
+        pictures = outliers.gallery.get(outlier_set.name)
         sides = (pictures.inside, pictures.outside) if pictures else (None, None)
-        cards.append(HardCase(one, figures, *(side.tile(side.clearest) if side else None for side in sides)))
+        cards.append(HardCase(outlier_set, figures, *(side.tile(side.clearest) if side else None for side in sides)))
     return cards
 
 
@@ -234,11 +236,11 @@ def headline(outliers: Outliers, facts: Facts) -> list[str]:
     for model in outliers.models:
         total = outliers.mean(model, ALL)
         means.append(f"{facts.named(model)} mean AUROC {number(ROLE, total.value)} over {plural(total.sets, 'set')}")
-    hardest = "none was measured"
-    for found in outliers.hardest(outliers.ranked, 1):
-        figures = [f"{facts.named(m)} AUROC {bounded(ROLE, outliers.cell(m, found.name))}" for m in outliers.models]
-        hardest = f"{found.name}: {', '.join(figures)}"
-    return [f"Outliers: {'; '.join(means)}", f"Hardest outliers: {hardest}"]
+    words = "none was measured"
+    for hardest in outliers.hardest(outliers.ranked, 1):
+        figures = [f"{facts.named(m)} AUROC {bounded(ROLE, outliers.cell(m, hardest.name))}" for m in outliers.models]
+        words = f"{hardest.name}: {', '.join(figures)}"
+    return [f"Outliers: {'; '.join(means)}", f"Hardest outliers: {words}"]
 
 
 def sizes(outliers: Outliers) -> str:
@@ -246,5 +248,5 @@ def sizes(outliers: Outliers) -> str:
     counts = sorted({cell.n // 2 for cell in outliers.cells.values() if cell.n})
     if not counts:
         return "no images"
-    most = whole(counts[-1])
-    return f"{most} images" if len(counts) == 1 else f"{whole(counts[0])} to {most} images"
+    largest = whole(counts[-1])
+    return f"{largest} images" if len(counts) == 1 else f"{whole(counts[0])} to {largest} images"

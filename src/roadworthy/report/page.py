@@ -32,12 +32,12 @@ FEW_MODELS = 2
 
 
 def chart_names(charts: drawing.Charts, start: str) -> list[str]:
-    """The charts whose id starts so: those that one choice switches."""
+    """The ids of the charts that start with a text: those that one choice switches."""
     return [name for name in charts if name.startswith(start)]
 
 
 def labels_of(metrics: Sequence[str]) -> list[str]:
-    """How metrics are called."""
+    """The labels of metrics."""
     return [words.words_of(metric).label for metric in metrics]
 
 
@@ -107,7 +107,7 @@ class Page:
 
     @property
     def source(self) -> str | None:
-        """The source that it is of, where a run has several."""
+        """The source that the page shows, where a run has several."""
         return self.facts.source
 
     @property
@@ -118,8 +118,8 @@ class Page:
     @cached_property
     def prefix(self) -> str:
         """What starts every id of the page: `ood-`, or `ood-1-` for the second source."""
-        place = "" if self.source is None else f"-{self.facts.sources.index(self.source)}"
-        return re.sub(r"\W+", "-", f"{self.name}{place}-")
+        suffix = "" if self.source is None else f"-{self.facts.sources.index(self.source)}"
+        return re.sub(r"\W+", "-", f"{self.name}{suffix}-")
 
     @cached_property
     def charts(self) -> drawing.Charts:
@@ -128,10 +128,10 @@ class Page:
 
     @cached_property
     def parts(self) -> Mapping[str, Markup]:
-        """What the template defines; what it does not is empty."""
+        """The parts that the template defines, rendered; a part that it does not define is empty."""
         template = environment(self.template.parent).get_template(self.template.name)
-        own = {"facts": self.facts, "charts": self.charts, "links": self.links, "prefix": self.prefix}
-        module = template.make_module({**KIT, **self.context, **own})
+        page_values = {"facts": self.facts, "charts": self.charts, "links": self.links, "prefix": self.prefix}
+        module = template.make_module({**KIT, **self.context, **page_values})
         return {part: Markup(getattr(module, part, str)()) for part in PARTS}
 
 

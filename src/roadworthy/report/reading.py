@@ -35,13 +35,13 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The record that a JSON file holds."""
+    """The JSON object that a file holds."""
     try:
         content = json.loads(read_text(path))
     except ValueError as error:
-        raise InputError(f"{path} is no JSON: {error}; check the run with roadworthy verify") from None
+        raise InputError(f"{path} is not valid JSON: {error}; check the run with roadworthy verify") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds no record; check the run with roadworthy verify")
+        raise InputError(f"{path} does not hold a JSON object; check the run with roadworthy verify")
     return content
 
 
@@ -99,20 +99,20 @@ class Picture:
         """The whole picture as a data URI."""
         return _uri(self.pixels)
 
-    def tile(self, place: int) -> str:
+    def tile(self, index: int) -> str:
         """One of its images as a data URI."""
-        return _uri(self._tile(self.pixels, place))
+        return _uri(self._tile(self.pixels, index))
 
     @cached_property
     def clearest(self) -> int:
-        """The place of the image with the strongest contrast, which stands for the others where one must do."""
+        """The index of the image with the strongest contrast, which stands for the others where one must do."""
         grey = self.pixels.convert("L")
-        spreads = [ImageStat.Stat(self._tile(grey, place)).stddev[0] for place in range(self.images)]
+        spreads = [ImageStat.Stat(self._tile(grey, index)).stddev[0] for index in range(self.images)]
         return spreads.index(max(spreads))
 
-    def _tile(self, strip: Image.Image, place: int) -> Image.Image:
+    def _tile(self, strip: Image.Image, index: int) -> Image.Image:
         width = strip.width // self.images
-        return strip.crop((place * width, 0, (place + 1) * width, strip.height))
+        return strip.crop((index * width, 0, (index + 1) * width, strip.height))
 
 
 def strip_of_squares(path: Path) -> Picture:

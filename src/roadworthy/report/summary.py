@@ -41,26 +41,26 @@ def summarise(facts: ClassificationFacts, model: str) -> ModelWords:
     average = facts.overall.get((model, ROLE), Cell(math.nan, reason="no disturbed condition was run"))
     thresholds = {shift: accuracy_threshold(facts, model, shift) for shift in facts.shifts}
     falls = _falls(facts, model, thresholds)
-    open_ends = _unmeasured(facts, model)
+    unmeasured = _unmeasured(facts, model)
     return ModelWords(
         figures=(("Accuracy undisturbed", ROLE, clean), ("Average under shifts", ROLE, average)),
         sentences=(
             *(fall.sentence() for fall in falls),
-            *open_ends,
+            *unmeasured,
             *_lowest(facts, model),
             *_change(facts, model, average),
         ),
-        brief=(*_brief(falls), *open_ends),
+        brief=(*_brief(falls), *unmeasured),
         rule=_rules(thresholds),
     )
 
 
 def accuracy_threshold(facts: ClassificationFacts, model: str, shift: str) -> Threshold:
     """The strictest criterion for accuracy at single levels of the shift, or one by the undisturbed accuracy."""
-    found = [c.criterion for c in facts.criteria if _sets_accuracy(c.criterion, model, shift)]
-    if not found:
+    criteria = [c.criterion for c in facts.criteria if _sets_accuracy(c.criterion, model, shift)]
+    if not criteria:
         return default_threshold(facts.cell(model, CLEAN, ROLE), 1 / len(facts.class_names))
-    strictest = max(found, key=lambda criterion: criterion.threshold)
+    strictest = max(criteria, key=lambda criterion: criterion.threshold)
     return Threshold(strictest.threshold, f"as {strictest.id} requires", strictest.id)
 
 
@@ -115,15 +115,15 @@ def _percent(share: float) -> str:
 
 @dataclass(frozen=True)
 class Fall:
-    """Shifts under which accuracy is below the same limit at the same levels; `place` is empty where it never is."""
+    """Shifts under which accuracy is below the same limit at the same levels; `where` is empty if it never is."""
 
     limit: str
     drops: bool
-    place: str
+    where: str
     shifts: tuple[str, ...]
 
     def sentence(self) -> str:
-        """A whole sentence.
+        """The fall in a whole sentence.
 
         >>> Fall("95 %", True, "from level 3 on", ("fog", "rain")).sentence()
         'Accuracy drops below 95 % from fog and rain level 3 on.'
@@ -131,19 +131,19 @@ class Fall:
         'Accuracy is below 95 % at every level of fog.'
         """
         names = listing(self.shifts)
-        if not self.place:
+        if not self.where:
             return f"Accuracy stays at {self.limit} or above at every level measured of {names}."
-        if self.place == EVERYWHERE:
+        if self.where == EVERYWHERE:
             return f"Accuracy is below {self.limit} at every level of {names}."
         verb = "drops" if self.drops else "is"
-        preposition, _, levels = self.place.partition(" ")
+        preposition, _, levels = self.where.partition(" ")
         return f"Accuracy {verb} below {self.limit} {preposition} {names} {levels}."
 
 
 def _falls(facts: ClassificationFacts, model: str, thresholds: Mapping[str, Threshold]) -> list[Fall]:
     """Where accuracy is below the threshold, from the lowest level on; those where it never is come last."""
     clean = facts.cell(model, CLEAN, ROLE)
-    found: dict[tuple[float, str, bool, str], list[str]] = {}
+    shifts_by_fall: dict[tuple[float, str, bool, str], list[str]] = {}
     for shift in facts.shifts:
         limit = thresholds[shift].value
         levels = [c.level for c in facts.conditions if c.shift == shift]
@@ -152,15 +152,15 @@ def _falls(facts: ClassificationFacts, model: str, thresholds: Mapping[str, Thre
         below = [level for level in measured if values[level] < limit]
         if measured:
             order = math.inf if not below else -math.inf if below == levels else below[0]
-            key = (order, _percent(limit), clean.value >= limit, _place(below, measured, levels))
-            found.setdefault(key, []).append(shift)
-    return [Fall(*key[1:], tuple(shifts)) for key, shifts in sorted(found.items(), key=lambda item: item[0][0])]
+            key = (order, _percent(limit), clean.value >= limit, _levels_below(below, measured, levels))
+            shifts_by_fall.setdefault(key, []).append(shift)
+    return [Fall(*key[1:], tuple(shifts_by_fall[key])) for key in sorted(shifts_by_fall, key=lambda key: key[0])]
 
 
-def _place(below: Sequence[int], measured: Sequence[int], levels: Sequence[int]) -> str:
+def _levels_below(below: Sequence[int], measured: Sequence[int], levels: Sequence[int]) -> str:
     """Which levels are below: all, from one on, or single ones where accuracy recovers.
 
-    >>> [_place(below, [1, 2, 3], [1, 2, 3]) for below in ([1, 2, 3], [2, 3], [3], [1, 3], [])]
+    >>> [_levels_below(below, [1, 2, 3], [1, 2, 3]) for below in ([1, 2, 3], [2, 3], [3], [1, 3], [])]
     ['at every level', 'from level 2 on', 'at level 3', 'at levels 1 and 3, not at 2', '']
     """
     if not below:
@@ -181,7 +181,7 @@ def _brief(falls: Sequence[Fall]) -> Iterator[str]:
     ['Below 95 %: snow and rain at every level; fog at level 5.']
     """
     for limit in dict.fromkeys(fall.limit for fall in falls):
-        below = [f"{listing(fall.shifts)} {fall.place}" for fall in falls if fall.limit == limit and fall.place]
+        below = [f"{listing(fall.shifts)} {fall.where}" for fall in falls if fall.limit == limit and fall.where]
         yield f"Below {limit}: {'; '.join(below)}." if below else f"Never below {limit}."
 
 
@@ -194,12 +194,12 @@ def _unmeasured(facts: ClassificationFacts, model: str) -> list[str]:
 def _lowest(facts: ClassificationFacts, model: str) -> Iterator[str]:
     worst = facts.worst(model)
     if worst:
-        found = [f"{bounded(ROLE, facts.cell(model, c, ROLE))} at {c.shift} level {c.level}" for c in worst]
-        yield f"Lowest: {listing(found)}."
+        figures = [f"{bounded(ROLE, facts.cell(model, c, ROLE))} at {c.shift} level {c.level}" for c in worst]
+        yield f"Lowest: {listing(figures)}."
 
 
 def _change(facts: ClassificationFacts, model: str, average: Cell) -> Iterator[str]:
-    """What shifts cost on average, and whether confidence follows."""
+    """A sentence on what shifts cost on average, and whether confidence falls with accuracy."""
     drop = facts.overall.get((model, f"{ROLE}_drop"), NOT_RUN)
     confidence = facts.overall.get((model, "mean_confidence"), NOT_RUN)
     if average.missing or drop.missing:
@@ -218,15 +218,15 @@ def _change(facts: ClassificationFacts, model: str, average: Cell) -> Iterator[s
 def hardest(facts: ClassificationFacts) -> list[HardCase]:
     """The hardest shifts over all models, each at its worst level, with pictures where the run has them."""
     strips = {strip.condition: strip for strip in facts.gallery}
-    clean, found = strips.get(CLEAN), []
+    clean, cases = strips.get(CLEAN), []
     for condition in facts.hardest(facts.ranked):
         figures = tuple((model, facts.cell(model, condition, ROLE)) for model in facts.models)
         strip = strips.get(condition)
         pictures: tuple[str | None, str | None] = (None, None)
         if clean and strip and strip.images == clean.images:
             pictures = clean.tile(clean.clearest), strip.tile(clean.clearest)
-        found.append(HardCase(condition, figures, *pictures))
-    return found
+        cases.append(HardCase(condition, figures, *pictures))
+    return cases
 
 
 def headline(facts: ClassificationFacts) -> list[str]:
@@ -245,7 +245,7 @@ def headline(facts: ClassificationFacts) -> list[str]:
 
 
 def calibration_words(ece: Cell, over: Cell, under: Cell) -> str:
-    """Whether confidence promises too much or too little.
+    """Words on whether confidence is too high or too low.
 
     >>> calibration_words(Cell(0.10), Cell(0.09), Cell(0.01))
     'overconfident'
@@ -262,7 +262,7 @@ def calibration_words(ece: Cell, over: Cell, under: Cell) -> str:
 
 
 def chance_words(facts: ClassificationFacts) -> list[str]:
-    """Which models are no better than chance on undisturbed images, a sentence each."""
+    """A sentence on each model that is no better than chance on undisturbed images."""
     sentences = []
     for model in facts.models:
         entries = facts.confusion.get((model, CLEAN), ())
@@ -285,14 +285,16 @@ class Missing:
 
 
 def missing_values(facts: ClassificationFacts) -> list[Missing]:
-    """Every value without which or without whose bounds the report must do, gathered by reason."""
+    """Every value that is missing or has no bounds, grouped by reason."""
     by_metric = grouped(
         ((model, metric, cell.reason), condition)
         for (model, condition, metric), cell in facts.cells.items()
         if metric in facts.metrics and (cell.missing or math.isnan(cell.lo))
     )
-    merged = grouped(((model, reason, places), metric) for (model, metric, reason), places in by_metric.items())
-    return [Missing(model, listing(metrics), reason, places) for (model, reason, places), metrics in merged.items()]
+    merged = grouped(((model, reason, conditions), metric) for (model, metric, reason), conditions in by_metric.items())
+    return [
+        Missing(model, listing(metrics), reason, conditions) for (model, reason, conditions), metrics in merged.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -320,8 +322,8 @@ def top_confusions(facts: ClassificationFacts, model: str, condition: Condition,
 
 def weakest_classes(facts: ClassificationFacts, model: str) -> list[ClassRecall]:
     """The classes that were shown, the one with the lowest recall under shifts first."""
-    shown = [found for found in facts.recall[model] if not found.clean.missing or not math.isnan(found.shifted)]
-    return sorted(shown, key=lambda f: (f.clean.value if math.isnan(f.shifted) else f.shifted, f.name))
+    shown = [recall for recall in facts.recall[model] if not (recall.clean.missing and math.isnan(recall.shifted))]
+    return sorted(shown, key=lambda r: (r.clean.value if math.isnan(r.shifted) else r.shifted, r.name))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ MISSING = "n/a"
 
 @dataclass(frozen=True)
 class MetricWords:
-    """How a metric is called, explained and rounded: in `percent` where people do so, else to `digits` decimals.
+    """The label, definition and rounding of a metric: in `percent` where that is usual, else to `digits` decimals.
 
     `infinite` is what an infinite value says.
     """
@@ -187,7 +187,7 @@ def p_value(p: float) -> str:
 
 
 def whole(count: float) -> str:
-    """A count with thin groups of thousands.
+    """A count with commas between thousands.
 
     >>> whole(12330)
     '12,330'
@@ -195,14 +195,14 @@ def whole(count: float) -> str:
     return f"{int(count):,}"
 
 
-def plural(count: int, thing: str) -> str:
+def plural(count: int, noun: str) -> str:
     """A count with its noun.
 
     >>> plural(1, "image"), plural(6315, "class"), plural(0, "image")
     ('1 image', '6,315 classes', '0 images')
     """
-    ending = "" if count == 1 else "es" if thing.endswith("s") else "s"
-    return f"{whole(count)} {thing}{ending}"
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{whole(count)} {noun}{ending}"
 
 
 def listing(items: Sequence[str]) -> str:
