@@ -68,9 +68,12 @@ def relative_corruption_error(
     )
 
 
-def _mean_of_ratios(sums: Mapping[str, tuple[float, float]], why: str) -> CorruptionError:
-    parts = {name: mine / base if base > 0 else math.nan for name, (mine, base) in sums.items()}
-    reasons = {name: why for name, part in parts.items() if math.isnan(part)}
+def _mean_of_ratios(sums: Mapping[str, tuple[float, float]], reason: str) -> CorruptionError:
+    parts = {
+        name: own_sum / reference_sum if reference_sum > 0 else math.nan
+        for name, (own_sum, reference_sum) in sums.items()
+    }
+    reasons = {name: reason for name, part in parts.items() if math.isnan(part)}
     return CorruptionError(float(np.mean(list(parts.values()))), parts, reasons)
 
 
