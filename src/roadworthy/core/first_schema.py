@@ -38,10 +38,8 @@ def _networks(content: dict[str, Any], system: str) -> dict[str, Any]:
 
 
 def _part(record: dict[str, Any], protocol: str) -> dict[str, Any]:
-    protocol_record = record["protocols"].setdefault(
-        protocol, {"settings": {}, "sources": {"": {"cases": [], "context": {}}}}
-    )
-    part: dict[str, Any] = protocol_record["sources"][""]
+    entry = record["protocols"].setdefault(protocol, {"settings": {}, "sources": {"": {"cases": [], "context": {}}}})
+    part: dict[str, Any] = entry["sources"][""]
     return part
 
 

@@ -65,8 +65,5 @@ class Registry(Generic[T]):
 
 def _is_same(first: object, second: object) -> bool:
     """Whether two components are one, or two definitions of one: of the same module and qualified name."""
-    identities = [
-        (getattr(component, "__module__", None), getattr(component, "__qualname__", None))
-        for component in (first, second)
-    ]
-    return first is second or (identities[0] == identities[1] and None not in identities[0])
+    names = [(getattr(part, "__module__", None), getattr(part, "__qualname__", None)) for part in (first, second)]
+    return first is second or (names[0] == names[1] and None not in names[0])

@@ -125,8 +125,7 @@ def spread(table: Table, limit: int | None, seed: int) -> NDArray[np.int64]:
     """Rows, in order, of at most `limit` images: as many of each class as can be, of as many groups as can be.
 
     Every class gives one image in turn, until it has no more; a class gives a second image of a group only when every
-    group of it has given one. The seed and the image ids decide which; a larger limit keeps the images of
-    a smaller.
+    group of it has given one. The seed and the image ids decide which; a larger limit adds to a smaller.
     """
     n = len(table.ids)
     if limit is None or limit >= n:

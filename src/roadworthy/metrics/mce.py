@@ -69,10 +69,7 @@ def relative_corruption_error(
 
 
 def _mean_of_ratios(sums: Mapping[str, tuple[float, float]], reason: str) -> CorruptionError:
-    parts = {
-        name: own_sum / reference_sum if reference_sum > 0 else math.nan
-        for name, (own_sum, reference_sum) in sums.items()
-    }
+    parts = {name: model / reference if reference > 0 else math.nan for name, (model, reference) in sums.items()}
     reasons = {name: reason for name, part in parts.items() if math.isnan(part)}
     return CorruptionError(float(np.mean(list(parts.values()))), parts, reasons)
 
