@@ -198,7 +198,7 @@ def test_the_order_of_classes_is_the_datas() -> None:
         ("deepfool", {"epsilon": -1.0}, "epsilon"),
         ("deepfool", {"epsilon": 1.0, "classes": 1}, "classes"),
         ("square", {"epsilon": 4, "queries": 0}, "queries"),
-        ("square", {"epsilon": 4, "target": "v3"}, "no parameter"),
+        ("square", {"epsilon": 4, "target": "v3"}, "not a parameter"),
     ],
 )
 def test_bad_parameters_are_told(name: str, parameters: dict[str, Any], words: str) -> None:

@@ -542,7 +542,7 @@ def test_saturation_is_scaled_in_hsv() -> None:
 
 def test_elastic_field_has_the_published_spread_at_every_size() -> None:
     for size in (48, 224, 300):
-        places = digital.ElasticTransform(strength=20)._places(size, size)
+        places = digital.ElasticTransform(strength=20)._point_sampler(size, size)
         x, y = places(np.random.Generator(np.random.Philox(0)))
         pushes = np.stack([x - np.arange(size), y - np.arange(size)[:, None]])
         share = 20 * 0.005 / math.sqrt(3) * base.surviving(blur.gaussian(2.24))

@@ -135,7 +135,7 @@ def test_bad_options_get_one_sentence(crops: Path, options: dict[str, Any], sent
 )
 def test_a_misnamed_image_is_named(crops: Path, name: str) -> None:
     Image.new("RGB", (8, 8)).save(crops / name)
-    with pytest.raises(InputError, match=r"1 images in .* have no name of CURE-TSR") as error:
+    with pytest.raises(InputError, match=r"1 images in .* are not named as in CURE-TSR") as error:
         opened(crops)
     assert repr(name) in str(error.value)
 

@@ -232,8 +232,8 @@ FLIPPED_PNG = WHOLE_PNG[:60] + bytes([WHOLE_PNG[60] ^ 1]) + WHOLE_PNG[61:]
     ("data", "reason"),
     [
         (b"", "empty"),
-        (b"this is text", "no intact PNG, JPEG"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no intact PNG, JPEG"),
+        (b"this is text", "not an intact PNG, JPEG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an intact PNG, JPEG"),
         (WHOLE_PNG[: len(WHOLE_PNG) // 2], "truncated"),
         (WHOLE_PNG[:-12], "truncated"),
         (WHOLE_PNG[:-20], "truncated"),
@@ -247,7 +247,7 @@ FLIPPED_PNG = WHOLE_PNG[:60] + bytes([WHOLE_PNG[60] ^ 1]) + WHOLE_PNG[61:]
         (frames("PNG"), "2 frames"),
         (frames("TIFF"), "2 frames"),
         (frames("WEBP"), "2 frames"),
-        (png(0, 5), "no intact"),
+        (png(0, 5), "not an intact"),
         (png(100_000, 100_000), "too many pixels .*10000000000 pixels"),
         (png(2**31 - 1, 2**31 - 1), "too many pixels .*4611686014132420609 pixels"),
         (encoded(Image.fromarray(np.ones((4, 4), dtype=np.float32)), "TIFF"), "32-bit"),
@@ -375,9 +375,9 @@ def test_labels_become_indices(labels: list[str], classes: Any, expected: list[i
     ("labels", "classes", "message"),
     [
         (["1", "2", "3"], None, "count from 1; give `classes=`"),
-        (["-1", "0"], None, "no class indices"),
-        (["0", "99999999999"], None, "no class indices"),
-        (["0", "2"], ["a", "b"], "no class indices"),
+        (["-1", "0"], None, "not class indices"),
+        (["0", "99999999999"], None, "not class indices"),
+        (["0", "2"], ["a", "b"], "not class indices"),
         (["a", "c"], ["a", "b"], "labels without a class: 'c'"),
     ],
 )
@@ -540,7 +540,7 @@ def test_groups_by_pattern(tmp_path: Path) -> None:
     data = open_dataset({"folder": str(tmp_path), "group": r"/(\d+)_\d+\.png$"})
     assert Counter(data.groups) == {"0/00000": 2, "0/00012": 1, "1/00000": 2, "1/00012": 1}
     for pattern, message in (
-        ("[", "no regular expression"),
+        ("[", "not a valid regular expression"),
         (r"\d", "one capture"),
         (r"_(0+1)\.", "does not match 4 of 6"),
     ):
@@ -650,11 +650,11 @@ def test_paths_start_from_the_manifest_and_may_leave_its_folder(pictures: Path) 
         ("path,label,label\n0.png,a,b\n", "two columns of one name"),
         ("path,label\n0.png,a,b\n", "3 values in row 1, but 2 columns"),
         ("path,label\n0.png\n", "1 values in row 1"),
-        ('path,label\n"0.png,a\n', "no UTF-8 CSV"),
+        ('path,label\n"0.png,a\n', "not a valid UTF-8 CSV"),
         ("path,label,x0\n0.png,a,1\n", "needs the columns x0, y0, x1 and y1"),
         ("path,label,box,x0\n0.png,a,1 2 3 4,1\n", "'box' and also 'x0'"),
         ("path,label,box\n0.png,a,1 2 3\n", "four numbers"),
-        ("path,label,box\n0.png,a,1 2 3 x\n", "no number"),
+        ("path,label,box\n0.png,a,1 2 3 x\n", "not a number"),
         ("path,label,box\n0.png,a,5 2 3 4\n", "not x y width height"),
         ("path,label,box\n0.png,a,9 0 12 4\n", "outside their image"),
         ("path,label,x0,y0,x1,y1\n0.png,a,1,2,3,\n", "a value missing"),
@@ -670,10 +670,10 @@ def test_manifests_that_cannot_be_used(pictures: Path, text: str, message: str) 
 
 def test_manifest_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_bytes(b"path,label\n\xff,a\n")
-    with pytest.raises(InputError, match="no UTF-8 CSV"):
+    with pytest.raises(InputError, match="not a valid UTF-8 CSV"):
         open_dataset(tmp_path / "m.csv")
     (tmp_path / "m.parquet").write_bytes(b"no parquet")
-    with pytest.raises(InputError, match="no readable Parquet"):
+    with pytest.raises(InputError, match="not a readable Parquet"):
         open_dataset(tmp_path / "m.parquet")
     with pytest.raises(InputError, match="No such file"):
         open_dataset({"manifest": str(tmp_path / "none.csv")})
@@ -788,7 +788,7 @@ def test_grey_arrays_stay_grey_and_are_resized(tmp_path: Path) -> None:
         ({"images": np.zeros((0, 8, 8, 3), dtype=np.uint8), "labels": np.zeros(0, dtype=int)}, "no images"),
         ({"labels": np.zeros((4, 1), dtype=int)}, r"labels must have shape \(4,\)"),
         ({"labels": np.zeros(4)}, "whole numbers or class names, not float64"),
-        ({"labels": np.array([0, 1, -1, 2])}, "no class indices"),
+        ({"labels": np.array([0, 1, -1, 2])}, "not class indices"),
         ({"labels": None}, "no array 'labels'; the arrays are 'images'"),
         ({"class_names": np.array(["a", "b"])}, "labels are 0 to 2, but there are 2 class names"),
         ({"class_names": np.array(["a", "b", "b"])}, "class names must be unique"),
@@ -823,7 +823,7 @@ def test_images_in_memory() -> None:
     images = np.stack([picture(i) for i in range(3)])
     assert open_dataset((images, [0, 1, 2])).class_names == ("0", "1", "2")
     assert open_dataset((images, np.array([0, 1, 1]), ["stop", "yield"])).class_names == ("stop", "yield")
-    with pytest.raises(InputError, match="not 1 things"):
+    with pytest.raises(InputError, match="not a tuple of 1"):
         open_dataset((images,))
     with pytest.raises(InputError, match="not list"):
         open_dataset([images, [0, 1, 2]])  # type: ignore[arg-type]
@@ -847,7 +847,7 @@ def test_images_in_memory() -> None:
         ({"folder": 3}, "must be a path or a name"),
         ("builtin:draw", "unknown builtin data set 'draw'"),
         ("no/such/folder", "there is no data at"),
-        (__file__, "is no kind of data set: give a folder or a file that ends in .csv, .parquet, .npz"),
+        (__file__, "is not a known kind of data set: give a folder or a file ending in .csv, .parquet, .npz"),
     ],
 )
 def test_specs_that_name_no_data_set(spec: Any, message: str) -> None:

@@ -629,8 +629,8 @@ def test_the_traffic_sign_example_fits_the_builtin_signs() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ({"a": {"c": 1}}, "no class"),
-        ({"x": 1}, "no class"),
+        ({"a": {"c": 1}}, "not a class"),
+        ({"x": 1}, "not a class"),
         ({"a": 1}, "no severity for 'b'"),
         ({"a": {"a": 1, "b": 1}, "b": 1}, "right answer"),
         ({"a": "bad", "b": 1}, "plus signs"),

@@ -482,7 +482,7 @@ def test_onnx_files_that_cannot_be_used(tmp_path: Path) -> None:
     good = linear(tmp_path / "good.onnx")
     (tmp_path / "cut.onnx").write_bytes(good.read_bytes()[: good.stat().st_size // 2])
     for name in ("empty", "text", "cut"):
-        with pytest.raises(InputError, match=f"{name}.onnx is no ONNX model"):
+        with pytest.raises(InputError, match=f"{name}.onnx is not an ONNX model"):
             OnnxModel(tmp_path / f"{name}.onnx")
     with pytest.raises(InputError, match="there is no ONNX file"):
         OnnxModel(tmp_path / "absent.onnx")
@@ -852,7 +852,7 @@ def test_torch_weights_that_do_not_fit(tmp_path: Path) -> None:
     torch.save({"epoch": 3}, tmp_path / "other.pth")
     for name, message in {
         "empty.pth": "is empty",
-        "text.pth": "no torch file, or it is corrupt",
+        "text.pth": "not a torch file, or it is corrupt",
         "cut.pth": "corrupt",
         "other.pth": "neither a module nor weights",
         "absent.pth": "there is no torch file",

@@ -119,10 +119,10 @@ def test_junit_counts_and_escapes() -> None:
         ("- {id: A, metric: accuracy, at_most: .inf}", "finite"),
         ("id: A", "must be a list"),
         ("[]", "must be a list"),
-        ("- *alias", "no valid YAML"),
-        ("- {id: A, id: B}", "stands twice"),
-        ("- !!python/object/apply:os.system ['true']", "no valid YAML"),
-        ("\t- nope: [", "no valid YAML"),
+        ("- *alias", "not valid YAML"),
+        ("- {id: A, id: B}", "is used twice"),
+        ("- !!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("\t- nope: [", "not valid YAML"),
     ],
 )
 def test_criteria_that_cannot_be_read_say_why(tmp_path: Path, text: str, complaint: str) -> None:

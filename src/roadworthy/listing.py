@@ -28,12 +28,12 @@ def listing(kind: str) -> list[tuple[str, str]]:
     protocols = [find_protocol(name) for name in PROTOCOLS]
     if kind == "metrics":
         of_answers = {name: _summary(function) for name, function in METRICS.items()}
-        own = {name: says for protocol in protocols for name, says in protocol.figures.items()}
-        return [*of_answers.items(), *((name, says) for name, says in own.items() if name not in of_answers)]
+        of_protocols = {name: summary for protocol in protocols for name, summary in protocol.figures.items()}
+        return [*of_answers.items(), *(pair for pair in of_protocols.items() if pair[0] not in of_answers)]
     if kind == "protocols":
         return [(protocol.name, protocol.summary) for protocol in protocols]
     if kind == "suites":
-        return [(name, own.describe(settings)) for own in protocols for name, settings in own.suites.items()]
+        return [(name, p.describe(settings)) for p in protocols for name, settings in p.suites.items()]
     return [(name, _summary(registry.get(name))) for registry in REGISTRIES[kind] for name in registry]
 
 

@@ -87,9 +87,9 @@ def write_preview(
         )
         if opened:
             yield f"{'none':<19} {0:>5} {1.0:>10.3f} {_accuracy(opened, larger):>9.3f}"
-        for place, members in enumerate(series):
+        for index, members in enumerate(series):
             measures = [measure_level(larger, member, opened, seed) for member in members]
-            captions[place] = [measure.caption() for measure in measures]
+            captions[index] = [measure.caption() for measure in measures]
             yield from (measure.line() for measure in measures)
     sample = dataset.batch(spread(dataset, images))
     sheets = [contact_sheet(sample, s, seed=seed, captions=c) for s, c in zip(series, captions, strict=True)]
@@ -103,7 +103,7 @@ def write_preview(
 
 
 def _level_table(path: Path) -> dict[int, dict[str, Any]]:
-    """Levels of one's own: a number, then its parameters."""
+    """The user's own level table: a number, then its parameters."""
     try:
         return TypeAdapter(dict[int, dict[str, Any]]).validate_python(read_yaml(path, "levels"))
     except ValidationError:
@@ -112,11 +112,11 @@ def _level_table(path: Path) -> dict[int, dict[str, Any]]:
 
 def spread(dataset: Dataset, count: int) -> list[int]:
     """Row numbers of `count` images spread over the classes: the first of each, then the second, and so on."""
-    seen: dict[int, int] = {}
+    rank_of: dict[int, int] = {}
     order = []
     for row, label in enumerate(dataset.labels.tolist()):
-        seen[label] = seen.get(label, -1) + 1
-        order.append((seen[label], label, row))
+        rank_of[label] = rank_of.get(label, -1) + 1
+        order.append((rank_of[label], label, row))
     return [row for _, _, row in sorted(order)[:count]]
 
 

@@ -25,12 +25,12 @@ NOT_WRITTEN = sys.stdlib_module_names | {OWN}
 INSTALLED = ("site-packages", "dist-packages")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 LIBRARIES = [
-    Path(place).resolve() for place in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), site.getusersitepackages())
+    Path(path).resolve() for path in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), site.getusersitepackages())
 ]
 
 
 class Written:
-    """A role whose classes are told apart by their code: a file's as it was when loaded, a notebook's as it is now."""
+    """A role whose classes are identified by their code: a file's as it was when loaded, a notebook's as it is now."""
 
     code_version: ClassVar[int | str] = 1
     """Raised when the same parameters give other results, so that no stored one is taken for a new one."""
@@ -38,7 +38,7 @@ class Written:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if _file_of(cls) is not None:
-            with suppress(InputError):  # told where the code is asked for
+            with suppress(InputError):  # raised where the code is asked for
                 _KNOWN[cls] = _read_code(cls)
 
 
@@ -87,8 +87,8 @@ def _read_code(cls: type) -> str:
     if "code_version" in vars(cls):
         return f"version {version}"
     home = _top(cls.__module__)
-    told = [_described(base, home) for base in others if base is cls or not _is_installed(_file_of(base), base, home)]
-    return digest([version, *told])
+    code = [_described(base, home) for base in others if base is cls or not _is_installed(_file_of(base), base, home)]
+    return digest([version, *code])
 
 
 def _described(cls: type, home: str) -> object:
@@ -96,38 +96,38 @@ def _described(cls: type, home: str) -> object:
     if "code_version" in vars(cls):
         return f"version {vars(cls)['code_version']}"
     if _file_of(cls) is None:
-        told: dict[str, object] = {}
-        _read_cells(cls, home, told)
-        return [told, _captured(cls)]
-    return [_said(cls, _parsed(_text_of(cls)), home)[0], _captured(cls)]
+        contents: dict[str, object] = {}
+        _read_cells(cls, home, contents)
+        return [contents, _captured(cls)]
+    return [_content_of(cls, _parsed(_text_of(cls)), home)[0], _captured(cls)]
 
 
-def _said(thing: type | FunctionType, tree: ast.Module, home: str) -> tuple[object, set[str]]:
+def _content_of(definition: type | FunctionType, tree: ast.Module, home: str) -> tuple[object, set[str]]:
     """What a text says of a class or function, and the names that this uses."""
     if not tree.body:
         raise InputError(
-            f"the code of {thing.__qualname__} cannot be read, so no change of it would be seen: write it to a file, "
-            "or state code_version = '1' in the class and raise it with every change"
+            f"the code of {definition.__qualname__} cannot be read, so no change of it would be seen: write it to a "
+            "file, or state code_version = '1' in the class and raise it with every change"
         )
-    needed, used = _needed(tree, thing.__qualname__.partition(".")[0])
+    needed, used = _needed(tree, definition.__qualname__.partition(".")[0])
     imported: dict[str, str] = {}
-    package = getattr(sys.modules.get(thing.__module__), "__package__", None) or ""
+    package = getattr(sys.modules.get(definition.__module__), "__package__", None) or ""
     for statement in needed:
         _read_imports(statement, package, home, imported)
-    return [thing.__qualname__, [ast.dump(statement) for statement in needed], sorted(imported.values())], used
+    return [definition.__qualname__, [ast.dump(statement) for statement in needed], sorted(imported.values())], used
 
 
-def _read_cells(thing: type | FunctionType, home: str, told: dict[str, object]) -> None:
+def _read_cells(definition: type | FunctionType, home: str, contents: dict[str, object]) -> None:
     """Add what the cells of a notebook say of a class or function, and what it uses of other cells, as they are now."""
-    told[thing.__qualname__], used = _said(thing, _parsed(_text_of(thing)), home)
-    functions = _functions(thing)
+    contents[definition.__qualname__], used = _content_of(definition, _parsed(_text_of(definition)), home)
+    functions = _functions(definition)
     for name in sorted(used if functions else ()):
         value = functions[0].__globals__.get(name)
-        if isinstance(value, type | FunctionType) and value.__module__ == thing.__module__:
-            if value.__qualname__ not in told:
-                _read_cells(value, home, told)
+        if isinstance(value, type | FunctionType) and value.__module__ == definition.__module__:
+            if value.__qualname__ not in contents:
+                _read_cells(value, home, contents)
         elif isinstance(value, PLAIN):
-            told[name] = repr(value)
+            contents[name] = repr(value)
 
 
 def _captured(cls: type) -> list[str]:
@@ -150,15 +150,15 @@ def cell_content(cell: CellType) -> object:
 
 def _needed(tree: ast.Module, name: str) -> tuple[list[ast.stmt], set[str]]:
     """The statements of a text that give a name its value, or one of the names that those use; and these names."""
-    statements = [_Statement(each) for each in tree.body]
-    fixed = {bound for each in statements if each.is_definition for bound in each.binds}
-    wanted, needed = {name}, set[int]()
+    statements = [_Statement(statement) for statement in tree.body]
+    fixed = {bound for statement in statements if statement.is_definition for bound in statement.binds}
+    names, kept = {name}, set[int]()
     while True:
-        found = [place for place, each in enumerate(statements) if place not in needed and each.gives(wanted, fixed)]
-        if not found:
-            return [tree.body[place] for place in sorted(needed)], wanted
-        needed.update(found)
-        wanted.update(*(statements[place].uses for place in found))
+        new = [row for row, statement in enumerate(statements) if row not in kept and statement.gives(names, fixed)]
+        if not new:
+            return [tree.body[row] for row in sorted(kept)], names
+        kept.update(new)
+        names.update(*(statements[row].uses for row in new))
 
 
 class _Statement:
@@ -182,9 +182,9 @@ class _Statement:
         is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
         self.called = _root(statement) if is_call else ""
 
-    def gives(self, wanted: set[str], fixed: set[str]) -> bool:
+    def gives(self, names: set[str], fixed: set[str]) -> bool:
         """Whether one of these names may have its value from here."""
-        return self.binds_all or not wanted.isdisjoint(self.binds) or self.called in wanted - fixed
+        return self.binds_all or not names.isdisjoint(self.binds) or self.called in names - fixed
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
@@ -201,7 +201,7 @@ def _root(node: ast.AST) -> str:
 
 
 def _read_imports(tree: ast.AST, package: str, home: str, imported: dict[str, str]) -> None:
-    """Add the hashes of the files that some code imports, and of those that these import, by their place."""
+    """Add the hashes of the files that some code imports, and of those that these import, by their path."""
     for name in _imports(tree, package):
         for file in _files(name):
             if str(file) not in imported and not _is_installed(file, name, home):
@@ -236,52 +236,52 @@ def _files(name: str) -> Iterator[Path]:
     file = Path(origin) if origin else None
     if file is not None and file.suffix == ".py" and file.is_file():
         yield file
-    folders = [Path(place) for place in (spec.submodule_search_locations or () if spec else ())]
+    folders = [Path(location) for location in (spec.submodule_search_locations or () if spec else ())]
     for part in parts:
-        file = next((each for folder in folders for each in _places(folder, part) if each.is_file()), None)
+        file = next((path for folder in folders for path in _module_files(folder, part) if path.is_file()), None)
         if file is None:
             return
         yield file
         folders = [file.parent] if file.name == "__init__.py" else []
 
 
-def _places(folder: Path, part: str) -> tuple[Path, Path]:
+def _module_files(folder: Path, part: str) -> tuple[Path, Path]:
     return folder / part / "__init__.py", folder / f"{part}.py"
 
 
 def _parsed(text: str | bytes) -> ast.Module:
-    """The statements of a text; none where it is no Python."""
+    """The statements of a text; none where it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError):
         return ast.Module([], [])
 
 
-def _file_of(thing: type | FunctionType) -> Path | None:
-    file = getattr(sys.modules.get(thing.__module__), "__file__", None)
+def _file_of(definition: type | FunctionType) -> Path | None:
+    file = getattr(sys.modules.get(definition.__module__), "__file__", None)
     return Path(file) if file else None
 
 
-def _text_of(thing: type | FunctionType) -> str | bytes:
+def _text_of(definition: type | FunctionType) -> str | bytes:
     """The text of a class's file; of the cell of a notebook that defines a class or function."""
-    file = _file_of(thing)
+    file = _file_of(definition)
     if file is not None and file.suffix == ".py" and file.is_file():
         return file.read_bytes()
-    lines = [linecache.getlines(each.__code__.co_filename) for each in _functions(thing)]
-    return next(("".join(each) for each in lines if each), "")
+    cells = [linecache.getlines(function.__code__.co_filename) for function in _functions(definition)]
+    return next(("".join(cell) for cell in cells if cell), "")
 
 
-def _functions(thing: type | FunctionType) -> list[FunctionType]:
-    if isinstance(thing, FunctionType):
-        return [thing]
-    return [value for value in vars(thing).values() if isinstance(value, FunctionType)]
+def _functions(definition: type | FunctionType) -> list[FunctionType]:
+    if isinstance(definition, FunctionType):
+        return [definition]
+    return [value for value in vars(definition).values() if isinstance(value, FunctionType)]
 
 
-def _is_installed(file: Path | None, thing: type | str, home: str) -> bool:
-    """Whether a file is that of an installed library; what lies in the package of the class itself is its own."""
-    if file is None or _top(thing if isinstance(thing, str) else thing.__module__) == home:
+def _is_installed(file: Path | None, owner: type | str, home: str) -> bool:
+    """Whether a file is that of an installed library; what is in the package of the class itself is its own."""
+    if file is None or _top(owner if isinstance(owner, str) else owner.__module__) == home:
         return False
-    return not {*INSTALLED}.isdisjoint(file.parts) or any(file.resolve().is_relative_to(place) for place in LIBRARIES)
+    return not {*INSTALLED}.isdisjoint(file.parts) or any(file.resolve().is_relative_to(path) for path in LIBRARIES)
 
 
 def _top(module: str) -> str:

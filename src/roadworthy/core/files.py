@@ -28,9 +28,9 @@ def check_name_inside(name: Any) -> str:
 
 
 def inside(folder: Path, *names: str) -> Path:
-    """Where something lies in a folder, under names that were read from a file: in this folder and nowhere else.
+    """The path of something in a folder, under names that were read from a file: in this folder and nowhere else.
 
-    A whole path, a `..` or a link that leads out is an `InputError`: who edits a record must not choose what is read.
+    A whole path, a `..` or a link that leads out is an `InputError`: an edited record must not choose what is read.
     """
     try:
         path = folder.joinpath(*map(check_name_inside, names))
@@ -53,7 +53,7 @@ def check_links_inside(folder: Path) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: a temporary neighbour, synced, then renamed."""
     if path.exists() and not path.is_file():
-        raise OSError(errno.EEXIST, "something that is no file is there")
+        raise OSError(errno.EEXIST, "something that is not a file is there")
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Runs of schema 1: what their run.json says, in the form of today. They are read, verified and reported, not gone on.
+"""Runs of schema 1: what their run.json says, in the present form. They are read, verified and reported, not continued.
 
 Their cases belong to a protocol each and carry tags; what is not an answer of a model lies in artifacts; a run of a
 `kind` has monitors with representations in place of cases.
@@ -15,7 +15,7 @@ OF_DATA = ("name", "class_names", "fingerprint", "images", "groups", "size", "ba
 
 
 def from_first_schema(content: dict[str, Any], run: Path) -> dict[str, Any]:
-    """A record of schema 1 as one of today; `run` is the folder it lies in."""
+    """A record of schema 1 in the present form; `run` is its folder."""
     kept = ("schema", "study", "seed", "created", "finished", "environment", "earlier_environments", "settings")
     record: dict[str, Any] = {key: content[key] for key in (*kept, "criteria", "files") if key in content}
     record |= {"cases": {}, "artifacts": {}, "protocols": {}}
@@ -38,16 +38,16 @@ def _networks(content: dict[str, Any], system: str) -> dict[str, Any]:
 
 
 def _part(record: dict[str, Any], protocol: str) -> dict[str, Any]:
-    named = record["protocols"].setdefault(protocol, {"settings": {}, "sources": {"": {"cases": [], "context": {}}}})
-    part: dict[str, Any] = named["sources"][""]
+    entry = record["protocols"].setdefault(protocol, {"settings": {}, "sources": {"": {"cases": [], "context": {}}}})
+    part: dict[str, Any] = entry["sources"][""]
     return part
 
 
 def _add_case(record: dict[str, Any], case: dict[str, Any], lost: dict[str, str], run: Path) -> None:
     """A case, and as cases of their own the artifacts that its tags name by their role."""
     part, tags = _part(record, case["protocol"]), dict(case.get("tags", {}))
-    own = {key: case[key] for key in ("system", "stimulus", "status", "reason")}
-    record["cases"][case["hash"]] = {"folder": f"readouts/{case['protocol']}/{case['key']}", **own}
+    facts = {key: case[key] for key in ("system", "stimulus", "status", "reason")}
+    record["cases"][case["hash"]] = {"folder": f"readouts/{case['protocol']}/{case['key']}", **facts}
     noted = {key: json.loads(tags.pop(key)) for key in ("layers", "reasons", "scopes", "refused") if key in tags}
     probes = {key: tags.pop(key) for key in [*tags] if key in KINDS or key.startswith("layer ")}
     part["cases"].append({"case": case["hash"], "system": case["system"], "labels": tags})
@@ -62,9 +62,9 @@ def _add_case(record: dict[str, Any], case: dict[str, Any], lost: dict[str, str]
         stored = {"folder": f"artifacts/{built}", "system": system, "kind": role, "stimulus": case["stimulus"]}
         record["cases"].setdefault(built, stored | failed)
         labels = {"role": role, **({"layer": layer} if layer else {})}
-        asked = {"case": built, "system": system, "labels": labels}
-        if asked not in part["cases"]:
-            part["cases"].append(asked)
+        asked_case = {"case": built, "system": system, "labels": labels}
+        if asked_case not in part["cases"]:
+            part["cases"].append(asked_case)
         if label == "inputs":
             manifest = json.loads((run / "artifacts" / built / "artifact.json").read_text(encoding="utf-8"))
             part["context"]["resolved"] = {k: v for k, v in manifest["parameters"].items() if k != "algorithm"}
@@ -79,27 +79,27 @@ def _of_kind(content: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     for name, source in content[kind]["sources"].items():
         model, architecture = content["models"][name] | _networks(content, name), source["architecture"]
         sources[name] = {"data": data | {"name": name, "size": source["size"][:2]}, "models": {architecture: model}}
-        asked = []
+        asked_cases = []
         stimulus = {"name": "none", "level": 0, "parameters": {}, "repeat": 0, "seed": content["seed"]}
         for part, key in source["answers"].items():
             cases[key] = {"folder": f"representations/{key}", "system": name, "stimulus": stimulus | {"data": part}}
             labels = {"role": "correct", "set": part, "model": architecture}
-            asked.append({"case": key, "system": name, "labels": labels})
+            asked_cases.append({"case": key, "system": name, "labels": labels})
         for label, monitor in source["monitors"].items():
-            for where, key in monitor["keys"].items():
-                shown = stimulus | {"data": source["fingerprints"][where]}
+            for set_name, key in monitor["keys"].items():
+                shown = stimulus | {"data": source["fingerprints"][set_name]}
                 cases[key] = {"folder": f"representations/{key}", "system": label, "kind": "monitor", "stimulus": shown}
-                labels = {"role": "monitor", "set": where, "artifact": monitor["artifact"], "model": architecture}
-                asked.append({"case": key, "system": label, "labels": labels})
+                labels = {"role": "monitor", "set": set_name, "artifact": monitor["artifact"], "model": architecture}
+                asked_cases.append({"case": key, "system": label, "labels": labels})
         context = {"architectures": {architecture: architecture}, "networks": {architecture: model["artifacts"]}}
-        noted = ("classes", "size", "near", "overlap", "images", "left_out", "excluded", "failed")
-        context |= {key: source[key] for key in noted}
+        context_keys = ("classes", "size", "near", "overlap", "images", "left_out", "excluded", "failed")
+        context |= {key: source[key] for key in context_keys}
         context["monitors"] = {
             label: {key: monitor[key] for key in ("monitor", "differs_from_paper") if key in monitor}
             for label, monitor in source["monitors"].items()
         }
         if source.get("seen"):
             sources[name]["data"]["seen"] = [source["seen"]["first"]] * source["seen"]["images"]
-        parts[name] = {"cases": asked, "context": context}
+        parts[name] = {"cases": asked_cases, "context": context}
     settings = content[kind]["aim"] | {"resamples": content[kind]["resamples"]}
     return {"sources": sources, "cases": cases, "protocols": {kind: {"settings": settings, "sources": parts}}}

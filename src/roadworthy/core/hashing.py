@@ -43,7 +43,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(text: str, keys: Iterable[str] = ()) -> dict[str, Any]:
-    """The record in a JSON text; a `ValueError` where it is none, lacks a key or is not as it was sealed.
+    """The record in a JSON text; a `ValueError` where it is not one, lacks a key or is not as it was sealed.
 
     One without a seal, of an earlier version, is taken as it is.
 
@@ -58,7 +58,7 @@ def unsealed(text: str, keys: Iterable[str] = ()) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(record, dict):
-        raise ValueError("it is no record")
+        raise ValueError("it is not a record")
     seal = record.pop("digest", None)
     if seal is not None and seal != _seal(record):
         raise ValueError("it was changed")

@@ -5,7 +5,7 @@ FOLDER/
   <part>.sha256   its SHA-256, created exclusively after it
   manifest.json   what the folder was made from, `parts` with the SHA-256 of each, and a seal; then receipts are dropped
 
-A folder without a manifest is a workshop: who makes it goes on from what counts there. Publishing needs no rename.
+A folder without a manifest is a workshop: its builder continues from the parts that count. Publishing needs no rename.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def receipt_path(path: Path) -> Path:
 
 
 def write_receipt(path: Path) -> None:
-    """Let a part count. Who makes a part twice must make the same bytes."""
+    """Let a part count. A part that is made twice must have the same bytes."""
     sha = digest_file(path)
     try:
         with receipt_path(path).open("x") as file:
@@ -97,7 +97,7 @@ def read_manifest(folder: Path, keys: Iterable[str] = ()) -> Manifest:
         facts = unsealed(path.read_text(encoding="utf-8"), (*keys, name))
         parts = facts.pop(name)
         if not isinstance(parts, dict):
-            raise ValueError(f"its {name} are no record")
+            raise ValueError(f"its {name} are not a record")
     except (OSError, ValueError) as error:
         raise DamagedFile(f"{path} is damaged ({error}): run the study, or save the monitor, again") from None
     for part in parts:
@@ -106,7 +106,7 @@ def read_manifest(folder: Path, keys: Iterable[str] = ()) -> Manifest:
 
 
 def check_whole(folder: Path) -> Manifest:
-    """What the manifest says; a `DamagedFile` where a part is not as it says, too."""
+    """What the manifest says; a `DamagedFile` also where a part is not as it says."""
     facts, parts = read_manifest(folder)
     for name, sha in parts.items():
         if not (folder / name).is_file() or digest_file(folder / name) != sha:
@@ -124,7 +124,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def named_parts(folder: Path) -> dict[str, str]:
-    """The SHA-256 of the parts that a manifest names, be it damaged or not; of none where it cannot be read."""
+    """The SHA-256 of the parts that a manifest names, damaged or not; empty where it cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         parts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))[PARTS]
         return {check_name_inside(name): str(sha) for name, sha in parts.items()}
@@ -132,7 +132,7 @@ def named_parts(folder: Path) -> dict[str, str]:
 
 
 def drop_damaged(folder: Path) -> None:
-    """Take back what is not as it was written, so that it is made again; only for who holds the lock.
+    """Take back what is not as it was written, so that it is made again; only for the holder of the lock.
 
     A part counts where its hash is the one in the manifest or in its receipt. A manifest that is damaged, or names a
     part that is, is taken back, and whole parts have a receipt again.

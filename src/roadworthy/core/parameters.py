@@ -27,21 +27,21 @@ def registered(registry: Registry[Any], name: str) -> Callable[[type[Component]]
     """
 
     def add(cls: type[Component]) -> type[Component]:
-        made: Any = dataclass(frozen=True, kw_only=True)(cls)
-        parameters = {own.name: own.metadata for own in fields(made) if own.metadata}
-        levels = {own: metadata["levels"] for own, metadata in parameters.items() if metadata["levels"]}
-        made.name = name
-        made.RANGES = {own: metadata["within"] for own, metadata in parameters.items() if metadata["within"]}
+        component: Any = dataclass(frozen=True, kw_only=True)(cls)
+        parameters = {entry.name: entry.metadata for entry in fields(component) if entry.metadata}
+        levels = {entry: metadata["levels"] for entry, metadata in parameters.items() if metadata["levels"]}
+        component.name = name
+        component.RANGES = {entry: metadata["within"] for entry, metadata in parameters.items() if metadata["within"]}
         if levels:
-            made.LEVELS = tuple(dict(zip(levels, row, strict=True)) for row in zip(*levels.values(), strict=True))
-        return registry.register(name)(made)  # type: ignore[no-any-return]
+            component.LEVELS = tuple(dict(zip(levels, row, strict=True)) for row in zip(*levels.values(), strict=True))
+        return registry.register(name)(component)  # type: ignore[no-any-return]
 
     return add
 
 
 def check_ranges(kind: str, component: Any) -> None:
-    """Refuse parameters of a component of that kind, a shift or outliers, that are no number within their range."""
-    for own in fields(component):
-        if own.metadata.get("within"):
-            check = check_whole if own.metadata["whole"] else check_number
-            check(f"{kind} {component.name}: {own.name}", getattr(component, own.name), *own.metadata["within"])
+    """Refuse parameters of a component of that kind, a shift or outliers, that are not a number within their range."""
+    for entry in fields(component):
+        if entry.metadata.get("within"):
+            check = check_whole if entry.metadata["whole"] else check_number
+            check(f"{kind} {component.name}: {entry.name}", getattr(component, entry.name), *entry.metadata["within"])

@@ -132,8 +132,8 @@ class Outliers(Written, ABC):
     def make(self, data: Dataset, *, seed: int, foreign: Dataset | None = None) -> Dataset:
         """Outliers of the size and channels of `data`, at most as many, all labelled 0, the one class `outlier`.
 
-        Pixels are computed when a batch is asked for, and an image's never depend on the batch or the order. Those who
-        take images from elsewhere take them from `foreign`.
+        Pixels are computed when a batch is asked for, and an image's never depend on the batch or the order. Makers
+        that use images from elsewhere take them from `foreign`.
         """
 
 
@@ -177,7 +177,7 @@ class Model(System):
     kind: ClassVar[str] = "model"
     class_names: tuple[str, ...] | None = None
     input_size: tuple[int, int] | None = None
-    """(H, W) the model wants; None where it takes any size."""
+    """(H, W) that the model needs; None where it takes any size."""
     fixed_batch: int | None = None
     """The batch size the model insists on; None where it takes any."""
     concurrent: bool = False
@@ -232,7 +232,7 @@ class Model(System):
         return self
 
     def with_data(self, data: Mapping[str, Dataset]) -> Model:
-        """The model with the data it `wants`, by role; then its classes, input size and fingerprint are known."""
+        """The model with the data it `learns_from`, by role; then its classes, input size and fingerprint are known."""
         return self
 
     def requires(self) -> tuple[Buildable, ...]:
@@ -265,10 +265,10 @@ class Buildable(ABC):
 
     @abstractmethod
     def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
-        """Write it into a folder, going on from a checkpoint found there; returns its competence.
+        """Write it into a folder, continuing from a checkpoint found there; returns its competence.
 
-        `progress` is told of each of the `work` units that are done; `store` says where the readouts of cases lie that
-        the recipe requires.
+        `progress` is called for each of the `work` units that are done; `store` finds the readouts of cases that the
+        recipe requires.
         """
 
     @property
@@ -309,11 +309,11 @@ def entered_by(model: Model) -> dict[Hashable, bool]:
     >>> [*entered_by(model).values()]
     [False]
     """
-    found = {model.turn_key(): not model.concurrent}
+    exclusive = {model.turn_key(): not model.concurrent}
     for inner in model.wrapped():
         for key, alone in entered_by(inner).items():
-            found[key] = alone or found.get(key, False)
-    return found
+            exclusive[key] = alone or exclusive.get(key, False)
+    return exclusive
 
 
 def padded(rows: range, size: int) -> list[int]:

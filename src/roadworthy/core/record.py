@@ -1,4 +1,4 @@
-"""The record of a run, run.json: one typed form, which every reader uses; earlier forms are brought to it here."""
+"""The record of a run, run.json: one typed form for all readers; earlier forms are converted here."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class CaseRecord(_Part):
 
 
 class ArtifactRecord(_Part):
-    """An artifact: its recipe, and how good it is; why it could not be built, else."""
+    """An artifact: its recipe, and how good it is, or why it could not be built."""
 
     system: str
     builder: str
@@ -161,9 +161,9 @@ class RunRecord(_Part):
 
     def asked(self) -> Iterator[tuple[str, str, AskedCase, CaseRecord]]:
         """Every case of every protocol: (protocol, source, as it was asked for, the case)."""
-        for protocol, part in self.protocols.items():
-            for source, own in part.sources.items():
-                for asked in own.cases:
+        for protocol, protocol_record in self.protocols.items():
+            for source, source_part in protocol_record.sources.items():
+                for asked in source_part.cases:
                     yield protocol, source, asked, self.cases[asked.case]
 
     def dump(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Registry(Generic[T]):
         self._plugins_loaded = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator that registers a component; a name is taken once, save by the same class, defined anew."""
+        """Decorator that registers a component; a name is used once, except by the same class defined again."""
 
         def add(member: T) -> T:
             if name in self._members and not _is_same(self._members[name], member):
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
                 self.register(point.name)(point.load())
 
 
-def _is_same(one: object, other: object) -> bool:
+def _is_same(first: object, second: object) -> bool:
     """Whether two components are one, or two definitions of one: of the same module and qualified name."""
-    places = [(getattr(each, "__module__", None), getattr(each, "__qualname__", None)) for each in (one, other)]
-    return one is other or (places[0] == places[1] and None not in places[0])
+    names = [(getattr(part, "__module__", None), getattr(part, "__qualname__", None)) for part in (first, second)]
+    return first is second or (names[0] == names[1] and None not in names[0])

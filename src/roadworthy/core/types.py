@@ -97,7 +97,7 @@ Column = NDArray[np.float32]
 class Prediction:
     """What a model answers to a batch of N images, column by column: those that it declares, and logits where it can.
 
-    probabilities  (N, K) float32, rows sum to 1; who asks a model without classes for them gets an error
+    probabilities  (N, K) float32, rows sum to 1; an error where a model has no classes
     logits         (N, K) float32
     certainty      (N,) float32, higher = more certain, where the model has a measure of its own
     samples        (S, N, K) float32, one set of probabilities per stochastic pass or ensemble member
@@ -185,7 +185,7 @@ class Prediction:
         total = self.probabilities.sum(axis=1, dtype=np.float64)
         if self.probabilities.min(initial=0.0) < -1e-6 or np.abs(total - 1.0).max(initial=0.0) > 1e-3:
             raise ModelError(
-                f"model {model}: rows are no probabilities (smallest {self.probabilities.min():.4g}, "
+                f"model {model}: rows are not probabilities (smallest {self.probabilities.min():.4g}, "
                 f"sums {total.min():.4g} to {total.max():.4g}); if it answers logits, declare `outputs='logits'`"
             )
 
@@ -203,8 +203,8 @@ def first_rows(name: str, values: NDArray[Any], count: int) -> NDArray[Any]:
 def join_columns(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """The columns of several batches as one; a `ModelError` where a column is in some batches only."""
     names = list(parts[0]) if parts else []
-    for odd in {name for part in parts for name in set(part) ^ set(names)}:
-        raise ModelError(f"the column {odd} is answered for some batches and not for others")
+    for column in {name for part in parts for name in set(part) ^ set(names)}:
+        raise ModelError(f"the column {column} is answered for some batches and not for others")
     return {name: np.concatenate([part[name] for part in parts], axis=_axis(name)) for name in names}
 
 
@@ -270,7 +270,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something built before cases run (a trained network, a fitted monitor): the recipe, not the thing.
+    """Something built before cases run (a trained network, a fitted monitor): the recipe, not the result.
 
     `inputs` are the hashes of the data sets, models and artifacts it is made from; `requires` are the artifacts and
     cases that must be there before it is built, which these hashes stand for.

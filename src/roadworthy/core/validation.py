@@ -51,16 +51,16 @@ class _Loader(yaml.SafeLoader):
         repeated = {key for key, count in keys.items() if count > 1}
         if repeated:
             line = node.start_mark.line + 1
-            raise yaml.YAMLError(f"the key {sorted(repeated)[0]!r} stands twice in one mapping (line {line})")
+            raise yaml.YAMLError(f"the key {sorted(repeated)[0]!r} is used twice in one mapping (line {line})")
         return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """The content of a YAML file; what cannot be read or is no YAML is an `InputError` that names the file."""
+    """The content of a YAML file; what cannot be read or is not YAML is an `InputError` that names the file."""
     try:
         require_file(path, what)
         if path.stat().st_size > MAX_YAML_BYTES:
-            raise InputError(f"{what} {path} has more than {MAX_YAML_BYTES // 2**20} MiB: that is no {what}")
+            raise InputError(f"{what} {path} has more than {MAX_YAML_BYTES // 2**20} MiB: it is too large")
         loader = _Loader(path.read_text(encoding="utf-8"))
         try:
             return loader.get_single_data()
@@ -70,9 +70,9 @@ def read_yaml(path: Path, what: str) -> Any:
         raise
     except OSError as error:
         raise InputError(f"cannot read {what} {path}: {error.strerror}") from None
-    except Exception as error:  # the parser raises much more than its own errors on a stranger's file
+    except Exception as error:  # the parser raises much more than its own errors on a broken file
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{what} {path} is no valid YAML: {reason}") from None
+        raise InputError(f"{what} {path} is not valid YAML: {reason}") from None
 
 
 def require_file(path: Path, what: str) -> None:
@@ -81,11 +81,11 @@ def require_file(path: Path, what: str) -> None:
     if not mode:
         raise InputError(f"cannot read {what} {path}: {os.strerror(errno.ENOENT)}")
     if not stat.S_ISREG(mode):
-        raise InputError(f"{what} {path} is no file but a {'folder' if stat.S_ISDIR(mode) else 'pipe or device'}")
+        raise InputError(f"{what} {path} is not a file but a {'folder' if stat.S_ISDIR(mode) else 'pipe or device'}")
 
 
 def find_mode(path: Path, what: str) -> int:
-    """The mode bits of what lies at a path, 0 where nothing does; what can be no path is an `InputError`.
+    """The mode bits of what is at a path, 0 where nothing does; what cannot be a path is an `InputError`.
 
     >>> find_mode(Path("nowhere"), "model"), stat.S_ISDIR(find_mode(Path(), "data"))
     (0, True)
@@ -93,7 +93,7 @@ def find_mode(path: Path, what: str) -> int:
     try:
         return path.stat().st_mode
     except ValueError as error:
-        raise InputError(f"{what} {str(path)!r} is no path: {error}") from None
+        raise InputError(f"{what} {str(path)!r} is not a valid path: {error}") from None
     except OSError as error:
         if error.errno in _ABSENT:
             return 0
@@ -151,13 +151,13 @@ def read_classes(path: str | Path) -> tuple[str, ...]:
 
 
 def check_number(what: str, value: Any, low: float, high: float) -> None:
-    """Refuse what is no number within the bounds."""
+    """Refuse what is not a number within the bounds."""
     if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
         raise InputError(f"{what} must be a number from {low:g} to {high:g}, not {value!r}")
 
 
 def check_whole(what: str, value: Any, low: int, high: int) -> None:
-    """Refuse what is no whole number within the bounds.
+    """Refuse what is not a whole number within the bounds.
 
     >>> check_whole("passes", 20, 1, MOST_PASSES)
     """
@@ -221,10 +221,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The keys known at a place of the schema."""
+    """The keys that the schema knows under a path."""
     for step in path:
-        found = model.model_fields.get(step)
-        inner = found.annotation if found else None
+        field = model.model_fields.get(step)
+        inner = field.annotation if field else None
         candidates = [inner, *getattr(inner, "__args__", ())]
         models = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         if models:

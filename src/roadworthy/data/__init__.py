@@ -62,7 +62,7 @@ def open_dataset(
     """Open a data set: a path, `builtin:signs`, a mapping as in a study, (images, labels[, names]) or a Dataset.
 
     A mapping names the kind and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of this
-    function may stand in it too and win. The options are those of `Opening`.
+    function may be in it too, and take precedence. The options are those of `Opening`.
 
     >>> open_dataset({"builtin": "signs", "n": 140, "limit": 14}).class_names[5]
     'stop'
@@ -83,7 +83,7 @@ def open_dataset(
     if isinstance(spec, tuple):
         if len(spec) not in (2, 3):
             raise InputError(
-                f"data in memory is (images, labels) or (images, labels, class_names), not {len(spec)} things"
+                f"data in memory is (images, labels) or (images, labels, class_names), not a tuple of {len(spec)}"
             )
         return from_arrays(spec[0], spec[1], spec[2] if len(spec) == 3 else None, opening)
     if isinstance(spec, Mapping):
@@ -95,7 +95,7 @@ def open_dataset(
 
 
 def _default_name(spec: Spec) -> str:
-    """What a data set is called where nobody says: the name of its file or folder."""
+    """The name of a data set that was given none: that of its file or folder."""
     if isinstance(spec, Mapping):
         source = next((value for key, value in spec.items() if key in DATA), None)
         spec = source if isinstance(source, str | Path) else ""
@@ -118,7 +118,7 @@ def _kind(spec: str | Path, opening: Opening) -> tuple[str, str]:
     suffix = path.suffix.lower()
     if suffix not in _KIND_OF_SUFFIX:
         known = ", ".join(_KIND_OF_SUFFIX)
-        raise InputError(f"{str(path)!r} is no kind of data set: give a folder or a file that ends in {known}")
+        raise InputError(f"{str(path)!r} is not a known kind of data set: give a folder or a file ending in {known}")
     return _KIND_OF_SUFFIX[suffix], text
 
 
@@ -132,15 +132,16 @@ def _from_mapping(spec: Mapping[str, Any], opening: Opening) -> OpenedDataset:
     if not isinstance(spec[kind], str | Path):
         raise InputError(f"{kind}: {spec[kind]!r} must be a path or a name")
     build = DATA.get(kind)
-    own = {name for name, option in inspect.signature(build).parameters.items() if option.kind is option.KEYWORD_ONLY}
-    shared = {option.name for option in fields(Opening)} - own - {"base", "progress"}
+    parameters = inspect.signature(build).parameters.values()
+    own_options = {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
+    shared = {option.name for option in fields(Opening)} - own_options - {"base", "progress"}
     options = {key: value for key, value in spec.items() if key != kind}
     for key in options:
-        if key not in own | shared:
-            raise UnknownName(f"option of a {kind} dataset", str(key), own | shared)
-    check_settings(build, {key: options[key] for key in options if key in own}, f"{kind} dataset option")
+        if key not in own_options | shared:
+            raise UnknownName(f"option of a {kind} dataset", str(key), own_options | shared)
+    check_settings(build, {key: options[key] for key in options if key in own_options}, f"{kind} dataset option")
     common: dict[str, Any] = {key: value for key, value in options.items() if key in shared}
-    return build(spec[kind], replace(opening, **common), **{key: options[key] for key in options if key in own})
+    return build(spec[kind], replace(opening, **common), **{key: options[key] for key in options if key in own_options})
 
 
 def _ready(dataset: Dataset, opening: Opening) -> OpenedDataset:

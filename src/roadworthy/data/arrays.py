@@ -80,7 +80,7 @@ class ArrayDataset(OpenedDataset):
 
 
 def checked_images(images: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Images as (N, H, W, 1 or 3) uint8, or an `InputError` that says how to make them so.
+    """Images as (N, H, W, 1 or 3) uint8; others are an `InputError` that says how to convert them.
 
     >>> checked_images(np.zeros((2, 28, 28), dtype=np.uint8)).shape
     (2, 28, 28, 1)
@@ -125,7 +125,7 @@ class NpzDataset(ArrayDataset):
 def from_arrays(
     images: NDArray[Any], labels: Sequence[Any] | NDArray[Any], class_names: Sequence[str] | None, opening: Opening
 ) -> ArrayDataset:
-    """A data set from arrays that the caller has in hand."""
+    """A data set from arrays in memory."""
     arrays = {"images": np.asarray(images), "labels": np.asarray(labels)}
     if class_names is not None:
         arrays["class_names"] = np.asarray(class_names, dtype=np.str_)
@@ -145,19 +145,19 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             return {name: _array(file, name) for name in file.files}
     except InputError:
         raise
-    except Exception as error:  # a stranger's file makes zipfile and numpy raise almost anything
+    except Exception as error:  # on a broken file, zipfile and numpy raise almost anything
         reason = str(error) or type(error).__name__
         if "Object arrays" in reason:
             reason = "it holds an array of Python objects; store text as a str array"
         elif "pickled" in reason:
-            reason = "it is no .npz file"
+            reason = "it is not an .npz file"
         raise InputError(f"data file {str(path)!r} cannot be read: {reason}") from error
 
 
 def _array(file: Any, name: str) -> NDArray[Any]:
     array = file[name]
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"its member {name!r} is no array")
+        raise ValueError(f"its member {name!r} is not an array")
     return array
 
 
@@ -176,7 +176,7 @@ def _table(arrays: dict[str, NDArray[Any]], classes: Sequence[str] | None) -> tu
     conditions = {name: array for name, array in others.items() if array.shape == (n,) and array.dtype.kind in "biufU"}
     unused = [name for name in others if name not in conditions]
     if unused:
-        notes.append(f"arrays that are no conditions (numbers or text of length {n}) were not used: {some(unused, 20)}")
+        notes.append(f"arrays that are not conditions (numbers or text of length {n}) are not used: {some(unused, 20)}")
     table = Table(
         ids=ids,
         labels=labels,
@@ -196,12 +196,12 @@ def _labels(
         raise InputError(f"labels must be whole numbers or class names, not {labels.dtype}")
     if class_names is not None and (class_names.ndim != 1 or class_names.dtype.kind != "U"):
         raise InputError(f"class_names must be a list of text, not {class_names.dtype} {class_names.shape}")
-    own: Sequence[str] | None = classes if class_names is None else class_names.tolist()
+    label_names: Sequence[str] | None = classes if class_names is None else class_names.tolist()
     texts = list(map(str, labels.tolist()))
-    if own is None or labels.dtype.kind == "U":
-        index, names = index_labels(texts, own)
+    if label_names is None or labels.dtype.kind == "U":
+        index, names = index_labels(texts, label_names)
     else:
-        index, names = labels.astype(np.int64), tuple(own)
+        index, names = labels.astype(np.int64), tuple(label_names)
         if index.size and (index.min() < 0 or index.max() >= len(names)):
             raise InputError(f"labels are {index.min()} to {index.max()}, but there are {len(names)} class names")
     return (index, names) if classes is None else by_name([names[label] for label in index], classes)

@@ -38,7 +38,7 @@ class Opening:
     on_bad_image   "error", or "skip": leave out what cannot be decoded and list it in `bad_images`
     limit          at most this many images, spread over classes and groups;  seed: which ones
     base           folder that relative paths start from
-    progress       told how many more files are read, now and then
+    progress       called now and then with how many more files were read
     """
 
     name: str = "data"
@@ -65,7 +65,7 @@ class Opening:
     def path(self, source: str | Path) -> Path:
         """A path as the user wrote it, from `base`."""
         path = Path(source)
-        with suppress(RuntimeError):  # `~name` of nobody: a name as any other
+        with suppress(RuntimeError):  # `~name` of an unknown user is taken as a plain name
             path = path.expanduser()
         return self.base / path
 
@@ -90,7 +90,7 @@ class Opening:
 
 
 class OpenedDataset(Dataset):
-    """A data set whose rows are known: `table`, `notes` (what was left out or looks odd) and `bad_images` (id, why)."""
+    """A data set with known rows: `table`, `notes` (what was left out or looks wrong) and `bad_images` (id, reason)."""
 
     table: Table
     notes: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ class OpenedDataset(Dataset):
 
 
 def row_index(rows: slice | Sequence[int] | NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Rows asked for, as indices (M,) into n rows."""
+    """The requested rows as indices (M,) into n rows."""
     if isinstance(rows, slice):
         return np.arange(n, dtype=np.int64)[rows]
     index = np.asarray(rows)
@@ -161,7 +161,7 @@ def row_index(rows: slice | Sequence[int] | NDArray[np.int64], n: int) -> NDArra
 
 
 def empty_images(count: int, size: Size, channels: int) -> NDArray[np.uint8]:
-    """Room for images (N, H, W, C); more than the memory can hold is an `InputError`."""
+    """An empty array for images (N, H, W, C); more than the memory can hold is an `InputError`."""
     require_memory(count * size[0] * size[1] * channels, f"a batch of {count} images of {size[0]}x{size[1]}")
     return np.empty((count, *size, channels), dtype=np.uint8)
 

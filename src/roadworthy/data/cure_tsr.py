@@ -57,7 +57,7 @@ class Crop:
 
     @classmethod
     def of(cls, stem: str) -> Crop | None:
-        """The crop of that file name without its suffix; None where it is no name of CURE-TSR."""
+        """The crop of that file name without its suffix; None where CURE-TSR does not name files so."""
         match = _NAME.fullmatch(stem)
         if match is None:
             return None
@@ -79,7 +79,7 @@ class Crop:
 
 
 Choice = tuple[str | None, str | None, int | None]
-"""The sequence, challenge and level of the crops that are wanted; None stands for all."""
+"""The sequence, challenge and level of the crops to open; None stands for all."""
 
 
 def parse_choice(sequence: str, challenge: int | str, level: int | None) -> Choice:
@@ -95,8 +95,8 @@ def parse_choice(sequence: str, challenge: int | str, level: int | None) -> Choi
         raise InputError(f"level is a number from 1 to {STRONGEST}, or left out for all, not {level!r}")
     if level is not None and challenge == CHALLENGES[0]:
         raise InputError("level is for images with a challenge: name one, or leave the level out")
-    wanted = None if challenge == ALL_CHALLENGES else str(challenge)
-    return None if sequence == ALL_SEQUENCES else sequence, wanted, level
+    chosen_challenge = None if challenge == ALL_CHALLENGES else str(challenge)
+    return None if sequence == ALL_SEQUENCES else sequence, chosen_challenge, level
 
 
 class CureTsrDataset(FileDataset):
@@ -122,36 +122,36 @@ class CureTsrDataset(FileDataset):
 
 
 def list_cure_tsr(root: Path, choice: Choice, classes: Sequence[str] | None = None) -> Listing:
-    """Every crop below `root` that is wanted, in natural order of its path; an image of another name is an error."""
+    """The chosen crops below `root`, in natural order of their paths; an image with another name is an error."""
     check_folder(root)
     left_out, others = Counter[str](), Counter[str]()
-    found, misnamed = list[tuple[str, Path, Crop]](), list[str]()
+    crop_files, misnamed = list[tuple[str, Path, Crop]](), list[str]()
     for path, kind in walk(str(root)):
         if kind:
             left_out[kind] += 1
         elif (crop := Crop.of(path.stem)) is None:
             misnamed.append(readable(path.relative_to(root).as_posix()))
-        elif all(want in (None, have) for want, have in zip(choice, crop.conditions.values(), strict=True)):
-            found.append((readable(path.relative_to(root).as_posix()), path, crop))
+        elif all(chosen in (None, value) for chosen, value in zip(choice, crop.conditions.values(), strict=True)):
+            crop_files.append((readable(path.relative_to(root).as_posix()), path, crop))
         else:
             others[f"{crop.sequence} images with challenge {crop.challenge}"] += 1
     if misnamed:
         raise InputError(
-            f"{len(misnamed)} images in {str(root)!r} have no name of CURE-TSR, sequence_sign_challenge_level_index "
-            f"such as 01_06_00_00_0001.bmp: {some(sorted(misnamed, key=natural_key))}"
+            f"{len(misnamed)} images in {str(root)!r} are not named as in CURE-TSR, sequence_sign_challenge_level_"
+            f"index such as 01_06_00_00_0001.bmp: {some(sorted(misnamed, key=natural_key))}"
         )
-    if not found:
-        there = ", ".join(f"{count} {kind}" for kind, count in sorted(others.items())) or "no images"
-        raise InputError(f"{str(root)!r} holds none of the images asked for; it holds {there}")
-    found.sort(key=lambda item: natural_key(item[0]))
-    crops = [crop for *_, crop in found]
+    if not crop_files:
+        present_kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(others.items())) or "no images"
+        raise InputError(f"{str(root)!r} holds none of the images asked for; it holds {present_kinds}")
+    crop_files.sort(key=lambda crop_file: natural_key(crop_file[0]))
+    crops = [crop for *_, crop in crop_files]
     labels, class_names = by_name([crop.sign for crop in crops], classes or SIGNS)
     table = Table(
-        ids=tuple(name for name, *_ in found),
+        ids=tuple(name for name, *_ in crop_files),
         labels=labels,
         class_names=class_names,
         groups=tuple(crop.group for crop in crops),
         conditions={name: np.array([crop.conditions[name] for crop in crops]) for name in crops[0].conditions},
     )
     notes = [*table.notes(), UNKNOWN_OBJECTS, *left_out_note(root, left_out + others)]
-    return Listing(table=table, paths=tuple(path for _, path, _ in found), notes=notes)
+    return Listing(table=table, paths=tuple(path for _, path, _ in crop_files), notes=notes)

@@ -19,13 +19,13 @@ from roadworthy.data.parallel import Progress, in_threads
 from roadworthy.data.subset import spread
 from roadworthy.data.table import Table, check_boxes_inside
 
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a loader found: the table, a file for every row, maybe a mask file for every row, and notes."""
+    """The images that a loader lists: the table, a file for every row, maybe a mask file for every row, and notes."""
 
     table: Table
     paths: tuple[Path, ...]
@@ -92,12 +92,12 @@ class FileDataset(OpenedDataset):
         images = empty_images(len(index), self.size, self.channels)
         masks = None if self._masks is None else np.empty((len(index), *self.size), dtype=np.bool_)
 
-        def fill(place: int) -> None:
-            row = int(index[place])
+        def fill(position: int) -> None:
+            row = int(index[position])
             pixels = self._decode(row)
-            images[place] = resize(pixels, self.size)
+            images[position] = resize(pixels, self.size)
             if masks is not None:
-                masks[place] = resize_mask(self._mask(row, pixels)[0], self.size)
+                masks[position] = resize_mask(self._mask(row, pixels)[0], self.size)
 
         in_threads(fill, range(len(index)))
         return deliver(self.table, index, images, masks, self._stored[index])
@@ -165,11 +165,11 @@ class FileDataset(OpenedDataset):
 
 
 def _attempt(
-    function: Callable[[int], Found], rows: Sequence[int], progress: Progress | None
-) -> tuple[dict[int, Found], dict[int, InputError]]:
+    function: Callable[[int], Outcome], rows: Sequence[int], progress: Progress | None
+) -> tuple[dict[int, Outcome], dict[int, InputError]]:
     """What the function gives for every row, and the errors of those rows that have one."""
 
-    def attempt(row: int) -> Found | InputError:
+    def attempt(row: int) -> Outcome | InputError:
         try:
             return function(row)
         except InputError as error:

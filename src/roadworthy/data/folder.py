@@ -32,7 +32,7 @@ class FolderDataset(FileDataset):
 
 
 def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | None = None) -> Listing:
-    """Every image below the class folders, in natural order of their ids; whatever else lies there is in the notes."""
+    """Every image below the class folders, in natural order of their ids; other files are counted in the notes."""
     check_folder(root)
     top = _entries(root)
     folders = {readable(entry.name): entry for entry in top if _is_folder(entry)}
@@ -40,26 +40,26 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
     left_out = Counter(
         _kind(entry) or "outside the class folders" for entry in top if readable(entry.name) not in folders
     )
-    found: list[tuple[str, Path, str]] = []
+    image_files: list[tuple[str, Path, str]] = []
     for name in names:
-        start = len(found)
+        start = len(image_files)
         for path, kind in walk(folders[name].path, (_identity(root),)):
             if kind:
                 left_out[kind] += 1
             else:
-                found.append((readable(path.relative_to(root).as_posix()), path, name))
-        if len(found) == start and classes is None:
+                image_files.append((readable(path.relative_to(root).as_posix()), path, name))
+        if len(image_files) == start and classes is None:
             raise InputError(
                 f"class folder {folders[name].path!r} holds no images: fill it, remove it or give `classes=`"
             )
-    found.sort(key=lambda item: natural_key(item[0]))
-    ids = tuple(item[0] for item in found)
-    index = {name: place for place, name in enumerate(names)}
+    image_files.sort(key=lambda image_file: natural_key(image_file[0]))
+    ids = tuple(image_file[0] for image_file in image_files)
+    label_of = {name: index for index, name in enumerate(names)}
     table = Table(
         ids=ids,
-        labels=np.array([index[item[2]] for item in found], dtype=np.int64),
+        labels=np.array([label_of[image_file[2]] for image_file in image_files], dtype=np.int64),
         class_names=names,
-        groups=_groups(ids, [item[2] for item in found], group),
+        groups=_groups(ids, [image_file[2] for image_file in image_files], group),
     )
     notes = [*table.notes(), *left_out_note(root, left_out)]
     if classes is None and list(names) != sorted(names):
@@ -67,11 +67,11 @@ def list_folder(root: Path, classes: Sequence[str] | None = None, group: str | N
             f"classes are in natural order ({some(names, 3)}); for a model trained in alphabetical order "
             f"({some(sorted(names), 3)}) give `classes=`"
         )
-    return Listing(table=table, paths=tuple(item[1] for item in found), notes=notes)
+    return Listing(table=table, paths=tuple(image_file[1] for image_file in image_files), notes=notes)
 
 
 def check_folder(root: Path) -> None:
-    """Refuse what is no folder."""
+    """Refuse a path that is not a folder."""
     if not stat.S_ISDIR(find_mode(root, "folder")):
         raise InputError(f"there is no folder {str(root)!r}")
 
@@ -87,7 +87,7 @@ def left_out_note(root: Path, left_out: Mapping[str, int]) -> list[str]:
 
 
 def readable(name: str) -> str:
-    r"""A file name as valid text: bytes that are no UTF-8 become `\xff`.
+    r"""A file name as valid text: bytes that are not UTF-8 become `\xff`.
 
     >>> print(readable(os.fsdecode(b"caf\xe9.png")))
     caf\xe9.png
@@ -118,7 +118,7 @@ def _groups(ids: Sequence[str], labels: Sequence[str], pattern: str | None) -> t
     try:
         search = re.compile(pattern)
     except (re.error, TypeError) as error:
-        raise InputError(f"group {pattern!r} is no regular expression: {error}") from error
+        raise InputError(f"group {pattern!r} is not a valid regular expression: {error}") from error
     if search.groups != 1:
         raise InputError(f"group {pattern!r} must have one capture in parentheses, it has {search.groups}")
     matches = [search.search(name) for name in ids]
@@ -129,7 +129,7 @@ def _groups(ids: Sequence[str], labels: Sequence[str], pattern: str | None) -> t
 
 
 def walk(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, str]]:
-    """Every file below, with why it is no image ("" where it is); a link to a folder above is not followed."""
+    """Every file below, with why it is not an image ("" where it is); a link to a folder above is not followed."""
     here = _identity(folder)
     if here in above:
         yield Path(folder), "link to a folder above"
@@ -149,7 +149,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """What a file is, if it is no image; else ""."""
+    """The kind of a file that is not an image; "" for an image."""
     if entry.name.startswith("."):
         return "hidden"
     path = Path(entry.path)

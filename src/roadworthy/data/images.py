@@ -73,7 +73,7 @@ def decode(source: Source, size: tuple[int, int] | None = None, name: str | None
 def decode_fast(data: bytes) -> Pixels | None:
     """What OpenCV makes of a file that `decode` can read: two to four times as fast, and the same for plain pictures.
 
-    It cuts 16 bits, drops transparency and lets broken JPEG pass, so it serves only where it was seen to be the same.
+    It cuts 16 bits, drops transparency and lets broken JPEG pass, so it is used only where a check gave the same.
     """
     try:
         pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
@@ -148,7 +148,7 @@ def _bytes(source: Source) -> bytes:
 
 
 def _regular(source: str | os.PathLike[str]) -> Path:
-    """The path of a file; a pipe or device could be read for ever."""
+    """The path of a file; a pipe or device would never end."""
     path = Path(source)
     if path.exists() and not path.is_file() and not path.is_dir():
         raise ValueError("it is a pipe or device, not a file")
@@ -157,7 +157,7 @@ def _regular(source: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def _naming(source: Source, name: str | None) -> Iterator[None]:
-    """Turn whatever a decoder raises on a stranger's file into one sentence that names the file."""
+    """Turn any error of a decoder into one sentence that names the file."""
     try:
         yield
     except Exception as error:
@@ -167,7 +167,7 @@ def _naming(source: Source, name: str | None) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return f"it is no intact {', '.join(FORMATS)} file"
+        return f"it is not an intact {', '.join(FORMATS)} file"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error).rstrip(".") or type(error).__name__
@@ -198,7 +198,7 @@ def _open(file: IO[bytes]) -> Image.Image:
         raise ValueError("it has no pixels")
     # A camera's MPO is a JPEG with previews behind the picture; in all other formats no frame is the picture.
     if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
-        raise ValueError(f"it holds {getattr(image, 'n_frames', 0)} frames; save the one that is meant on its own")
+        raise ValueError(f"it holds {getattr(image, 'n_frames', 0)} frames; save the right one in a file of its own")
     return image
 
 
@@ -281,14 +281,14 @@ def _png_may_be_turned(image: Image.Image, file: IO[bytes]) -> bool:
 
 def _check_png(data: bytes) -> None:
     """Check what Pillow skips: the sums of the chunks that make the picture, and that the last one is there."""
-    place = 8
-    while place + 12 <= len(data):
-        end = place + 12 + int.from_bytes(data[place : place + 4])
-        kind, total = data[place + 4 : place + 8], data[end - 4 : end]
+    start = 8
+    while start + 12 <= len(data):
+        end = start + 12 + int.from_bytes(data[start : start + 4])
+        kind, total = data[start + 4 : start + 8], data[end - 4 : end]
         if kind in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
-            if int.from_bytes(total) != zlib.crc32(memoryview(data)[place + 4 : end - 4]):
+            if int.from_bytes(total) != zlib.crc32(memoryview(data)[start + 4 : end - 4]):
                 raise ValueError("it is truncated" if end > len(data) else "its checksum is wrong")
             if kind == b"IEND":
                 return
-        place = end
+        start = end
     raise ValueError("it is truncated")

@@ -92,7 +92,7 @@ def _boxes(columns: Columns, ids: Sequence[str]) -> tuple[Any, list[str]]:
     try:
         numbers = [[np.nan if _blank(value) else float(value) for value in row] for row in cells]
     except (TypeError, ValueError) as error:
-        raise InputError(f"a box holds something that is no number: {error}") from error
+        raise InputError(f"a box holds something that is not a number: {error}") from error
     if all(np.isnan(row).all() for row in numbers):
         return None, []
     return checked_boxes(numbers, ids)
@@ -127,7 +127,7 @@ def _read_csv(path: Path) -> Columns:
     except OSError as error:
         raise InputError(f"manifest {str(path)!r} cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"manifest {str(path)!r} is no UTF-8 CSV file: {error}") from error
+        raise InputError(f"manifest {str(path)!r} is not a valid UTF-8 CSV file: {error}") from error
     if len(set(header)) != len(header):
         raise InputError(f"manifest {str(path)!r} has two columns of one name: {some(header, 20)}")
     for number, row in enumerate(rows, start=1):
@@ -136,7 +136,7 @@ def _read_csv(path: Path) -> Columns:
                 f"manifest {str(path)!r} has {len(row)} values in row {number}, but {len(header)} columns; "
                 "values are separated by commas, those that hold one are quoted"
             )
-    return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    return {name: [row[column] for row in rows] for column, name in enumerate(header)}
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -146,5 +146,5 @@ def _read_parquet(path: Path) -> Columns:
     try:
         table = pa.parquet.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"manifest {str(path)!r} is no readable Parquet file: {error}") from error
+        raise InputError(f"manifest {str(path)!r} is not a readable Parquet file: {error}") from error
     return {name: table.column(name).to_pylist() for name in table.column_names}

@@ -1,4 +1,4 @@
-"""One pool of threads for reading and decoding; both let go of Python's lock."""
+"""One pool of threads for reading and decoding; both release Python's lock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[int], None]
-"""Told now and then how many more items are done."""
+"""Called now and then with how many more items are done."""
 
 _LARGEST_CHUNK = 256
 

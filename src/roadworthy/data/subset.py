@@ -50,7 +50,7 @@ class Subset(OpenedDataset):
         return self.dataset.native_size() if isinstance(self.dataset, OpenedDataset) else self.dataset.size
 
     def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
-        """A hash of each row; of a data set that is not ours, its fingerprint and the row's place."""
+        """A hash of each row; of a data set that is not ours, its fingerprint and the row's index."""
         inner = self._rows[row_index(rows, len(self))].tolist()
         if isinstance(self.dataset, OpenedDataset):
             return self.dataset.content(inner, progress)
@@ -73,7 +73,7 @@ class Subset(OpenedDataset):
 class Mirrored(OpenedDataset):
     """All images of a data set, then all of them mirrored: twice as many. A copy is in the group of its original.
 
-    Boxes, masks and conditions are left behind.
+    It has no boxes, masks or conditions.
 
     >>> from roadworthy.data import BuiltinDataset
     >>> signs = BuiltinDataset("signs", n=14)
@@ -125,7 +125,7 @@ def spread(table: Table, limit: int | None, seed: int) -> NDArray[np.int64]:
     """Rows, in order, of at most `limit` images: as many of each class as can be, of as many groups as can be.
 
     Every class gives one image in turn, until it has no more; a class gives a second image of a group only when every
-    group of it has given one. Which, is drawn by the seed and the image ids; a smaller limit takes a part of a larger.
+    group of it has given one. The seed and the image ids decide which; a larger limit adds to a smaller.
     """
     n = len(table.ids)
     if limit is None or limit >= n:
@@ -138,7 +138,7 @@ def spread(table: Table, limit: int | None, seed: int) -> NDArray[np.int64]:
 
 
 def _rank(of: NDArray[np.int64], *by: NDArray[Any]) -> NDArray[np.int64]:
-    """The place of every row among the rows with its value in `of`, ordered by the keys, the first key first."""
+    """The rank of every row among the rows with its value in `of`, ordered by the keys, the first key first."""
     order = np.lexsort((*by[::-1], of))
     starts = np.flatnonzero(np.diff(of[order], prepend=-1))
     rank = np.empty(len(of), dtype=np.int64)

@@ -39,18 +39,18 @@ class Table:
         n = len(self.ids)
         if not n:
             raise InputError("the data set holds no images")
-        for what, column in (("labels", self.labels), ("groups", self.groups), *self.conditions.items()):
+        for column_name, column in (("labels", self.labels), ("groups", self.groups), *self.conditions.items()):
             if len(column) != n:
-                raise InputError(f"the data set has {n} images but {len(column)} {what}")
+                raise InputError(f"the data set has {n} images but {len(column)} {column_name}")
         named = {"image id": self.ids, "class name": self.class_names}
-        for what, names in (*named.items(), ("group", self.groups), ("condition", self.conditions)):
-            check_no_nul(what, names)
+        for kind, names in (*named.items(), ("group", self.groups), ("condition", self.conditions)):
+            check_no_nul(kind, names)
         for name, column in self.conditions.items():
             check_no_nul(f"value of {name}", np.unique(column).tolist() if column.dtype.kind == "U" else ())
-        for what, names in named.items():
+        for kind, names in named.items():
             repeated = [name for name, count in Counter(names).items() if count > 1]
             if repeated:
-                raise InputError(f"{what}s must be unique, these are not: {some(repeated)}")
+                raise InputError(f"{kind}s must be unique, these are not: {some(repeated)}")
         outside = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.class_names)))
         if outside.size:
             row = int(outside[0])
@@ -82,21 +82,21 @@ class Table:
 
     def notes(self) -> list[str]:
         """What a reader of the results should know: classes without images, groups that span classes."""
-        found = []
+        notes = []
         empty = np.flatnonzero(np.bincount(self.labels, minlength=len(self.class_names)) == 0)
         if empty.size:
             names = some([self.class_names[i] for i in empty])
-            found.append(f"{empty.size} of {len(self.class_names)} classes have no images: {names}")
+            notes.append(f"{empty.size} of {len(self.class_names)} classes have no images: {names}")
         labels_of: dict[str, set[int]] = {}
         for group, label in zip(self.groups, self.labels.tolist(), strict=True):
             labels_of.setdefault(group, set()).add(label)
         mixed = [group for group, labels in labels_of.items() if len(labels) > 1]
         if mixed:
-            found.append(
+            notes.append(
                 f"{len(mixed)} groups hold images of more than one class: {some(mixed)}; "
                 "where group numbers restart in every class, put the class into the group"
             )
-        return found
+        return notes
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
@@ -142,7 +142,7 @@ def index_labels(labels: Sequence[str], classes: Sequence[str] | None = None) ->
         return by_name(labels, classes)
     numbers = [int(label) for label in labels]
     if min(numbers, default=0) < 0 or max(numbers, default=0) >= (len(classes) if classes else _MOST_CLASSES):
-        raise InputError(f"labels are the numbers {min(numbers)} to {max(numbers)}, which are no class indices")
+        raise InputError(f"labels are the numbers {min(numbers)} to {max(numbers)}, which are not class indices")
     if classes is None and min(numbers, default=0) > 0:
         raise InputError(
             f"labels are the numbers {min(numbers)} to {max(numbers)}, so it is unknown whether class 0 is absent or "
@@ -205,7 +205,7 @@ def checked_boxes(boxes: ArrayLike, ids: Sequence[str]) -> tuple[NDArray[np.floa
             raise ValueError("complex numbers")
         array = np.array(array, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise InputError(f"a box holds something that is no number: {error}") from None
+        raise InputError(f"a box holds something that is not a number: {error}") from None
     if array.shape != (len(ids), 4):
         raise InputError(f"boxes must have shape ({len(ids)}, 4), x0 y0 x1 y1 for every image, not {array.shape}")
     known = np.isfinite(array).sum(axis=1)
@@ -224,6 +224,6 @@ def check_boxes_inside(boxes: NDArray[np.float32], sizes: NDArray[np.int64], ids
     _refuse(outside, ids, "boxes lie outside their image (they are in pixels of the stored image)")
 
 
-def _refuse(bad: NDArray[np.bool_], ids: Sequence[str], what: str) -> None:
+def _refuse(bad: NDArray[np.bool_], ids: Sequence[str], problem: str) -> None:
     if bad.any():
-        raise InputError(f"{int(bad.sum())} {what}: {some([ids[row] for row in np.flatnonzero(bad).tolist()])}")
+        raise InputError(f"{int(bad.sum())} {problem}: {some([ids[row] for row in np.flatnonzero(bad).tolist()])}")

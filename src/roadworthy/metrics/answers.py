@@ -1,4 +1,4 @@
-"""Answers: what a classifier said about each image, reduced to the few numbers every metric needs."""
+"""Answers: what a classifier answered for each image, reduced to the few numbers every metric needs."""
 
 from __future__ import annotations
 

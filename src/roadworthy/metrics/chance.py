@@ -28,7 +28,7 @@ class ChanceTest:
 
     @property
     def is_chance(self) -> bool:
-        """True where accuracy could be told from chance and is not above it."""
+        """True where the images are enough for the test and accuracy is not above chance."""
         return self.p > SIGNIFICANCE
 
     @property

@@ -213,12 +213,12 @@ def of_rows(names: Iterable[str], answers: Answers, weights: Weights) -> dict[st
     >>> of_rows(["ece", "accuracy"], Answers.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1]), np.ones((1, 2)))
     {'ece': array([0.475]), 'accuracy': array([0.5])}
     """
-    wanted = list(names)
+    metric_names = list(names)
     gaps: dict[str, Floats] = {}
-    if not {"ece", "overconfidence", "underconfidence"}.isdisjoint(wanted):
+    if not {"ece", "overconfidence", "underconfidence"}.isdisjoint(metric_names):
         over, under = _confidence_gaps(answers, weights)
         gaps = {"ece": over + under, "overconfidence": over, "underconfidence": under}
-    return {name: gaps[name] if name in gaps else METRICS[name].of_rows(answers, weights) for name in wanted}
+    return {name: gaps[name] if name in gaps else METRICS[name].of_rows(answers, weights) for name in metric_names}
 
 
 def per_image(name: str, answers: Answers) -> Floats:
@@ -230,7 +230,7 @@ def per_image(name: str, answers: Answers) -> Floats:
     array([1., 0.])
     """
     if name not in MEANS:
-        raise ValueError(f"metric {name!r} is no mean over images: those are {', '.join(MEANS)}")
+        raise ValueError(f"metric {name!r} is not a mean over images; those are {', '.join(MEANS)}")
     return np.clip(_PER_IMAGE[name](answers), *value_range(name, answers.num_classes))
 
 

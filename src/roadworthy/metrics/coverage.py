@@ -19,7 +19,7 @@ Codes = NDArray[np.intp]
 Columns = Mapping[str, ArrayLike]
 Members = tuple[int, ...]
 Rule = dict[int, list[int]]
-"""Codes of values by the place of their condition."""
+"""Codes of values by the index of their condition."""
 
 MISSING = -1
 MOST_CELLS = 1_000_000
@@ -27,13 +27,13 @@ MOST_CELLS = 1_000_000
 MOST_LINKED = 20_000
 """Combinations of conditions that constraints link with one another, directly or by way of others."""
 CANDIDATES = 24
-"""Scenarios that are tried for each place in a set, each from a cell and in an order of its own."""
+"""Candidates for each scenario of a set, each grown from its own cell and in its own order."""
 MOST_SETS, EFFORT = 8, 250_000
 """Sets of scenarios that are built side by side: as many as the effort, in cells times conditions, allows."""
 ROUNDS, KEPT = 1, 0.6
 """How often the smallest set is partly rebuilt, and the share of its scenarios that then stay."""
 REPAIRS, REPAIR_EFFORT = 4_000, 10_000_000
-"""Changes tried to do with one scenario less: as many as the effort, in scenarios times cells of each, allows."""
+"""Changes that are tried to save one scenario: as many as the effort, in scenarios times cells of each, allows."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Schema:
             raise ValueError(f"the data has no condition {unknown[0]!r}; it has {', '.join(columns) or 'none'}")
         codes = np.array([self._encode_column(name, columns[name]) for name in self.names], dtype=np.intp).T
         for choice, rule in zip(self.impossible, self._rules, strict=True):
-            shown = np.logical_and.reduce([np.isin(codes[:, place], allowed) for place, allowed in rule.items()])
+            shown = np.logical_and.reduce([np.isin(codes[:, position], allowed) for position, allowed in rule.items()])
             if shown.any():
                 raise ValueError(
                     f"row {int(np.flatnonzero(shown)[0])} shows {dict(choice)}, which is declared impossible: fix the "
@@ -135,22 +135,22 @@ class Schema:
         keep = np.ones(len(table), bool)
         for rule in self._rules:
             if set(rule) <= set(members):
-                columns = [np.isin(table[:, members.index(place)], allowed) for place, allowed in rule.items()]
+                columns = [np.isin(table[:, members.index(position)], allowed) for position, allowed in rule.items()]
                 keep &= ~np.logical_and.reduce(columns)
         return table[keep], members
 
     def _codes(self, choice: Choice, what: str) -> Rule:
-        """A choice as codes by the place of its condition; an unknown name is an error."""
+        """A choice as codes by the index of its condition; an unknown name is an error."""
         codes = {}
         for name, values in choice.items():
             if name not in self.conditions:
                 raise ValueError(f"{what} names the condition {name!r}; known are {', '.join(self.names)}")
             known = list(self.conditions[name])
-            wanted = [values] if isinstance(values, str) else list(values)
-            strange = [value for value in wanted if value not in known]
-            if strange or not wanted:
-                raise ValueError(f"{what} names {name} = {strange or 'nothing'}; known are {', '.join(known)}")
-            codes[self.names.index(name)] = [known.index(value) for value in wanted]
+            chosen = [values] if isinstance(values, str) else list(values)
+            unknown_values = [value for value in chosen if value not in known]
+            if unknown_values or not chosen:
+                raise ValueError(f"{what} names {name} = {unknown_values or 'nothing'}; known are {', '.join(known)}")
+            codes[self.names.index(name)] = [known.index(value) for value in chosen]
         return codes
 
     def _encode_column(self, name: str, column: ArrayLike) -> list[int]:
@@ -174,7 +174,7 @@ def is_missing(value: object) -> bool:
 def condition_text(value: object) -> str:
     """The value of a condition as text: empty where it is missing, and a whole number without a fraction.
 
-    A column of whole numbers that lacks some becomes one of floats; its 2.0 is the 2 that a schema speaks of.
+    A column of whole numbers that lacks some becomes one of floats; its 2.0 is the 2 of a schema.
 
     >>> condition_text("rain"), condition_text(2), condition_text(2.0), condition_text(0.5), condition_text(None)
     ('rain', '2', '2', '0.5', '')
@@ -255,12 +255,12 @@ class Coverage:
         """
         conditions = list(self.schema.conditions.items())
         for projection in self.projections:
-            own = [conditions[member] for member in projection.members]
+            axes = [conditions[member] for member in projection.members]
             for cell in np.ndindex(projection.counts.shape):
                 count, minimum = int(projection.counts[cell]), int(projection.minimum[cell])
                 status = "covered" if count >= minimum else "uncovered"
                 yield {
-                    "scenario": {name: values[code] for (name, values), code in zip(own, cell, strict=True)},
+                    "scenario": {name: values[code] for (name, values), code in zip(axes, cell, strict=True)},
                     "count": count,
                     "minimum": minimum,
                     "weight": float(projection.weight[cell]),
@@ -289,8 +289,8 @@ def scenario_coverage(
     >>> schema = Schema({"weather": ["sunny", "cloudy", "rainy"], "surface": ["stone", "mud", "tarmac"],
     ...                  "road": ["straight", "curvy"]})
     >>> seen = {"weather": ["sunny", "rainy"], "surface": ["stone", "tarmac"], "road": ["straight", "curvy"]}
-    >>> found = scenario_coverage(schema, seen)
-    >>> found.occupied, found.cells, round(found.value, 4)
+    >>> coverage = scenario_coverage(schema, seen)
+    >>> coverage.occupied, coverage.cells, round(coverage.value, 4)
     (6, 21, 0.2857)
     """
     if not 1 <= k <= len(schema.names):
@@ -307,8 +307,8 @@ def scenario_coverage(
         if len(need.where) > k:
             named = ", ".join(need.where)
             raise ValueError(f"a need names {len(need.where)} conditions ({named}), but a cell has {k}: raise k")
-    members = combinations(range(len(schema.names)), k)
-    projections = tuple(_project(schema, codes, objects, own, rules) for own in members)
+    member_sets = combinations(range(len(schema.names)), k)
+    projections = tuple(_project(schema, codes, objects, cell_members, rules) for cell_members in member_sets)
     missing = {name: int((column == MISSING).sum()) for name, column in zip(schema.names, codes.T, strict=True)}
     return Coverage(schema, projections, missing)
 
@@ -363,15 +363,15 @@ def _project(
     schema: Schema, codes: Codes, objects: Codes, members: Members, rules: Sequence[tuple[Rule, Need]]
 ) -> Projection:
     shape = tuple(schema.sizes[member] for member in members)
-    own = codes[:, list(members)]
-    known = (own != MISSING).all(axis=1)
-    cell = np.ravel_multi_index(tuple(own[known].T), shape) if known.any() else np.empty(0, np.intp)
+    member_codes = codes[:, list(members)]
+    known = (member_codes != MISSING).all(axis=1)
+    cell = np.ravel_multi_index(tuple(member_codes[known].T), shape) if known.any() else np.empty(0, np.intp)
     shown = np.unique(np.stack([cell, objects[known]]), axis=1)[0]
     minimum, weight = np.ones(shape, np.int64), np.ones(shape)
     for choice, need in rules:
         if set(choice) <= set(members):
-            place = np.ix_(*(choice.get(member, range(size)) for member, size in zip(members, shape, strict=True)))
-            minimum[place], weight[place] = need.minimum, need.weight
+            cells = np.ix_(*(choice.get(member, range(size)) for member, size in zip(members, shape, strict=True)))
+            minimum[cells], weight[cells] = need.minimum, need.weight
     counts = np.bincount(shown, minlength=math.prod(shape)).reshape(shape)
     return Projection(members, counts, schema.feasible(members), minimum, weight)
 
@@ -397,7 +397,7 @@ class _Builder:
             inner = tuple(slice(0, side - 1) for side in size)
             self.lack[start:end].reshape(size)[inner] = np.where(p.feasible, np.maximum(p.minimum - p.counts, 0), 0)
             self.worth[start:end].reshape(size)[inner] = p.weight
-        of_condition = [np.flatnonzero((self.members == one).any(axis=1)) for one in range(len(self.unset))]
+        of_condition = [np.flatnonzero((self.members == condition).any(axis=1)) for condition in range(len(self.unset))]
         self.projections_of = np.array(of_condition)
         self.sets = int(np.clip(EFFORT // (len(self.lack) * len(self.unset)), 1, MOST_SETS))
 
@@ -462,13 +462,13 @@ class _Builder:
     def build(self, parts: list[Codes], rng: np.random.Generator) -> list[Codes]:
         """Each part completed to a set of scenarios, side by side; no set has a superfluous scenario."""
         lack = np.stack([np.maximum(self.lack - self._counts(part), 0) for part in parts])
-        sets, place = [list(part) for part in parts], np.arange(self.sets)
+        sets, set_index = [list(part) for part in parts], np.arange(self.sets)
         while (lacking := lack.any(axis=1)).any():
             candidates = self._candidates(lack > 0, rng)
             gains = np.take_along_axis(lack[:, None] > 0, self.cells(candidates), axis=2).sum(axis=2)
-            best = candidates[place, gains.argmax(axis=1)]
+            best = candidates[set_index, gains.argmax(axis=1)]
             cells = self.cells(best)
-            lack[place[:, None], cells] = np.maximum(lack[place[:, None], cells] - 1, 0)
+            lack[set_index[:, None], cells] = np.maximum(lack[set_index[:, None], cells] - 1, 0)
             for unfinished in np.flatnonzero(lacking):
                 sets[unfinished].append(best[unfinished])
         return [self._without_superfluous(np.array(rows, np.intp).reshape(-1, len(self.unset))) for rows in sets]
@@ -519,23 +519,23 @@ class _Builder:
         """Needed cells that each value of a row's condition completes: (rows, most values), -1 beyond its values."""
         projections = self.projections_of[condition]
         members, strides = self.members[projections], self.strides[projections]
-        own = members == condition[:, None, None]
+        is_condition = members == condition[:, None, None]
         others = np.take_along_axis(rows, members.reshape(len(rows), -1), axis=1).reshape(members.shape)
-        cell = base[:, None] + self.offsets[projections] + np.where(own, 0, others * strides).sum(axis=2)
+        cell = base[:, None] + self.offsets[projections] + np.where(is_condition, 0, others * strides).sum(axis=2)
         values = np.arange(self.unset.max())
         inside = values < self.unset[condition][:, None]
-        step = np.where(own, strides, 0).sum(axis=2)[:, :, None] * np.where(inside, values, 0)[:, None]
+        step = np.where(is_condition, strides, 0).sum(axis=2)[:, :, None] * np.where(inside, values, 0)[:, None]
         return np.where(inside, needed[cell[:, :, None] + step].sum(axis=1), -1.0)
 
     def _without_superfluous(self, rows: Codes) -> Codes:
         """The set without scenarios whose every cell the others serve as well."""
         surplus = self._counts(rows) - self.lack
         kept = list[int]()
-        for place, own in enumerate(self.cells(rows)):
-            if (surplus[own] >= 1).all():
-                surplus[own] -= 1
+        for row, cells in enumerate(self.cells(rows)):
+            if (surplus[cells] >= 1).all():
+                surplus[cells] -= 1
             else:
-                kept.append(place)
+                kept.append(row)
         return rows[kept]
 
 
@@ -548,22 +548,22 @@ class _Growth:
     def __init__(self, schema: Schema, rows: Codes) -> None:
         self.parts = list[tuple[int, Codes, NDArray[np.bool_]]]()
         for table, members in schema._components:
-            own = rows[:, members]
-            fits = (table == own[:, None]) | (own == np.array(schema.sizes)[list(members)])[:, None]
+            member_codes = rows[:, members]
+            fits = (table == member_codes[:, None]) | (member_codes == np.array(schema.sizes)[list(members)])[:, None]
             alive = fits.all(axis=2)
             self.parts += [(member, column, alive) for member, column in zip(members, table.T, strict=True)]
 
     def allowed(self, condition: Codes, values: int) -> NDArray[np.bool_]:
         """(rows, values): some possible scenario has this value of the row's condition, and all that is fixed."""
-        result = np.ones((len(condition), values), bool)
+        allowed = np.ones((len(condition), values), bool)
         for member, column, alive in self.parts:
-            own = np.flatnonzero(condition == member)
+            of_member = np.flatnonzero(condition == member)
             has = (column[:, None] == np.arange(values)).astype(np.float32)
-            result[own] = alive[own].astype(np.float32) @ has > 0
-        return result
+            allowed[of_member] = alive[of_member].astype(np.float32) @ has > 0
+        return allowed
 
     def fix(self, condition: Codes, value: Codes) -> None:
         """Give every row's condition a value."""
         for member, column, alive in self.parts:
-            own = np.flatnonzero(condition == member)
-            alive[own] &= column == value[own, None]
+            of_member = np.flatnonzero(condition == member)
+            alive[of_member] &= column == value[of_member, None]

@@ -68,9 +68,9 @@ def relative_corruption_error(
     )
 
 
-def _mean_of_ratios(sums: Mapping[str, tuple[float, float]], why: str) -> CorruptionError:
-    parts = {name: mine / base if base > 0 else math.nan for name, (mine, base) in sums.items()}
-    reasons = {name: why for name, part in parts.items() if math.isnan(part)}
+def _mean_of_ratios(sums: Mapping[str, tuple[float, float]], reason: str) -> CorruptionError:
+    parts = {name: model / reference if reference > 0 else math.nan for name, (model, reference) in sums.items()}
+    reasons = {name: reason for name, part in parts.items() if math.isnan(part)}
     return CorruptionError(float(np.mean(list(parts.values()))), parts, reasons)
 
 

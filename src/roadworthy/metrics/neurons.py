@@ -1,4 +1,4 @@
-"""Neurons: which on-off combinations of a layer the data has shown, and how alike its activation patterns are."""
+"""Neurons: which on-off combinations of a layer the data has shown, and how similar its activation patterns are."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ def activation_pattern(activations: ArrayLike, groups: int = 10, *, threshold: f
         M_neu-pattern = sum of |G_i| over i not in {j - 1, j, j + 1} / n,   G_j the largest group
 
     An image with a active neurons is in group i of 1..g where c (i - 1) / g <= a < c i / g, the last group closed on
-    both sides. A low value means that the layer answers alike to the images of the scenario; a layer that never fires
-    answers alike too, and `reason` says so.
+    both sides. A low value means that the layer answers the images of the scenario in a similar way; a layer that never
+    fires does so too, and `reason` says so.
 
     >>> activation_pattern([[0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]], groups=4).value
     0.25
@@ -182,8 +182,8 @@ def patterns_by_scenario(
 ) -> dict[str, Pattern]:
     """`activation_pattern` of the images of each scenario, by its name, in alphabetical order.
 
-    >>> found = patterns_by_scenario([[1, 1], [1, 0], [0, 0]], ["day", "day", "night"], groups=2)
-    >>> {name: pattern.value for name, pattern in found.items()}
+    >>> patterns = patterns_by_scenario([[1, 1], [1, 0], [0, 0]], ["day", "day", "night"], groups=2)
+    >>> {name: pattern.value for name, pattern in patterns.items()}
     {'day': 0.0, 'night': 0.0}
     """
     table, names = np.asarray(activations), np.asarray(scenarios)
@@ -228,8 +228,8 @@ def _draw_tuples(neurons: int, k: int, sample: int, seed: int) -> NDArray[np.int
     """Tuples (sample, k) of different neurons, each as likely."""
     rng = np.random.default_rng(seed)
     tuples = np.empty((sample, 0), np.intp)
-    for taken in range(k):
-        draw = rng.integers(neurons - taken, size=sample)
+    for chosen in range(k):
+        draw = rng.integers(neurons - chosen, size=sample)
         for column in tuples.T:
             draw += draw >= column
         tuples = np.sort(np.column_stack([tuples, draw]), axis=1)

@@ -1,4 +1,4 @@
-"""Ranking: how well a score tells two classes apart."""
+"""Ranking: how well a score separates two classes."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def separation(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.float
 
     scores (n,), positive (n,) bool, weights None, (n,) or (B, n); each field is (B,), NaN where a side is missing.
 
-    >>> found = separation([0.9, 0.8, 0.7, 0.1], [True, True, False, True])
-    >>> found.fpr95_in, found.fpr95_out.round(4)
+    >>> result = separation([0.9, 0.8, 0.7, 0.1], [True, True, False, True])
+    >>> result.fpr95_in, result.fpr95_out.round(4)
     (array([1.]), array([0.3333]))
     """
     score, is_positive = np.asarray(scores, dtype=np.float64), np.asarray(positive)
@@ -118,8 +118,8 @@ def average_precision(score: NDArray[np.floating], positive: NDArray[np.bool_], 
         positives = np.cumsum(weights * positive[descending], axis=1, dtype=np.float64)
         negatives = np.cumsum(weights, axis=1, dtype=np.float64) - positives
         true, false = (np.take(accepted, ends, axis=1) for accepted in (positives, negatives))
-        found = true + false
-        precision = np.divide(true, found, out=np.zeros_like(true), where=found > 0)
+        retrieved = true + false
+        precision = np.divide(true, retrieved, out=np.zeros_like(true), where=retrieved > 0)
         area = np.einsum("br,br->b", np.diff(true, axis=1, prepend=0.0), precision)
         areas[part] = np.where(false[:, -1] > 0, ratio(area, true[:, -1]), np.nan)
     return areas
@@ -148,14 +148,14 @@ def false_positive_rate(
     for part in _parts(rows):
         true, false = (np.take(rows[part], side, axis=1) for side in (positives, negatives))
         all_true, all_false = (side.sum(axis=1, dtype=np.float64) for side in (true, false))
-        place = _highest_place(true, (1 - at) * all_true + 1e-9)
-        lowest = np.arange(false.shape[1]) < below[place][:, None]
+        index = _last_index(true, (1 - at) * all_true + 1e-9)
+        lowest = np.arange(false.shape[1]) < below[index][:, None]
         rejected = np.einsum("bn,bn->b", false, lowest, dtype=np.float64)
         rates[part] = np.where(all_true > 0, ratio(all_false - rejected, all_false), np.nan)
     return rates
 
 
-def _highest_place(weights: Weights, most: Floats) -> NDArray[np.intp]:
+def _last_index(weights: Weights, most: Floats) -> NDArray[np.intp]:
     """The last column (B,) of weights (B, n) before which, from the first on, lies at most this much weight (B,)."""
     columns = max(1, weights.shape[1] // 8)
     while True:

@@ -90,11 +90,11 @@ class WeightedConfusion:
         [Confusion(label=0, prediction=1, count=1, severity=4.0)]
         """
         counts = confusion_matrix(answers)
-        found = [
+        confusions = [
             Confusion(label, prediction, int(counts[label, prediction]), float(self.severity[label, prediction]))
             for label, prediction in np.argwhere(counts * self.severity > 0).tolist()
         ]
-        return sorted(found, key=lambda confusion: -confusion.cost)[:limit]
+        return sorted(confusions, key=lambda confusion: -confusion.cost)[:limit]
 
 
 def severity_matrix(
@@ -113,20 +113,20 @@ def severity_matrix(
     if not names or len(set(names)) < len(names):
         raise ValueError("a severity matrix needs different class names, at least one")
     _require_known(rows, names, "the severities name")
-    table = np.zeros((len(names), len(names)))
-    for place, label in enumerate(names):
+    matrix = np.zeros((len(names), len(names)))
+    for index, label in enumerate(names):
         row = rows.get(label, {})
         by_prediction = row if isinstance(row, Mapping) else {"others": row}
         _require_known(by_prediction, [*names, "others"], f"the severities of {label!r} name")
         if label in by_prediction and parse_severity(by_prediction[label]):
             raise ValueError(f"a right answer costs nothing: the severity of {label!r} taken for itself must be 0")
         for column, prediction in enumerate(names):
-            if column != place:
-                found = by_prediction.get(prediction, by_prediction.get("others", default))
-                if found is None:
+            if column != index:
+                severity = by_prediction.get(prediction, by_prediction.get("others", default))
+                if severity is None:
                     raise ValueError(f"no severity for {label!r} taken for {prediction!r}: name it, or give a default")
-                table[place, column] = parse_severity(found)
-    return table
+                matrix[index, column] = parse_severity(severity)
+    return matrix
 
 
 def parse_severity(value: Severity) -> float:
@@ -142,7 +142,7 @@ def parse_severity(value: Severity) -> float:
     raise ValueError(f"a severity is a number of at least 0, or plus signs such as ++, not {value!r}")
 
 
-def _require_known(names: Mapping[str, object], known: Sequence[str], what: str) -> None:
+def _require_known(names: Mapping[str, object], known: Sequence[str], subject: str) -> None:
     for name in names:
         if name not in known:
-            raise ValueError(f"{what} {name!r}, which is no class; known are {', '.join(known)}")
+            raise ValueError(f"{subject} {name!r}, which is not a class; known are {', '.join(known)}")

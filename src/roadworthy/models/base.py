@@ -31,12 +31,12 @@ def passes_settings_to(model: Callable[..., Model], *but: str) -> Callable[[Load
     """
 
     def state(loader: Loader) -> Loader:
-        own, names = inspect.signature(loader, eval_str=True), vars(sys.modules[model.__module__])
-        given = [p for p in inspect.signature(model).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        added = [p for p in given if p.name not in {*own.parameters, *but}]
-        new = [p.replace(annotation=eval(p.annotation, names)) for p in added]
-        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        loader.__signature__ = own.replace(parameters=[*kept, *new])  # type: ignore[attr-defined]
+        signature, names = inspect.signature(loader, eval_str=True), vars(sys.modules[model.__module__])
+        passed_on = [p for p in inspect.signature(model).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        added = [p for p in passed_on if p.name not in {*signature.parameters, *but}]
+        typed = [p.replace(annotation=eval(p.annotation, names)) for p in added]
+        kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        loader.__signature__ = signature.replace(parameters=[*kept, *typed])  # type: ignore[attr-defined]
         return loader
 
     return state
@@ -124,5 +124,5 @@ def probe(
                 if len(rows) == len(parts):
                     return np.concatenate(rows), batch if batch is not None or tried_batch > 1 else 1
                 failures.append("its answer is not one row of class scores per image")
-    hint = "" if size is not None else "; if it wants a certain size, give `size='HxW'`"
+    hint = "" if size is not None else "; if it needs a certain size, give `size='HxW'`"
     raise InputError(f"{what} does not answer a probe image: {failures[0]}{hint}")

@@ -142,14 +142,14 @@ class CallableModel(Adapter):
     def _identity(self) -> Any:
         """What decides the answers; where it cannot be seen, an error that asks for a version."""
         try:
-            own = identity_of(self.function)
+            function_identity = identity_of(self.function)
         except Unseen as error:
             raise InputError(
                 f"model {self.name} reads {error}, in which a change of its answers could not be seen: give "
                 "`version='TEXT'`, and another text with every change"
             ) from None
         files = sorted({digest_file(file) for file in self._files if file.is_file()})
-        return [own, *self._code, *files]
+        return [function_identity, *self._code, *files]
 
 
 @passes_settings_to(CallableModel, "loaded")

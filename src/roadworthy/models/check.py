@@ -77,7 +77,7 @@ class Trial:
 
     @property
     def cost(self) -> int:
-        """How many things are changed."""
+        """How many settings are changed; another class order is one more."""
         return len(self.changes) + (self.order is not None)
 
     @property
@@ -164,8 +164,8 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
     """
     if not len(dataset):
         raise InputError(f"data {dataset.name} holds no images")
-    own, forced = open_given(build)
-    model = align(own, dataset.class_names)
+    opened, forced = open_given(build)
+    model = align(opened, dataset.class_names)
     batch = _draw(dataset, slice(0, sample), seed)
     started = time.perf_counter()
     prediction = model.answer(batch, BATCH)
@@ -176,7 +176,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
     interval = binomtest(hits, len(batch)).proportion_ci(0.95, "wilson")
 
     tried = batch if hits >= len(batch) / 2 else batch.take(slice(0, _affordable(len(batch), seconds)))
-    findings, order = _search(build, own, Trial(forced, answers[: len(tried)]), tried, dataset.class_names)
+    findings, order = _search(build, opened, Trial(forced, answers[: len(tried)]), tried, dataset.class_names)
     if order is not None and isinstance(model, AlignedModel):
         order = tuple(order[column] for column in np.argsort(model.order))
     if order is not None:
@@ -255,7 +255,7 @@ def chance_error(model: Model, dataset: Dataset, result: ChanceTest, build: Fact
         return f"{text}: {'; '.join(helps)}"
     return (
         f"{text}, and no other range, colour order, layout or class order was found that helps: check model and data, "
-        "or go on with `accept_chance=True`"
+        "or continue with `accept_chance=True`"
     )
 
 
@@ -275,9 +275,9 @@ def _search(
     best = judge.best([*trials, *(ordered for trial in trials for ordered in judge.orders(trial))])
     accuracy = judge.accuracy(best.answers)
     if best is not given:
-        why = f" (the model has its classes in another order: {best.how})" if best.order else ""
+        reason = f" (the model has its classes in another order: {best.how})" if best.order else ""
         before = judge.accuracy(given.answers)
-        text = f"with {best.spelled} accuracy is {accuracy:.3f} instead of {before:.3f}{why}"
+        text = f"with {best.spelled} accuracy is {accuracy:.3f} instead of {before:.3f}{reason}"
     elif given.changes:
         text = f"the input shape fits both layouts: with {given.spelled} accuracy is {accuracy:.3f}"
     else:
@@ -349,7 +349,7 @@ def _assign(labels: Answers, answers: Answers, classes: int) -> Answers:
 
 
 def open_given(build: Factory) -> tuple[Model, dict[str, str]]:
-    """The model as given; where its layout cannot be told, with one of the two, and that noted as a change."""
+    """The model as given; where its layout is not known, with one of the two, and that noted as a change."""
     try:
         return build(), {}
     except AmbiguousLayout:
@@ -406,7 +406,7 @@ def _answers(model: Model, batch: Batch, size: int = BATCH) -> Answers:
 
 
 def _stability(model: Model, batch: Batch, prediction: Prediction) -> list[Finding]:
-    """Whether the same images get the same answer again, and whatever other images are beside them."""
+    """Whether the same images get the same answer again, and also beside other images."""
     size = min(BATCH, model.fixed_batch or BATCH, len(batch))
     first = prediction.probabilities[:size]
     again = model.answer(batch.take(slice(0, size)), BATCH).probabilities
@@ -415,6 +415,6 @@ def _stability(model: Model, batch: Batch, prediction: Prediction) -> list[Findi
     few = max(1, size // 8)
     beside = model.answer(batch.take([*range(few)] + [0] * (size - few)), BATCH).probabilities[:few]
     if (change := float(np.abs(beside - first[:few]).max())) > ANSWER_TOLERANCE:
-        why = "is batch normalisation in training mode?"
-        return [Finding(f"an answer depends on the other images of its batch (by {change:.2g}): {why}")]
+        question = "is batch normalisation in training mode?"
+        return [Finding(f"an answer depends on the other images of its batch (by {change:.2g}): {question}")]
     return []

@@ -31,9 +31,9 @@ def require_trust(what: str, trust: bool) -> None:
 
 
 def require_unpickle(what: str, unpickle: bool) -> None:
-    """Refuse to read a file with pickle, which runs whatever code the file holds, unless the user asks for just that.
+    """Refuse to read a file with pickle, which runs whatever code the file holds, unless the user asks for this.
 
-    `trust` does not grant it: one's own architecture says nothing about the author of the weights.
+    `trust` does not grant it: the user's own architecture says nothing about the author of the weights.
 
     >>> require_unpickle("m.pt holds a pickled module", unpickle=True)
     """
@@ -65,31 +65,31 @@ def load_object(spec: str, base: Path, trust: bool) -> LoadedObject:
     """The object that `file.py:name` or `package.module:name` names; running it needs `trust`."""
     if not is_object_name(spec):
         raise InputError(f"cannot read {spec!r}: write file.py:name or package.module:name")
-    place, name = spec.rsplit(":", 1)
-    require_trust(f"{place} holds code that would be run", trust)
+    source, name = spec.rsplit(":", 1)
+    require_trust(f"{source} holds code that would be run", trust)
     with (
-        foreign_code(lambda error: InputError(f"cannot import {place}: {type(error).__name__}: {first_line(error)}")),
+        foreign_code(lambda error: InputError(f"cannot import {source}: {type(error).__name__}: {first_line(error)}")),
         watched_files() as files,
     ):
-        module = _run_file(base / place) if place.endswith(".py") else importlib.import_module(place)
-    found: Any = module
+        module = _run_file(base / source) if source.endswith(".py") else importlib.import_module(source)
+    value: Any = module
     for step in name.split("."):
-        if not hasattr(found, step):
-            known = ", ".join(key for key, value in vars(module).items() if callable(value) and key[0] != "_")
-            raise InputError(f"{place} has no {name!r}; it has: {known or 'nothing to call'}")
-        found = getattr(found, step)
+        if not hasattr(value, step):
+            known = ", ".join(key for key, member in vars(module).items() if callable(member) and key[0] != "_")
+            raise InputError(f"{source} has no {name!r}; it has: {known or 'nothing to call'}")
+        value = getattr(value, step)
     file = inspect.getsourcefile(module)
-    return LoadedObject(found, tuple(sorted(code_files(Path(file)).values())) if file else (spec,), frozenset(files))
+    return LoadedObject(value, tuple(sorted(code_files(Path(file)).values())) if file else (spec,), frozenset(files))
 
 
 def _run_file(path: Path) -> ModuleType:
-    """Run a Python file as a module of its own; it can import what lies beside it."""
+    """Run a Python file as a module of its own; it can import the files beside it."""
     if not stat.S_ISREG(find_mode(path, "Python file")):
         raise InputError(f"there is no Python file {path}")
     name = f"roadworthy_user_{path.stem}_{digest(str(path.resolve()))[:8]}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise InputError(f"{path} is no Python file")
+        raise InputError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     folder, writes = str(path.resolve().parent), sys.dont_write_bytecode

@@ -54,7 +54,7 @@ def identity_of(function: Callable[..., Any]) -> Any:
 
 
 class _Reader:
-    """Turns what a function reads into plain values; what it has met before is named by its turn."""
+    """Turns what a function reads into plain values; what it has read before is named by its number."""
 
     def __init__(self) -> None:
         self._turns: dict[int, int] = {}
@@ -108,15 +108,15 @@ class _Reader:
             return module_state(value) if isinstance(value, torch.nn.Module) else digest_tensors([("", value)])
         if kind.startswith("onnxruntime.") and hasattr(value, "_model_path"):
             content = getattr(value, "_model_bytes", None)
-            own = digest_array(np.frombuffer(content, np.uint8)) if content else _content_of_file(value._model_path)
-            return [kind, own]
+            sha = digest_array(np.frombuffer(content, np.uint8)) if content else _content_of_file(value._model_path)
+            return [kind, sha]
         if is_written_here(type(value).__module__) and hasattr(value, "__dict__"):
             return [self.value(type(value), name), self.value(vars(value), name)]
         try:
             import joblib
 
             return [kind, joblib.hash(value)]
-        except Exception:  # whatever an object raises that cannot be pickled
+        except Exception:  # any error of an object that cannot be pickled
             raise Unseen(f"{name} ({type(value).__name__})") from None
 
     def _function(self, function: types.FunctionType, name: str) -> Any:
@@ -151,8 +151,8 @@ class _Reader:
 
     def _class(self, cls: type, name: str) -> Any:
         """What the methods and the values of a class say, and those of its bases."""
-        own = {key: value for key, value in vars(cls).items() if key in METHODS or not key.startswith(("__", "_abc_"))}
-        parts = {key: self._member(value, f"{name}.{key}") for key, value in own.items()}
+        keys = [key for key in vars(cls) if key in METHODS or not key.startswith(("__", "_abc_"))]
+        parts = {key: self._member(vars(cls)[key], f"{name}.{key}") for key in keys}
         return [cls.__qualname__, parts, [self.value(base, name) for base in cls.__bases__]]
 
     def _member(self, value: Any, name: str) -> Any:
@@ -222,7 +222,7 @@ def watched_files() -> Iterator[set[Path]]:
 
 @functools.cache
 def _start_watching() -> None:
-    """Listen to Python's audit events, once per process: a listener cannot be taken back."""
+    """Listen to Python's audit events, once per process: a listener cannot be removed."""
     sys.addaudithook(_listen)
 
 
@@ -236,7 +236,7 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _is_data(path: Path) -> bool:
-    installed = [Path(place).resolve() for place in (sys.prefix, sys.base_prefix)]
-    if path.suffix in CODE_SUFFIXES or any(path.is_relative_to(place) for place in (*NO_DATA, *installed)):
+    installed = [Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix)]
+    if path.suffix in CODE_SUFFIXES or any(path.is_relative_to(folder) for folder in (*NO_DATA, *installed)):
         return False
     return path.is_file()

@@ -105,9 +105,9 @@ def _vgg(
         layers.append(nn.MaxPool2d(2))
     layers.append(nn.Flatten())
     units = depth * (height >> len(stages)) * (width >> len(stages))
-    for wanted in hidden:
-        layers += [nn.Dropout(dropout), nn.Linear(units, wanted), nn.ReLU()]
-        units = wanted
+    for hidden_units in hidden:
+        layers += [nn.Dropout(dropout), nn.Linear(units, hidden_units), nn.ReLU()]
+        units = hidden_units
     network: torch.nn.Module = nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(units, num_classes))
     return network
 
@@ -210,8 +210,8 @@ SEAL = "digest"
 def save_weights(path: Path, tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str] | None = None) -> None:
     """Write tensors, and notes as text, to one safetensors file with a hash of both, whole or not at all."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    told = dict(notes or {})
-    write_bytes(path, _safetensors().save(plain, told | {SEAL: _content(plain, told)}))
+    note_texts = dict(notes or {})
+    write_bytes(path, _safetensors().save(plain, note_texts | {SEAL: _content(plain, note_texts)}))
 
 
 def load_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

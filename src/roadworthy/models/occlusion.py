@@ -1,4 +1,4 @@
-"""Occlusion maps: the probability of a class that is left while a patch hides one place of an image after the other."""
+"""Occlusion maps: the probability of a class that is left while a patch hides one part of an image after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GREY = 128
 BLUR = 0.5
 """Sigma of the blur that hides, as a share of the patch."""
 OCCLUDED = "occluded"
-"""The stimulus that occluded images carry: stored predictions have no answers to it, and say so."""
+"""The stimulus that occluded images carry: stored predictions have no answers to it, and report that."""
 
 
 def occlusion_map(
@@ -38,7 +38,7 @@ def occlusion_map(
         H[i, r, c] = p(class_i | image i with pixels [top_r, top_r + patch) x [left_c, left_c + patch) replaced)
 
     The cells are those of `PatchGrid(H, W, patch, stride)`. `classes` (N,) are the labels unless given; give the
-    model's own predictions to ask what its answer rests on. Images and places fill the model's batches together.
+    model's own predictions to ask what its answer rests on. Images and positions fill the model's batches together.
 
     fill  what hides: `grey` (128), `mean` (the image's mean colour), `blur` (the image, Gaussian, sigma half a patch),
           or `noise` (uniform, one noise image per image, from its own random stream)
@@ -62,31 +62,31 @@ def occlusion_map(
         grid = PatchGrid(height, width, patch, stride)
     except ValueError as error:
         raise InputError(f"occlusion map: {error}") from None
-    wanted = _classes(batch.labels if classes is None else classes, count, model)
+    class_of = _classes(batch.labels if classes is None else classes, count, model)
     cover = FILLS[fill](batch, patch, seed)
-    places = [(top, left) for top in grid.tops for left in grid.lefts]
+    corners = [(top, left) for top in grid.tops for left in grid.lefts]
     size = model.fixed_batch or batch_size
-    left_over = np.empty(count * len(places), np.float32)
+    left_over = np.empty(count * len(corners), np.float32)
     for start in range(0, len(left_over), size):
-        images, cells = np.divmod(np.arange(start, min(start + size, len(left_over))), len(places))
+        images, cells = np.divmod(np.arange(start, min(start + size, len(left_over))), len(corners))
         hidden = batch.images[images]
         for target, image, cell in zip(hidden, images, cells, strict=True):
-            top, left = places[cell]
+            top, left = corners[cell]
             area = np.s_[top : top + patch, left : left + patch]
             target[area] = cover[image][area]
         shown = Batch(tuple(batch.ids[i] for i in images), hidden, batch.labels[images], stimulus=OCCLUDED)
         answer = model.answer(shown, size).probabilities
-        left_over[start : start + size] = answer[np.arange(len(images)), wanted[images]]
+        left_over[start : start + size] = answer[np.arange(len(images)), class_of[images]]
     return left_over.reshape(count, *grid.shape)
 
 
 def _classes(classes: ArrayLike, count: int, model: Model) -> NDArray[np.int64]:
-    wanted = np.asarray(classes)
-    if wanted.shape != (count,) or wanted.dtype.kind not in "iu":
-        raise InputError(f"{count} images need a class index each, not {wanted.dtype} {wanted.shape}")
-    if count and not 0 <= wanted.min() <= wanted.max() < model.num_classes:
+    indices = np.asarray(classes)
+    if indices.shape != (count,) or indices.dtype.kind not in "iu":
+        raise InputError(f"{count} images need a class index each, not {indices.dtype} {indices.shape}")
+    if count and not 0 <= indices.min() <= indices.max() < model.num_classes:
         raise InputError(f"classes must lie within 0..{model.num_classes - 1}, those of model {model.name}")
-    return wanted.astype(np.int64)
+    return indices.astype(np.int64)
 
 
 def _grey(batch: Batch, patch: int, seed: int) -> Images:

@@ -76,11 +76,11 @@ class OnnxModel(Adapter):
         self._threads = threads
         self._device = pick_device(device, CUDA in onnxruntime.get_available_providers(), NO_CUDA)
         self._input, dims, dtype = _single_input(self._graph, self.path)
-        layout, channels, wanted, self.fixed_batch = read_shape(dims, layout, parse_size(size), str(self.path))
+        layout, channels, image_size, self.fixed_batch = read_shape(dims, layout, parse_size(size), str(self.path))
         if range == "auto":
             range = "0-255" if dtype == "uint8" else "0-1"
-        self.preprocess = Preprocess(range, layout, colour, wanted, channels, dtype)
-        self.input_size = wanted
+        self.preprocess = Preprocess(range, layout, colour, image_size, channels, dtype)
+        self.input_size = image_size
         self._lock = threading.Lock()
         self._sessions: dict[str, Any] = {}
         self._settle(outputs)
@@ -111,26 +111,26 @@ class OnnxModel(Adapter):
         self.num_classes = rows.shape[1]
         self.outputs = decide(self._declared(declared, tails[self._output]), rows, str(self.path))
         logits = [part for part in inner_rows if part is not None]
-        found = sum(map(len, logits)) == len(rows)
-        own = found and same_scores(softmax(np.concatenate(logits)), rows, SAME_PROBABILITIES)
-        self._logits = inner[self._output] if own else None
-        wanted = [self._output] if self._logits is None else [self._output, self._logits]
-        self._main = session if wanted == fetched else self._session(wanted)
+        is_complete = sum(map(len, logits)) == len(rows)
+        is_softmax = is_complete and same_scores(softmax(np.concatenate(logits)), rows, SAME_PROBABILITIES)
+        self._logits = inner[self._output] if is_softmax else None
+        used_outputs = [self._output] if self._logits is None else [self._output, self._logits]
+        self._main = session if used_outputs == fetched else self._session(used_outputs)
         has_logits = self.outputs == "logits" or self._logits is not None
         self.capabilities = frozenset({"probabilities", "features", *(["logits"] if has_logits else [])})
-        said = self.outputs if self._logits is None else f"{self.outputs} (logits at {self._logits!r})"
-        self.details = {"kind": "onnx", "device": self._device, "outputs": said}
+        description = self.outputs if self._logits is None else f"{self.outputs} (logits at {self._logits!r})"
+        self.details = {"kind": "onnx", "device": self._device, "outputs": description}
         ignored = ", ".join(repr(output) for output in outputs if output != self._output)
         self.notes = (f"uses the output {self._output!r} and ignores {ignored}",) if ignored else ()
 
     def _declared(self, declared: str, tail: onnx.NodeProto | None) -> str:
         """What the graph itself says of the outputs, against what the user declared."""
         last = "" if tail is None else tail.op_type
-        own = {"Softmax": "probabilities", "LogSoftmax": "logits"}.get(last)
+        graph_kind = {"Softmax": "probabilities", "LogSoftmax": "logits"}.get(last)
         if declared == "auto":
-            return own or ("logits" if last in LINEAR else "auto")
-        if own not in (None, declared):
-            raise InputError(f"{self.path} ends in {last}: declare `outputs={own!r}` instead of {declared}")
+            return graph_kind or ("logits" if last in LINEAR else "auto")
+        if graph_kind not in (None, declared):
+            raise InputError(f"{self.path} ends in {last}: declare `outputs={graph_kind!r}` instead of {declared}")
         return declared
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
@@ -147,13 +147,13 @@ class OnnxModel(Adapter):
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """Activations (N, ...) of a node, named by its output or by its own name."""
-        place = self._place(layer)
+        output = self._output_of(layer)
         with self._lock:
-            if place not in self._sessions:
-                self._sessions[place] = self._session([place])
+            if output not in self._sessions:
+                self._sessions[output] = self._session([output])
         feed = {self._input: self.preprocess(batch.images)}
         with self.guarded(batch):
-            (value,) = self._sessions[place].run([place], feed)
+            (value,) = self._sessions[output].run([output], feed)
         return np.asarray(value, np.float32)
 
     def head(self) -> Head:
@@ -170,7 +170,7 @@ class OnnxModel(Adapter):
             bias, tail = value(added), _tail(self._graph, inner)
         is_linear = tail is not None and tail.op_type in ("Gemm", "MatMul")
         if tail is not None and is_linear and all(name in constants for name in tail.input[1:]):
-            options = {item.name: onnx.helper.get_attribute_value(item) for item in tail.attribute}
+            options = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in tail.attribute}
             weights = value(tail.input[1]) * options.get("alpha", 1.0)
             weights = weights if options.get("transB") else weights.T
             bias = value(tail.input[2]) * options.get("beta", 1.0) if len(tail.input) > 2 else bias
@@ -184,7 +184,7 @@ class OnnxModel(Adapter):
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
         return digest({"kind": "onnx", "files": self._hashes, "settings": settings})
 
-    def _place(self, layer: str) -> str:
+    def _output_of(self, layer: str) -> str:
         for node in self._graph.graph.node:
             if layer in node.output or (layer and layer == node.name):
                 return layer if layer in node.output else str(node.output[0])
@@ -237,9 +237,9 @@ def _read(path: Path) -> onnx.ModelProto:
     try:
         graph = onnx.load(str(path), load_external_data=False)
     except Exception:
-        raise InputError(f"{path} is no ONNX model: the file is corrupt or of another format") from None
+        raise InputError(f"{path} is not an ONNX model: the file is corrupt or of another format") from None
     if not graph.graph.node or not graph.graph.output:
-        raise InputError(f"{path} is no ONNX model: it holds no graph")
+        raise InputError(f"{path} is not an ONNX model: it holds no graph")
     missing = [file for file in _external(graph, path) if not file.is_file()]
     if missing:
         raise InputError(f"{path} keeps its weights in {missing[0].name}, which is not there: put it beside the model")
@@ -258,13 +258,13 @@ def _tensors(graph: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 def _constants(graph: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     """The fixed tensors of a graph by name."""
     nodes = [node for node in graph.graph.node if node.op_type == "Constant" and node.attribute[0].HasField("t")]
-    own = {node.output[0]: node.attribute[0].t for node in nodes}
-    return {tensor.name: tensor for tensor in graph.graph.initializer} | own
+    node_constants = {node.output[0]: node.attribute[0].t for node in nodes}
+    return {tensor.name: tensor for tensor in graph.graph.initializer} | node_constants
 
 
 def _external(graph: onnx.ModelProto, path: Path) -> list[Path]:
     """The files of weights that lie beside the model; one outside its folder is refused."""
-    places = {
+    locations = {
         entry.value
         for tensor in _tensors(graph)
         if tensor.data_location == onnx.TensorProto.EXTERNAL
@@ -272,11 +272,11 @@ def _external(graph: onnx.ModelProto, path: Path) -> list[Path]:
         if entry.key == "location"
     }
     folder = path.resolve().parent
-    for place in places:
-        find_mode(path.parent / place, f"weights of {path},")
-        if not (folder / place).resolve().is_relative_to(folder):
-            raise InputError(f"{path} asks for weights outside its folder ({place}): move them beside the model")
-    return [path.parent / place for place in sorted(places)]
+    for location in locations:
+        find_mode(path.parent / location, f"weights of {path},")
+        if not (folder / location).resolve().is_relative_to(folder):
+            raise InputError(f"{path} asks for weights outside its folder ({location}): move them beside the model")
+    return [path.parent / location for location in sorted(locations)]
 
 
 def _single_input(graph: onnx.ModelProto, path: Path) -> tuple[str, tuple[int | None, ...], str]:
@@ -307,7 +307,7 @@ def _tail(graph: onnx.ModelProto, output: str) -> onnx.NodeProto | None:
 
 
 def _cause(error: Exception) -> str:
-    """Why ONNX Runtime refuses a model; an opset that it does not know is said in plain words."""
+    """Why ONNX Runtime refuses a model; an opset that it does not know is explained in plain words."""
     opset = re.search(r"Opset (\d+) is under development", str(error))
     if opset is None:
         return first_line(error)

@@ -207,7 +207,7 @@ class StoredPredictions(Model):
         return stored[0]
 
     def _missing(self, missing: Mapping[str, Sequence[str]], expected: int) -> str:
-        """One sentence on what is missing, and why where that can be told."""
+        """One sentence on what is missing, and why, where that is known."""
         count = sum(map(len, missing.values()))
         first = [(stimulus, image) for stimulus, ids in missing.items() for image in ids[:SHOWN]][:SHOWN]
         named = ", ".join(f"({stimulus}, {image})" for stimulus, image in first)
@@ -249,7 +249,7 @@ class _Form:
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """Equal for files that can be read together; columns may stand in another order."""
+        """Equal for files that can be read together; columns may be in another order."""
         return self.keys, {kind: frozenset(columns) for kind, columns in self.answers.items()}
 
     @classmethod
@@ -301,8 +301,9 @@ def _is_list(kind: pa.DataType | None) -> bool:
 
 def _numbered(columns: Iterable[str], prefix: str) -> list[str]:
     """`p0, p1, ...` among the columns, in the order of their numbers; none where a number is missing."""
-    found = {int(m[1]): column for column in columns if (m := re.fullmatch(prefix + r"(\d+)", column))}
-    return [found[number] for number in sorted(found)] if sorted(found) == list(range(len(found))) else []
+    by_number = {int(m[1]): column for column in columns if (m := re.fullmatch(prefix + r"(\d+)", column))}
+    numbers = sorted(by_number)
+    return [by_number[number] for number in numbers] if numbers == list(range(len(numbers))) else []
 
 
 class _Index:
@@ -320,7 +321,7 @@ class _Index:
         self.rows += len(ids)
 
     def finish(self) -> None:
-        """Sort the keys; a key that stands twice is an error."""
+        """Sort the keys; a key that occurs twice is an error."""
         stimuli, ids = (np.concatenate([pair[i] for pair in self._pairs] or [np.empty(0, np.int64)]) for i in (0, 1))
         self._pairs.clear()
         self._keys = stimuli * max(1, len(self._id_codes)) + ids
@@ -339,8 +340,8 @@ class _Index:
         if code is None or not self.rows:
             return np.full(len(ids), -1, np.int64)
         keys = np.where(codes < 0, -1, code * len(self._id_codes) + codes)
-        places = np.minimum(np.searchsorted(self._sorted, keys), self.rows - 1)
-        return np.where(self._sorted[places] == keys, self._order[places], -1)
+        positions = np.minimum(np.searchsorted(self._sorted, keys), self.rows - 1)
+        return np.where(self._sorted[positions] == keys, self._order[positions], -1)
 
     def name(self, row: int) -> tuple[str, str]:
         stimulus, image = divmod(int(self._keys[row]), len(self._id_codes))
@@ -363,10 +364,10 @@ def _coded(values: Any, codes: dict[str, int]) -> NDArray[np.int64]:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-        if not found:
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        if not files:
             raise InputError(f"the folder {path} holds no .csv or .parquet file of stored predictions")
-        return found
+        return files
     if not path.is_file():
         raise InputError(f"there are no stored predictions at {path}")
     if path.suffix.lower() not in SUFFIXES:
@@ -393,14 +394,14 @@ def _columns(file: Path) -> dict[str, pa.DataType | None]:
 
 def _tables(file: Path, form: _Form) -> Iterator[pa.Table]:
     """The keys and answers of a file, block by block."""
-    wanted = form.used
+    columns = form.used
     try:
         if file.suffix.lower() == ".parquet":
             with pa.parquet.ParquetFile(file) as stored:
-                yield from (pa.table(batch) for batch in stored.iter_batches(columns=wanted) if batch.num_rows)
+                yield from (pa.table(batch) for batch in stored.iter_batches(columns=columns) if batch.num_rows)
             return
-        types = {column: pa.string() if column in KEYS else pa.float32() for column in wanted}
-        convert = pa.csv.ConvertOptions(column_types=types, include_columns=wanted)
+        types = {column: pa.string() if column in KEYS else pa.float32() for column in columns}
+        convert = pa.csv.ConvertOptions(column_types=types, include_columns=columns)
         with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), CSV_PARSING, convert) as reader:
             yield from (pa.table(batch) for batch in reader if batch.num_rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -418,8 +419,8 @@ def _matrix(table: pa.Table, columns: Sequence[str], file: Path) -> Floats:
                 raise InputError(f"{file}: every row of {columns[0]!r} needs the same number of classes")
             return np.ascontiguousarray(values, np.float32).reshape(count, -1)
         out = np.empty((count, len(columns)), np.float32)
-        for place, column in enumerate(columns):
-            out[:, place] = table[column].cast(pa.float32(), safe=False).to_numpy()
+        for index, column in enumerate(columns):
+            out[:, index] = table[column].cast(pa.float32(), safe=False).to_numpy()
         return out
     except pa.ArrowException:
         kinds = {column: table.schema.field(column).type for column in columns}

@@ -1,4 +1,4 @@
-"""From the study's uint8 images to the tensor a model wants: size, channels, colour order, range and layout."""
+"""From the study's uint8 images to the tensor a model needs: size, channels, colour order, range and layout."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ class Preprocess:
             return images
         out = np.empty((len(images), *self.size, images.shape[-1]), np.uint8)
         mode = _interpolation(images.shape[1:3], self.size)
-        for image, place in zip(images, out, strict=True):
-            place[...] = cv2.resize(image, self.size[::-1], interpolation=mode).reshape(place.shape)
+        for image, target in zip(images, out, strict=True):
+            target[...] = cv2.resize(image, self.size[::-1], interpolation=mode).reshape(target.shape)
         return out
 
     def _to_nchw(self, images: Images) -> NDArray[Any]:
@@ -171,12 +171,12 @@ class Preprocess:
         out = np.empty((count, self.channels, height, width), self._tables.dtype)
         step = max(1, CACHED_PIXELS // max(1, height * width))
         for start in range(0, count, step):
-            part, place = images[start : start + step], out[start : start + step]
+            part, target = images[start : start + step], out[start : start + step]
             planes = cv2.split(part.reshape(-1, width, channels))
             for channel, table in enumerate(self._tables):
                 plane = planes[channel % channels]
                 values = plane if self.dtype == "uint8" else cv2.LUT(plane, table)
-                place[:, channel if self.colour == "rgb" else -1 - channel] = values.reshape(len(part), height, width)
+                target[:, channel if self.colour == "rgb" else -1 - channel] = values.reshape(len(part), height, width)
         return out.view(self.dtype)
 
     def _to_nhwc(self, images: Images) -> NDArray[Any]:
@@ -216,12 +216,12 @@ def read_shape(
     elif parse_choice("layout", layout, ("auto", *LAYOUTS)) not in possible:
         raise InputError(f"{what} takes an input of shape {shown}, which is not {layout}: use `layout={possible[0]!r}`")
     channel, height, width = (dims[1], dims[2], dims[3]) if layout == "nchw" else (dims[3], dims[1], dims[2])
-    own = (height, width)
-    if size is not None and any(dim not in (None, wanted) for dim, wanted in zip(own, size, strict=True)):
+    declared = (height, width)
+    if size is not None and any(dim not in (None, given) for dim, given in zip(declared, size, strict=True)):
         raise InputError(f"{what} takes an input of shape {shown}: the size {size[0]}x{size[1]} does not fit it")
     if size is None and height is not None and width is not None:
         size = (height, width)
-    if size is None and own != (None, None):
+    if size is None and declared != (None, None):
         raise InputError(f"{what} fixes one side of its input only ({shown}): give the size with `size='HxW'`")
     if size is not None and max(size) > MAX_SIDE:
         raise InputError(f"{what} takes images of {size[0]}x{size[1]}: at most {MAX_SIDE} pixels a side are supported")

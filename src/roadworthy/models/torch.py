@@ -110,24 +110,24 @@ class TorchModel(Adapter):
         self._were_training: list[Any] = []
         self._convolves = self._device == "cpu" and any(isinstance(p, torch.nn.Conv2d) for p in module.modules())
         self._known_shapes: dict[tuple[int, ...], bool] = {}
-        layout, read_channels, wanted, batch = read_shape(
+        layout, read_channels, image_size, batch = read_shape(
             dims, "nchw" if layout == "auto" else layout, parse_size(size), f"model {self.name}"
         )
         known = channels or (read_channels if dims is not ANY_SHAPE else None)
-        self.input_size = wanted
+        self.input_size = image_size
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
-            self.preprocess = Preprocess("0-1" if range == "auto" else range, layout, colour, wanted, channels)
+            self.preprocess = Preprocess("0-1" if range == "auto" else range, layout, colour, image_size, channels)
             return as_rows(self._forward(self.preprocess(images)), len(images))
 
         tried = (known,) if known else (3, 1)
-        rows, self.fixed_batch = probe(run, size=wanted, channels=tried, batch=batch, what=f"model {self.name}")
+        rows, self.fixed_batch = probe(run, size=image_size, channels=tried, batch=batch, what=f"model {self.name}")
         self.num_classes = rows.shape[1]
         self.outputs = decide(outputs, rows, f"model {self.name}")
         self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, f"model {self.name}")
         self._has_hooks = not isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule)
-        given = {"logits": self.outputs == "logits", "features": self._has_hooks}
-        self.capabilities = frozenset({"probabilities", "input_gradient", *(key for key, has in given.items() if has)})
+        extras = {"logits": self.outputs == "logits", "features": self._has_hooks}
+        self.capabilities = frozenset({"probabilities", "input_gradient", *(key for key, has in extras.items() if has)})
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The answer to a tensor in the module's layout."""
@@ -151,13 +151,13 @@ class TorchModel(Adapter):
             raise InputError(f"model {self.name} has no layer {layer!r}: it has {', '.join(self.layers()[-5:])}, ...")
         with self.guarded(batch):
             tensor = self.preprocess(batch.images)
-        self._takes_pixels_first(import_torch(), tensor.shape)  # asked before anyone listens
-        found: list[Any] = []
+        self._takes_pixels_first(import_torch(), tensor.shape)  # asked before the hook is set
+        activations: list[Any] = []
         caller = threading.get_ident()
 
         def keep(module: object, inputs: Any, output: Any) -> None:
             if threading.get_ident() == caller:
-                found.append(_tensors(inputs if wants_input else output)[0].detach().float().cpu().numpy())
+                activations.append(_tensors(inputs if wants_input else output)[0].detach().float().cpu().numpy())
 
         with self._hooks, self.guarded(batch):
             handle = modules[layer].register_forward_hook(keep)
@@ -165,9 +165,9 @@ class TorchModel(Adapter):
                 self._forward(tensor)
             finally:
                 handle.remove()
-        if not found:
+        if not activations:
             raise InputError(f"layer {layer!r} of model {self.name} is not run when the model answers")
-        return np.ascontiguousarray(found[-1], np.float32)
+        return np.ascontiguousarray(activations[-1], np.float32)
 
     def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
         """Gradient (N, H, W, C) of each image's cross-entropy -log p(label), by its pixel values in 0 to 255."""
@@ -281,11 +281,11 @@ class TorchModel(Adapter):
             images = np.random.default_rng(0).integers(0, 256, (count, *size, channels), dtype=np.uint8)
             with self._evaluating(), torch.inference_mode(), torch.random.fork_rng(devices=[]):
                 try:
-                    found, expected = (self._scores(torch, self.preprocess(images), way) for way in (True, False))
-                    self._known_shapes[shape[1:]] = same_scores(found, expected)
+                    scores, expected = (self._scores(torch, self.preprocess(images), way) for way in (True, False))
+                    self._known_shapes[shape[1:]] = same_scores(scores, expected)
                 except KeyboardInterrupt:
                     raise
-                except BaseException:  # whatever it is, the images themselves will tell
+                except BaseException:  # any failure: the images themselves will show it
                     self._known_shapes[shape[1:]] = False
         return self._known_shapes[shape[1:]]
 
@@ -351,7 +351,7 @@ def _kind(file: Path) -> str:
     if not zipfile.is_zipfile(file):
         with file.open("rb") as content:
             if content.read(1) != PICKLE_START:
-                raise InputError(f"{file} is no torch file, or it is corrupt")
+                raise InputError(f"{file} is not a torch file, or it is corrupt")
         return "pickle"
     with zipfile.ZipFile(file) as archive:
         names = archive.namelist()
@@ -381,7 +381,7 @@ def _from_pickle(torch: Any, file: Path, trust: bool, unpickle: bool, arch: str 
         require_unpickle(f"{file} holds more than tensors, such as a pickled module", unpickle)
         content = _loaded(file, lambda: torch.load(file, map_location="cpu", weights_only=False))
     except Exception:
-        raise InputError(f"{file} is no torch file, or it is corrupt") from None
+        raise InputError(f"{file} is not a torch file, or it is corrupt") from None
     content = _unwrap(torch, content)
     if isinstance(content, torch.nn.Module):
         _refuse_arch(f"{file} holds a whole module", arch)
@@ -425,10 +425,10 @@ def _unwrap(torch: Any, content: Any) -> Any:
 
 def _fill(module: Any, weights: dict[str, Any], file: Path, arch: str) -> Any:
     """Put weights into a module; a name that is missing or left over, or another shape, is an error."""
-    own = module.state_dict()
-    missing = [key for key in own if key not in weights and not key.endswith("num_batches_tracked")]
-    unexpected = [key for key in weights if key not in own]
-    shapes = [key for key in own if key in weights and own[key].shape != weights[key].shape]
+    state = module.state_dict()
+    missing = [key for key in state if key not in weights and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in weights if key not in state]
+    shapes = [key for key in state if key in weights and state[key].shape != weights[key].shape]
     for problem, keys in (("lacks", missing), ("has unknown", unexpected), ("has other shapes for", shapes)):
         if keys:
             more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
@@ -440,10 +440,10 @@ def _fill(module: Any, weights: dict[str, Any], file: Path, arch: str) -> Any:
 def _program_shape(program: Any) -> tuple[int | None, ...]:
     """The input shape of an exported program, None where it is dynamic."""
     names = program.graph_signature.user_inputs
-    places = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
-    if len(places) != 1:
+    inputs = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+    if len(inputs) != 1:
         raise InputError(f"the exported program must have one input for the image; its inputs are: {', '.join(names)}")
-    return tuple(side if isinstance(side, int) else None for side in places[0].meta["val"].shape)
+    return tuple(side if isinstance(side, int) else None for side in inputs[0].meta["val"].shape)
 
 
 def _stop_training(module: Any) -> list[Any]:
@@ -499,17 +499,17 @@ def digest_tensors(named: Iterable[tuple[str, Any]], text: str = "") -> str:
 
 
 def _structure(module: Any) -> list[Any]:
-    """Names, classes, attributes and, once per class of one's own, the code of a module's parts."""
+    """Names, classes, attributes and, once per class of the user's, the code of a module's parts."""
     parts: list[Any] = []
-    own: set[type] = set()
+    user_classes: set[type] = set()
     for name, part in module.named_modules():
         public = {key: value for key, value in vars(part).items() if key != "training" and key[0] != "_"}
         attributes = [[key, _content(value)] for key, value in sorted(public.items())]
         parts.append([name, type(part).__qualname__, attributes, getattr(part, "original_name", "")])
         if not type(part).__module__.startswith("torch."):
-            own.add(type(part))
+            user_classes.add(type(part))
     code = getattr(module, "code", "")
-    return [parts, sorted(map(_code, own)), code if isinstance(code, str) else ""]
+    return [parts, sorted(map(_code, user_classes)), code if isinstance(code, str) else ""]
 
 
 def _content(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Attacks: small changes of an image, bounded by epsilon, that a model is made to err by.
+"""Attacks: small changes of an image, bounded by epsilon, that make a model err.
 
 An attack is a shift that knows the model it attacks: `bound(model)` gives it one, and its parameters then hold that
 model's fingerprint, so that the stimulus of one model's attack is never taken for another's. Images stay uint8: every
@@ -26,7 +26,7 @@ from roadworthy.shifts.base import Ranged
 Floats = NDArray[np.float64]
 
 QUERIED = "queried"
-"""The stimulus that an attack's questions carry: stored predictions have no answers to it, and say so."""
+"""The stimulus that an attack's questions carry: stored predictions have no answers to it, and report that."""
 QUERY_SIZE = 32
 """Images per question to the model, the last batch padded: an answer's last bits can depend on it."""
 LEAST_PROBABILITY = 1e-12
@@ -51,7 +51,7 @@ class Attack(Ranged):
 
     def __post_init__(self) -> None:
         if self.target is not None and not isinstance(self.target, Model):
-            raise InputError(f"shift {self.name}: the attacked model is no parameter; it is the model under test")
+            raise InputError(f"shift {self.name}: the attacked model is not a parameter; it is the model under test")
         super().__post_init__()
 
     def bound(self, model: Model) -> Self:
@@ -65,8 +65,8 @@ class Attack(Ranged):
 
     def parameters(self) -> dict[str, Any]:
         """The parameters and, once bound, the fingerprint of the attacked model."""
-        own = {name: value for name, value in super().parameters().items() if name != "target"}
-        return own if self.target is None else {**own, "attacked": self.target.fingerprint()}
+        parameters = {name: value for name, value in super().parameters().items() if name != "target"}
+        return parameters if self.target is None else {**parameters, "attacked": self.target.fingerprint()}
 
     def __call__(self, batch: Batch, streams: Streams) -> Batch:
         """The batch with every image changed against the target."""
@@ -133,7 +133,7 @@ class DeepFool(Attack):
     """DeepFool: the shortest way over the nearest boundary, found by linear steps (Moosavi-Dezfooli et al. 2016).
 
     With f_k = log p_k - log p_y and w_k = df_k/dx, step by |f_k| w_k / |w_k|^2 for the k of the smallest |f_k| / |w_k|,
-    until the image is taken for another class or `steps` are done. `epsilon` bounds the root mean square change of a
+    until the image is given another class or `steps` are done. `epsilon` bounds the root mean square change of a
     value, in pixel values; a longer way is cut to that length. The `classes` that are most likely at the start are
     considered. An image that is misread already stays as it is.
     """
@@ -165,14 +165,14 @@ class DeepFool(Attack):
 
     def _directions(self, model: Model, batch: Batch, rivals: NDArray[np.int64]) -> Floats:
         """The gradients (N, rivals, H, W, C) of log p_k - log p_y: the loss's by y minus the loss's by k."""
-        own = _gradients(model, batch)
-        return np.stack([own - _gradients(model, replace(batch, labels=labels)) for labels in rivals.T], axis=1)
+        of_label = _gradients(model, batch)
+        return np.stack([of_label - _gradients(model, replace(batch, labels=labels)) for labels in rivals.T], axis=1)
 
     def _cut(self, images: Images, way: Floats) -> Images:
         """The images moved along their way, in whole pixel values, no farther than epsilon."""
-        wanted = way * (1 + OVERSHOOT)
-        length = _rms(wanted)[:, None, None, None]
-        allowed = wanted * np.minimum(1.0, self.epsilon / np.maximum(length, 1e-300))
+        overshot = way * (1 + OVERSHOOT)
+        length = _rms(overshot)[:, None, None, None]
+        allowed = overshot * np.minimum(1.0, self.epsilon / np.maximum(length, 1e-300))
         change = np.rint(allowed)
         too_far = _rms(change) > self.epsilon
         change[too_far] = np.trunc(allowed[too_far])
@@ -183,7 +183,7 @@ class DeepFool(Attack):
 class Square(MaximumNorm):
     """Square attack: random squares of +-epsilon, kept where the true class loses (Andriushchenko et al. 2020).
 
-    Needs no gradient: `queries` questions per image. It starts from vertical stripes; the squares shrink as it goes on.
+    Needs no gradient: `queries` questions per image. It starts from vertical stripes; the squares shrink over time.
     """
 
     queries: int = parameter(within=(1, 100_000), whole=True, default=200)
@@ -195,7 +195,7 @@ class Square(MaximumNorm):
             [rng.integers(2, size=(1, width, channels)), rng.random((queries, 2)), rng.integers(2, size=coins)]
             for rng in streams.each(batch.ids)
         ]
-        stripes, places, heads = (np.array(column) for column in zip(*draws, strict=True))
+        stripes, corners, heads = (np.array(column) for column in zip(*draws, strict=True))
         signs = 2 * heads - 1
         best = batch.images.copy()
         score = self._score(model, batch)
@@ -205,7 +205,7 @@ class Square(MaximumNorm):
             if query == 0:
                 tried[:] = _within(batch.images + self.epsilon * (2 * stripes - 1), batch.images, self.epsilon)
             else:
-                tops, lefts = (places[:, query] * (height - side + 1, width - side + 1)).astype(int).T
+                tops, lefts = (corners[:, query] * (height - side + 1, width - side + 1)).astype(int).T
                 for image in range(count):
                     area = np.s_[image, tops[image] : tops[image] + side, lefts[image] : lefts[image] + side]
                     changed = batch.images[area] + self.epsilon * signs[image, query]
@@ -219,9 +219,9 @@ class Square(MaximumNorm):
         """The margin (N,) by which log p of the label exceeds the best other class."""
         scores = _scores(model, batch)
         rows = np.arange(len(scores))
-        own = scores[rows, batch.labels]
+        label_scores = scores[rows, batch.labels]
         scores[rows, batch.labels] = -np.inf
-        return np.asarray(own - scores.max(axis=1))
+        return np.asarray(label_scores - scores.max(axis=1))
 
 
 def linear_step(scores: Floats, labels: NDArray[np.int64], rivals: NDArray[np.int64], directions: Floats) -> Floats:
@@ -249,15 +249,15 @@ def _gradients(model: Model, batch: Batch) -> NDArray[np.float32]:
     """Gradients (N, H, W, C) of the loss of the label, asked for in batches of one size."""
     size, images = model.fixed_batch or QUERY_SIZE, range(len(batch))
     parts = [images[start : start + size] for start in images[::size]]
-    found = np.concatenate([model.input_gradient(batch.take(padded(rows, size)))[: len(rows)] for rows in parts])
-    finite = np.isfinite(found).reshape(len(found), -1).all(axis=1)
+    gradients = np.concatenate([model.input_gradient(batch.take(padded(rows, size)))[: len(rows)] for rows in parts])
+    finite = np.isfinite(gradients).reshape(len(gradients), -1).all(axis=1)
     if not finite.all():
         image = batch.ids[int(np.argmin(finite))]
         raise ModelError(
             f"model {model.name} gives a gradient that is not finite for image {image}: fix the model, or use the "
             "attack square, which needs probabilities alone"
         )
-    return found
+    return gradients
 
 
 def _scores(model: Model, batch: Batch) -> Floats:

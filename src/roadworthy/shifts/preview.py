@@ -90,19 +90,19 @@ def structural_similarity(first: Images, second: Images) -> NDArray[np.float64]:
     """
     if first.shape != second.shape:
         raise InputError(f"images of shapes {first.shape} and {second.shape} cannot be compared: they must be equal")
-    return np.array([_similarity(_luma(one), _luma(other)) for one, other in zip(first, second, strict=True)])
+    return np.array([_similarity(_luma(a), _luma(b)) for a, b in zip(first, second, strict=True)])
 
 
-def _similarity(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def _similarity(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
         blurred = cv2.GaussianBlur(values, (WINDOW, WINDOW), WINDOW_SIGMA, borderType=cv2.BORDER_REFLECT)
         return np.asarray(blurred, dtype=np.float64)
 
     c1, c2 = STABILIZERS
-    m1, m2 = mean(one), mean(other)
-    v1, v2, covariance = mean(one * one) - m1 * m1, mean(other * other) - m2 * m2, mean(one * other) - m1 * m2
-    likeness = (2 * m1 * m2 + c1) * (2 * covariance + c2) / ((m1 * m1 + m2 * m2 + c1) * (v1 + v2 + c2))
-    return float(likeness.mean())
+    m1, m2 = mean(first), mean(second)
+    v1, v2, covariance = mean(first * first) - m1 * m1, mean(second * second) - m2 * m2, mean(first * second) - m1 * m2
+    similarity = (2 * m1 * m2 + c1) * (2 * covariance + c2) / ((m1 * m1 + m2 * m2 + c1) * (v1 + v2 + c2))
+    return float(similarity.mean())
 
 
 def _luma(image: Images) -> NDArray[np.float64]:
@@ -123,6 +123,6 @@ def _thumbnail(image: Images, height: int, width: int) -> NDArray[np.uint8]:
 
 def _write(sheet: NDArray[np.uint8], text: str, left: int, width: int) -> None:
     for number, line in enumerate(text.splitlines(), start=1):
-        (needed, _), _ = cv2.getTextSize(line, FONT, FONT_SCALE, 1)
-        scale = FONT_SCALE * min(1.0, width / max(needed, 1))
+        (text_width, _), _ = cv2.getTextSize(line, FONT, FONT_SCALE, 1)
+        scale = FONT_SCALE * min(1.0, width / max(text_width, 1))
         cv2.putText(sheet, line, (left, number * LINE_HEIGHT - 2), FONT, scale, INK, 1, cv2.LINE_AA)

@@ -79,8 +79,8 @@ def _scatter(grain: Grain, count: int) -> Texture:
     for _ in range(count):
         top, left = rng.integers(0, side, size=2)
         patch = np.rint(grain(rng)).astype(np.uint8)
-        place = canvas[top : top + patch.shape[0], left : left + patch.shape[1]]
-        np.maximum(place, patch, out=place)
+        window = canvas[top : top + patch.shape[0], left : left + patch.shape[1]]
+        np.maximum(window, patch, out=window)
     return np.asarray(canvas.reshape(2, side, 2, side).max(axis=(0, 2)))
 
 

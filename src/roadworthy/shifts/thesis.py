@@ -258,9 +258,9 @@ class Reflection(Photometric):
             down, across = rng.random(2).tolist()
             y, x = int(side / 2 + (height - side) * down), int(side / 2 + (width - side) * across)
             top, left = max(0, y - reach), max(0, x - reach)
-            place = target[top : y + reach + 1, left : x + reach + 1]
-            part = blob[top - y + reach :, left - x + reach :][: place.shape[0], : place.shape[1]]
-            cv2.add(place, part, dst=place)
+            window = target[top : y + reach + 1, left : x + reach + 1]
+            part = blob[top - y + reach :, left - x + reach :][: window.shape[0], : window.shape[1]]
+            cv2.add(window, part, dst=window)
 
         return paint
 
@@ -273,6 +273,6 @@ def _soft_square(side: float) -> NDArray[np.uint8]:
     """
     sigma = GLARE_SOFTNESS * side
     reach, width = math.ceil(side / 2 + CUT_OFF * sigma), math.sqrt(2) * sigma
-    places = range(-reach, reach + 1)
-    profile = [(math.erf((side / 2 + x) / width) + math.erf((side / 2 - x) / width)) / 2 for x in places]
+    positions = range(-reach, reach + 1)
+    profile = [(math.erf((side / 2 + x) / width) + math.erf((side / 2 - x) / width)) / 2 for x in positions]
     return np.asarray(np.rint(255 * np.outer(profile, profile)), np.uint8)

@@ -34,7 +34,7 @@ class AnovaTable:
 
     Columns of every table: `factor`, `df`, `f`, `p` and, where a test does not exist, `reason`. The classical one adds
     `sum_of_squares`, `mean_square`, `eta_squared`, `partial_eta_squared`, `omega_squared` and the rows Error and Total;
-    the companions have a `df_error` per row. `notes` say what was left out and what to beware of.
+    the companions have a `df_error` per row. `notes` say what was left out and what to be careful about.
     """
 
     frame: pd.DataFrame
@@ -230,10 +230,10 @@ def repeated_anova(
     {'factor': ['model'], 'df': [1.0], 'df_error': [2.0], 'f': [16.0], 'p': [0.0572], 'epsilon': [1.0], 'reason': ['']}
     """
     design = factorial(frame, response, [*factors, unit])
-    of_unit = design.place((unit,))
+    of_unit = design.combination((unit,))
     cells = math.prod(design.shape(tuple(factors)))
     table = np.full((len(design.levels[-1]), cells), np.nan)
-    table[of_unit, design.place(tuple(factors))] = design.means
+    table[of_unit, design.combination(tuple(factors))] = design.means
     complete = ~np.isnan(table).any(axis=1)
     units = int(complete.sum())
     if units < 2:
@@ -242,8 +242,8 @@ def repeated_anova(
         )
     notes = list(design.notes)
     if units < len(table):
-        gone = [(level,) for level, whole in zip(design.levels[-1], complete, strict=True) if not whole]
-        notes.append(f"{unit} {named(gone)} left out: not every cell has a value of {response}")
+        incomplete = [(level,) for level, whole in zip(design.levels[-1], complete, strict=True) if not whole]
+        notes.append(f"{unit} {named(incomplete)} left out: not every cell has a value of {response}")
     sizes = dict(zip(factors, design.shape(tuple(factors)), strict=True))
     rows: list[dict[str, Any]] = []
     for term in terms_up_to(factors, interactions):
@@ -287,19 +287,19 @@ def _too_few(design: Factorial) -> str:
     if empty:
         return f"no value in {named(empty)}"
     every = design.combinations(design.factors)
-    single = [every[place] for place in design.place(design.factors)[design.counts < 2]]
+    single = [every[index] for index in design.combination(design.factors)[design.counts < 2]]
     return f"a single value in {named(single)}" if single else ""
 
 
 def _without_variance(design: Factorial) -> str:
     """Why a cell that has values has no variance above zero."""
-    every, place = design.combinations(design.factors), design.place(design.factors)
-    flat = [every[p] for p in place[(design.counts < 2) | (design.squares <= design.rounding)]]
+    every, combination = design.combinations(design.factors), design.combination(design.factors)
+    flat = [every[index] for index in combination[(design.counts < 2) | (design.squares <= design.rounding)]]
     return f"a single value or no variation in {named(flat)}" if flat else ""
 
 
 def _anova_type(design: Factorial, term: Term) -> dict[str, float]:
-    """The ANOVA-type statistic of one term; nothing where no cell varies. Cells are in the order of `place`."""
+    """The ANOVA-type statistic of one term; nothing where no cell varies. Cells are in the order of `combination`."""
     matrix = contrasts(dict(zip(design.factors, design.shape(design.factors), strict=True)), term)
     variance = design.squares / (design.counts - 1) / design.counts
     if design.squares.sum() <= design.rounding:

@@ -78,10 +78,10 @@ class GroupBootstrap:
 
     def _weights(self, rows: range) -> NDArray[np.float32]:
         counts = np.empty((len(rows), self.groups), dtype=np.float32)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             generator = np.random.Generator(np.random.Philox(key=np.array([self.seed, row], dtype=np.uint64)))
             drawn = generator.integers(self.groups, size=self.groups)
-            counts[place] = np.bincount(drawn, minlength=self.groups)
+            counts[index] = np.bincount(drawn, minlength=self.groups)
         weights = np.take(counts, self._index, axis=1)
         weights.setflags(write=False)
         return weights

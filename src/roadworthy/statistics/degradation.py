@@ -64,7 +64,7 @@ class Slices:
 class FailureTime:
     """Mean time (or distance) between failures with its interval; `hi` is infinite where nothing failed.
 
-    dispersion  how much more the failures of sequences differ than chance would let them, at least 1
+    dispersion  how much more the failures of sequences differ than chance explains, at least 1
     """
 
     value: float
@@ -112,21 +112,21 @@ def scenario_values(
     values (n,): the metric per image, in [low, high], such as right or wrong;  groups (n,): the objects. Images without
     a value of a condition (None, NaN, empty) are left out where that condition counts.
 
-    >>> found = scenario_values([1, 1, 0, 0], [0, 1, 2, 3], {"weather": ["dry", "dry", "rain", "rain"]}, 0, 1)
-    >>> [(part.scenario, part.interval.value) for part in found]
+    >>> parts = scenario_values([1, 1, 0, 0], [0, 1, 2, 3], {"weather": ["dry", "dry", "rain", "rain"]}, 0, 1)
+    >>> [(part.scenario, part.interval.value) for part in parts]
     [({'weather': 'dry'}, 1.0), ({'weather': 'rain'}, 0.0)]
     """
     table = _Conjunctions(values, groups, conditions)
     if not 0 <= k <= len(table.names):
         raise ValueError(f"k must lie between 0 and the number of conditions, {len(table.names)}, not {k}")
-    result = []
+    scenarios = []
     for members in combinations(range(len(table.names)), k):
         for cell in product(*(range(table.sizes[member]) for member in members)):
             inside = table.inside(members, cell)
             if inside.any():
                 interval = mean_interval(*table.part(inside), low, high, confidence)
-                result.append(ScenarioValue(table.named(members, cell), interval))
-    return result
+                scenarios.append(ScenarioValue(table.named(members, cell), interval))
+    return scenarios
 
 
 def discounted(value: float, coverage: float) -> float:
@@ -172,8 +172,8 @@ def time_between_failures(
     same = drive[1:] == drive[:-1]
     gaps = np.diff(time)[same]
     if not len(gaps) or gaps.min() <= 0:
-        why = "two readings of a sequence have one position" if len(gaps) else "no sequence has two readings"
-        raise ValueError(f"{why}: time between failures needs a time or distance that grows along a sequence")
+        reason = "two readings of a sequence have one position" if len(gaps) else "no sequence has two readings"
+        raise ValueError(f"{reason}: time between failures needs a time or distance that grows along a sequence")
     count = int(drive[-1]) + 1
     exposure = np.bincount(drive[1:][same], gaps, count) + np.median(gaps)
     starts = fails & ~np.concatenate([[False], fails[:-1] & same])
@@ -220,7 +220,7 @@ def worst_slices(
 
     with the bounds of `mean_interval` (Newcombe's hybrid) and r the correlation of the two means by objects that both
     sides show, 0 without such (`_correlation`). It is corrected by Holm's method for all slices looked at, also those
-    not listed. A slice is not listed where one of fewer of its conditions is listed and as bad: that one says it all.
+    not listed. A slice is not listed where one with fewer of its conditions is listed and as bad: that one is enough.
 
     >>> rain = ["rain"] * 30 + ["dry"] * 90
     >>> conditions = {"weather": rain, "car": ["a", "b"] * 60}
@@ -247,11 +247,11 @@ def worst_slices(
         elsewhere, difference = float(rest[0].mean()), float(part[0].mean() - rest[0].mean())
         p = _one_sided_p(bounds)
         slices.append(Slice(scenario, interval, elsewhere, difference, *bounds(confidence), p, p_holm=math.nan))
-    slices.sort(key=lambda one: one.p)
-    steps = [one.p * (table.looked_at - rank) for rank, one in enumerate(slices)]
+    slices.sort(key=lambda candidate: candidate.p)
+    steps = [candidate.p * (table.looked_at - rank) for rank, candidate in enumerate(slices)]
     corrected = np.minimum(np.maximum.accumulate(np.array(steps)), 1.0)
-    found = tuple(replace(one, p_holm=float(p)) for one, p in zip(slices, corrected, strict=True))
-    return Slices(found, looked_at=table.looked_at, too_small=too_small)
+    worst = tuple(replace(candidate, p_holm=float(p)) for candidate, p in zip(slices, corrected, strict=True))
+    return Slices(worst, looked_at=table.looked_at, too_small=too_small)
 
 
 def domain_performance(
@@ -274,9 +274,9 @@ def domain_performance(
     with `confidence`: each situation's interval has 1 - (1 - confidence) / S for S tested situations (Bonferroni). An
     untested situation fails in the lower bounds and succeeds in the upper ones.
 
-    >>> found = domain_performance([1] * 50 + [0] * 50, range(100), {"weather": ["dry"] * 50 + ["rain"] * 50},
+    >>> domain = domain_performance([1] * 50 + [0] * 50, range(100), {"weather": ["dry"] * 50 + ["rain"] * 50},
     ...     [({"weather": "dry"}, 0.7), ({"weather": "rain"}, 0.2), ({"weather": "snow"}, 0.1)], 0.8, 0, 1)
-    >>> round(found.share, 6), round(found.share_lo, 6), round(found.share_hi, 6), round(found.untested, 6)
+    >>> round(domain.share, 6), round(domain.share_lo, 6), round(domain.share_hi, 6), round(domain.untested, 6)
     (0.7, 0.7, 0.8, 0.1)
     """
     per_image, objects = _checked(values, groups)
@@ -287,15 +287,15 @@ def domain_performance(
     if any(set(situation) != set(names) for situation, _ in frequencies):
         raise ValueError(f"all situations must name the same conditions, {', '.join(names)}")
     if len({tuple(situation[name] for name in names) for situation, _ in frequencies}) < len(frequencies):
-        raise ValueError("a situation stands twice among the field frequencies")
+        raise ValueError("a situation is listed twice in the field frequencies")
     columns = {name: _column(conditions, name, len(per_image)) for name in names}
     inside = [
         np.logical_and.reduce([columns[name] == situation[name] for name in names]) for situation, _ in frequencies
     ]
     tested = np.array([part.any() for part in inside])
-    each = 1 - (1 - confidence) / max(int(tested.sum()), 1)
-    intervals = [mean_interval(per_image[part], objects[part], low, high, each) for part in inside]
-    value, lo, hi = (np.array([getattr(one, name) for one in intervals]) for name in ("value", "lo", "hi"))
+    per_situation = 1 - (1 - confidence) / max(int(tested.sum()), 1)
+    intervals = [mean_interval(per_image[part], objects[part], low, high, per_situation) for part in inside]
+    value, lo, hi = (np.array([getattr(interval, name) for interval in intervals]) for name in ("value", "lo", "hi"))
     shares = weights / weights.sum()
     met = [float(shares[tested & (bound >= threshold)].sum()) for bound in (value, lo, hi)]
     untested = float(shares[~tested].sum())
@@ -357,8 +357,8 @@ class _Conjunctions:
         columns = [_column(conditions, name, len(self.values)) for name in self.names]
         self.kinds = [sorted({value for value in column if value is not None}) for column in columns]
         self.sizes = [len(kind) for kind in self.kinds]
-        places = [{None: MISSING} | {value: code for code, value in enumerate(kind)} for kind in self.kinds]
-        codes = [[place[value] for value in column] for place, column in zip(places, columns, strict=True)]
+        code_maps = [{None: MISSING} | {value: code for code, value in enumerate(kind)} for kind in self.kinds]
+        codes = [[code_of[value] for value in column] for code_of, column in zip(code_maps, columns, strict=True)]
         self.codes = np.array(codes, dtype=np.intp).T
 
     def inside(self, members: Members, cell: Members) -> NDArray[np.bool_]:
@@ -426,7 +426,7 @@ def _difference_bounds(part: Part, rest: Part, low: float, high: float) -> Calla
     downwards, upwards = _correlation(part, rest, low, high), _correlation(part, rest, high, low)
 
     def bounds(confidence: float) -> tuple[float, float]:
-        inside, outside = (mean_interval(*one, low, high, confidence) for one in (part, rest))
+        inside, outside = (mean_interval(*side, low, high, confidence) for side in (part, rest))
         below = _combined(inside.value - inside.lo, outside.hi - outside.value, downwards)
         above = _combined(inside.hi - inside.value, outside.value - outside.lo, upwards)
         return max(difference - below, low - high), min(difference + above, high - low)
@@ -453,8 +453,8 @@ def _correlation(part: Part, rest: Part, inside: float, outside: float) -> float
     sums = []
     for (values, objects), size, phantom in zip((part, rest), sizes, (inside, outside), strict=True):
         mean = float(values.mean())
-        own = np.bincount(objects, values - mean, count)
-        sums.append(np.append(own, (phantom - mean) * float((size**2).sum()) / float(size.sum())))
+        deviations = np.bincount(objects, values - mean, count)
+        sums.append(np.append(deviations, (phantom - mean) * float((size**2).sum()) / float(size.sum())))
     u, v = sums
     scale = math.sqrt(float((u**2).sum()) * float((v**2).sum()))
     return float((u * v).sum()) / scale if scale else 0.0

@@ -50,9 +50,9 @@ def named(cells: Sequence[tuple[Any, ...]]) -> str:
     return shown + (f" and {len(cells) - MOST_NAMED} more" if len(cells) > MOST_NAMED else "")
 
 
-def summed(values: NDArray[Any], place: Indices, size: int) -> Floats:
-    """The sum of the values at each of `size` places."""
-    return np.asarray(np.bincount(place, values, size), dtype=np.float64)
+def summed(values: NDArray[Any], bins: Indices, size: int) -> Floats:
+    """The sum of the values in each of `size` bins; `bins` holds the bin of each value."""
+    return np.asarray(np.bincount(bins, values, size), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -98,20 +98,20 @@ class Factorial:
         """Number of levels of each factor of a term."""
         return tuple(len(self.levels[self.factors.index(factor)]) for factor in term)
 
-    def place(self, term: Term) -> Indices:
+    def combination(self, term: Term) -> Indices:
         """For each cell, the number of its combination of the term's levels; the last factor runs fastest."""
         columns = [self.codes[:, self.factors.index(factor)] for factor in term]
         return np.asarray(np.ravel_multi_index(columns, self.shape(term)), dtype=np.int64)
 
     def combinations(self, term: Term) -> list[tuple[Any, ...]]:
-        """All combinations of the term's levels, numbered as in `place`."""
+        """All combinations of the term's levels, numbered as in `combination`."""
         of_factor = [self.levels[self.factors.index(factor)] for factor in term]
         return list(product(*of_factor))
 
     def empty(self, term: Term) -> list[tuple[Any, ...]]:
         """The combinations of the term's levels that have no value."""
-        seen = np.bincount(self.place(term), minlength=int(np.prod(self.shape(term))))
-        return [cell for cell, count in zip(self.combinations(term), seen, strict=True) if not count]
+        counts = np.bincount(self.combination(term), minlength=int(np.prod(self.shape(term))))
+        return [cell for cell, count in zip(self.combinations(term), counts, strict=True) if not count]
 
     def coding(self, term: Term) -> Floats:
         """Columns of a term in a linear model, a row per combination of its levels; they sum to 0 over each factor."""
@@ -178,7 +178,7 @@ class LinearModel:
         self.design = design
         self.terms = list(terms)
         blocks = [np.ones((len(design.codes), 1))]
-        blocks += [design.coding(term)[design.place(term)] for term in self.terms]
+        blocks += [design.coding(term)[design.combination(term)] for term in self.terms]
         self._widths = [block.shape[1] for block in blocks]
         root = np.sqrt(design.counts)
         columns = root[:, None] * np.hstack(blocks)
@@ -206,8 +206,8 @@ class LinearModel:
         for term, width in zip(self.terms, self._widths[1:], strict=True):
             if set(term) <= set(by):
                 columns = [index[:, by.index(factor)] for factor in term]
-                place = np.ravel_multi_index(columns, self.design.shape(term))
-                rows[:, start : start + width] = self.design.coding(term)[place]
+                combination = np.ravel_multi_index(columns, self.design.shape(term))
+                rows[:, start : start + width] = self.design.coding(term)[combination]
             start += width
         estimable = np.abs(rows - rows @ self._basis @ self._basis.T).max(axis=1) < 1e-6
         spread = rows @ self._root

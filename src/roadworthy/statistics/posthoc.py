@@ -31,7 +31,7 @@ class Comparison:
 
     Two levels share a letter exactly where they do not differ significantly; `a` holds the highest mean. Comparison
     intervals that do not overlap mean a significant difference: exact for equal n, else nearly so, and `notes` count
-    the pairs for which a figure would mislead. They are no confidence intervals of the means.
+    the pairs for which a figure would mislead. They are not confidence intervals of the means.
     """
 
     means: pd.DataFrame
@@ -72,7 +72,7 @@ def posthoc(
     if model.error <= design.rounding:
         raise ValueError(f"cannot compare {name_of(term)} by {response}: {NO_SPREAD}")
     means, covariance, estimable = model.marginal(term)
-    counts = summed(design.counts, design.place(term), len(means))
+    counts = summed(design.counts, design.combination(term), len(means))
     shown = estimable & (counts > 0)
     notes = [*design.notes, *_left_out(design, term, ~shown, "no value in some of their cells")]
     variance = np.diag(covariance)
@@ -99,20 +99,20 @@ def games_howell(
     """
     term = _checked(by, factors)
     design = factorial(frame, response, factors)
-    place, size = design.place(term), len(design.combinations(term))
-    cells = summed(np.ones(len(place)), place, size)
+    combination, size = design.combination(term), len(design.combinations(term))
+    cells = summed(np.ones(len(combination)), combination, size)
     expected = len(design.combinations(design.factors)) / size
-    usable = (summed(design.counts < 2, place, size) == 0) & (cells == expected)
-    several = np.maximum(design.counts - 1, 1)
-    variance = design.squares / several / design.counts / expected**2
-    total, fourth = summed(variance, place, size), summed(variance**2 / several, place, size)
-    varies = summed(design.squares, place, size) > design.rounding
+    usable = (summed(design.counts < 2, combination, size) == 0) & (cells == expected)
+    variance_df = np.maximum(design.counts - 1, 1)
+    variance = design.squares / variance_df / design.counts / expected**2
+    total, fourth = summed(variance, combination, size), summed(variance**2 / variance_df, combination, size)
+    varies = summed(design.squares, combination, size) > design.rounding
     notes = list(design.notes)
     notes += _left_out(design, term, ~usable, "fewer than two values in some of their cells")
     notes += _left_out(design, term, usable & ~varies, "their values do not vary")
     shown = usable & varies
-    means = summed(design.means, place, size) / np.maximum(cells, 1) + design.centre
-    counts = summed(design.counts, place, size)
+    means = summed(design.means, combination, size) / np.maximum(cells, 1) + design.centre
+    counts = summed(design.counts, combination, size)
     both = total[:, None] + total
     with np.errstate(invalid="ignore", divide="ignore"):
         degrees = both**2 / (fourth[:, None] + fourth)
@@ -166,11 +166,11 @@ def grouping_letters(significant: ArrayLike, order: Sequence[int] | None = None)
         for part in sorted(parts, key=int.bit_count, reverse=True):
             if not any(part & column == part for column in columns):
                 columns.add(part)
-    members = sorted([place for place in range(size) if column >> place & 1] for column in columns)
+    members = sorted([rank for rank in range(size) if column >> rank & 1] for column in columns)
     letters, further = [""] * size, filter(str.isalpha, map(chr, range(0x3B1, 0x110000)))
     for letter, column in zip(chain(string.ascii_letters, further), members, strict=False):
-        for place in column:
-            letters[ranked[place]] += letter
+        for rank in column:
+            letters[ranked[rank]] += letter
     return letters
 
 
@@ -181,9 +181,9 @@ def _checked(by: Sequence[str], factors: Sequence[str]) -> Term:
     return tuple(factor for factor in factors if factor in by)
 
 
-def _left_out(design: Factorial, term: Term, which: Bools, why: str) -> list[str]:
-    gone = [cell for cell, out in zip(design.combinations(term), which, strict=True) if out]
-    return [f"{name_of(term)} {named(gone)} left out: {why}"] if gone else []
+def _left_out(design: Factorial, term: Term, which: Bools, reason: str) -> list[str]:
+    cells = [cell for cell, out in zip(design.combinations(term), which, strict=True) if out]
+    return [f"{name_of(term)} {named(cells)} left out: {reason}"] if cells else []
 
 
 def _compare(
@@ -197,7 +197,7 @@ def _compare(
             f"fewer than two levels of {name_of(term)} can be compared by {design.response}: {'; '.join(notes)}"
         )
     every = design.combinations(term)
-    labels = [", ".join(map(str, every[place])) for place in keep]
+    labels = [", ".join(map(str, every[index])) for index in keep]
     mean, pick = means[keep], np.ix_(keep, keep)
     first, second = np.triu_indices(size, 1)
     error, df = errors[pick][first, second], degrees[pick][first, second]
@@ -215,8 +215,8 @@ def _compare(
     }
     if len(term) > 1:
         for i, factor in enumerate(term):
-            pairs[f"{factor}_a"] = [every[keep[place]][i] for place in first]
-            pairs[f"{factor}_b"] = [every[keep[place]][i] for place in second]
+            pairs[f"{factor}_a"] = [every[keep[index]][i] for index in first]
+            pairs[f"{factor}_b"] = [every[keep[index]][i] for index in second]
     critical, differ = np.zeros((size, size)), np.zeros((size, size), dtype=bool)
     critical[first, second] = critical[second, first] = half
     differ[first, second] = differ[second, first] = significant
@@ -227,7 +227,7 @@ def _compare(
         notes.append(
             f"for {misleading} of {len(first)} pairs overlapping intervals and significance disagree: trust `pairs`"
         )
-    rows: dict[str, Any] = {factor: [every[place][i] for place in keep] for i, factor in enumerate(term)}
+    rows: dict[str, Any] = {factor: [every[index][i] for index in keep] for i, factor in enumerate(term)}
     rows |= {"n": counts[keep].astype(np.int64), "mean": mean, "lo": mean - widths, "hi": mean + widths}
     rows["letters"] = grouping_letters(differ, np.argsort(-mean, kind="stable").tolist())
     return Comparison(pd.DataFrame(rows), pd.DataFrame(pairs), method, confidence, tuple(notes))

@@ -53,13 +53,13 @@ def range_quantile(confidence: float, means: int, df: ArrayLike) -> Floats:
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
-    wanted = np.asarray(df, dtype=np.float64)
-    unique, back = np.unique(wanted, return_inverse=True)
+    degrees = np.asarray(df, dtype=np.float64)
+    unique, back = np.unique(degrees, return_inverse=True)
     if len(unique) <= MOST_EXACT:
-        return np.asarray(_solve(confidence, means, unique)[back].reshape(wanted.shape))
+        return np.asarray(_solve(confidence, means, unique)[back].reshape(degrees.shape))
     knots = np.geomspace(unique[0], unique[-1], MOST_EXACT)
     smooth = CubicSpline(np.log(knots), np.log(_solve(confidence, means, knots)))
-    return np.asarray(np.exp(smooth(np.log(wanted))))
+    return np.asarray(np.exp(smooth(np.log(degrees))))
 
 
 def _solve(confidence: float, means: int, df: Floats) -> Floats:

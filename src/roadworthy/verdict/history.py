@@ -112,8 +112,8 @@ def make_entry(verdict: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]]
 
 def with_entry(history: Sequence[Entry], entry: Entry) -> list[Entry]:
     """The history with one more entry; the same judgement again, since the run's own verdict was made, adds nothing."""
-    own = [place for place, earlier in enumerate(history) if earlier.own]
-    same = [old for old in history[own[-1] if own else 0 :] if old.verdict_sha256 == entry.verdict_sha256]
+    start = max((index for index, earlier in enumerate(history) if earlier.own), default=0)
+    same = [old for old in history[start:] if old.verdict_sha256 == entry.verdict_sha256]
     if any(not entry.own or old.made == "study" or (old.own and entry.made == "replaced") for old in same):
         return [*history]
     return [*history, entry.sealed(history[-1].sha256 if history else "")]
@@ -142,9 +142,9 @@ def history_problems(run: Path, criteria: Sequence[Mapping[str, Any]]) -> list[s
         return [f"{HISTORY} is missing"] if "failed" in stored else []
     history = read_history(run)
     problems, before = [], ""
-    for place, entry in enumerate(history, start=1):
+    for number, entry in enumerate(history, start=1):
         if entry.sealed(before).sha256 != entry.sha256 or digest(entry.criteria) != entry.criteria_sha256:
-            problems.append(f"{HISTORY}: entry {place} was changed")
+            problems.append(f"{HISTORY}: entry {number} was changed")
         before = entry.sha256
     own, study, asked = own_entry(history), study_entry(history), study_criteria(run)
     if own is None or own.verdict_sha256 != digest(stored) or own.status != stored["status"]:

@@ -3,7 +3,7 @@
 For `at_least t` with the interval [lo, hi]: pass where lo >= t, fail where hi < t, otherwise inconclusive, with the
 number of further independent objects it would take if what was observed stayed. `at_most` mirrors this.
 
-A run in which a case failed never passes, whether or not a criterion speaks of that case.
+A run in which a case failed never passes, whether or not a criterion names that case.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Finding:
-    """One criterion and what follows for it. `remark` is what must be said of its threshold, if anything."""
+    """One criterion and what follows for it. `remark` is what a reader must know of its threshold, if anything."""
 
     criterion: Criterion
     status: Status
@@ -109,7 +109,7 @@ class Verdict:
         Fail is a failure; inconclusive, and a case that failed, are errors.
         """
         rows = [
-            (f"{finding.criterion.id} {_place(row.measurement)}".strip(), row.status, row.because)
+            (f"{finding.criterion.id} {_condition_text(row.measurement)}".strip(), row.status, row.because)
             for finding in self.findings
             for row in finding.rows
         ]
@@ -120,7 +120,7 @@ class Verdict:
         return "\n".join([*lines, *(_test_case(*row) for row in rows), "</testsuite>", ""])
 
 
-def _place(measurement: Measurement) -> str:
+def _condition_text(measurement: Measurement) -> str:
     return " ".join(f"{key}={value}" for key, value in measurement.where.items())
 
 
@@ -152,7 +152,7 @@ def judge(
 ) -> Verdict:
     """Judge every criterion; the verdict fails where one fails, and passes only where all pass and nothing failed.
 
-    remarks   what must be said of the thresholds of criteria, by their id;  failed   what of the run failed
+    remarks   what a reader must know of the thresholds of criteria, by their id;  failed   what of the run failed
     """
     remarks = remarks or {}
     findings = tuple(replace(_judge_one(c, measure), remark=remarks.get(c.id, "")) for c in criteria)
@@ -225,15 +225,15 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
     'time_between_failures has no limit (no failure), at least 6.5000: the lower bound reaches 5'
     """
     threshold, name = criterion.threshold, criterion.metric
-    at = ", ".join(f"{key} {value}" for key, value in m.where.items())
-    place = f" ({at})" if at else ""
+    conditions = ", ".join(f"{key} {value}" for key, value in m.where.items())
+    condition = f" ({conditions})" if conditions else ""
     if _unbounded(m):
-        return Judged(m, "inconclusive", f"{name}{place} has no bound: {m.reason or 'not measured'}")
+        return Judged(m, "inconclusive", f"{name}{condition} has no bound: {m.reason or 'not measured'}")
     safe, other = (m.lo, m.hi) if criterion.sign > 0 else (m.hi, m.lo)
     side = "lower" if criterion.sign > 0 else "upper"
-    shown = f"{name} {m.value:.4f} [{m.lo:.4f}, {m.hi:.4f}]{place}"
+    shown = f"{name} {m.value:.4f} [{m.lo:.4f}, {m.hi:.4f}]{condition}"
     if m.value == math.inf:
-        shown = f"{name}{place} has no limit ({m.reason or 'infinite'}), at least {m.lo:.4f}"
+        shown = f"{name}{condition} has no limit ({m.reason or 'infinite'}), at least {m.lo:.4f}"
     if criterion.sign * (other - threshold) < 0:
         return Judged(m, "fail", f"{shown}: even the better bound misses {threshold:g}")
     short = criterion.min_groups - m.groups

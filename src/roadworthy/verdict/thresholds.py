@@ -8,7 +8,7 @@ from roadworthy.metrics.ranges import DROP
 from roadworthy.verdict.criteria import Criterion
 
 LARGEST_SHARE = 1.0
-"""A larger threshold of a metric that never is was meant in percent."""
+"""A larger threshold, for a metric that is never larger, was meant in percent."""
 
 
 def check_threshold(criterion: Criterion, values: tuple[float, float]) -> None:
@@ -31,7 +31,7 @@ def check_threshold(criterion: Criterion, values: tuple[float, float]) -> None:
 
 
 def threshold_remark(criterion: Criterion, values: tuple[float, float], *, over_objects: bool = True) -> str:
-    """What must be said of a threshold inside the range that cannot decide, or decides the wrong way; else nothing.
+    """What to know of a threshold inside the range that cannot decide, or decides the wrong way; else nothing.
 
     over_objects   False where the bounds are not those of the metric over objects (a mean over conditions)
 

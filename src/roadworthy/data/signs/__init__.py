@@ -126,10 +126,10 @@ class BuiltinDataset(OpenedDataset):
         masks = np.empty((len(index), *self.size), dtype=np.bool_)
         instances = Streams(*self._key, "instance").each(self.table.groups[row] for row in index)
         views = Streams(*self._key, "view").each(self.table.ids[row] for row in index)
-        for place, (row, instance, view) in enumerate(zip(index.tolist(), instances, views, strict=True)):
+        for position, (row, instance, view) in enumerate(zip(index.tolist(), instances, views, strict=True)):
             conditions = Conditions(**{name: str(column[row]) for name, column in self.table.conditions.items()})
             kind = self.class_names[self.table.labels[row]]
-            images[place], masks[place] = self._set.draw(kind, conditions, instance, view, self.size)
+            images[position], masks[position] = self._set.draw(kind, conditions, instance, view, self.size)
         return images, masks
 
 
@@ -141,7 +141,7 @@ def _store(n: int, size: Size) -> tuple[NDArray[Any], ...] | None:
 
 
 def boxes_of(masks: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """The tight boxes (N, 4) of masks (N, H, W): x0 the first column of the mask, x1 the last one + 1, y alike.
+    """The tight boxes (N, 4) of masks (N, H, W): x0 the first column of the mask, x1 the last one + 1, y0 and y1 alike.
 
     >>> mask = np.zeros((1, 4, 6), dtype=bool)
     >>> mask[0, 1:3, 2:6] = True
@@ -177,9 +177,9 @@ def _table(class_names: tuple[str, ...], key: tuple[str | int, ...], n: int, pre
     turns = int(turn[-1]) + 1
     conditions: dict[str, NDArray[Any]] = {}
     streams = Streams(*key, "conditions")
-    for known, count, place in ((VIEW_CONDITIONS, turns * VIEWS, turn * VIEWS + view), (PLACE_CONDITIONS, turns, turn)):
+    for known, count, index in ((VIEW_CONDITIONS, turns * VIEWS, turn * VIEWS + view), (PLACE_CONDITIONS, turns, turn)):
         for (name, levels), rng in zip(known.items(), streams.each(known), strict=True):
-            conditions[name] = np.array(levels)[balanced(len(levels), count, len(class_names), rng)[place, label]]
+            conditions[name] = np.array(levels)[balanced(len(levels), count, len(class_names), rng)[index, label]]
     groups = [f"{prefix}-{number:05d}" for number in group.tolist()]
     ids = tuple(f"{name}/{number}" for name, number in zip(groups, view.tolist(), strict=True))
     return Table(ids, label.astype(np.int64), class_names, tuple(groups), conditions=conditions)

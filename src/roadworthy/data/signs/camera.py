@@ -1,4 +1,4 @@
-"""What happens between a thing and its image: light and weather, wear, the lens and the sensor."""
+"""What happens between an object and its image: light and weather, wear, the lens and the sensor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SKY: dict[tuple[str, str], tuple[Colour, Colour, Colour]] = {
     ("night", "rain"): ((20, 21, 28), (56, 51, 50), (0.2, 0.2, 0.22)),
     ("night", "fog"): ((44, 45, 51), (82, 79, 78), (0.24, 0.24, 0.25)),
 }
-"""Colour of the sky above and at the horizon, and of the light on things, by time of day and weather."""
+"""Colour of the sky above and at the horizon, and of the light on objects, by time of day and weather."""
 _HAZE = {"clear": 0.04, "cloudy": 0.08, "rain": 0.3, "fog": 1.0}
 _BEAM = {"day": 0.0, "dusk": 0.1, "night": 0.6}
 _PATH = {"near": 0.12, "middle": 0.34, "far": 0.62}
@@ -77,7 +77,7 @@ class Light:
         beam = 0.6 * self.beam * nearness
         clear = math.exp(-0.22 * self.haze / max(nearness, 0.02))
         channels = zip(colour, self.ambient, self.sky[1], strict=True)
-        red, green, blue = (clear * own * (lit + beam) + (1 - clear) * far for own, lit, far in channels)
+        red, green, blue = (clear * base * (lit + beam) + (1 - clear) * far for base, lit, far in channels)
         return red, green, blue
 
     def on_sign(self, distance: str, gain: float) -> Floats:
@@ -144,7 +144,7 @@ def _floats(values: Any) -> Image:
 
 @dataclass(frozen=True)
 class Seen:
-    """A thing before it is laid over a picture.
+    """An object before it is laid over a picture.
 
     pixels  (H, W, 4), colours multiplied by opacity;  matrix: the one it was placed with
     wear    its age
@@ -159,17 +159,17 @@ class Seen:
 
 
 def overlay(image: Image, seen: Seen, light: Light, distance: str) -> None:
-    """Lay a thing over the picture, in place.
+    """Lay an object over the picture, in place.
 
     With opacity a, colours f, dirt's cover c, glow g, relief s and the veil v of haze at that distance:
     image (1 - a) + (1 - v) g s ((1 - c) faded(f) + c a dirt) + v a haze.
     """
-    thing, veil = seen.pixels.astype(np.float32), light.veil(distance)
-    opacity = thing[..., 3] * np.float32(1 / 255)
+    layer, veil = seen.pixels.astype(np.float32), light.veil(distance)
+    opacity = layer[..., 3] * np.float32(1 / 255)
     dirty = seen.wear.cover(seen.matrix, (image.shape[0], image.shape[1])) * seen.relief
     clean = seen.relief - dirty
     lit = ((1 - veil) * seen.glow)[:, None]
-    colours = _floats(cv2.transform(thing, _floats(lit * seen.wear.faded())))
+    colours = _floats(cv2.transform(layer, _floats(lit * seen.wear.faded())))
     colours *= grey(clean)
     hidden = np.stack([lit[:, 0] * _DIRT, veil * np.array(light.sky[1])], axis=1)
     colours += _floats(cv2.transform(cv2.merge([opacity * dirty, opacity]), _floats(hidden)))
@@ -211,7 +211,7 @@ class Lens:
 
     @staticmethod
     def draw(rng: np.random.Generator, distance: str, time_of_day: str) -> Lens:
-        """A far thing covers few pixels; a dark picture is exposed longer."""
+        """A far object covers few pixels; a dark picture is exposed longer."""
         shrink = {"near": 1.0, "middle": rng.uniform(0.75, 1.0), "far": rng.uniform(0.48, 0.8)}[distance]
         smear = rng.uniform(0, 0.6) + (rng.uniform(0, 0.7) if time_of_day == "night" else 0)
         return Lens(shrink, rng.uniform(0.3, 0.65), smear)

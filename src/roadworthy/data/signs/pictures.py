@@ -20,7 +20,7 @@ from roadworthy.data.signs.camera import (
     rain,
     relief,
 )
-from roadworthy.data.signs.scenes import THINGS, Camera, Place, Shape, draw_place
+from roadworthy.data.signs.scenes import LANDMARKS, Camera, Place, Shape, draw_place
 from roadworthy.data.signs.shapes import FACES
 from roadworthy.data.signs.sprites import Colour, Matrix, ellipse, placed, rectangle
 from roadworthy.data.signs.traffic import GROUND, SPANS, USERS
@@ -59,7 +59,7 @@ class Conditions:
 def sign_crop(kind: str, conditions: Conditions, instance: Rng, view: Rng, size: Size) -> Picture:
     """A sign that fills most of the picture. `instance` decides the sign and its place, `view` how it is seen."""
     sign = _Sign.draw(instance, kind)
-    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, THINGS, things=5)
+    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=5)
     radius = view.uniform(*_CROP_RADIUS[conditions.distance])
     room = 0.6 * max(0.0, 0.49 - 1.06 * radius)
     x, y = view.uniform(-room, room, 2)
@@ -73,7 +73,7 @@ def road_scene(kind: str, conditions: Conditions, instance: Rng, view: Rng, size
     """A road with exactly one object on it or beside it: a sign or a road user."""
     sign = _Sign.draw(instance, SIGN_CLASSES[int(instance.integers(len(SIGN_CLASSES)))])
     drawing = None if kind == "traffic sign" else USERS[kind][int(instance.integers(len(USERS[kind])))]
-    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, THINGS, things=8)
+    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=8)
     camera = _dashcam(view, size)
     if drawing is not None:
         share = view.uniform(*_SCENE_SHARE[conditions.distance])
@@ -89,8 +89,8 @@ def road_scene(kind: str, conditions: Conditions, instance: Rng, view: Rng, size
 
 
 def scenery(kind: str, conditions: Conditions, instance: Rng, view: Rng, size: Size) -> Picture:
-    """A road, a part of it or one thing beside it, without any sign; some with a road user or a bare post."""
-    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, THINGS, things=8)
+    """A road, a part of it or one landmark beside it, without any sign; some with a road user or a bare post."""
+    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=8)
     users = [drawing for drawings in USERS.values() for drawing in drawings]
     drawing = users[int(instance.integers(len(users)))]
     post = _STEEL[int(instance.integers(len(_STEEL)))]
@@ -168,10 +168,10 @@ def _with_user(
     shadow = (ellipse(x, ground, 0.95 * half, 0.07 * half), light.shade((34, 34, 36), nearness))
     image = draw_place(place, camera, light, size, [shadow])
     matrix = _pixels(x, ground - GROUND * half, half, size)
-    seen = placed(drawing, matrix, size)
+    body = placed(drawing, matrix, size)
     glow = light.on_body(conditions.distance, view.uniform(0.85, 1.1))
-    overlay(image, Seen(seen, matrix, NEW, glow, relief(view, size, light)), light, conditions.distance)
-    return image, _mask(seen[..., 3])
+    overlay(image, Seen(body, matrix, NEW, glow, relief(view, size, light)), light, conditions.distance)
+    return image, _mask(body[..., 3])
 
 
 def _mask(opacity: NDArray[np.uint8]) -> Mask:
@@ -193,11 +193,11 @@ def _dashcam(view: Rng, size: Size) -> Camera:
 
 
 def _close_up(view: Rng, size: Size, place: Place) -> Camera:
-    """A view that is filled by the nearest thing."""
-    thing = place.things[-1]
+    """A view that is filled by the nearest landmark."""
+    landmark = place.landmarks[-1]
     half_road = view.uniform(1.2, 2.6)
-    metre = half_road * thing.nearness / 3.5
-    foot = -thing.aside * metre / thing.nearness + view.uniform(-0.25, 0.25)
+    metre = half_road * landmark.nearness / 3.5
+    foot = -landmark.aside * metre / landmark.nearness + view.uniform(-0.25, 0.25)
     return Camera(view.uniform(0.0, 0.3), 0.0, foot, half_road, _bottom(size), zoom=4)
 
 

@@ -27,7 +27,7 @@ _WALLS: tuple[Colour, ...] = ((158, 84, 62), (178, 128, 100), (206, 198, 184), (
 _ROOFS: tuple[Colour, ...] = ((104, 52, 42), (74, 74, 82), (92, 66, 52))
 _PAINT: Colour = (222, 222, 216)
 _HALF_ROAD = 3.5
-"""Half the width of every road, in metres: the measure of all other things."""
+"""Half the width of every road, in metres: the measure of everything else."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Camera:
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Something beside the road: its kind, nearness, metres from the middle of the road, and what makes it its own."""
+class Landmark:
+    """Object beside the road: kind, nearness, metres from the middle of the road, and numbers (12,) that shape it."""
 
     kind: str
     nearness: float
@@ -77,22 +77,22 @@ class Place:
     bend: float
     verge: Colour
     hills: Floats
-    things: tuple[Thing, ...]
+    landmarks: tuple[Landmark, ...]
     texture: tuple[float, float]
 
     @staticmethod
-    def draw(rng: np.random.Generator, surface: str, layout: str, kinds: tuple[str, ...], things: int) -> Place:
-        """A place of its own: verge, hills or houses far away, and so many things, the far ones first."""
+    def draw(rng: np.random.Generator, surface: str, layout: str, kinds: tuple[str, ...], count: int) -> Place:
+        """A random place: verge, hills or houses far away, and `count` landmarks, the far ones first."""
         bend = rng.uniform(0.06, 0.11) * (1 if rng.random() < 0.5 else -1) if layout == "curve" else 0.0
-        nearness = np.sort(0.08 + 0.42 * rng.random(things) ** 1.6)
-        chosen = []
+        nearness = np.sort(0.08 + 0.42 * rng.random(count) ** 1.6)
+        landmarks = []
         for near in nearness.tolist():
             shape = rng.random(12)
             side = 1 if shape[0] < 0.5 else -1
-            chosen.append(Thing(kinds[int(shape[1] * len(kinds))], near, side * (6.0 + 7 * shape[2]), shape))
+            landmarks.append(Landmark(kinds[int(shape[1] * len(kinds))], near, side * (6.0 + 7 * shape[2]), shape))
         x, y, verge = rng.random(3)
         colour = _VERGE[int(verge * len(_VERGE))]
-        return Place(surface, layout, bend, colour, rng.random(13), tuple(chosen), (x, y))
+        return Place(surface, layout, bend, colour, rng.random(13), tuple(landmarks), (x, y))
 
     def road(self, camera: Camera) -> list[Floats]:
         """Outlines of the road, overlapping, each (M, 2)."""
@@ -165,10 +165,10 @@ def draw_place(place: Place, camera: Camera, light: Light, size: tuple[int, int]
     if place.surface != "cobbles":
         pen.polygons(place.marks(camera), light.shade(_PAINT, 0.7))
     edge = width / min(size) / 2
-    for thing in place.things:
-        draw, reach = _KINDS[thing.kind]
-        if abs(camera.ground(thing.nearness, thing.aside)[0]) < edge + reach * camera.metre(thing.nearness):
-            draw(pen, camera, light, thing)
+    for landmark in place.landmarks:
+        draw, reach = _KINDS[landmark.kind]
+        if abs(camera.ground(landmark.nearness, landmark.aside)[0]) < edge + reach * camera.metre(landmark.nearness):
+            draw(pen, camera, light, landmark)
     for points, colour in stand:
         pen.polygon(points, colour)
     image = canvas.astype(np.float32)
@@ -210,8 +210,8 @@ def _across(rows: Floats, size: tuple[int, int]) -> NDArray[np.uint8]:
 
 def _hazy(colour: Colour, light: Light, nearness: Floats) -> Floats:
     """Colour (H, 3) of the ground in each row."""
-    known = np.array([light.shade(colour, near) for near in _HAZE_STEPS])
-    return np.stack([np.interp(nearness, _HAZE_STEPS, channel) for channel in known.T], axis=1)
+    samples = np.array([light.shade(colour, near) for near in _HAZE_STEPS])
+    return np.stack([np.interp(nearness, _HAZE_STEPS, channel) for channel in samples.T], axis=1)
 
 
 _HAZE_STEPS = (0.06, 0.14, 0.3, 0.6, 1.0)
@@ -260,59 +260,59 @@ def _lumpy(shape: Floats) -> Floats:
     return np.asarray(lumps[:, None] * _ROUND)
 
 
-def _tree(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
-    metre, (x, y) = camera.metre(thing.nearness), camera.ground(thing.nearness, thing.aside)
-    tall, wide = (6 + 6 * thing.shape[3]) * metre, (1.6 + 1.4 * thing.shape[4]) * metre
+def _tree(pen: Pen, camera: Camera, light: Light, landmark: Landmark) -> None:
+    metre, (x, y) = camera.metre(landmark.nearness), camera.ground(landmark.nearness, landmark.aside)
+    tall, wide = (6 + 6 * landmark.shape[3]) * metre, (1.6 + 1.4 * landmark.shape[4]) * metre
     trunk = rectangle(x - 0.2 * metre, y - 0.5 * tall, x + 0.2 * metre, y)
-    pen.polygon(trunk, light.shade((78, 62, 48), thing.nearness))
-    red, green, blue = light.shade(_LEAVES[int(thing.shape[7] * len(_LEAVES))], thing.nearness)
-    outline, middle, crown = _lumpy(thing.shape), y - 0.64 * tall, np.array((wide, 0.37 * tall))
+    pen.polygon(trunk, light.shade((78, 62, 48), landmark.nearness))
+    red, green, blue = light.shade(_LEAVES[int(landmark.shape[7] * len(_LEAVES))], landmark.nearness)
+    outline, middle, crown = _lumpy(landmark.shape), y - 0.64 * tall, np.array((wide, 0.37 * tall))
     for left, up, part, bright in ((0, 0, 1, 0.72), (0.16, 0.07, 0.75, 1.0), (0.3, 0.14, 0.36, 1.22)):
         leaves = np.array((x - left * wide, middle - up * tall)) + part * crown * outline
         pen.polygon(leaves, (min(bright * red, 255), min(bright * green, 255), min(bright * blue, 255)))
 
 
-def _fir(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
-    metre, (x, y) = camera.metre(thing.nearness), camera.ground(thing.nearness, thing.aside)
-    tall, wide = (7 + 5 * thing.shape[3]) * metre, (1.5 + thing.shape[4]) * metre
+def _fir(pen: Pen, camera: Camera, light: Light, landmark: Landmark) -> None:
+    metre, (x, y) = camera.metre(landmark.nearness), camera.ground(landmark.nearness, landmark.aside)
+    tall, wide = (7 + 5 * landmark.shape[3]) * metre, (1.5 + landmark.shape[4]) * metre
     for step, colour in enumerate(((36, 62, 42), (42, 72, 48), (50, 82, 54))):
         low, top = y - (0.1 + 0.25 * step) * tall, y - (0.55 + 0.22 * step) * tall
         half = wide * (1 - 0.26 * step)
-        pen.polygon([(x - half, low), (x + half, low), (x, top)], light.shade(colour, thing.nearness))
+        pen.polygon([(x - half, low), (x + half, low), (x, top)], light.shade(colour, landmark.nearness))
 
 
-def _bush(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
-    metre, (x, y) = camera.metre(thing.nearness), camera.ground(thing.nearness, thing.aside)
-    wide, tall = (2 + 2.5 * thing.shape[3]) * metre, (0.7 + 0.9 * thing.shape[4]) * metre
-    red, green, blue = light.shade(_LEAVES[int(thing.shape[7] * len(_LEAVES))], thing.nearness)
-    outline = np.array((wide, tall)) * _lumpy(thing.shape)
+def _bush(pen: Pen, camera: Camera, light: Light, landmark: Landmark) -> None:
+    metre, (x, y) = camera.metre(landmark.nearness), camera.ground(landmark.nearness, landmark.aside)
+    wide, tall = (2 + 2.5 * landmark.shape[3]) * metre, (0.7 + 0.9 * landmark.shape[4]) * metre
+    red, green, blue = light.shade(_LEAVES[int(landmark.shape[7] * len(_LEAVES))], landmark.nearness)
+    outline = np.array((wide, tall)) * _lumpy(landmark.shape)
     pen.polygon(np.array((x, y - 0.7 * tall)) + outline, (0.75 * red, 0.75 * green, 0.75 * blue))
     pen.polygon(np.array((x - 0.1 * wide, y - tall)) + 0.65 * outline, (red, green, blue))
 
 
-def _house(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
-    metre, near = camera.metre(thing.nearness), thing.nearness
-    x, y = camera.ground(near, thing.aside + (4 if thing.aside > 0 else -4))
-    half, wall = (3.5 + 2.5 * thing.shape[3]) * metre, (3.2 + 2.8 * thing.shape[4]) * metre
-    roof = (1.8 + 1.6 * thing.shape[8]) * metre
-    brick = light.shade(_WALLS[int(thing.shape[7] * len(_WALLS))], near)
+def _house(pen: Pen, camera: Camera, light: Light, landmark: Landmark) -> None:
+    metre, near = camera.metre(landmark.nearness), landmark.nearness
+    x, y = camera.ground(near, landmark.aside + (4 if landmark.aside > 0 else -4))
+    half, wall = (3.5 + 2.5 * landmark.shape[3]) * metre, (3.2 + 2.8 * landmark.shape[4]) * metre
+    roof = (1.8 + 1.6 * landmark.shape[8]) * metre
+    brick = light.shade(_WALLS[int(landmark.shape[7] * len(_WALLS))], near)
     pen.polygon(rectangle(x - half, y - wall, x + half, y), brick)
     gable = [(x - 1.08 * half, y - wall), (x - 0.5 * half, y - wall - roof), (x + 0.5 * half, y - wall - roof)]
     slope: Points = [*gable, (x + 1.08 * half, y - wall)]
-    pen.polygon(slope, light.shade(_ROOFS[int(thing.shape[9] * len(_ROOFS))], near))
+    pen.polygon(slope, light.shade(_ROOFS[int(landmark.shape[9] * len(_ROOFS))], near))
     panes: list[Points] = [
         rectangle(x + (k - 0.17) * half, y - wall * 0.72, x + (k + 0.17) * half, y - wall * 0.36)
         for k in (-0.62, 0.0, 0.62)
     ]
     glow: Colour = (244, 206, 120)
-    lit = light.lamps_are_lit and thing.shape[10] < 0.6
+    lit = light.lamps_are_lit and landmark.shape[10] < 0.6
     pen.polygons(panes, glow if lit else light.shade((66, 76, 88), near))
 
 
-def _lamp(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
-    metre, near = camera.metre(thing.nearness), thing.nearness
-    x, y = camera.ground(near, 0.7 * thing.aside)
-    reach = -1.4 * metre if thing.aside > 0 else 1.4 * metre
+def _lamp(pen: Pen, camera: Camera, light: Light, landmark: Landmark) -> None:
+    metre, near = camera.metre(landmark.nearness), landmark.nearness
+    x, y = camera.ground(near, 0.7 * landmark.aside)
+    reach = -1.4 * metre if landmark.aside > 0 else 1.4 * metre
     top, half = y - 7 * metre, max(0.09 * metre, 0.004)
     steel = light.shade((112, 116, 118), near)
     pen.polygon(rectangle(x - half, top, x + half, y), steel)
@@ -322,14 +322,14 @@ def _lamp(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
     pen.disc(x + reach, top + half, radius, shine if light.lamps_are_lit else light.shade((210, 210, 205), near))
 
 
-def _billboard(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
-    metre, near = camera.metre(thing.nearness), thing.nearness
-    x, y = camera.ground(near, thing.aside)
-    half, low, high = (1.6 + 1.2 * thing.shape[3]) * metre, y - 1.6 * metre, y - (3.6 + thing.shape[4]) * metre
+def _billboard(pen: Pen, camera: Camera, light: Light, landmark: Landmark) -> None:
+    metre, near = camera.metre(landmark.nearness), landmark.nearness
+    x, y = camera.ground(near, landmark.aside)
+    half, low, high = (1.6 + 1.2 * landmark.shape[3]) * metre, y - 1.6 * metre, y - (3.6 + landmark.shape[4]) * metre
     legs = [rectangle(x + k * half - 0.1 * metre, low, x + k * half + 0.1 * metre, y) for k in (-0.7, 0.7)]
     pen.polygons(legs, light.shade((96, 92, 86), near))
     pen.polygon(rectangle(x - half, high, x + half, low), light.shade((226, 224, 218), near))
-    red, green, blue = (60 + 170 * thing.shape[8], 60 + 150 * thing.shape[9], 60 + 170 * thing.shape[10])
+    red, green, blue = (60 + 170 * landmark.shape[8], 60 + 150 * landmark.shape[9], 60 + 170 * landmark.shape[10])
     inner, paint = 0.9 * half, light.shade((red, green, blue), near)
     pen.polygon(rectangle(x - inner, high + 0.2 * metre, x + inner, low - 0.2 * metre), paint)
     middle = (high + low) / 2
@@ -340,9 +340,9 @@ def _billboard(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
     pen.polygons(text, light.shade((240, 240, 236), near))
 
 
-def _fence(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
-    metre, near = camera.metre(thing.nearness), thing.nearness
-    x, y = camera.ground(near, thing.aside)
+def _fence(pen: Pen, camera: Camera, light: Light, landmark: Landmark) -> None:
+    metre, near = camera.metre(landmark.nearness), landmark.nearness
+    x, y = camera.ground(near, landmark.aside)
     wood = light.shade((150, 132, 108), near)
     posts = [rectangle(x + (k - 0.12) * metre, y - 1.2 * metre, x + (k + 0.12) * metre, y) for k in range(-4, 5, 2)]
     pen.polygons(posts, wood)
@@ -350,7 +350,7 @@ def _fence(pen: Pen, camera: Camera, light: Light, thing: Thing) -> None:
         pen.polygon(rectangle(x - 4.2 * metre, y - (height + 0.1) * metre, x + 4.2 * metre, y - height * metre), wood)
 
 
-_KINDS: dict[str, tuple[Callable[[Pen, Camera, Light, Thing], None], float]] = {
+_KINDS: dict[str, tuple[Callable[[Pen, Camera, Light, Landmark], None], float]] = {
     "tree": (_tree, 3.6),
     "fir": (_fir, 2.6),
     "bush": (_bush, 5.5),
@@ -359,5 +359,5 @@ _KINDS: dict[str, tuple[Callable[[Pen, Camera, Light, Thing], None], float]] = {
     "billboard": (_billboard, 3.0),
     "fence": (_fence, 4.5),
 }
-"""How each kind of thing is drawn, and how many metres from where it stands it may reach to a side."""
-THINGS = tuple(_KINDS)
+"""How each kind of landmark is drawn, and how many metres it may extend to a side of where it stands."""
+LANDMARKS = tuple(_KINDS)

@@ -27,8 +27,8 @@ def _ring(pen: Pen, field: Colour = WHITE, width: float = 0.19) -> None:
 
 def _write(pen: Pen, text: str, colour: Colour, height: float, stroke: float, advance: float) -> None:
     """Text centred on the face, in letters of one height, from round strokes."""
-    for place, letter in enumerate(text):
-        left = (place - (len(text) - 1) / 2) * advance
+    for index, letter in enumerate(text):
+        left = (index - (len(text) - 1) / 2) * advance
         wide = (advance - stroke) / 2 * 0.82
         high = (height - stroke) / 2
         for path in _LETTERS[letter]:

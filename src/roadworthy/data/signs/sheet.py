@@ -41,33 +41,33 @@ def signs_sheet(source: str = "signs", n: int = 2100) -> Sheet:
 
 def _condition(data: BuiltinDataset, name: str, levels: Sequence[str]) -> Sheet:
     """A row in which each level of a condition has its share, under its name."""
-    each = _ACROSS // len(levels)
+    per_level = _ACROSS // len(levels)
     distance = "near" if name in VIEW_CONDITIONS else "far"
-    rows = [row for level in levels for row in _best(data, data.table.conditions[name] == level, distance, each)]
-    captions = {place * each: level for place, level in enumerate(levels)}
+    rows = [row for level in levels for row in _best(data, data.table.conditions[name] == level, distance, per_level)]
+    captions = {index * per_level: level for index, level in enumerate(levels)}
     return np.vstack([_heading(name.replace("_", " ")), _row(data, rows, captions)])
 
 
-def _best(data: BuiltinDataset, wanted: NDArray[np.bool_], distance: str, count: int) -> list[int]:
-    """Rows of wanted pictures that are clear, by day and at that distance as far as can be, of different classes."""
+def _best(data: BuiltinDataset, matching: NDArray[np.bool_], distance: str, count: int) -> list[int]:
+    """Rows of matching pictures that are clear, by day and at that distance as far as can be, of different classes."""
     best = {"weather": "clear", "time_of_day": "day", "distance": distance}
     marks = sum((data.table.conditions[name] == level).astype(np.int64) for name, level in best.items())
-    rows = np.flatnonzero(wanted)
+    rows = np.flatnonzero(matching)
     ranked = rows[np.argsort(-np.asarray(marks)[rows], kind="stable")]
     top = ranked[: max(count, int((np.asarray(marks)[rows] == np.asarray(marks)[ranked[0]]).sum()))]
     by_class = top[np.argsort(data.labels[top], kind="stable")]
-    places = (np.arange(count) + 0.5) * len(by_class) / count
-    return [int(row) for row in by_class[places.astype(np.int64)]]
+    positions = (np.arange(count) + 0.5) * len(by_class) / count
+    return [int(row) for row in by_class[positions.astype(np.int64)]]
 
 
 def _row(data: BuiltinDataset, rows: Sequence[int], captions: Mapping[int, str]) -> Sheet:
-    """Pictures side by side, with captions above some places."""
+    """Pictures side by side, with captions above some of them."""
     height, width = data.size
     sheet = np.full((_LINE + height + _GAP, WIDE, 3), 255, dtype=np.uint8)
-    for place, image in enumerate(data.batch(list(rows)).images):
-        left = _GAP // 2 + place * (width + _GAP)
+    for position, image in enumerate(data.batch(list(rows)).images):
+        left = _GAP // 2 + position * (width + _GAP)
         sheet[_LINE : _LINE + height, left : left + width] = image
-        _write(sheet, captions.get(place, ""), left)
+        _write(sheet, captions.get(position, ""), left)
     return sheet
 
 

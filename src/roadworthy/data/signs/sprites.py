@@ -1,4 +1,4 @@
-"""Pictures of single things (a sign's face, a car), drawn once from vector shapes and then placed in any view."""
+"""Pictures of single objects (a sign's face, a car), drawn once from vector shapes and then placed in any view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Matrix = NDArray[np.float64]
 Drawing = Callable[["Pen"], None]
 
 DRAWINGS: dict[str, Drawing] = {}
-"""Every thing that can be placed, by name; each is drawn within -1 to 1, x to the right and y down."""
+"""Every object that can be placed, by name; each is drawn within -1 to 1, x to the right and y down."""
 
 MARGIN = 1.06
 SMALLEST, LARGEST = 8, 512
@@ -95,5 +95,5 @@ def placed(name: str, matrix: Matrix, size: tuple[int, int]) -> NDArray[np.uint8
         side *= 2
     step = 2 * MARGIN / side
     to_units = np.array([[step, 0, step / 2 - MARGIN], [0, step, step / 2 - MARGIN], [0, 0, 1]])
-    seen = cv2.warpPerspective(picture(name, side), matrix @ to_units, size[::-1], flags=cv2.INTER_LINEAR)
-    return np.asarray(seen, dtype=np.uint8)
+    view = cv2.warpPerspective(picture(name, side), matrix @ to_units, size[::-1], flags=cv2.INTER_LINEAR)
+    return np.asarray(view, dtype=np.uint8)

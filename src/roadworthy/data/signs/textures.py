@@ -76,9 +76,9 @@ def _white(name: str, number: int, side: int) -> Texture:
 
 
 def _frozen(texture: Texture) -> Texture:
-    result = np.ascontiguousarray(texture, dtype=np.float32)
-    result.flags.writeable = False
-    return result
+    frozen = np.ascontiguousarray(texture, dtype=np.float32)
+    frozen.flags.writeable = False
+    return frozen
 
 
 def grey(plane: Texture) -> Texture:
@@ -90,5 +90,5 @@ def window(texture: Texture, x: float, y: float, texels: float, size: tuple[int,
     """A part of a doubled tile, at (x, y) in 0 to 1, `texels` along the shorter side, as (H, W)."""
     step, sample = texels / min(size), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
     matrix = np.array([[step, 0, x * TILE], [0, step, y * TILE]])
-    seen = cv2.warpAffine(texture, matrix, size[::-1], flags=sample, borderMode=cv2.BORDER_REFLECT_101)
-    return np.asarray(seen, dtype=np.float32)
+    view = cv2.warpAffine(texture, matrix, size[::-1], flags=sample, borderMode=cv2.BORDER_REFLECT_101)
+    return np.asarray(view, dtype=np.float32)

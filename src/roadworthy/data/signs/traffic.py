@@ -159,8 +159,8 @@ SPANS: dict[str, float] = {}
 
 def _kind(name: str, colours: tuple[Colour, ...], **sides: tuple[Callable[..., None], float]) -> None:
     for side, (draw, span) in sides.items():
-        for place, colour in enumerate(colours):
-            drawing = f"{name} {side} {place}"
+        for number, colour in enumerate(colours):
+            drawing = f"{name} {side} {number}"
             DRAWINGS[drawing] = partial(draw, paint=colour)
             SPANS[drawing] = span
             USERS[name] = (*USERS.get(name, ()), drawing)

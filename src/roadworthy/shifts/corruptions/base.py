@@ -51,7 +51,7 @@ class TwoSizes(Shift):
     def sized(self, height: int, width: int) -> list[float]:
         """The numeric parameters for images of that size, in the order of the fields."""
         side = min(height, width)
-        scales = {own.name: beyond(side) if own.metadata.get("pixels") else 1.0 for own in fields(self)}
+        scales = {entry.name: beyond(side) if entry.metadata.get("pixels") else 1.0 for entry in fields(self)}
         return [between(getattr(self, name), side) * scales[name] for name in self.RANGES]
 
 
@@ -95,7 +95,7 @@ def standard_normal(rng: np.random.Generator, height: int, width: int) -> NDArra
 
 
 def as_bytes(image: Any) -> NDArray[np.uint8]:
-    """What OpenCV answered, as the array of bytes that it is."""
+    """A result of OpenCV as the array of bytes (uint8) that it is."""
     return np.asarray(image, np.uint8)
 
 

@@ -54,8 +54,8 @@ class GlassBlur(Corruption):
         sigma, reach, rounds = self.sized(height, width)
         kernel, span = gaussian(sigma), 2 * max(1, round(reach))
         flat = np.arange(height * width)
-        places = flat.reshape(height, width)[span // 2 + 1 :, span // 2 + 1 :]
-        places = places[: max(0, height - span), : max(0, width - span)].ravel()
+        inner = flat.reshape(height, width)[span // 2 + 1 :, span // 2 + 1 :]
+        inner = inner[: max(0, height - span), : max(0, width - span)].ravel()
 
         def softened(image: Images) -> Images:
             """The image blurred, fractions cut off as in the published sets: felt where sigma is small."""
@@ -66,9 +66,9 @@ class GlassBlur(Corruption):
             """For every pixel the one whose colour it gets."""
             colours = flat
             for _ in range(round(rounds)):
-                words = random_bytes(rng, 4 * len(places)).view("<u2").reshape(2, -1)
+                words = random_bytes(rng, 4 * len(inner)).view("<u2").reshape(2, -1)
                 down, right = (words.astype(np.intp) * span >> 16) - span // 2
-                colours = colours.take(taken_in_turn(flat, places, places + down * width + right))
+                colours = colours.take(taken_in_turn(flat, inner, inner + down * width + right))
             return colours
 
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
@@ -144,8 +144,8 @@ def disc(radius: float, softness: float) -> NDArray[np.float32]:
     """
     window = 3 if radius <= 8 else 5
     reach = math.floor(radius) + window // 2
-    places = np.arange(-reach, reach + 1)
-    inside = (places[:, None] ** 2 + places**2 <= radius**2).astype(np.float32)
+    offsets = np.arange(-reach, reach + 1)
+    inside = (offsets[:, None] ** 2 + offsets**2 <= radius**2).astype(np.float32)
     soft = cv2.GaussianBlur(inside, (window, window), softness, borderType=cv2.BORDER_CONSTANT)
     return np.asarray(soft / soft.sum(), np.float32)
 
@@ -171,30 +171,30 @@ def blur_along(image: Images, target: Images, radius: float, sigma: float, degre
     cv2.filter2D(image, cv2.CV_8U, kernel, dst=target, anchor=(-left, -top), borderType=cv2.BORDER_REPLICATE)
 
 
-def taken_in_turn(flat: NDArray[np.intp], places: NDArray[np.intp], sources: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Whose colour every pixel of `flat` (0 to N - 1) has after each of `places`, the last first, took its source's.
+def taken_in_turn(flat: NDArray[np.intp], pixels: NDArray[np.intp], sources: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Whose colour every pixel of `flat` (0 to N - 1) has after each of `pixels`, the last first, took its source's.
 
-    A source behind its pixel has had its turn, so its own source counts, and so on until one lies before or nowhere:
-    chains of pixels, followed by all at once in steps that double.
+    A source behind its pixel took its colour earlier, so its own source counts, and so on until one lies before or has
+    none: chains of pixels, followed by all at once in steps that double.
 
     >>> taken_in_turn(np.arange(5), np.array([1, 2, 3]), np.array([2, 3, 0])).tolist()
     [0, 0, 0, 0, 4]
     """
     origin, last = flat.copy(), flat.copy()
-    origin[places] = sources
-    last[places] = np.maximum(places, sources)
+    origin[pixels] = sources
+    last[pixels] = np.maximum(pixels, sources)
     while not np.array_equal(last, further := last.take(last)):
         last = further
     return origin.take(last)
 
 
 def _enlarged(zoom: float, height: int, width: int) -> NDArray[np.float64]:
-    """From a pixel of the enlarged image to the place it shows (2, 3)."""
+    """From a pixel of the enlarged image to the point it shows (2, 3)."""
     (across, left), (down, top) = (_window(zoom, side) for side in (width, height))
     return np.array(((across, 0, left), (0, down, top)))
 
 
 def _window(zoom: float, side: int) -> tuple[float, int]:
     """Step and start of the middle window of side / zoom pixels, rounded up, on the enlarged image."""
-    seen = math.ceil(side / zoom)
-    return (seen - 1) / max(1, round(seen * zoom) - 1), (side - seen) // 2
+    shown = math.ceil(side / zoom)
+    return (shown - 1) / max(1, round(shown * zoom) - 1), (side - shown) // 2

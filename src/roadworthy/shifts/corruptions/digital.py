@@ -47,8 +47,8 @@ class ElasticTransform(TwoSizes):
     """A wavy pane: img(p + a u(p)), a = `strength`, u a smooth random field; edges mirrored.
 
     At 224x224 u is uniform noise within 0.005 of the shorter side, Gaussian-blurred by 0.01 of it; at other sizes it is
-    scaled to the same share of the image. The mask moves with the image: a pixel takes that of the place it shows. The
-    box becomes the smallest one around all pixels that show a place inside it, NaN where none does.
+    scaled to the same share of the image. The mask moves with the image: a pixel takes that of the point it shows. The
+    box becomes the smallest one around all pixels that show a point inside it, NaN where none does.
     """
 
     strength: Pair = severities((12.5, 16.25, 21.25, 25, 30), (12.5, 16.25, 21.25, 25, 30), within=(0, 1000))
@@ -59,9 +59,9 @@ class ElasticTransform(TwoSizes):
         moved = np.empty_like(images)
         masks = None if batch.masks is None else batch.masks.copy()
         boxes = None if batch.boxes is None else batch.boxes.copy()
-        places = self._places(*images.shape[1:3])
+        sample_points = self._point_sampler(*images.shape[1:3])
         for row, rng in enumerate(streams.each(batch.ids)):
-            x, y = places(rng)
+            x, y = sample_points(rng)
             cv2.remap(images[row], x, y, cv2.INTER_LINEAR, dst=moved[row], borderMode=cv2.BORDER_REFLECT)
             if masks is not None:
                 masks[row] = masks[row][_shown(y, images.shape[1]), _shown(x, images.shape[2])]
@@ -69,8 +69,8 @@ class ElasticTransform(TwoSizes):
                 boxes[row] = _box_around(_folded(x, images.shape[2]), _folded(y, images.shape[1]), boxes[row])
         return batch.with_images(moved, masks=masks, boxes=boxes)
 
-    def _places(self, height: int, width: int) -> Callable[[np.random.Generator], Floats]:
-        """The function that draws x and y of the place each pixel shows, (2, H, W), pixel centres at whole numbers."""
+    def _point_sampler(self, height: int, width: int) -> Callable[[np.random.Generator], Floats]:
+        """The function that draws x and y of the point each pixel shows, (2, H, W), pixel centres at whole numbers."""
         (strength,) = self.sized(height, width)
         side = min(height, width)
         kernel = np.asarray(gaussian(WAVES * side), np.float32)
@@ -78,14 +78,14 @@ class ElasticTransform(TwoSizes):
         largest = strength * PUSH * side * evenly
         rest = np.stack(np.meshgrid(np.arange(width), np.arange(height))).astype(np.float32)
 
-        def places(rng: np.random.Generator) -> Floats:
+        def sample_points(rng: np.random.Generator) -> Floats:
             words = random_bytes(rng, 4 * height * width).view("<u2").reshape(2, height, width)
             pushes = words * np.float32(largest / 32767.5) - np.float32(largest)
             for push in pushes:
                 cv2.sepFilter2D(push, cv2.CV_32F, kernel, kernel, dst=push, borderType=cv2.BORDER_REFLECT)
             return np.asarray(rest + pushes, np.float32)
 
-        return places
+        return sample_points
 
 
 @registered(SHIFTS, "c_pixelate")
@@ -167,17 +167,17 @@ def _saturation_gain(factor: float, offset: float) -> Floats:
     return np.where(most > least, gain, 0).astype(np.float32).ravel()
 
 
-def _folded(places: Floats, size: int) -> Floats:
-    """Coordinates of places, mirrored at the edges into [0, size]; a pixel's centre lies at its index + 0.5."""
-    return np.asarray(size - np.abs(size - np.abs(places + np.float32(0.5)) % (2 * size)))
+def _folded(coordinates: Floats, size: int) -> Floats:
+    """Coordinates of points, mirrored at the edges into [0, size]; a pixel's centre lies at its index + 0.5."""
+    return np.asarray(size - np.abs(size - np.abs(coordinates + np.float32(0.5)) % (2 * size)))
 
 
-def _shown(places: Floats, size: int) -> NDArray[np.intp]:
-    return np.minimum(_folded(places, size).astype(np.intp), size - 1)
+def _shown(coordinates: Floats, size: int) -> NDArray[np.intp]:
+    return np.minimum(_folded(coordinates, size).astype(np.intp), size - 1)
 
 
 def _box_around(x: Floats, y: Floats, box: Floats) -> tuple[float, float, float, float]:
-    """The smallest box around the pixels whose places (x, y) lie inside a box."""
+    """The smallest box around the pixels whose points (x, y) lie inside a box."""
     rows, columns = np.nonzero((x >= box[0]) & (x < box[2]) & (y >= box[1]) & (y < box[3]))
     if not len(rows):
         return (math.nan,) * 4
