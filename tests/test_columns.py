@@ -171,6 +171,16 @@ def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> Non
     assert again.tables["located"].equals(run.tables["located"])
 
 
+def test_stored_boxes_are_checked_before_the_run(tmp_path: Path) -> None:
+    """They are not rehearsed, having no probabilities; that they answer everything is looked at all the same."""
+    data = rw.open_dataset({"builtin": "signs", "n": 70}, size=SIZE)
+    answers = pd.DataFrame({"id": data.ids} | {f"box{side}": 1.0 for side in range(4)})
+    answers.to_csv(tmp_path / "answers.csv", index=False)
+    asked = content(tmp_path, {MODEL: {"predictions": str(tmp_path / "answers.csv")}}, protocols={"located": {}})
+    with pytest.raises(InputError, match=r"lacks 70 of 140 answers: \(rotation-3-.*it has no column 'stimulus'"):
+        prepare(parse_study(asked, "study"))
+
+
 def test_a_protocol_without_any_model_to_ask_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="protocol classification has no model to ask: model where answers no prob"):
         prepare(parse_study(content(tmp_path, {MODEL: "<>"}), "study"), models={MODEL: Localizer()})

@@ -18,7 +18,7 @@ from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size, is_stored
+from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model
 from roadworthy.models.check import Rehearsal, chance_error
@@ -470,18 +470,22 @@ def _rehearse_all(
     for source, bench in prepared.sources.items():
         clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
         for name, model in bench.models.items():
-            if not all(part.loaded for part in model.requires()) or "probabilities" not in model.columns:
-                continue
-            if is_stored(model):
-                shown = [planned.showing for planned in cases if planned.system.underlying is model]
-                for own in leaves(model):
-                    if isinstance(own, StoredPredictions):
-                        _check_answered(own, shown, bench.data)
-                if clean.key not in {showing.stimulus.key for showing in shown}:
-                    continue
-            build = builders[source].get(name)
-            rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
+            can_be_asked = all(part.loaded for part in model.requires()) and "probabilities" in model.columns
+            for own in leaves(model):
+                if isinstance(own, StoredPredictions):
+                    shown = [planned.showing for planned in cases if _reads_from(planned, own)]
+                    _check_answered(own, shown, bench.data)
+                    can_be_asked &= clean.key in {showing.stimulus.key for showing in shown}
+            if can_be_asked:
+                build = builders[source].get(name)
+                rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
     return rehearsals
+
+
+def _reads_from(planned: PlannedCase, stored: StoredPredictions) -> bool:
+    """Whether a case asks for stored answers, whatever they are wrapped in."""
+    model = planned.system.underlying
+    return model is not None and any(leaf is stored for leaf in leaves(model))
 
 
 def _identities(data: Dataset) -> set[tuple[str, str]]:
