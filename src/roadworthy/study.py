@@ -175,9 +175,12 @@ class Study(_Section):
             lacking = "data" if self.data is None else "models"
             raise ValueError(f"{lacking} is missing: a study names its data and models, or sources that do")
         for protocol, settings in self.protocols.chosen():
-            for name in settings.sources or ():
+            named, where = settings.sources, f"protocols.{protocol.name}.sources"
+            if named is not None and not 0 < len(named) == len({*named}):
+                raise ValueError(f"{where} must name different sources, at least one; leave it out to run on all")
+            for name in named or ():
                 if name not in self.sources:
-                    raise ValueError(f"protocols.{protocol.name}.sources: {UnknownName('source', name, self.sources)}")
+                    raise ValueError(f"{where}: {UnknownName('source', name, self.sources)}")
         return self
 
     def by_source(self) -> dict[str, SourceSection]:
