@@ -467,25 +467,21 @@ def _rehearse_all(
     """
     rehearsals = {}
     cases = [node.planned for node in prepared.plan.graph().cases.values() if not node.planned.refused]
+    asked_models = [(planned.showing, planned.system.underlying) for planned in cases]
+    showings = [(showing, {*map(id, leaves(model))}) for showing, model in asked_models if model is not None]
     for source, bench in prepared.sources.items():
         clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
         for name, model in bench.models.items():
             can_be_asked = all(part.loaded for part in model.requires()) and "probabilities" in model.columns
             for own in leaves(model):
                 if isinstance(own, StoredPredictions):
-                    shown = [planned.showing for planned in cases if _reads_from(planned, own)]
+                    shown = [showing for showing, asked in showings if id(own) in asked]
                     _check_answered(own, shown, bench.data)
                     can_be_asked &= clean.key in {showing.stimulus.key for showing in shown}
             if can_be_asked:
                 build = builders[source].get(name)
                 rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
     return rehearsals
-
-
-def _reads_from(planned: PlannedCase, stored: StoredPredictions) -> bool:
-    """Whether a case asks for stored answers, whatever they are wrapped in."""
-    model = planned.system.underlying
-    return model is not None and any(leaf is stored for leaf in leaves(model))
 
 
 def _identities(data: Dataset) -> set[tuple[str, str]]:

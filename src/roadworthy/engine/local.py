@@ -22,6 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, foreign_code, is_the_machine_s
+from roadworthy.core.grouping import grouped
 from roadworthy.core.manifests import is_committed
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch, first_rows, join_columns
@@ -194,7 +195,7 @@ def show(
                     failed_at[planned.case.hash][task.chunk] = str(error)
                     outcome.not_shown.add(planned.case.hash)
                 return
-            for of_model in _by_model(todo):
+            for of_model in grouped((id(planned.system.underlying), planned) for planned in todo).values():
                 with turns.of(of_model[0].system.underlying):
                     answers = _ask(of_model, shown, batch)
                 if stopped.is_set():
@@ -224,14 +225,6 @@ def show(
             outcome.failures[case.hash] = failed_at[case.hash][min(failed_at[case.hash])]
         elif not is_committed(folder):
             readouts.commit(folder, case, planned.parts, planned.system.num_classes)
-
-
-def _by_model(cases: Sequence[PlannedCase]) -> list[list[PlannedCase]]:
-    """The cases that ask one model, together."""
-    found: dict[int, list[PlannedCase]] = defaultdict(list)
-    for planned in cases:
-        found[id(planned.system.underlying)].append(planned)
-    return list(found.values())
 
 
 SIGNAL_BYTES = 64 * 2**20

@@ -301,7 +301,7 @@ class Resolved(_Part):
 class ModelContext(_Part):
     """What a plan notes of one model.
 
-    reasons  why it has no `activations` or `heat_maps`, where it has none;  refused  the same of transformers
+    reasons  why it has no `heat_maps` or `layer NAME` (schema 1: `activations`);  refused  the same of transformers
     scopes   those that each metric will have
     """
 
