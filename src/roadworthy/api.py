@@ -349,8 +349,9 @@ def compare_runs(
     check_question(metrics, alpha, margin)
     folders = [RunFolder.existing(Path(path)) for path in runs]
     records = [folder.record() for folder in folders]
+    names, several = [[*record.models] for record in records], any("" not in record.sources for record in records)
     pairs = load_systems(
-        choose_pairs([os.fspath(path) for path in runs], [[*record.models] for record in records], models),
+        choose_pairs([os.fspath(path) for path in runs], names, models, several),
         [folder.path.name for folder in folders],
         [stored_parts(folder, record) for folder, record in zip(folders, records, strict=True)],
         [stored_settings(record) for record in records],
