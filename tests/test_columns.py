@@ -148,7 +148,7 @@ def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> Non
     assert run.verify() == []
     shown = {showing.stimulus.name: showing for showing in prepared.plan.stimuli.values()}
     for name, value in table.items():
-        batch = shown[str(name)].show(prepared.data.batch(slice(None)))
+        batch = shown[str(name)].show(prepared.sources[""].data.batch(slice(None)))
         assert batch.boxes is not None
         answer = Localizer().predict(batch).boxes
         assert answer is not None
@@ -220,7 +220,7 @@ def test_what_passes_disagree_on_is_stored(tmp_path: Path) -> None:
     prepared = prepare(parse_study(asked, "study"), models={"both": ensemble})
     run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
     part = pd.read_parquet(next(run.path.glob("readouts/none-*/part-00000.parquet")))
-    samples = ensemble.answer(prepared.data.batch(slice(None)), 64).samples
+    samples = ensemble.answer(prepared.sources[""].data.batch(slice(None)), 64).samples
     assert samples is not None
     np.testing.assert_array_equal(part["sample_entropy"], expected_entropy(samples))
     np.testing.assert_array_equal(part["sample_dissent"], variation_ratio(samples))

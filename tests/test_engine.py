@@ -227,6 +227,41 @@ def test_a_failing_case_is_recorded_and_the_others_go_on(tmp_path: Path) -> None
     assert run(tmp_path, "run", models=[good, bad]).failures == [], "a failed case is tried again"
 
 
+def test_killed_while_results_are_replaced_a_run_is_not_called_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: RunFolder) -> None:
+        clear(self)
+        raise KeyboardInterrupt
+
+    opened, clear = run(tmp_path, "run", models=[Counting()]), RunFolder.clear_results
+    monkeypatch.setattr(RunFolder, "clear_results", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "run", models=[Counting()], protocols=FOG)
+    monkeypatch.undo()
+    assert not opened.tables
+    with pytest.raises(InputError, match="was stopped before it finished"):
+        opened.report()
+    again = run(tmp_path, "run", models=[Counting()], protocols=FOG)
+    assert again.verify() == []
+    assert set(again.tables["classification"]["shift"]) == {"none", "fog"}
+
+
+def test_validation_images_that_are_trained_on_are_not_called_test_images(tmp_path: Path) -> None:
+    paths = {role: write_npz(tmp_path / f"{role}.npz", 140, seed) for seed, role in enumerate(("train", "validation"))}
+    train, validation = (dict(np.load(path)) for path in paths.values())
+    validation["images"][5] = train["images"][9]
+    np.savez(paths["validation"], **validation)
+    data = {"test": {"builtin": "signs", "n": 70}, **{role: str(path) for role, path in paths.items()}}
+    with pytest.warns(UserWarning, match="1 of 140 held-out images of validation are training images too, such as 5"):
+        opened = run(tmp_path, "run", data=data, protocols=FOG)
+    noted = opened.record.first.data
+    assert (noted.seen, noted.validation_seen) == ([], ["5"])
+    report = (opened.path / "report.html").read_text()
+    assert "1 validation image is a training image too, such as 5." in report
+    assert "test image is a training" not in report
+
+
 def test_a_model_that_never_answers_right_leaves_nothing_on_disk(tmp_path: Path) -> None:
     class Short(Counting):
         def predict(self, batch: Batch) -> Prediction:

@@ -58,7 +58,8 @@ class Prepared:
 
     sources     what each source puts on the table, by its name
     rehearsals  by source and model;  left_out: models by protocol and source, with the reason
-    contexts    by protocol and source;  seen: ids of test images that are training images too, by source
+    contexts    by protocol and source
+    seen        ids of test and of validation images that are training images too, by source and role
     allowed     device, trust and the like
     """
 
@@ -69,16 +70,9 @@ class Prepared:
     base: Path
     left_out: Mapping[str, Mapping[str, Mapping[str, str]]]
     contexts: Mapping[str, Mapping[str, BaseModel]]
-    seen: Mapping[str, Sequence[str]]
+    seen: Mapping[str, Mapping[str, Sequence[str]]]
     rehearsals: Mapping[tuple[str, str], Rehearsal] = field(default_factory=dict)
     allowed: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def data(self) -> OpenedDataset:
-        """The test data of the first source."""
-        data = next(iter(self.sources.values())).data
-        assert isinstance(data, OpenedDataset)
-        return data
 
     @property
     def models(self) -> Mapping[str, Model]:
@@ -279,8 +273,8 @@ class _Opening:
     on_bad_image: str = "error"
     allowed: Mapping[str, Any] = field(default_factory=dict)
 
-    def bench(self) -> tuple[Bench, dict[str, Callable[..., Model]], Sequence[str]]:
-        """Its bench, what makes its models anew, and which test images are training images too."""
+    def bench(self) -> tuple[Bench, dict[str, Callable[..., Model]], dict[str, Sequence[str]]]:
+        """Its bench, what makes its models anew, and which held-out images are training images too, by role."""
         asked = [(p, s) for p, s in self.study.protocols.chosen() if self.name in (s.sources or [self.name])]
         opened, builders = dict(self.given.models), dict(self.given.builders)
         for name, spec in self.section.models.items():
@@ -331,8 +325,8 @@ class _Opening:
             roles["train"] = Mirrored(roles["train"])
         return roles
 
-    def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> Sequence[str]:
-        """Refuse training and validation data that do not fit the test data; the test images that are trained on."""
+    def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> dict[str, Sequence[str]]:
+        """Refuse training and validation data that do not fit the test data; by role, images that are trained on."""
         data = roles["test"]
         for role, learned in roles.items():
             what = "training" if role == "train" else role
@@ -343,10 +337,9 @@ class _Opening:
             if role != "test" and learned.fingerprint() == data.fingerprint():
                 raise InputError(f"{what} data {learned.name} and test data {data.name} are the same images")
         if "train" not in roles or self.section.data.split is not None:
-            return ()
+            return {}
         known = set(contents(roles["train"]))
-        held_out = [roles[role] for role in ("test", "validation") if role in roles]
-        return [name for part in held_out for name in _trained_on(part, known)]
+        return {role: _trained_on(roles[role], known) for role in ("test", "validation") if role in roles}
 
     def _fitted(self, name: str, model: Model, data: OpenedDataset) -> Model:
         """The model with its answers in the order of the data's classes."""

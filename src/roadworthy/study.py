@@ -14,7 +14,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     create_model,
     field_validator,
@@ -22,7 +21,7 @@ from pydantic import (
 )
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.validation import MOST_BATCH, explain, parse_size, read_yaml
+from roadworthy.core.validation import MOST_BATCH, parse_size, read_yaml, validated
 from roadworthy.engine.plan import BATCH
 from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
 
@@ -262,11 +261,7 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, Path]:
 
 def parse_study(content: dict[str, Any], what: str) -> Study:
     """A study from parsed YAML; the first mistake is one sentence."""
-    model = _study_model(tuple(PROTOCOLS))
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise InputError(f"{what}: {explain(error, model)}") from None
+    return validated(_study_model(tuple(PROTOCOLS)), content, what)
 
 
 def _settings_model(protocol: type[Protocol]) -> Any:
