@@ -682,6 +682,18 @@ RUNS = [
     Row("record without data", edit_record(lambda r: r.pop("sources")), "verdict run", r"run/run\.json.*sources"),
     Row("record without files", edit_record(lambda r: r.pop("files")), "verify run", r"run/run\.json.*files"),
     Row("record with odd cases", edit_record(lambda r: r.update(cases=[5])), "verdict run", r"run/run\.json.*cases"),
+    Row(
+        "record with an odd context",
+        edit_record(lambda r: r["protocols"]["classification"]["sources"][""]["context"].update(strange=1)),
+        "verdict run",
+        r"run/run\.json was changed or is incomplete: context of classification: unknown key 'strange'",
+    ),
+    Row(
+        "record with odd settings",
+        edit_record(lambda r: r["protocols"]["classification"]["settings"].update(levels=[])),
+        "verdict run",
+        r"run\.json was changed or is incomplete: settings of classification: levels: ",
+    ),
     Row("record with odd data", edit_record(lambda r: r.update(sources=[])), "report run", r"run/run\.json.*sources"),
     Row(
         "readouts missing", lambda f: shutil.rmtree(f / "run/readouts"), "verdict run", r"readouts in .* cannot be read"

@@ -148,7 +148,7 @@ def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> Non
     assert run.verify() == []
     shown = {showing.stimulus.name: showing for showing in prepared.plan.stimuli.values()}
     for name, value in table.items():
-        batch = shown[str(name)].show(prepared.data.batch(slice(None)))
+        batch = shown[str(name)].show(prepared.sources[""].data.batch(slice(None)))
         assert batch.boxes is not None
         answer = Localizer().predict(batch).boxes
         assert answer is not None
@@ -169,6 +169,16 @@ def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> Non
     stored["protocols"].pop("classification")
     again = rw.run_study(stored, out=tmp_path / "stored", progress=no_progress)
     assert again.tables["located"].equals(run.tables["located"])
+
+
+def test_stored_boxes_are_checked_before_the_run(tmp_path: Path) -> None:
+    """They are not rehearsed, having no probabilities; that they answer everything is looked at all the same."""
+    data = rw.open_dataset({"builtin": "signs", "n": 70}, size=SIZE)
+    answers = pd.DataFrame({"id": data.ids} | {f"box{side}": 1.0 for side in range(4)})
+    answers.to_csv(tmp_path / "answers.csv", index=False)
+    asked = content(tmp_path, {MODEL: {"predictions": str(tmp_path / "answers.csv")}}, protocols={"located": {}})
+    with pytest.raises(InputError, match=r"lacks 70 of 140 answers: \(rotation-3-.*it has no column 'stimulus'"):
+        prepare(parse_study(asked, "study"))
 
 
 def test_a_protocol_without_any_model_to_ask_is_refused(tmp_path: Path) -> None:
@@ -210,7 +220,7 @@ def test_what_passes_disagree_on_is_stored(tmp_path: Path) -> None:
     prepared = prepare(parse_study(asked, "study"), models={"both": ensemble})
     run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
     part = pd.read_parquet(next(run.path.glob("readouts/none-*/part-00000.parquet")))
-    samples = ensemble.answer(prepared.data.batch(slice(None)), 64).samples
+    samples = ensemble.answer(prepared.sources[""].data.batch(slice(None)), 64).samples
     assert samples is not None
     np.testing.assert_array_equal(part["sample_entropy"], expected_entropy(samples))
     np.testing.assert_array_equal(part["sample_dissent"], variation_ratio(samples))

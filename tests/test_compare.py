@@ -25,7 +25,14 @@ from roadworthy.metrics import Answers
 from roadworthy.protocols import PROTOCOLS, base, classification, comparison
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.classification import Classification
-from roadworthy.protocols.comparison import Compared, check_question, compare, comparison_lines, load_systems
+from roadworthy.protocols.comparison import (
+    Compared,
+    check_question,
+    choose_pairs,
+    compare,
+    comparison_lines,
+    load_systems,
+)
 from roadworthy.report import comparison as page
 from roadworthy.report import render_comparison
 from roadworthy.statistics.paired import PairedChange
@@ -433,3 +440,51 @@ def test_a_system_of_one_of_several_sources_says_which() -> None:
     pair = [replace(system(label, hits), source="signs") for label in ("old", "new")]
     row = compare([(pair[0], pair[1])], ["accuracy"]).iloc[0]
     assert (row["baseline"], row["model"]) == ("old on signs", "new on signs")
+
+
+@pytest.fixture(scope="module")
+def sourced(tmp_path_factory: pytest.TempPathFactory) -> rw.Run:
+    """A run of two sources: one with two models, one with a single model whose name holds a slash."""
+    folder = tmp_path_factory.mktemp("sourced")
+    whole = study(folder, protocols={"classification": {"shifts": ["fog"], "levels": [5]}})
+    model = whole["models"].pop("tiny")
+    outliers = {"park": {"builtin": "scenery", "n": 30}, "hills": {"builtin": "scenery", "n": 30, "seed": 1}}
+    sources = {
+        "a": {"data": {"test": {"builtin": "signs", "n": 60}}, "models": {"m1": model, "m2": model}},
+        "b": {
+            "data": {"test": {"builtin": "signs", "n": 60, "seed": 1}},
+            "models": {"resnet/v2": model},
+            "exclude": ["park"],
+        },
+    }
+    whole["protocols"]["ood"] = {"sets": None, "transformed": []}
+    content = {key: value for key, value in whole.items() if key not in ("data", "models")}
+    prepared = prepare(parse_study(content | {"sources": sources, "outliers": outliers}, "study"))
+    return execute(prepared, folder / "run", workers=2, progress=no_progress)
+
+
+def test_models_of_one_run_are_compared_within_their_source(sourced: rw.Run) -> None:
+    table = compare_runs(sourced, metrics=["accuracy"])
+    assert set(zip(table["baseline"], table["model"], strict=True)) == {("run/m1 on a", "run/m2 on a")}
+    assert set(table["reason"]) == {""}
+    again = compare_runs([sourced, sourced], models=("b/resnet/v2", "b/resnet/v2"), metrics=["accuracy"])
+    assert set(again["model"]) == {"run/resnet/v2 on b"}
+    assert set(again["reason"]) == {""}
+    assert choose_pairs(["r"], [["a/m", "b/m", "b/n"]], several=True) == [((0, "b/m"), (0, "b/n"))]
+    assert choose_pairs(["r"], [["vgg/16", "net/2"]]) == [((0, "vgg/16"), (0, "net/2"))]
+    with pytest.raises(InputError, match="r holds one model of each source only: name a second run"):
+        choose_pairs(["r"], [["a/m", "b/m"]], several=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "sources"),
+    [({"protocol": "classification", "model": "m1"}, {"a"}), ({"protocol": "ood", "ood_set": "park"}, {"a"})],
+)
+def test_a_criterion_speaks_of_the_sources_that_have_what_it_asks_for(
+    sourced: rw.Run, where: dict[str, str], sources: set[str]
+) -> None:
+    metric = "accuracy" if where["protocol"] == "classification" else "auroc"
+    verdict = sourced.verdict([{"id": "A", "metric": metric, "where": where, "at_least": 0.01}])
+    assert {row.measurement.where["source"] for row in verdict.findings[0].rows} == sources
+    with pytest.raises(InputError, match="asks for model 'm9', but the run has model"):
+        sourced.verdict([{"id": "A", "metric": metric, "where": where | {"model": "m9"}, "at_least": 0.01}])

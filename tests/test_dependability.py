@@ -7,6 +7,7 @@ import itertools
 import json
 import shutil
 import sys
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -486,6 +487,68 @@ def test_a_layer_that_never_fires(tmp_path: Path) -> None:
     assert row(run, "neuron_activation_5", "layer 2")["reason"] == "the layer has 4 neurons"
     with pytest.raises(InputError, match="layers: unknown layer of model m 'relu'"):
         edge_run(tmp_path, {"layers": ["relu"]}, model)
+
+
+def test_a_layer_that_fails_leaves_the_other_its_value_and_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Layer.read
+
+    def broken(self: Layer, signals: Any) -> Any:
+        if self.layer != "2":
+            raise ModelError(f"no luck with {self.layer}")
+        return read(self, signals)
+
+    monkeypatch.setattr(Layer, "read", broken)
+    parts = torch.nn.Flatten(), torch.nn.Linear(768, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    model = TorchModel(torch.nn.Sequential(*parts), size=16, outputs="logits", name="m")
+    run = edge_run(tmp_path, {"layers": ["0", "2", "1"], "activation_k": [1, 5]}, model, weather=np.array(["a"] * 24))
+    assert row(run, "neuron_activation_1", "layer 2")["value"] >= 0.5
+    assert row(run, "neuron_activation_5", "layer 2")["reason"] == "the layer has 4 neurons"
+    for layer in ("0", "1"):
+        for metric in ("neuron_activation_1", "neuron_activation_5", "neuron_pattern"):
+            assert row(run, metric, f"layer {layer}")["reason"] == f"no luck with {layer}"
+        assert row(run, "neuron_pattern", f"layer {layer}, weather=a")["reason"] == f"no luck with {layer}"
+    assert run.verify() == []
+
+
+def test_unknown_layers_of_one_model_of_two_have_their_own_reasons(tmp_path: Path) -> None:
+    parts = torch.nn.Flatten(), torch.nn.Linear(768, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    named = dict(zip(("flat", "first", "relu", "last"), parts, strict=True))
+    models = {
+        "m": TorchModel(torch.nn.Sequential(OrderedDict(named)), size=16, outputs="logits", name="m"),
+        "other": TorchModel(torch.nn.Sequential(*parts), size=16, outputs="logits", name="other"),
+    }
+    study = {
+        "data": {"test": npz(tmp_path / "data.npz")},
+        "models": dict.fromkeys(models, "<m>"),
+        "protocols": {"dependability": {"transformers": ["rotation"], "layers": ["first", "relu"]}},
+    }
+    prepared = prepare(load_study(study)[0], models=models, accept_chance=True)
+    run = execute(prepared, tmp_path / "run", workers=1)
+    for layer in ("first", "relu"):
+        reason = row(run, "neuron_activation_1", f"layer {layer}", "other")["reason"]
+        assert reason.startswith(f"unknown layer of model other '{layer}'")
+
+
+def test_conditions_that_cannot_be_read_cost_the_figures_that_need_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Conditions, signals: Any) -> Any:
+        raise ValueError("no weather today")
+
+    monkeypatch.setattr(Conditions, "read", broken)
+    conditions = {"weather": np.array(["a", "b"] * 12), "time": np.arange(24.0)}
+    settings = {"axis": {"column": "time"}, "frequencies": {"weather": {"a": 0.5, "b": 0.5}}, "metrics": ["accuracy"]}
+    run = edge_run(tmp_path, settings | {"threshold": 0.5}, **conditions)
+    table = run.tables["dependability"].set_index(["metric", "scope"])
+    assert table["value"]["accuracy", "all"] == 1.0
+    assert not table["value"][[("confidence_loss", "all"), ("occlusion_covering", "all")]].isna().any()
+    needing = ["scenario_coverage", "accuracy_discounted", "domain_share", "domain_expected", "time_between_failures"]
+    for key in [("accuracy", "weather=a"), *((metric, "all") for metric in needing)]:
+        assert "no weather today" in table["reason"][key], key
+    assert run.verify() == []
+    assert "no weather today" in (run.path / "report.html").read_text()
 
 
 def test_a_mask_of_the_wrong_size_names_the_data() -> None:

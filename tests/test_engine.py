@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
+import cv2
 import numpy as np
 import pytest
 
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Model
+from roadworthy.core.protocols import OUTLIERS, Buildable, Model
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.readouts import read_case
+from roadworthy.outliers.base import Painted
 from roadworthy.study import parse_study
 from tiny import CLASSES, contents, import_text, study, write_npz, write_study
 
@@ -221,6 +227,41 @@ def test_a_failing_case_is_recorded_and_the_others_go_on(tmp_path: Path) -> None
     assert run(tmp_path, "run", models=[good, bad]).failures == [], "a failed case is tried again"
 
 
+def test_killed_while_results_are_replaced_a_run_is_not_called_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: RunFolder) -> None:
+        clear(self)
+        raise KeyboardInterrupt
+
+    opened, clear = run(tmp_path, "run", models=[Counting()]), RunFolder.clear_results
+    monkeypatch.setattr(RunFolder, "clear_results", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "run", models=[Counting()], protocols=FOG)
+    monkeypatch.undo()
+    assert not opened.tables
+    with pytest.raises(InputError, match="was stopped before it finished"):
+        opened.report()
+    again = run(tmp_path, "run", models=[Counting()], protocols=FOG)
+    assert again.verify() == []
+    assert set(again.tables["classification"]["shift"]) == {"none", "fog"}
+
+
+def test_validation_images_that_are_trained_on_are_not_called_test_images(tmp_path: Path) -> None:
+    paths = {role: write_npz(tmp_path / f"{role}.npz", 140, seed) for seed, role in enumerate(("train", "validation"))}
+    train, validation = (dict(np.load(path)) for path in paths.values())
+    validation["images"][5] = train["images"][9]
+    np.savez(paths["validation"], **validation)
+    data = {"test": {"builtin": "signs", "n": 70}, **{role: str(path) for role, path in paths.items()}}
+    with pytest.warns(UserWarning, match="1 of 140 held-out images of validation are training images too, such as 5"):
+        opened = run(tmp_path, "run", data=data, protocols=FOG)
+    noted = opened.record.first.data
+    assert (noted.seen, noted.validation_seen) == ([], ["5"])
+    report = (opened.path / "report.html").read_text()
+    assert "1 validation image is a training image too, such as 5." in report
+    assert "test image is a training" not in report
+
+
 def test_a_model_that_never_answers_right_leaves_nothing_on_disk(tmp_path: Path) -> None:
     class Short(Counting):
         def predict(self, batch: Batch) -> Prediction:
@@ -229,6 +270,109 @@ def test_a_model_that_never_answers_right_leaves_nothing_on_disk(tmp_path: Path)
     with pytest.raises(ModelError, match="answered"):
         run(tmp_path, "run", models=[Short()])
     assert not (tmp_path / "run").exists()
+
+
+FOG = {"classification": {"shifts": ["fog"], "levels": [5]}}
+
+
+class Trained(Counting, Buildable):
+    """A model that is built first, and whose code raises there, or where it is read."""
+
+    activity, work = "training", 1
+
+    def __init__(self, name: str, error: BaseException, where: str) -> None:
+        super().__init__(name)
+        self.error, self.where, self.is_built = error, where, False
+
+    @property
+    def recipe(self) -> Artifact:
+        return Artifact("test", {}, (self.name,))
+
+    @property
+    def loaded(self) -> bool:
+        return self.is_built
+
+    def build(self, workshop: Path, progress: object, store: object = None) -> dict[str, Any]:
+        if self.where == "build":
+            raise self.error
+        (workshop / "weights").write_text("1")
+        return {}
+
+    def load(self, home: Path) -> None:
+        self.is_built = True
+
+    def read(self, signals: Any) -> Any:
+        if self.where == "read":
+            raise self.error
+        if self.where == "rows":
+            return {"boxes": np.zeros((1, 4), np.float32), **super().read(signals)}
+        return super().read(signals)
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("build", "training bad raised RuntimeError: out of luck"),
+        ("read", "bad raised RuntimeError: out of luck"),
+        ("rows", "bad raised ArrowInvalid: "),
+    ],
+)
+def test_code_of_others_that_raises_costs_its_own_node_alone(tmp_path: Path, where: str, reason: str) -> None:
+    bad = Trained("bad", RuntimeError("out of luck\nsecond line"), where)
+    opened = run(tmp_path, "run", models=[bad, Counting("good")], protocols=FOG)
+    table = opened.tables["classification"].groupby("model")["value"]
+    assert table.count()["bad"] == 0 < table.count()["good"]
+    assert {case.reason.startswith(reason) for case in opened.record.cases.values() if case.system == "bad"} == {True}
+    assert opened.verify() == []
+
+
+@pytest.mark.parametrize("where", ["build", "read"])
+@pytest.mark.parametrize(
+    ("error", "stops_with"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), pytest.raises(InputError, match="run: No space left")),
+        (MemoryError(), pytest.raises(MemoryError)),
+        (KeyboardInterrupt(), pytest.raises(KeyboardInterrupt)),
+    ],
+    ids=["full disk", "no memory", "Ctrl-C"],
+)
+def test_what_the_machine_refuses_stops_the_run(
+    tmp_path: Path, where: str, error: BaseException, stops_with: Any
+) -> None:
+    with stops_with:
+        run(tmp_path, "run", models=[Trained("bad", error, where)], protocols=FOG)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Torn(Painted):
+    """Outliers of one's own that cannot be made of every image."""
+
+    name: ClassVar[str] = "torn"
+
+    def paint(self, source: Any, rows: Any, streams: Any) -> Any:
+        if 66 in rows:
+            raise ZeroDivisionError("nothing to paint")
+        return source.batch(rows.tolist()).images
+
+
+def test_images_that_cannot_be_made_or_read_cost_their_own_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OUTLIERS._members, "torn", Torn)
+    for place in range(3):
+        (tmp_path / "lost" / "a").mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(tmp_path / "lost" / "a" / f"{place}.png"), np.full((24, 24, 3), 40 * place, np.uint8))
+    ood = {"sets": ["torn", "lost", "uniform_noise"], "transformed": []}
+    asked = study(tmp_path, outliers={"lost": str(tmp_path / "lost")}, protocols={"ood": ood})
+    prepared = prepare(parse_study(asked, "study"), progress=no_progress)
+    (tmp_path / "lost" / "a" / "1.png").unlink()
+    opened = execute(prepared, tmp_path / "run", workers=2, progress=no_progress)
+    reasons = {case.stimulus.name: case.reason for case in opened.record.cases.values() if case.reason}
+    assert reasons["torn"] == "data set torn raised ZeroDivisionError: nothing to paint"
+    assert re.search(r"data set lost: image .*1\.png", reasons["lost"])
+    assert set(reasons) == {"torn", "lost"}
+    assert set(opened.tables["ood"].dropna(subset="value")["ood_set"]) == {"uniform_noise"}
+    assert opened.verify() == []
 
 
 def test_two_writers_are_refused(tmp_path: Path) -> None:

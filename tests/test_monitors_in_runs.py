@@ -527,17 +527,23 @@ def test_the_study_of_the_short_form_says_all_that_makes_it_anew(
         prepared(rw.open_dataset(learned)).recipe()
 
 
-def test_stored_answers_without_a_stimulus_are_to_the_test_data_alone(tmp_path: Path) -> None:
-    """Training images bear the ids of test images: their answers are not those."""
+@pytest.mark.parametrize("wrapped_with", [None, {}, {"retrain": True}])
+def test_stored_answers_without_a_stimulus_are_to_the_test_data_alone(
+    tmp_path: Path, wrapped_with: dict[str, Any] | None
+) -> None:
+    """Training images bear the ids of test images: their answers are not those, in whatever model they are."""
     paths = [tiny.write_npz(tmp_path / f"{name}.npz", 70, seed=seed) for name, seed in (("test", 1), ("train", 2))]
     test, train = (rw.open_dataset(path) for path in paths)
     assert test.ids == train.ids
     rows = [",".join(["id", *(f"p{k}" for k in range(14))])]
     rows += [",".join([name, *(["0.05"] * 13), "0.35"]) for name in test.ids]
     (tmp_path / "answers.csv").write_text("\n".join(rows))
+    model: dict[str, Any] = {"predictions": str(tmp_path / "answers.csv")}
+    if wrapped_with is not None:
+        model = {"ensemble": [{"reference": "baseline", **wrapped_with}, model]}
     study = {
         "data": {"test": str(paths[0]), "train": str(paths[1])},
-        "models": {"m": {"predictions": str(tmp_path / "answers.csv")}},
+        "models": {"m": model},
         "outliers": SETS | {"flat": "uniform_noise"},
         "monitors": ["msp"],
         "protocols": {"od_test": {"sets": ["flat", "normal"]}},

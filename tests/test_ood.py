@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
-from roadworthy.core.types import Stimulus
+from roadworthy.core.types import Batch, Stimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers
 from roadworthy.metrics.ranking import separation
@@ -149,6 +150,32 @@ def test_a_study_with_both_protocols_shows_nothing_twice(tmp_path: Path) -> None
     batches_of_150 = 3
     rehearsal = 4  # the first batch twice, and the others, since the model is at chance
     assert shown.count(undisturbed.pop()) == batches_of_150 + rehearsal
+    assert done.verify() == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picky(rw.Shift):
+    """A shift that the drawn signs, which have boxes, cannot be shown under."""
+
+    name: ClassVar[str] = "picky"
+    LEVELS = ({},) * 5
+
+    def __call__(self, batch: Batch, streams: Any) -> Batch:
+        if batch.boxes is not None:
+            raise ValueError("not these")
+        return batch
+
+
+def test_a_shift_that_fails_on_the_test_data_alone_costs_its_own_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(rw.SHIFTS._members, "picky", Picky)
+    settings = {"sets": ["uniform_noise", "park"], "transformed": ["picky"]}
+    done = run(tmp_path, "run", model=Counting(), protocols={"ood": settings})
+    table = done.tables["ood"].query("metric == 'auroc'").set_index("ood_set")
+    assert "not these" in table["reason"]["picky-5"]
+    assert not table["value"][["uniform_noise", "park"]].isna().any()
+    assert set(done.tables["ood_gallery"]["ood_set"]) == {"uniform_noise", "park"}
     assert done.verify() == []
 
 

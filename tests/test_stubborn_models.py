@@ -211,6 +211,21 @@ class Careless(rw.Shift):
     assert [(f.name.split()[2], "read-only" in f.reason) for f in run.failures] == [("careless", True)]
 
 
+def test_another_process_may_do_what_an_evaluation_was_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that is trusted here is trusted where a node of the run is done from its description."""
+    from roadworthy import api
+    from roadworthy.preparing import prepare_recipe
+
+    kept: list[Any] = []
+    monkeypatch.setattr(api, "execute", lambda prepared, *_, **__: kept.append(prepared))
+    (tmp_path / "code.py").write_text(CODE)
+    granted = {"trust": True, "unpickle": True}
+    api.evaluate(f"{tmp_path}/code.py:answer", draw(tmp_path), suite="quick", out=tmp_path / "run", **granted)
+    recipe = kept[0].recipe()
+    assert recipe["allowed"] == {**granted, "device": "auto", "on_bad_image": "error"}
+    assert set(prepare_recipe(recipe).plan.graph().cases) == set(kept[0].plan.graph().cases)
+
+
 RAISES = '''
 import sys
 

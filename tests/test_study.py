@@ -62,6 +62,13 @@ def test_mistakes_are_one_sentence(changes: dict[str, Any], complaint: str) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("named", [[], ["a", "a"]])
+def test_a_protocol_names_distinct_sources_or_none(named: list[str]) -> None:
+    content = {"sources": {"a": SMALLEST, "b": SMALLEST}, "protocols": {"classification": {"sources": named}}}
+    with pytest.raises(InputError, match=r"classification\.sources must name different sources, at least one; leave"):
+        parse_study(content, "study")
+
+
 @pytest.mark.parametrize(
     ("shifts", "complaint"),
     [

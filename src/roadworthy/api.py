@@ -22,8 +22,8 @@ from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError, from_here
 from roadworthy.core.files import inside
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.record import RunRecord
-from roadworthy.core.validation import check_number, parse_size
+from roadworthy.core.record import RECORD, RunRecord
+from roadworthy.core.validation import check_number, parse_size, validated
 from roadworthy.data import open_dataset
 from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
@@ -305,16 +305,20 @@ def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:
         )
 
     parts: dict[str, list[Part]] = {name: [] for name in record.protocols}
+    changed = f"{folder.path / RECORD} was changed or is incomplete"
     for name, own in record.protocols.items():
         for source, part in own.sources.items():
-            cases, context = [*map(stored, part.cases)], find_protocol(name).context.model_validate(part.context)
-            parts[name].append(Part(source, cases, context, record.sources[source].data.class_names))
+            context = validated(find_protocol(name).context, part.context, f"{changed}: context of {name}")
+            cases, class_names = [*map(stored, part.cases)], record.sources[source].data.class_names
+            parts[name].append(Part(source, cases, context, class_names))
     return parts
 
 
 def stored_settings(record: RunRecord) -> dict[str, Any]:
     """The settings of each protocol of a run."""
-    return {name: find_protocol(name).settings.model_validate(own.settings) for name, own in record.protocols.items()}
+    changed = f"{RECORD} was changed or is incomplete"
+    forms = {name: (find_protocol(name).settings, own.settings) for name, own in record.protocols.items()}
+    return {name: validated(*settings, f"{changed}: settings of {name}") for name, settings in forms.items()}
 
 
 def load_evidence(
@@ -349,8 +353,9 @@ def compare_runs(
     check_question(metrics, alpha, margin)
     folders = [RunFolder.existing(Path(path)) for path in runs]
     records = [folder.record() for folder in folders]
+    names, several = [[*record.models] for record in records], any("" not in record.sources for record in records)
     pairs = load_systems(
-        choose_pairs([os.fspath(path) for path in runs], [[*record.models] for record in records], models),
+        choose_pairs([os.fspath(path) for path in runs], names, models, several),
         [folder.path.name for folder in folders],
         [stored_parts(folder, record) for folder, record in zip(folders, records, strict=True)],
         [stored_settings(record) for record in records],
@@ -478,9 +483,9 @@ def replace_results(folder: RunFolder, study: str, record: RunRecord) -> None:
     except InputError as error:
         warnings.warn(f"the history of verdicts starts anew: {error}", stacklevel=2)
         (folder.path / HISTORY).unlink(missing_ok=True)
+    folder.write_record(record)  # not finished from here on, whatever is cleared next
     folder.clear_results()
     write_bytes(folder.path / STUDY, study.encode())
-    folder.write_record(record)
 
 
 def _write_history(run: Path, entries: Sequence[history.Entry]) -> None:
@@ -631,12 +636,11 @@ def evaluate(
     )
     base = Path.cwd()  # code of a model may change it
     target = base / (out or Path("runs") / study.name)
-    allowed = {"trust": trust, "unpickle": unpickle, "device": device}
+    allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
     build = model_builder(model, study.size, name=name, base=base, **allowed, **model_settings)
     given = Given({name: build()}, {name: build}, None if isinstance(data, str | Path) else data)
-    prepared = prepare(
-        study, base=base, given=given, on_bad_image=on_bad_image, accept_chance=accept_chance, progress=progress
-    )
+    allowed |= {"on_bad_image": on_bad_image, "accept_chance": accept_chance}
+    prepared = prepare(study, base=base, given=given, progress=progress, **allowed)
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
     return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)

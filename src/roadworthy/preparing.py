@@ -18,7 +18,7 @@ from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size, is_stored
+from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model
 from roadworthy.models.check import Rehearsal, chance_error
@@ -58,7 +58,8 @@ class Prepared:
 
     sources     what each source puts on the table, by its name
     rehearsals  by source and model;  left_out: models by protocol and source, with the reason
-    contexts    by protocol and source;  seen: ids of test images that are training images too, by source
+    contexts    by protocol and source
+    seen        ids of test and of validation images that are training images too, by source and role
     allowed     device, trust and the like
     """
 
@@ -69,16 +70,9 @@ class Prepared:
     base: Path
     left_out: Mapping[str, Mapping[str, Mapping[str, str]]]
     contexts: Mapping[str, Mapping[str, BaseModel]]
-    seen: Mapping[str, Sequence[str]]
+    seen: Mapping[str, Mapping[str, Sequence[str]]]
     rehearsals: Mapping[tuple[str, str], Rehearsal] = field(default_factory=dict)
     allowed: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def data(self) -> OpenedDataset:
-        """The test data of the first source."""
-        data = next(iter(self.sources.values())).data
-        assert isinstance(data, OpenedDataset)
-        return data
 
     @property
     def models(self) -> Mapping[str, Model]:
@@ -279,8 +273,8 @@ class _Opening:
     on_bad_image: str = "error"
     allowed: Mapping[str, Any] = field(default_factory=dict)
 
-    def bench(self) -> tuple[Bench, dict[str, Callable[..., Model]], Sequence[str]]:
-        """Its bench, what makes its models anew, and which test images are training images too."""
+    def bench(self) -> tuple[Bench, dict[str, Callable[..., Model]], dict[str, Sequence[str]]]:
+        """Its bench, what makes its models anew, and which held-out images are training images too, by role."""
         asked = [(p, s) for p, s in self.study.protocols.chosen() if self.name in (s.sources or [self.name])]
         opened, builders = dict(self.given.models), dict(self.given.builders)
         for name, spec in self.section.models.items():
@@ -330,8 +324,8 @@ class _Opening:
             roles["train"] = Mirrored(roles["train"])
         return roles
 
-    def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> Sequence[str]:
-        """Refuse training and validation data that do not fit the test data; the test images that are trained on."""
+    def _check_learning(self, roles: Mapping[str, OpenedDataset]) -> dict[str, Sequence[str]]:
+        """Refuse training and validation data that do not fit the test data; by role, images that are trained on."""
         data = roles["test"]
         for role, learned in roles.items():
             what = "training" if role == "train" else role
@@ -342,10 +336,9 @@ class _Opening:
             if role != "test" and learned.fingerprint() == data.fingerprint():
                 raise InputError(f"{what} data {learned.name} and test data {data.name} are the same images")
         if "train" not in roles or self.section.data.split is not None:
-            return ()
+            return {}
         known = set(contents(roles["train"]))
-        held_out = [roles[role] for role in ("test", "validation") if role in roles]
-        return [name for part in held_out for name in _trained_on(part, known)]
+        return {role: _trained_on(roles[role], known) for role in ("test", "validation") if role in roles}
 
     def _fitted(self, name: str, model: Model, data: OpenedDataset) -> Model:
         """The model with its answers in the order of the data's classes."""
@@ -468,20 +461,20 @@ def _rehearse_all(
     """
     rehearsals = {}
     cases = [node.planned for node in prepared.plan.graph().cases.values() if not node.planned.refused]
+    asked_models = [(planned.showing, planned.system.underlying) for planned in cases]
+    showings = [(showing, {*map(id, leaves(model))}) for showing, model in asked_models if model is not None]
     for source, bench in prepared.sources.items():
         clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
         for name, model in bench.models.items():
-            if not all(part.loaded for part in model.requires()) or "probabilities" not in model.columns:
-                continue
-            if is_stored(model):
-                shown = [planned.showing for planned in cases if planned.system.underlying is model]
-                for own in leaves(model):
-                    if isinstance(own, StoredPredictions):
-                        _check_answered(own, shown, bench.data)
-                if clean.key not in {showing.stimulus.key for showing in shown}:
-                    continue
-            build = builders[source].get(name)
-            rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
+            can_be_asked = all(part.loaded for part in model.requires()) and "probabilities" in model.columns
+            for own in leaves(model):
+                if isinstance(own, StoredPredictions):
+                    shown = [showing for showing, asked in showings if id(own) in asked]
+                    _check_answered(own, shown, bench.data)
+                    can_be_asked &= clean.key in {showing.stimulus.key for showing in shown}
+            if can_be_asked:
+                build = builders[source].get(name)
+                rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
     return rehearsals
 
 

@@ -14,7 +14,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     create_model,
     field_validator,
@@ -22,7 +21,7 @@ from pydantic import (
 )
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.validation import MOST_BATCH, explain, parse_size, read_yaml
+from roadworthy.core.validation import MOST_BATCH, parse_size, read_yaml, validated
 from roadworthy.engine.plan import BATCH
 from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
 
@@ -175,9 +174,12 @@ class Study(_Section):
             lacking = "data" if self.data is None else "models"
             raise ValueError(f"{lacking} is missing: a study names its data and models, or sources that do")
         for protocol, settings in self.protocols.chosen():
-            for name in settings.sources or ():
+            named, where = settings.sources, f"protocols.{protocol.name}.sources"
+            if named is not None and not 0 < len(named) == len({*named}):
+                raise ValueError(f"{where} must name different sources, at least one; leave it out to run on all")
+            for name in named or ():
                 if name not in self.sources:
-                    raise ValueError(f"protocols.{protocol.name}.sources: {UnknownName('source', name, self.sources)}")
+                    raise ValueError(f"{where}: {UnknownName('source', name, self.sources)}")
         return self
 
     def by_source(self) -> dict[str, SourceSection]:
@@ -259,11 +261,7 @@ def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, Path]:
 
 def parse_study(content: dict[str, Any], what: str) -> Study:
     """A study from parsed YAML; the first mistake is one sentence."""
-    model = _study_model(tuple(PROTOCOLS))
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise InputError(f"{what}: {explain(error, model)}") from None
+    return validated(_study_model(tuple(PROTOCOLS)), content, what)
 
 
 def _settings_model(protocol: type[Protocol]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import json
 import os
 import shlex
@@ -110,6 +111,16 @@ def _tool(installer: str) -> str:
 
 class ModelError(RoadworthyError):
     """The model under test raised, or answered something that is no answer (NaN, wrong number of rows)."""
+
+
+def is_the_machine_s(error: BaseException) -> bool:
+    """True where no code is to blame: memory has run out, or the disk is full or read-only.
+
+    >>> is_the_machine_s(OSError(errno.ENOSPC, "No space left")), is_the_machine_s(FileNotFoundError(2, "no data"))
+    (True, False)
+    """
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in full)
 
 
 @contextmanager

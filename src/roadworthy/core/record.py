@@ -40,7 +40,8 @@ class DataRecord(_Part):
     bad_images: list[list[str]] = []
     notes: list[str] = []
     seen: list[str] = []
-    """Ids of test images that are training images too."""
+    validation_seen: list[str] = []
+    """Ids of test images, and of validation images, that are training images too."""
 
 
 class ModelRecord(_Part):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import yaml
@@ -35,6 +35,7 @@ MOST_BATCH = 4096
 MOST_THREADS = 1024
 MOST_CLASSES = 1_000_000
 
+Form = TypeVar("Form", bound=BaseModel)
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -196,6 +197,14 @@ def parse_size(value: str | int | Sequence[int] | None) -> tuple[int, int] | Non
 
 def _is_side(number: Any) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool) and 1 <= int(number) <= MAX_SIDE
+
+
+def validated(form: type[Form], content: Any, what: str) -> Form:
+    """Content in its form; the first mistake is an `InputError` of one sentence, which begins with `what`."""
+    try:
+        return form.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{what}: {explain(error, form)}") from None
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:

@@ -11,9 +11,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +21,8 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError, foreign_code, is_the_machine_s
+from roadworthy.core.grouping import grouped
 from roadworthy.core.manifests import is_committed
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch, first_rows, join_columns
@@ -31,6 +32,7 @@ from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, Showing
 from roadworthy.engine.progress import ProgressBar, no_progress
 from roadworthy.engine.workers import Turns, in_workers
+from roadworthy.models.base import first_line
 from roadworthy.models.signals import Signals
 
 
@@ -115,11 +117,11 @@ class LocalExecutor(Executor):
         if node.hash in graph.reasons(outcome.failures):
             return
         started, part = time.perf_counter(), node.parts[0]
-        was_there = is_built(store, part.recipe)
+        what, was_there = f"{part.activity} {node.name}", is_built(store, part.recipe)
         try:
-            with self.progress(f"{part.activity} {node.name}", part.work) as advance:
+            with self.progress(what, part.work) as advance, _blaming(what):
                 ensure_artifact(store, part.recipe, partial(part.build, progress=advance, store=store))
-            outcome.built[node.hash] = load_artifact(node, store)
+                outcome.built[node.hash] = load_artifact(node, store)
         except RoadworthyError as error:
             outcome.failures[node.hash] = str(error)
         if not was_there:
@@ -132,6 +134,19 @@ class LocalExecutor(Executor):
             title = self.title if not nodes[0].early else "reading training data"
             with self.progress(title, sum(len(planned.showing.data) for planned in cases)) as advance:
                 show(cases, store, outcome, batch=graph.batch, workers=self.workers, progress=advance)
+
+
+@contextmanager
+def _blaming(what: str, *through: type[BaseException]) -> Iterator[None]:
+    """What the code of others raises costs one node, and names `what` raised; the machine's and `through` pass."""
+
+    def explain(error: BaseException) -> ModelError:
+        if isinstance(error, through) or is_the_machine_s(error):
+            raise error
+        return ModelError(f"{what} raised {type(error).__name__}: {first_line(error)}")
+
+    with foreign_code(explain):
+        yield
 
 
 def load_artifact(node: ArtifactNode, store: RunFolder) -> dict[str, Any]:
@@ -171,8 +186,8 @@ def show(
             todo = [p for p in task.cases if min(failed_at.get(p.case.hash, {task.chunk: ""})) >= task.chunk]
             if not todo:
                 return
-            decoded = chunks.get(task)
             try:
+                decoded = chunks.get(task)
                 with turns.of(task.showing.attacked):
                     shown = task.showing.show(decoded)
             except RoadworthyError as error:
@@ -180,16 +195,21 @@ def show(
                     failed_at[planned.case.hash][task.chunk] = str(error)
                     outcome.not_shown.add(planned.case.hash)
                 return
-            for of_model in _by_model(todo):
+            for of_model in grouped((id(planned.system.underlying), planned) for planned in todo).values():
                 with turns.of(of_model[0].system.underlying):
                     answers = _ask(of_model, shown, batch)
                 if stopped.is_set():
                     return
                 for planned, (answer, seconds) in zip(of_model, answers, strict=True):
-                    if isinstance(answer, RoadworthyError):
-                        failed_at[planned.case.hash][task.chunk] = str(answer)
+                    home = store.case(planned.case.key)
+                    try:
+                        if isinstance(answer, RoadworthyError):
+                            raise answer
+                        with _blaming(planned.system.name, OSError):
+                            readouts.write_part(home, task.chunk, shown, join_columns(answer))
+                    except RoadworthyError as error:
+                        failed_at[planned.case.hash][task.chunk] = str(error)
                         continue
-                    readouts.write_part(store.case(planned.case.key), task.chunk, shown, answer)
                     with clock:
                         before, images = outcome.spent.get(planned.case.hash, (0.0, 0))
                         outcome.spent[planned.case.hash] = before + seconds, images + len(shown)
@@ -207,28 +227,21 @@ def show(
             readouts.commit(folder, case, planned.parts, planned.system.num_classes)
 
 
-def _by_model(cases: Sequence[PlannedCase]) -> list[list[PlannedCase]]:
-    """The cases that ask one model, together."""
-    found: dict[int, list[PlannedCase]] = defaultdict(list)
-    for planned in cases:
-        found[id(planned.system.underlying)].append(planned)
-    return list(found.values())
-
-
 SIGNAL_BYTES = 64 * 2**20
 """Memory for the signals of several batches; one batch may take more."""
-Asked = tuple[Mapping[str, NDArray[Any]] | RoadworthyError, float]
+Columns = Mapping[str, NDArray[Any]]
+Asked = tuple[Sequence[Columns] | RoadworthyError, float]
 
 
 def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
-    """What the systems that read from one model answer to a chunk, each with its seconds; or why it does not.
+    """What the systems that read from one model answer to a chunk, by batch, with its seconds; or why it does not.
 
     The model is asked batch by batch for each signal once. Signals live for as many batches as fit into `SIGNAL_BYTES`:
     what a system holds in memory is then used for several batches, one after the other.
     """
     model = cases[0].system.underlying
     size = (None if model is None else model.fixed_batch) or batch
-    parts: list[list[Mapping[str, NDArray[Any]]]] = [[] for _ in cases]
+    parts: list[list[Columns]] = [[] for _ in cases]
     errors: dict[int, RoadworthyError] = {}
     seconds = [0.0] * len(cases)
     starts, at_once = [*range(0, len(shown), size)], 1
@@ -236,21 +249,15 @@ def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
         block, starts = [_signals(model, shown, start, size) for start in starts[:at_once]], starts[at_once:]
         for place, planned in enumerate(cases):
             try:
-                for signals, count in block if place not in errors else ():
-                    answer, elapsed = signals.timed(planned.system.read)
-                    parts[place].append({name: first_rows(name, values, count) for name, values in answer.items()})
-                    seconds[place] += elapsed
+                with _blaming(planned.system.name):
+                    for signals, count in block if place not in errors else ():
+                        answer, elapsed = signals.timed(planned.system.read)
+                        parts[place].append({name: first_rows(name, values, count) for name, values in answer.items()})
+                        seconds[place] += elapsed
             except RoadworthyError as error:
                 errors[place] = error
         at_once = max(1, SIGNAL_BYTES // max(signals.nbytes for signals, _ in block))
-    return [(errors.get(place) or _joined(parts[place]), seconds[place]) for place in range(len(cases))]
-
-
-def _joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]] | RoadworthyError:
-    try:
-        return join_columns(parts)
-    except RoadworthyError as error:
-        return error
+    return [(errors.get(place) or parts[place], seconds[place]) for place in range(len(cases))]
 
 
 def _signals(model: Model | None, shown: Batch, start: int, size: int) -> tuple[Signals, int]:
@@ -325,7 +332,12 @@ class _Chunks:
                 self._decoded.pop(task.place, None)
 
     def _decode(self, data: int, size: int, chunk: int) -> Batch:
-        return self._data[data].batch(slice(chunk * size, (chunk + 1) * size))
+        what = f"data set {self._data[data].name}"
+        with _blaming(what):
+            try:
+                return self._data[data].batch(slice(chunk * size, (chunk + 1) * size))
+            except RoadworthyError as error:
+                raise ModelError(f"{what}: {error}") from error
 
 
 def estimate_seconds(graph: Graph, store: RunFolder, workers: int) -> float:

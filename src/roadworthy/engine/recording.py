@@ -51,10 +51,12 @@ def node_records(graph: Graph, outcome: Outcome) -> dict[str, Any]:
     return {"cases": cases, "artifacts": {hash_: of_artifact(node) for hash_, node in graph.artifacts.items()}}
 
 
-def source_record(bench: Bench, plan: Plan, seen: Sequence[str], changes: Mapping[str, float]) -> SourceRecord:
+def source_record(
+    bench: Bench, plan: Plan, seen: Mapping[str, Sequence[str]], changes: Mapping[str, float]
+) -> SourceRecord:
     """The data and models of a source.
 
-    seen     the ids of test images that are training images too
+    seen     the ids of images that are training images too, of the `test` and of the `validation` data
     changes  by how much the answers of a model differ when it is asked again, by the model's name
     """
     data = bench.data
@@ -69,7 +71,8 @@ def source_record(bench: Bench, plan: Plan, seen: Sequence[str], changes: Mappin
             size=list(data.size),
             bad_images=[list(map(str, bad)) for bad in data.bad_images],
             notes=list(data.notes),
-            seen=list(seen),
+            seen=[*seen.get("test", ())],
+            validation_seen=[*seen.get("validation", ())],
         ),
         models={
             name: ModelRecord(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -222,9 +223,21 @@ class Protocol(ABC):
         return True
 
     def check_all(self, parts: Sequence[Part], criterion: Criterion, settings: Any = None) -> None:
-        """Raise an `InputError` where a criterion matches nothing of a run: each source is looked at by itself."""
+        """Raise an `InputError` where a criterion matches nothing of a run."""
+        self.matching_sources(parts, criterion)
+
+    def matching_sources(self, parts: Sequence[Part], criterion: Criterion) -> list[str]:
+        """The sources that a criterion speaks of and in which it matches something; none is an `InputError`."""
+        matched, refusals = [], []
         for part in chosen_parts(parts, criterion):
-            self.check(part.cases, without_source(criterion), part.context)
+            try:
+                self.check(part.cases, without_source(criterion), part.context)
+                matched.append(part.source)
+            except InputError as error:
+                refusals.append(error)
+        if not matched:
+            raise [*refusals, InputError(f"criterion {criterion.id} names no source: leave it out to speak of all")][0]
+        return matched
 
     def evidence_of(
         self,
@@ -242,14 +255,14 @@ class Protocol(ABC):
             )
             for part in parts
         }
-        return BySource(found) if "" not in found else found[""]
+        return BySource(found, partial(self.matching_sources, parts)) if "" not in found else found[""]
 
 
 class BySource(Evidence):
-    """The evidence of several sources side by side: tables gain the column `source`."""
+    """The evidence of several sources side by side, `matching` a criterion or not: tables gain the column `source`."""
 
-    def __init__(self, found: Mapping[str, Evidence]) -> None:
-        self.found = found
+    def __init__(self, found: Mapping[str, Evidence], matching: Callable[[Criterion], list[str]]) -> None:
+        self.found, self.matching = found, matching
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table with the rows of all sources."""
@@ -257,10 +270,9 @@ class BySource(Evidence):
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches in the sources that the criterion speaks of."""
-        wanted = _sources(criterion, self.found)
         return [
             replace(measured, where={"source": source, **measured.where})
-            for source in wanted
+            for source in self.matching(criterion)
             for measured in self.found[source].measure(without_source(criterion), confidence)
         ]
 
@@ -301,24 +313,17 @@ def without_source(criterion: Criterion) -> Criterion:
     return criterion if len(where) == len(criterion.where) else criterion.model_copy(update={"where": where})
 
 
-def _sources(criterion: Criterion, known: Iterable[str]) -> list[str]:
-    """The sources that a criterion speaks of; one that the run does not have is an error."""
-    wanted = criterion.where.get("source")
-    names = [*known] if wanted is None else wanted if isinstance(wanted, list) else [wanted]
-    for name in names:
-        if name not in {*known}:
-            raise InputError(f"criterion {criterion.id}: {UnknownName('source', str(name), known)}")
-    return [str(name) for name in names]
-
-
 def chosen_parts(parts: Sequence[Part], criterion: Criterion) -> list[Part]:
-    """The parts of the sources that a criterion speaks of."""
-    if "" in {part.source for part in parts}:
-        if "source" in criterion.where:
-            raise InputError(f"criterion {criterion.id} names a source, but the study has no sources: leave it out")
-        return [*parts]
-    wanted = _sources(criterion, [part.source for part in parts])
-    return [part for part in parts if part.source in wanted]
+    """The parts of the sources that a criterion speaks of; one that the run does not have is an error."""
+    known = [part.source for part in parts]
+    wanted = criterion.where.get("source", known)
+    names = wanted if isinstance(wanted, list) else [wanted]
+    if "" in known and "source" in criterion.where:
+        raise InputError(f"criterion {criterion.id} names a source, but the study has no sources: leave it out")
+    for name in names:
+        if name not in known:
+            raise InputError(f"criterion {criterion.id}: {UnknownName('source', str(name), known)}")
+    return [part for part in parts if part.source in names]
 
 
 PROTOCOLS: Registry[type[Protocol]] = Registry("protocol")

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.grouping import grouped
 from roadworthy.metrics import higher_is_better
 from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.protocols.base import Compared, Part, Protocol, StoredCase
@@ -42,13 +43,14 @@ Choice = tuple[int, str]
 
 
 def choose_pairs(
-    runs: Sequence[str], names: Sequence[Sequence[str]], models: Sequence[str] | None = None
+    runs: Sequence[str], names: Sequence[Sequence[str]], models: Sequence[str] | None = None, several: bool = False
 ) -> list[tuple[Choice, Choice]]:
     """Which model is compared with which: (baseline, model) pairs of runs with models of these names.
 
     `models` names two, the baseline first: of a single run both are taken from it; of several the baseline is one of
     the first run and the other one of each later run. Without it, later models of a single run are compared with its
     first, and models of later runs with the first run's model of the same name, or its only one with their only one.
+    Where a single run has `several` sources, with which its names begin, that is done source by source.
 
     >>> choose_pairs(["old"], [["a", "b", "c"]], ["b", "c"])
     [((0, 'b'), (0, 'c'))]
@@ -59,11 +61,13 @@ def choose_pairs(
         raise InputError("name at least one run to compare")
     if models is not None:
         return _named_pairs(runs, names, models)
-    if len(runs) == 1 and len(names[0]) == 1:
-        raise InputError(f"{runs[0]} holds one model only: name a second run to compare it with")
-    if len(runs) == 1:
-        return [((0, names[0][0]), (0, other)) for other in names[0][1:]]
     pairs = []
+    if len(runs) == 1:
+        by_source = grouped((name.partition("/")[0] if several else "", name) for name in names[0])
+        pairs = [((0, own[0]), (0, other)) for own in by_source.values() for other in own[1:]]
+        if not pairs:
+            one = "one model of each source only" if several else "one model only"
+            raise InputError(f"{runs[0]} holds {one}: name a second run to compare it with")
     for place, others in list(enumerate(names))[1:]:
         for model in others:
             baseline = names[0][0] if len(names[0]) == len(others) == 1 else model
@@ -130,24 +134,26 @@ def load_systems(
             for protocol, number in resamples.items()
             if protocol.name in own
         }
-        source, _, model = name.rpartition("/") if _has_sources(parts[run]) else ("", "", name)
+        source, model = _source_and_model(name, parts[run])
         systems[run, name] = Compared(f"{labels[run]}/{model}", model, evidence, cases[run, name], source)
     return [(systems[before], systems[after]) for before, after in choices]
 
 
-def _has_sources(parts: Mapping[str, Sequence[Part]]) -> bool:
-    return any(part.source for own in parts.values() for part in own)
+def _source_and_model(name: str, parts: Mapping[str, Sequence[Part]]) -> tuple[str, str]:
+    """The source of a model, empty where the run has one only, and its name there; a source's name has no slash."""
+    several = any(part.source for own in parts.values() for part in own)
+    source, _, model = name.partition("/") if several else ("", "", name)
+    return source, model
 
 
 def _of_choice(choice: Choice, parts: Mapping[str, Sequence[Part]]) -> dict[str, Part]:
     """What each protocol has of one model, as if its source were the only one."""
-    name, several = choice[1], _has_sources(parts)
+    source, model = _source_and_model(choice[1], parts)
     found = {}
     for protocol, own in parts.items():
         for part in own:
-            model = name.removeprefix(f"{part.source}/") if several else name
             kept = [case for case in part.cases if case.labels.get("model", case.system) == model]
-            if kept and (not several or name == f"{part.source}/{model}"):
+            if kept and part.source == source:
                 found[protocol] = replace(part, source="", cases=kept)
     return found
 

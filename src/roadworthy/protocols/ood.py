@@ -459,10 +459,12 @@ class Evidence(base.Evidence):
         sets = {case.labels["ood_set"]: case for case in first if self._stands_for_its_set(case)}
         rows = []
         for name, case in sets.items():
+            shift = case.labels.get("shift")
+            partner = inside.get((shift, case.showing.stimulus.level) if shift else (UNDISTURBED, 0))
+            if partner is None:  # the test data could not be shown so
+                continue
             row = {"ood_set": name, "kind": case.labels["kind"]}
             row["media"] = save_strip(case.showing, media / f"ood-{case.showing.stimulus.key}.png", GALLERY_IMAGES)
-            shift = case.labels.get("shift")
-            partner = inside[shift, case.showing.stimulus.level] if shift else inside[UNDISTURBED, 0]
             row["media_in"] = save_strip(partner, media / f"ood-in-{partner.stimulus.key}.png", GALLERY_IMAGES)
             rows.append(row)
         gallery = pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])

@@ -134,9 +134,9 @@ def notes(facts: Facts) -> list[str]:
                 found += [f"Left out of {protocol}: {reason}." for reason in part.left_out.values()]
     if data.bad_images:
         found.append(f"Unreadable and left out of every figure: {plural(len(data.bad_images), 'image')}.")
-    if data.seen:
-        are = "is a training image" if len(data.seen) == 1 else "are training images"
-        found.append(f"{plural(len(data.seen), 'test image')} {are} too, such as {data.seen[0]}.")
+    for role, seen in (("test", data.seen), ("validation", data.validation_seen)):
+        are = "is a training image" if len(seen) == 1 else "are training images"
+        found += [f"{plural(len(seen), f'{role} image')} {are} too, such as {name}." for name in seen[:1]]
     if data.images and data.groups == data.images:
         found.append(
             "Every image counts as an independent object. If several images show the same object, the bounds are too "

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.errors import InputError
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import HIGHER_IS_BETTER, METRICS, Answers, occlusion, per_image, value_range
@@ -119,12 +119,15 @@ class Evidence(base.Evidence):
         self.seed, self.resamples = seed, resamples
         self.keys = context.figures()
         self.clean = {case.system: case for case in self._of("undisturbed")}
-        self.resolved, self.settings = context.resolved, context.resolved.settings
-        stored = {name: CONDITION + name for name in self.resolved.columns}
-        (conditions,) = self._of("conditions")
-        if conditions.failure:
-            raise ModelError(conditions.failure)
-        rows = conditions.columns("id", "group", "label", *stored.values())
+        resolved, (conditions,) = context.resolved, self._of("conditions")
+        self.no_conditions = failed_estimate(conditions.failure).reason if conditions.failure else ""
+        unknown: Row = {"conditions": None, "situations": [], "no_schema": self.no_conditions}
+        self.resolved = resolved.model_copy(update=unknown) if self.no_conditions else resolved
+        self.settings = resolved.settings
+        stored = {name: CONDITION + name for name in resolved.columns if not self.no_conditions}
+        names_of = ("id", "group", "label")
+        readable = [case for case in (conditions, *self.clean.values()) if not case.failure]
+        rows = readable[0].columns(*names_of, *stored.values()) if readable else dict.fromkeys(names_of, np.array([]))
         self.ids: tuple[str, ...] = tuple(rows["id"].tolist())
         self.row_of = {name: row for row, name in enumerate(self.ids)}
         self.groups, self.labels = rows["group"], rows["label"]
@@ -170,7 +173,8 @@ class Evidence(base.Evidence):
         return {key: self.found.figures.get(key) or self._absent(key) for key in order}
 
     def _absent(self, key: FigureKey) -> Figure:
-        why = self.found.missing.get((key.model, key.metric), "no image of this scope")
+        lacking = "" if key.scope.startswith(names.class_scope("")) else self.no_conditions
+        why = self.found.missing.get((key.model, key.metric)) or lacking or "no image of this scope"
         if key.model in self.clean and self.clean[key.model].failure:
             why = failed_estimate(self.clean[key.model].failure).reason
         return Figure(0, 0, _no_value(why))
@@ -251,12 +255,12 @@ class Evidence(base.Evidence):
         return {"slices": sliced, "proposals": list(_proposal_rows(cover, proposed))}
 
     def _neurons(self, found: Found, model: str) -> None:
-        why = self.context.models[model].reasons.get("activations", "")
+        reasons = dict(self.context.models[model].reasons)
         metrics = [names.activation_metric(k) for k in self.settings.activation_k] + ["neuron_pattern"]
         for case in self._of("layer", model):
             layer = case.labels["layer"]
             if case.failure:
-                why = case.failure
+                reasons[names.layer_scope(layer)] = case.failure
                 continue
             bits = case.columns("on", "neurons")
             on = np.unpackbits(bits["on"], axis=1, count=int(bits["neurons"][0])).astype(bool)
@@ -264,7 +268,10 @@ class Evidence(base.Evidence):
                 self._activation(found, model, layer, k, on)
             for scenario, rows in self._scenarios(0, 1):
                 self._pattern(found, model, layer, scenario, rows, on)
-        found.missing |= {(model, metric): why for metric in metrics if why}
+        for key in self.keys:
+            why = [why for at, why in reasons.items() if at == "activations" or f"{key.scope}, ".startswith(f"{at}, ")]
+            if key.model == model and key.metric in metrics and why:
+                found.figures.setdefault(key, Figure(0, 0, _no_value(why[-1])))
 
     def _activation(self, found: Found, model: str, layer: str, k: int, on: NDArray[np.bool_]) -> None:
         metric, neurons = names.activation_metric(k), on.shape[1]
@@ -272,7 +279,8 @@ class Evidence(base.Evidence):
         row |= {"never_on": int((~on.any(axis=0)).sum()), "always_on": int(on.all(axis=0).sum())}
         found.rows["neurons"].append(row)
         if k > neurons:
-            found.missing[model, metric] = why = f"the layer has {neurons} neurons"
+            why = f"the layer has {neurons} neurons"
+            found.figures[FigureKey(model, names.layer_scope(layer), metric)] = Figure(0, 0, _no_value(why))
             row |= {"value": math.nan, "exact": False, "reason": why}
             return
         counter = NeuronCoverage(neurons, k, threshold=0.5, seed=self.seed)
@@ -359,13 +367,11 @@ class Evidence(base.Evidence):
                     if count < 2:
                         found.add(model, scenario or ALL, metric, objects, bounded)
                     if not count and HIGHER_IS_BETTER[metric]:
-                        found.add(model, ALL, f"{metric}_discounted", objects, _scaled(bounded, coverage))
+                        discounted = _scaled(bounded, coverage, self.no_conditions)
+                        found.add(model, ALL, f"{metric}_discounted", objects, discounted)
                     where = {"model": model, "conditions": count, "scenario": scenario or ALL}
                     row = bounded(CONFIDENCE).row(where, metric, len(rows), _count(objects))
                     found.rows["scenarios"].append(row)
-            if math.isnan(coverage):
-                why = self.resolved.no_schema or "scenario coverage is undefined"
-                found.missing[model, f"{metric}_discounted"] = why
         self._field(found, model, answers)
         self._axis(found, model, answers)
 
@@ -451,7 +457,7 @@ class Evidence(base.Evidence):
 
     def _axis(self, found: Found, model: str, answers: Answers) -> None:
         axis = self.settings.axis
-        if axis is None:
+        if axis is None or self.no_conditions:
             return
         positions = self.columns[axis.column].astype(np.float64)
         drives = self.groups if axis.sequence is None else self.columns[axis.sequence]
@@ -648,10 +654,10 @@ def _mean(values: NDArray[Any], objects: NDArray[np.intp], low: float, high: flo
     return _bounded(partial(mean_interval, inside, objects, low, high), reason)
 
 
-def _scaled(bounded: Bounded, coverage: float) -> Bounded:
-    """Discounted for scenarios without data; none where coverage is undefined."""
+def _scaled(bounded: Bounded, coverage: float, why: str) -> Bounded:
+    """Discounted for scenarios without data; none where coverage is undefined, and `why`."""
     if math.isnan(coverage):
-        return _no_value("scenario coverage is undefined")
+        return _no_value(why or "scenario coverage is undefined")
 
     def estimate(confidence: float) -> Estimate:
         whole = bounded(confidence).scaled(coverage)

@@ -175,7 +175,7 @@ class _Planner:
                 labels = {"role": "layer", "layer": layer}
                 cases.append(bench.case(self.clean, system, name=name, protocol=NAME, labels=labels))
                 continue
-            reasons["activations"] = why
+            reasons[names.layer_scope(layer)] = why
             if settings.layers:
                 unmet[f"layer {layer}"] = f"layers: {why}{advice}"
         if stored:

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset, Model, Shift
-from roadworthy.core.validation import explain, read_yaml
+from roadworthy.core.validation import read_yaml, validated
 from roadworthy.data import OpenedDataset
 from roadworthy.metrics import HIGHER_IS_BETTER, MEANS, METRICS
 from roadworthy.metrics.coverage import Need, Schema, condition_texts, scenario_coverage
@@ -223,10 +223,7 @@ class Settings(_Part):
         if isinstance(self.conditions, str):
             path = base / self.conditions
             content = read_yaml(path, "conditions")
-            try:
-                found = ConditionsFile.model_validate(content if isinstance(content, dict) else {})
-            except ValidationError as error:
-                raise InputError(f"conditions {path}: {explain(error, ConditionsFile)}") from None
+            found = validated(ConditionsFile, content if isinstance(content, dict) else {}, f"conditions {path}")
             settings = settings.changed(
                 conditions=found.conditions,
                 impossible=[*found.impossible, *self.impossible],
@@ -254,10 +251,7 @@ class Settings(_Part):
 
     def changed(self, **update: Any) -> Settings:
         """The same with other values, checked."""
-        try:
-            return type(self).model_validate(self.model_dump() | update)
-        except ValidationError as error:
-            raise InputError(f"{NAME}: {explain(error, Settings)}") from None
+        return validated(type(self), self.model_dump() | update, NAME)
 
 
 class Resolved(_Part):
@@ -301,7 +295,7 @@ class Resolved(_Part):
 class ModelContext(_Part):
     """What a plan notes of one model.
 
-    reasons  why it has no `activations` or `heat_maps`, where it has none;  refused  the same of transformers
+    reasons  why it has no `heat_maps` or `layer NAME` (schema 1: `activations`);  refused  the same of transformers
     scopes   those that each metric will have
     """
 
