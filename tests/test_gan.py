@@ -451,6 +451,19 @@ def test_repeats_draw_anew_from_the_same_gans(done: rw.Run) -> None:
     assert sorted(of_gans["repeat"]) == [0, 0, 1, 1]
 
 
+def test_gans_of_several_sources_have_pictures_of_their_own(tmp_path: Path) -> None:
+    gans = {**WEIGHTS, "epochs": 1, "configurations": ["sricharan_wgan_2e"], "count": 1}
+    content = gan_study(tmp_path, gans, sets=["uniform_noise"])
+    first = {"data": content.pop("data"), "models": content.pop("models")}
+    train = {"builtin": "signs", "split": "train", "n": 280}
+    content["sources"] = {"a": first, "b": {**first, "data": {**first["data"], "train": train}}}
+    gallery = run(tmp_path, "run", content).tables["gan_gallery"]
+    assert list(gallery["source"]) == ["a", "b"]
+    for column in ("media", "drawn"):
+        pictures = [(tmp_path / "run" / "media" / name).read_bytes() for name in gallery[column]]
+        assert pictures[0] != pictures[1], column
+
+
 def test_analyses_of_gans(done: rw.Run) -> None:
     anova = done.tables["anova_gan_hardest"].query("form == 'thesis'").set_index("factor")["df"]
     assert anova["model"] == 1

@@ -125,7 +125,7 @@ def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFra
     for gan in makers.values():
         assert isinstance(gan, Gan)
         where, record = {"ood_set": gan.configuration.name, "gan": gan.index}, gan.training()
-        name = f"gan-{gan.configuration.name}-{gan.index}"
+        name = f"gan-{gan.recipe.hash[:12]}"
         grids = []
         for epoch in record["history"]:
             picture = f"{name}-{grid_name(epoch['epoch'])}"
