@@ -181,6 +181,40 @@ def test_stored_boxes_are_checked_before_the_run(tmp_path: Path) -> None:
         prepare(parse_study(asked, "study"))
 
 
+def test_an_export_of_several_sources_says_which_image_is_of_which(tmp_path: Path) -> None:
+    onnx = str(save_onnx(tmp_path / "tiny.onnx"))
+    test = {name: {"builtin": "signs", "n": 28, "split": split} for name, split in (("a", "test"), ("b", "train"))}
+    protocols = {"classification": {"shifts": ["fog"], "levels": [3]}, "ood": {"sets": ["scenery"], "transformed": []}}
+    asked = {
+        "size": SIZE,
+        "protocols": protocols,
+        "outliers": {"scenery": {"builtin": "scenery", "n": 28}},
+        "sources": {name: {"data": {"test": data}, "models": {"tiny": onnx}} for name, data in test.items()},
+    }
+    run = rw.run_study(asked, out=tmp_path / "run", progress=no_progress)
+    folder = tmp_path / "export"
+    rw.export_study(asked, folder, progress=no_progress)
+    manifest = pd.read_csv(folder / "manifest.csv", dtype=str)
+    assert dict(manifest["source"].value_counts()) == {"a": 56, "b": 56, "a;b": 28}, "both meet the same scenery"
+    howto = (folder / "HOWTO.md").read_text()
+    for words in ("column `source`", "`classes-SOURCE.txt`", "predictions: answers-SOURCE.csv"):
+        assert words in howto
+    assert "{" not in howto.replace("{predictions: answers-SOURCE.csv}", "")
+    model = rw.load_model(onnx)
+    for source in test:
+        own = manifest[manifest["source"].str.split(";").map(lambda names, source=source: source in names)]
+        names = (folder / f"classes-{source}.txt").read_text().splitlines()
+        images = np.stack([cv2.imread(str(folder / path))[..., ::-1] for path in own["path"]])
+        shown = rw.Batch(ids=tuple(own["id"]), images=images, labels=np.zeros(len(own), np.int64))
+        answers = pd.DataFrame(model.answer(shown, 64).probabilities, columns=names, index=own.index)
+        own.drop(columns="path").join(answers).to_csv(tmp_path / f"{source}.csv", index=False, float_format="%.9g")
+        asked["sources"][source]["models"] = {"tiny": {"predictions": str(tmp_path / f"{source}.csv")}}
+    again = rw.run_study(asked, out=tmp_path / "stored", progress=no_progress)
+    assert again.tables["classification"]["value"].to_list() == pytest.approx(
+        run.tables["classification"]["value"].to_list(), nan_ok=True
+    )
+
+
 def test_a_protocol_without_any_model_to_ask_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="protocol classification has no model to ask: model where answers no prob"):
         prepare(parse_study(content(tmp_path, {MODEL: "<>"}), "study"), models={MODEL: Localizer()})

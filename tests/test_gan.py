@@ -40,12 +40,12 @@ from roadworthy.outliers.gan import (  # noqa: E402
 from roadworthy.outliers.gan.outliers import BLOCK  # noqa: E402
 
 TINY = GanSettings(width=2, latent=4, batch=42, epochs=3)
-WEIGHTS = {"width": 2, "latent": 4, "batch": 42, "epochs": 2}
+WEIGHTS = {"width": 2, "latent": 4, "batch": 42, "epochs": 2, "threads": 1}
 
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "cores", lambda: 1)
+    monkeypatch.setattr(training, "THREADS", 1)
 
 
 @cache
@@ -286,6 +286,21 @@ def test_a_killed_training_ends_with_the_same_generator(tmp_path: Path, monkeypa
     assert train(tmp_path / "cut") == whole
 
 
+def test_threads_that_a_study_gives_are_part_of_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    plain, other = (Gan(CONFIGURATIONS["lee_gan"], replace(TINY, threads=n), signs()) for n in (None, 3))
+    assert "threads" not in plain.recipe.parameters["settings"], "recipes of before stay as they are"
+    assert other.recipe.parameters["settings"]["threads"] == 3
+    for number, gan in ((2, plain), (3, other)):
+        gan.build(tmp_path / str(number))
+        assert used[0] == number
+        used.clear()
+    with pytest.raises(InputError, match="threads"):
+        replace(TINY, threads=0)
+
+
 def test_what_training_leaves(tmp_path: Path) -> None:
     state = torch.random.get_rng_state()
     competence = train(tmp_path, "sricharan_wgan_2e")
@@ -343,8 +358,8 @@ def test_seeds_and_configurations_give_other_gans(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Gan, Path]:
     home = tmp_path_factory.mktemp("gan")
-    gan = Gan(CONFIGURATIONS["sricharan_wgan_2e"], replace(TINY, learning_rate=0.05), signs())
-    training.train_gan(gan.configuration, gan.settings, gan.data, home, seed=gan.recipe.seed, threads=1)
+    gan = Gan(CONFIGURATIONS["sricharan_wgan_2e"], replace(TINY, learning_rate=0.05, threads=1), signs())
+    training.train_gan(gan.configuration, gan.settings, gan.data, home, seed=gan.recipe.seed)
     gan.load(home)
     return gan, home
 
@@ -449,6 +464,19 @@ def test_repeats_draw_anew_from_the_same_gans(done: rw.Run) -> None:
     repeats = done.tables["ood_repeats"]
     of_gans = repeats[(repeats["kind"] == "gan") & (repeats["metric"] == "auroc") & (repeats["model"] == "tiny")]
     assert sorted(of_gans["repeat"]) == [0, 0, 1, 1]
+
+
+def test_gans_of_several_sources_have_pictures_of_their_own(tmp_path: Path) -> None:
+    gans = {**WEIGHTS, "epochs": 1, "configurations": ["sricharan_wgan_2e"], "count": 1}
+    content = gan_study(tmp_path, gans, sets=["uniform_noise"])
+    first = {"data": content.pop("data"), "models": content.pop("models")}
+    train = {"builtin": "signs", "split": "train", "n": 280}
+    content["sources"] = {"a": first, "b": {**first, "data": {**first["data"], "train": train}}}
+    gallery = run(tmp_path, "run", content).tables["gan_gallery"]
+    assert list(gallery["source"]) == ["a", "b"]
+    for column in ("media", "drawn"):
+        pictures = [(tmp_path / "run" / "media" / name).read_bytes() for name in gallery[column]]
+        assert pictures[0] != pictures[1], column
 
 
 def test_analyses_of_gans(done: rw.Run) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -551,3 +553,71 @@ def test_stored_answers_without_a_stimulus_are_to_the_test_data_alone(
     with pytest.raises(rw.InputError, match="no column 'stimulus', so it answers undisturbed test data only"):
         rw.run_study(study, out=tmp_path / "run", accept_chance=True, progress=rw.no_progress)
     assert not (tmp_path / "run").exists()
+
+
+EPOCHS: list[int] = []
+DIES: set[int] = set()
+"""The epochs that were done, and those in which the fit is killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(Monitor):
+    """Learns a mean in three epochs, each of which reads all training data and ends with a checkpoint."""
+
+    name: ClassVar[str] = "slow"
+
+    def work(self, images: int) -> int:
+        return 3 * images + 5
+
+    def fit(self, training: Any) -> dict[str, np.ndarray]:
+        checkpoint = training.workshop / "epoch.npz"
+        epoch, mean = 0, np.zeros(1)
+        if checkpoint.exists():
+            with np.load(checkpoint) as stored:
+                epoch, mean = int(stored["epoch"]), stored["mean"]
+        while epoch < 3:
+            for (rows,) in training.parts("probabilities"):
+                mean = 0.5 * mean + rows.max(axis=1).mean(keepdims=True)
+            if epoch + 1 in DIES:
+                raise KeyboardInterrupt
+            epoch += 1
+            EPOCHS.append(epoch)
+            np.savez(checkpoint.with_name("new.npz"), epoch=epoch, mean=mean)
+            checkpoint.with_name("new.npz").replace(checkpoint)
+        training.progress(5)
+        return {"mean": mean}
+
+    def read(self, signals: Any, state: Any) -> np.ndarray:
+        return -np.abs(signals.probabilities.max(axis=1) - state["mean"])
+
+
+def test_a_fit_that_is_killed_goes_on_from_its_checkpoint_with_the_same_bytes(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    @contextmanager
+    def bar(title: str, total: int) -> Iterator[Any]:
+        yield lambda images: told.append((title, images, total))
+
+    def fitted(out: str) -> dict[str, bytes]:
+        given = {"source": HELD_OUT, "train": TRAIN, "outliers": SETS, "limit": 40, "workers": 1}
+        rw.od_test(ToyModel(), monitors=[Slow()], out=tmp_path / out, progress=bar, **given)
+        paths = (tmp_path / out / "artifacts").rglob("*")
+        return {str(path.relative_to(tmp_path / out)): path.read_bytes() for path in paths if path.is_file()}
+
+    EPOCHS.clear()
+    whole = fitted("whole")
+    assert sorted(name.rpartition("/")[2] for name in whole) == ["manifest.json", "monitor.json", "monitor.npz"]
+    assert EPOCHS == [1, 2, 3]
+    fits = [(images, total) for title, images, total in told if title.startswith("fitting")]
+    assert {total for _, total in fits} == {3 * len(TRAIN) + 5} == {sum(images for images, _ in fits)}
+    assert len(fits) > 3
+    EPOCHS.clear()
+    DIES.add(3)
+    with pytest.raises(KeyboardInterrupt):
+        fitted("killed")
+    (home,) = (tmp_path / "killed" / "artifacts").iterdir()
+    assert [path.name for path in (home / "workshop").iterdir()] == ["epoch.npz"]
+    DIES.clear()
+    assert fitted("killed") == whole
+    assert EPOCHS == [1, 2, 3], "no epoch was done twice"
+    assert Slow().build(ToyModel(), TRAIN).state["mean"].size == 1, "and outside of a run"

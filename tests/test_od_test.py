@@ -66,7 +66,7 @@ OUTLIERS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads of torch on cores that others use are a hundred times as slow as one."""
-    monkeypatch.setattr("roadworthy.models.training.cores", lambda: 1)
+    monkeypatch.setattr("roadworthy.models.training.THREADS", 1)
 
 
 def sample(values: Any, labels: Any = None, name: str = "x") -> Sample:

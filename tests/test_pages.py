@@ -153,6 +153,14 @@ def test_every_source_has_its_own_pages_and_figures(two_sources: Path, tmp_path:
     assert lines[3].startswith(f"{hostile}: Accuracy: tiny {shares[1]} (")
 
 
+def test_every_source_has_its_own_pictures(two_sources: Path) -> None:
+    gallery = rw.open_run(two_sources).tables["classification_gallery"]
+    assert set(gallery["source"]) == set(SOURCES)
+    assert gallery["media"].is_unique, "no source writes over what another one was shown"
+    foggy = [(two_sources / "media" / name).read_bytes() for name in gallery.query("level > 0")["media"]]
+    assert len(set(foggy)) == len(foggy) == 4
+
+
 def test_an_undertrained_network_marks_the_model_of_its_own_source_alone(two_sources: Path, tmp_path: Path) -> None:
     def train(record: RunRecord) -> RunRecord:
         record.sources["cure"].models["tiny"].artifacts.append("weak")

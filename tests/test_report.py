@@ -34,7 +34,7 @@ from roadworthy.report.classification import CLEAN, ClassificationFacts, Conditi
 from roadworthy.report.facts import Cell, CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
 from roadworthy.study import parse_study
-from roadworthy.verdict import Criterion, Measurement, failed_parts, judge
+from roadworthy.verdict import Criterion, Measurement, failed_parts, failures, judge
 from roadworthy.verdict.failures import count_failed
 
 Key = tuple[str, str, int]
@@ -533,6 +533,19 @@ def test_failures_are_counted_by_kind_and_a_case_of_two_protocols_once(tmp_path:
     record.cases["m1"].status = record.cases["m0"].status = "failed"
     assert [part.name for part in failed_parts(record)] == ["v3 at none 0", "monitor energy"]
     assert count_failed(failed_parts(record)) == "1 case and 1 monitor"
+
+
+def test_a_failed_case_is_named_by_what_it_shows_whatever_the_protocol() -> None:
+    noted = {"role": "probe"}
+    shown = [
+        *(Shown("m", "none", 0, "no answer"), Shown("m", "fog", 3, "no answer")),
+        *(Shown("m", "fog", 4, "no answer", noted), Shown("m", "park", 0, "no answer", noted)),
+    ]
+    record = with_cases(run_record(source_record(["m"], ["a", "b"])), "of_mine", shown)
+    named = ["m at none 0", "m at fog 3", "m at fog 4 (of_mine)", "m at outliers park (of_mine)"]
+    assert [part.name for part in failed_parts(record)] == named
+    for path in Path(failures.__file__).parent.glob("*.py"):
+        assert not re.search(r"classification|\bood_set|od_test", path.read_text()), f"{path} names a protocol"
 
 
 def test_a_model_whose_every_case_failed_is_shown_as_such(tmp_path: Path) -> None:

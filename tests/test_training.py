@@ -41,7 +41,7 @@ def coloured(n: int = 120, seed: int = 0, channels: int = 3) -> ArrayDataset:
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "cores", lambda: 1)
+    monkeypatch.setattr(training, "THREADS", 1)
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +337,31 @@ def test_a_reference_classifier_is_an_artifact(tmp_path: Path, data: ArrayDatase
         assert answer.samples is not None
         assert answer.samples.shape == (3, 9, 3)
     assert ensure_artifact(RunFolder(tmp_path), recipe, lambda folder: pytest.fail("built twice")) == home
+
+
+def test_the_number_of_threads_is_the_same_on_every_machine_or_part_of_the_recipe(
+    tmp_path: Path, data: ArrayDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    for cores in ({0}, {0, 1, 2, 3}):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
+        train(tmp_path / f"{len(cores)}", data, epochs=1)
+    assert used[::2] == [2, 2]
+    records = [(tmp_path / name / "training.json").read_text() for name in ("1", "4")]
+    assert records[0] == records[1]
+    with pytest.raises(InputError, match="another training"):
+        train(tmp_path / "1", data, epochs=1, threads=1)
+    model = ReferenceModel(epochs=1).on(data)
+    other = ReferenceModel(epochs=1, threads=3).on(data)
+    assert "threads" not in model.recipe.parameters, "recipes of before stay as they are"
+    assert other.recipe.parameters["threads"] == 3
+    used.clear()
+    other.build(tmp_path / "other", lambda images: None)
+    assert used[0] == 3
+    with pytest.raises(InputError, match="threads"):
+        ReferenceModel(threads=0)
 
 
 def test_a_recipe_is_what_decides_the_weights(data: ArrayDataset) -> None:

@@ -28,7 +28,7 @@ from roadworthy.data import open_dataset
 from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json, writing
 from roadworthy.engine.local import Executor, LocalExecutor, Outcome, timing_tables
-from roadworthy.engine.plan import THREADS, Graph
+from roadworthy.engine.plan import THREADS, Graph, Showing
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
 from roadworthy.engine.progress import terminal_progress as terminal_progress
@@ -577,17 +577,15 @@ def export_study(
     for protocol, settings in chosen:
         protocol.check_settings(settings)
     benches = open_benches(study, base, progress)
-    stimuli = {
-        showing.stimulus.hash: (showing, bench.chunk)
-        for protocol, settings in chosen
-        for name, bench in benches.items()
-        if name in (settings.sources or benches)
-        for showing in protocol.showings(settings, bench)
-    }
-    images = sum(len(showing.data) for showing, _ in stimuli.values())
+    stimuli: dict[str, tuple[Showing, int, dict[str, None]]] = {}
+    for protocol, settings in chosen:
+        for name in settings.sources or benches:
+            for showing in protocol.showings(settings, benches[name]):
+                stimuli.setdefault(showing.stimulus.hash, (showing, benches[name].chunk, {}))[2][name] = None
+    images = sum(len(showing.data) for showing, _, _ in stimuli.values())
     classes = {name: bench.data.class_names for name, bench in benches.items()}
     with progress(f"export {study.name}", images) as advance, writing(Path(folder)):
-        shown = list(stimuli.values())
+        shown = [(showing, chunk, [*sources]) for showing, chunk, sources in stimuli.values()]
         return export(shown, classes, Path(folder), batch=study.batch, progress=advance, workers=workers or 1)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import ModelError
+from roadworthy.core.files import remove
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Buildable, Dataset, Model, System
 from roadworthy.core.types import Artifact, Stimulus
@@ -21,6 +22,7 @@ from roadworthy.monitors import FittedMonitor, Monitor
 from roadworthy.monitors.base import monitor_errors
 
 SIGNAL, REPRESENTATION = "signal", "representation"
+OWN_FILES = "workshop"
 OF_DATA = ("images", "labels")
 """Signals that the data has by itself: they are not stored."""
 
@@ -105,23 +107,35 @@ class MonitorFit(Buildable):
 
     @property
     def work(self) -> int:
-        """The images that it learns from."""
-        return len(self.data) if self.data is not None else 0
+        """The images that its fit counts."""
+        return self.monitor.work(len(self.data)) if self.data is not None else 0
 
     def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
-        """Fit it and save it; says how much it keeps, and what a reader should know."""
-        training = others = None
+        """Fit it and save it; says how much it keeps, and what a reader should know.
+
+        Files of the fit's own are in a folder that a fit which was stopped finds again, and the artifact does not have.
+        """
+        training, others, left = None, None, self.work
+
+        def advance(images: int) -> None:
+            nonlocal left
+            progress(min(images, left))
+            left -= min(images, left)
+
         if self.outliers is not None:
             others = StoredTraining(self.model, self.outliers, self._outlier_cases, store.case)
         if self.data is not None:
             training = StoredTraining(self.model, self.data, self._cases, store.case, others)
+            training.workshop, training.progress = workshop / OWN_FILES, advance
+            training.workshop.mkdir(exist_ok=True)
         with monitor_errors():
             fitted = self.monitor.build(self.model, training)
             kept = sum(array.nbytes for array in fitted.state.values())
             competence = {"state_bytes": kept, "notes": [*fitted.notes]}
         with monitor_errors(OSError):
             fitted.write_parts(workshop)
-        progress(self.work)
+        remove(workshop / OWN_FILES)
+        progress(left)
         return competence
 
     def load(self, home: Path) -> None:

@@ -27,6 +27,8 @@ from roadworthy.models.preprocess import parse_choice
 SUFFIXES = (".csv", ".parquet")
 UNDISTURBED_START = f"{UNDISTURBED}-0-"
 KEYS = ("stimulus", "id")
+SOURCE = "source"
+"""A column of the manifest of several sources, no class where answers keep it."""
 PANDAS_INDEX = "__index_level_"
 SHOWN = 3
 CSV_BLOCK = 16 * 2**20
@@ -45,9 +47,9 @@ class StoredPredictions(Model):
 
     Columns: `id`; `stimulus` (where absent, every row answers undisturbed data); and the answer in one of these forms:
     one column per class under its name, `p0` to `pK-1`, `logit0` to `logitK-1`, or (Parquet) a list column
-    `probabilities` and/or `logits`. Class names are all other columns, or those that `classes` names. A model that says
-    where the object is has `box0` to `box3` (x0, y0, x1, y1) and `variance0` to `variance3`, or lists `boxes` and
-    `box_variance`, beside the classes or alone.
+    `probabilities` and/or `logits`. Class names are all other columns but `source`, or those that `classes` names. A
+    model that says where the object is has `box0` to `box3` (x0, y0, x1, y1) and `variance0` to `variance3`, or lists
+    `boxes` and `box_variance`, beside the classes or alone.
 
     outputs  of columns under class names: `auto` finds out whether all rows are probabilities or none is
     """
@@ -259,7 +261,7 @@ class _Form:
             raise InputError(f"{file} has no column 'id'; its columns are {', '.join(list(columns)[:8])}")
         keys = tuple(key for key in KEYS if key in columns)
         boxes = {kind: names for kind, prefix in BOXES.items() if (names := _of_boxes(columns, kind, prefix))}
-        known = {*KEYS, *(name for names in boxes.values() for name in names)}
+        known = {*KEYS, SOURCE, *(name for names in boxes.values() for name in names)} - set(classes or ())
         rest = [column for column in columns if column not in known and not column.startswith(PANDAS_INDEX)]
         form = cls._classes(keys, columns, rest, classes, file) if rest or not boxes else cls(keys, {})
         form.answers.update(boxes)

@@ -14,7 +14,7 @@ from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch, Prediction
-from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_WIDTH, check_whole
+from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_THREADS, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import export_onnx, load_weights, resnet50, small_resnet, small_vgg, thesis_cnn, vgg16
 from roadworthy.models.onnx import OnnxModel
@@ -74,6 +74,7 @@ class ReferenceModel(Model, Buildable):
     epochs, batch, learning_rate, width (filters), hidden (units), dropout, passes: as the architecture where not given
     floor     clean accuracy below which rows that depend on it are marked undertrained
     retrain   train another one (seed + repeat) for every repeat of a study
+    threads   of the training, part of the recipe where given
 
     >>> ReferenceModel("mc_dropout", epochs=2).settings()["dropout"]
     0.6
@@ -98,6 +99,7 @@ class ReferenceModel(Model, Buildable):
         passes: int | None = None,
         floor: float = 0.9,
         retrain: bool = False,
+        threads: int | None = None,
     ) -> None:
         if spec not in ARCHITECTURES:
             raise UnknownName("reference network", spec, ARCHITECTURES)
@@ -108,7 +110,9 @@ class ReferenceModel(Model, Buildable):
         self.passes = default.passes if passes is None else passes
         self.batch, self.learning_rate, self.seed = batch, learning_rate, seed
         self.width = default.width if width is None else width
-        self.hidden, self.floor, self.retrain = hidden, floor, retrain
+        self.hidden, self.floor, self.retrain, self.threads = hidden, floor, retrain, threads
+        if threads is not None:
+            check_whole(f"reference network {self.name}: threads", threads, 1, MOST_THREADS)
         for setting, most in LARGEST.items():
             check_whole(f"reference network {self.name}: {setting}", getattr(self, setting), 1, most)
         if not 0 <= self.dropout < 1:
@@ -130,7 +134,8 @@ class ReferenceModel(Model, Buildable):
     def settings(self) -> dict[str, Any]:
         """Everything that decides the weights, but for the data and the seed."""
         names = ("architecture", "epochs", "batch", "learning_rate", "width", "hidden", "dropout", "floor")
-        return {"algorithm": ALGORITHM, **{name: getattr(self, name) for name in names}}
+        given = {} if self.threads is None else {"threads": self.threads}
+        return {"algorithm": ALGORITHM, **{name: getattr(self, name) for name in names}, **given}
 
     def on(self, train: Dataset) -> ReferenceModel:
         """The same model bound to its training data; classes and input size are the data's."""
@@ -168,7 +173,7 @@ class ReferenceModel(Model, Buildable):
     def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder; write network.safetensors, network.onnx, training.json."""
         network = self.network()
-        names = ("epochs", "batch", "learning_rate", "seed", "floor")
+        names = ("epochs", "batch", "learning_rate", "seed", "floor", "threads")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         competence = train_classifier(network, self.data, workshop, progress=progress, **settings)
         export_onnx(network, workshop / ONNX, self.data.size, self.data.channels)

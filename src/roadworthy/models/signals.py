@@ -6,6 +6,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
@@ -205,8 +207,11 @@ class Training(ABC):
 
     Whether the signals are computed now or were stored before makes no difference to the fit: a subclass only says how
     some rows are read. `names` are the signals that were announced, with their layers; no others can be read, but
-    labels. `outliers` is the same of validation outliers, for a monitor that learns from those too.
+    labels. `outliers` is the same of validation outliers, for a monitor that learns from those too. `progress` is told
+    of images that are read, and by a fit of those that it works on otherwise.
     """
+
+    progress: Callable[[int], None] = staticmethod(lambda images: None)
 
     def __init__(self, model: Model, data: Dataset, names: Sequence[str], outliers: Training | None = None) -> None:
         self.model, self.data, self.names, self.outliers = model, data, (*names, "labels"), outliers
@@ -215,6 +220,12 @@ class Training(ABC):
 
     def __len__(self) -> int:
         return len(self.data)
+
+    @cached_property
+    def workshop(self) -> Path:
+        """A folder for files of the fit's own, such as a checkpoint: a run gives one that survives a kill."""
+        self._temporary = TemporaryDirectory(prefix="roadworthy-fit-")
+        return Path(self._temporary.name)
 
     def fingerprints(self) -> tuple[str, ...]:
         """Those of the data, the outliers' last."""
@@ -231,7 +242,9 @@ class Training(ABC):
             if name not in self.names:
                 raise InputError(f"the signal {name} was not announced: return it from the monitor's method signals")
         for start in range(0, len(self), PART):
-            yield self.read(slice(start, min(start + PART, len(self))), asked)
+            rows = slice(start, min(start + PART, len(self)))
+            yield self.read(rows, asked)
+            self.progress(rows.stop - start)
 
     def gather(self, name: str) -> NDArray[Any]:
         """A signal of all rows at once, (n, ...)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +31,8 @@ WEIGHTS = "network.safetensors"
 RECORD = "training.json"
 CHECKPOINT = "checkpoint.safetensors"
 HELD_OUT = 0.2
+THREADS = 2
+"""Threads of a training, whatever cores a machine has: the number decides the last bits of the weights."""
 PRECISIONS = ("float32", "bfloat16")
 IN_MEMORY_BYTES = 4 * 2**30
 DECODED_AT_ONCE = 1024
@@ -63,7 +64,7 @@ def train_classifier(
     `folder` gets `network.safetensors` and `training.json` (settings, every epoch). While it trains, it also holds
     `checkpoint.safetensors`: a call with the same network, data and settings goes on from there and ends with the same
     bits, on the same kind of machine. All randomness is keyed by (seed, epoch). `progress` is told of each image of
-    `data` once per epoch. `threads` None is all cores; a checkpoint keeps its own number.
+    `data` once per epoch. `threads` decides the last bits: None is the same number on every machine, `THREADS`.
 
     >>> from tempfile import TemporaryDirectory
     >>> from roadworthy.data import open_dataset
@@ -84,12 +85,12 @@ def train_classifier(
     parse_choice("precision", precision, PRECISIONS)
     settings = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate, "seed": seed, "precision": precision}
     known = {"data": data.fingerprint(), "network": digest(digest_tensors(network.state_dict().items(), str(network)))}
-    recipe = {**known, **settings, "held_out": HELD_OUT}
+    recipe: dict[str, Any] = {**known, **settings, "held_out": HELD_OUT, "threads": threads or THREADS}
     folder.mkdir(parents=True, exist_ok=True)
     told = progress or (lambda images: None)
     record = finished_record(folder, recipe)
     if record is None:
-        course = _Course(network, recipe, threads or cores())
+        course = _Course(network, recipe, recipe["threads"])
         course.resume(folder)
         record = _run(course, data, folder, told)
     else:
@@ -140,7 +141,7 @@ class TrainingCourse(ABC):
 
     def record(self) -> dict[str, Any]:
         """What is known so far."""
-        return {"recipe": self.recipe, "threads": self.threads, **self.outcome(), "history": self.history}
+        return {"recipe": self.recipe, **self.outcome(), "history": self.history}
 
     @contextmanager
     def parts_of(self, data: Dataset) -> Iterator[list[tuple[NDArray[np.int64], Reader]]]:
@@ -195,7 +196,7 @@ class TrainingCourse(ABC):
         stored = json.loads(notes.get("training", "{}"))
         if stored.get("recipe") != self.recipe:
             raise other_training(path)
-        self.threads, self.history, self.best = stored["threads"], stored["history"], _under("best/", tensors)
+        self.history, self.best = stored["history"], _under("best/", tensors)
         for part, network in self.networks.items():
             network.load_state_dict(_under(f"{part}/", tensors))
             _restore(self.optimizers[part], _under(self.optimizer_prefix.format(part=part), tensors))
@@ -358,8 +359,3 @@ def _restore(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor])
         fits = value.shape == weight.shape
         state.setdefault(int(index), {})[field] = import_torch().empty_like(weight).copy_(value) if fits else value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def cores() -> int:
-    """How many threads a training takes unless it is told otherwise: a core each, of those it may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

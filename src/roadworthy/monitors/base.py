@@ -157,6 +157,10 @@ class Monitor(Written, ABC):
         """What a reader should know of what was learned; `rule` is empty before a calibration."""
         return ()
 
+    def work(self, images: int) -> int:
+        """How many images `fit` counts, of so many to learn from: each once, unless it also reports progress itself."""
+        return images
+
     def signals(self, model: Model) -> tuple[str, ...]:
         """The signals of training data that `fit` reads, with their layers; none where there is nothing to learn.
 

@@ -14,6 +14,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes, write_json
 from roadworthy.engine.plan import THREADS, Showing
+from roadworthy.models.predictions import SOURCE
 from roadworthy.shifts import Attack
 
 UNFINISHED = {"images", "classes.txt", "HOWTO.md", "export.json"}
@@ -21,21 +22,25 @@ UNFINISHED = {"images", "classes.txt", "HOWTO.md", "export.json"}
 
 HOWTO = """# Images to be classified
 
-`manifest.csv` lists every image: `stimulus`, `id` and `path` (a PNG in this folder). Run your model on all of them and
-write one CSV (or Parquet) with the columns `stimulus` and `id`, copied from the manifest, and one column per class with
-its probability, named by the class (`classes.txt` holds the names in order); or `logit0`, `logit1`, ... for logits.
+`manifest.csv` lists every image: `stimulus`, `id` and `path` (a PNG in this folder). {run} with
+the columns `stimulus` and `id`, copied from the manifest, and one column per class with its probability, named by the
+class (`classes{of}.txt` holds the names in order); or `logit0`, `logit1`, ... for logits.
 Write numbers with nine significant digits, so that they are read back exactly. For answers that are the same to the
 last bit, use batches of the size in `export.json` (the last one padded) and as many threads.
 
 Labels are left out on purpose: answers are compared with them where this folder came from, by a study whose model is
 
     models:
-      name: {predictions: answers.csv}
+      name: {{predictions: answers{of}.csv}}
 """
+OF_ONE_SOURCE = "Run your model on all of them and write one CSV (or Parquet)"
+OF_SEVERAL = """The column `source` names
+the source that shows it, or all that do (`a;b`). Run the model of each SOURCE on all of its images and write one CSV
+(or Parquet) for it"""
 
 
 def export(
-    stimuli: Sequence[tuple[Showing, int]],
+    stimuli: Sequence[tuple[Showing, int, Sequence[str]]],
     class_names: Mapping[str, Sequence[str]],
     folder: Path,
     *,
@@ -45,9 +50,10 @@ def export(
 ) -> int:
     """Write every stimulus as PNG files with a manifest; returns the number of images.
 
-    Stimuli come with the number of images to make at once, class names by source: '' where there is one only.
+    Stimuli come with the number of images to make at once and the sources that show them, class names by source: ''
+    where there is one only. Of several sources, the manifest says which.
     """
-    showings = [showing for showing, _ in stimuli]
+    showings, several = [showing for showing, _, _ in stimuli], "" not in class_names
     attacks = sorted({showing.stimulus.name for showing in showings if isinstance(showing.shift, Attack)})
     if attacks:
         raise InputError(
@@ -62,24 +68,26 @@ def export(
         raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
     manifest = CsvText()
     rows = csv.writer(manifest, lineterminator=ENDING)
-    rows.writerow(["stimulus", "id", "path"])
+    rows.writerow(["stimulus", "id", "path", *([SOURCE] if several else [])])
     written = 0
     with ThreadPoolExecutor(workers) as pool:
-        for showing, chunk in stimuli:
+        for showing, chunk, sources in stimuli:
+            of = [";".join(sources)] if several else []
             (folder / "images" / showing.stimulus.key).mkdir(parents=True, exist_ok=True)
             for start in range(0, len(showing.data), chunk):
                 shown = showing.show(showing.data.batch(slice(start, start + chunk)))
                 paths = [_path(showing, start + row) for row in range(len(shown))]
                 list(pool.map(_write_png, [folder / path for path in paths], shown.images))
                 rows.writerows(
-                    (shown.stimulus, escape_cell(image_id), path)
+                    (shown.stimulus, escape_cell(image_id), path, *of)
                     for image_id, path in zip(shown.ids, paths, strict=True)
                 )
                 written += len(shown)
                 progress(len(shown))
     for source, names in class_names.items():
         write_bytes(folder / (f"classes-{source}.txt" if source else "classes.txt"), ("\n".join(names) + "\n").encode())
-    write_bytes(folder / "HOWTO.md", HOWTO.encode())
+    howto = HOWTO.format(run=OF_SEVERAL, of="-SOURCE") if several else HOWTO.format(run=OF_ONE_SOURCE, of="")
+    write_bytes(folder / "HOWTO.md", howto.encode())
     write_json(
         folder / "export.json",
         {

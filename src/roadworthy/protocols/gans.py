@@ -61,7 +61,7 @@ class Gans(BaseModel):
     preset          `small` or `thesis`: the settings that are not given here
     configurations  names, or mappings with a name and what is to be different (default: the six of the thesis)
     count           GANs trained for each configuration, each with another seed
-    width, latent, batch, learning_rate, momentum, clip, epochs, floor: see `roadworthy.outliers.gan.GanSettings`
+    width, latent, batch, learning_rate, momentum, clip, epochs, floor, threads: see `outliers.gan.GanSettings`
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,6 +79,7 @@ class Gans(BaseModel):
     clip: float | None = None
     epochs: int | None = None
     floor: float | None = None
+    threads: int | None = None
 
     def check(self) -> None:
         """Refuse what is wrong whatever the data."""
@@ -125,7 +126,7 @@ def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFra
     for gan in makers.values():
         assert isinstance(gan, Gan)
         where, record = {"ood_set": gan.configuration.name, "gan": gan.index}, gan.training()
-        name = f"gan-{gan.configuration.name}-{gan.index}"
+        name = f"gan-{gan.recipe.hash[:12]}"
         grids = []
         for epoch in record["history"]:
             picture = f"{name}-{grid_name(epoch['epoch'])}"

@@ -39,7 +39,7 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
         if stimulus.repeat == 0 and (stimulus.name, stimulus.level) not in drawn:
             drawn.add((stimulus.name, stimulus.level))
             strip = np.hstack([thumbnail(image) for image in showing.show(batch).images])
-            path = media / f"gallery-{stimulus.name}-{stimulus.level}.png"
+            path = media / f"gallery-{stimulus.key}.png"
             write_picture(path, strip)
             table.append({"shift": stimulus.name, "level": stimulus.level, "media": path.name, "images": len(rows)})
     return pd.DataFrame(table)

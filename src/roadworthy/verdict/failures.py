@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roadworthy.core.record import AskedCase, CaseRecord, RunRecord
+from roadworthy.core.types import UNDISTURBED
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,10 @@ def _system_name(kind: str, system: str, model: str, source: str) -> str:
 
 
 def _case_name(protocol: str, asked: AskedCase, case: CaseRecord, source: str) -> str:
-    """`tiny at fog 3`; the protocol is named where it is not classification."""
+    """`tiny at fog 3`; the protocol is named where it noted more of the case than what is shown to whom."""
     stimulus = case.stimulus
-    shown = f"outliers {asked.labels['ood_set']}" if "ood_set" in asked.labels else f"{stimulus.name} {stimulus.level}"
+    has_level = stimulus.level or stimulus.name == UNDISTURBED
+    shown = f"{stimulus.name} {stimulus.level}" if has_level else f"outliers {stimulus.name}"
     repeat = f", repeat {stimulus.repeat}" if stimulus.repeat else ""
-    noted = ", ".join(filter(None, [source, protocol if protocol != "classification" else ""]))
+    noted = ", ".join(filter(None, [source, protocol if asked.labels else ""]))
     return f"{asked.system} at {shown}{repeat}" + (f" ({noted})" if noted else "")

@@ -54,7 +54,8 @@ class Gan(Buildable):
     @property
     def recipe(self) -> Artifact:
         """What it is made from."""
-        parts = {"algorithm": ALGORITHM, "configuration": asdict(self.configuration), "settings": asdict(self.settings)}
+        settings = self.settings.recipe()
+        parts = {"algorithm": ALGORITHM, "configuration": asdict(self.configuration), "settings": settings}
         return Artifact("gan", parts, (self.data.fingerprint(),), seed=self.seed + self.index)
 
     @property

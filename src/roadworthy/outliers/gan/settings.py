@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_WIDTH, check_whole
+from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_THREADS, MOST_WIDTH, check_whole
 
 AIMS = ("lee", "sricharan")
 LOSSES = ("original", "wasserstein")
@@ -82,6 +83,7 @@ class GanSettings:
     clip           bound of the weights of a Wasserstein critic
     epochs         at most this many, where its configuration has not stopped it before
     floor          accuracy on real images below which a GAN's surrogate is marked undertrained
+    threads        of the training, part of the recipe where given
 
     >>> PRESETS["small"].width, PRESETS["thesis"].batch
     (16, 96)
@@ -95,15 +97,22 @@ class GanSettings:
     clip: float = 0.01
     epochs: int = 30
     floor: float = 0.5
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         most = {"width": MOST_WIDTH, "latent": MOST_WIDTH, "epochs": MOST_EPOCHS, "batch": MOST_BATCH}
         for setting, limit in most.items():
             check_whole(f"the {setting} of GANs", getattr(self, setting), 4 if setting == "batch" else 1, limit)
+        if self.threads is not None:
+            check_whole("the threads of GANs", self.threads, 1, MOST_THREADS)
         if not (0 < self.learning_rate < math.inf and 0 < self.clip < math.inf):
             raise InputError("the learning rate and the clip of GANs are numbers above 0")
         if not (0 <= self.momentum < 1 and 0 <= self.floor <= 1):
             raise InputError("the momentum of GANs is at least 0 and below 1, their floor a share")
+
+    def recipe(self) -> dict[str, Any]:
+        """All that is settled, for the recipe of a GAN."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 PRESETS = {"small": GanSettings(width=16, batch=32, epochs=12), "thesis": GanSettings()}

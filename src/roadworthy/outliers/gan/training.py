@@ -22,7 +22,7 @@ from roadworthy.core.types import Images
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights
 from roadworthy.models.torch import import_torch
-from roadworthy.models.training import HELD_OUT, Reader, TrainingCourse, cores, finished_record, image_tensor
+from roadworthy.models.training import HELD_OUT, THREADS, Reader, TrainingCourse, finished_record, image_tensor
 from roadworthy.outliers.gan.losses import discriminator_loss, entropy, generator_loss
 from roadworthy.outliers.gan.networks import make_discriminator, make_generator, make_surrogate
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
@@ -46,7 +46,6 @@ def train_gan(
     folder: Path,
     *,
     seed: int = 0,
-    threads: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Train generator, discriminator and surrogate side by side on 80 % of the objects of `data`; give the competence.
@@ -62,18 +61,19 @@ def train_gan(
     epoch).
     """
     configuration.check(len(data.class_names))
-    recipe = {
+    recipe: dict[str, Any] = {
         "data": data.fingerprint(),
         "configuration": asdict(configuration),
-        "settings": asdict(settings),
+        "settings": settings.recipe(),
         "seed": seed,
         "held_out": HELD_OUT,
+        "threads": settings.threads or THREADS,
     }
     folder.mkdir(parents=True, exist_ok=True)
     told = progress or (lambda images: None)
     record = finished_record(folder, recipe)
     if record is None:
-        course = Course(configuration, settings, data, seed, recipe, threads or cores())
+        course = Course(configuration, settings, data, seed, recipe, recipe["threads"])
         course.resume(folder)
         told(course.epoch * len(data))
         record = _run(course, data, folder, told)
