@@ -493,7 +493,7 @@ def test_the_same_signs_at_another_size_are_other_images(tmp_path: Path) -> None
     }
     run = rw.run_study(study, out=tmp_path / "run", workers=1, accept_chance=True, progress=rw.no_progress)
     assert run.report().is_file(), "of a source without training data, too"
-    table = compare_runs([run])
+    table = compare_runs([run], models=["small/baseline", "large/baseline"])
     assert set(table["condition"]) == {"msp: scenery -> uniform", "msp: uniform -> scenery"}
     assert table["p"].isna().all()
     assert set(table["reason"]) == {"other images: they cannot be paired"}
