@@ -18,11 +18,13 @@ from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.subset import Mirrored
+from roadworthy.engine.monitoring import PlannedTraining
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size, is_stored
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model
 from roadworthy.models.check import Rehearsal, chance_error
 from roadworthy.models.check import rehearse as rehearse_model
+from roadworthy.models.signals import LearningData
 from roadworthy.monitors import MONITORS, Monitor, make_monitor
 from roadworthy.outliers import make_outliers
 from roadworthy.protocols import Protocol, protocol_of
@@ -301,15 +303,16 @@ class _Opening:
         for role in sorted(wanted - set(roles)):
             raise InputError(LEARNING[role])
         seen = self._check_learning(roles)
-        opened = {name: self._fitted(name, model.with_data(roles), data) for name, model in opened.items()}
         meets_outliers = any(protocol.wants_foreign for protocol, _ in asked)
         foreign, makers = self._outliers(data) if meets_outliers else ({}, {})
         seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
         train, validation = roles.get("train"), roles.get("validation")
         bench = Bench(
-            data, opened, seed, batch, chunk, foreign, makers, train, validation, self.monitors, self.name, self.section
+            data, {}, seed, batch, chunk, foreign, makers, train, validation, self.monitors, self.name, self.section
         )
-        return bench, builders, seen
+        learning = LearningData(roles, partial(PlannedTraining, bench))
+        opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
+        return replace(bench, models=opened), builders, seen
 
     def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
         """Its data sets by role."""
