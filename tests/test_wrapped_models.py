@@ -12,9 +12,11 @@ import pytest
 
 import roadworthy as rw
 import tiny
+from roadworthy.api import execute, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.data import open_dataset
-from roadworthy.models import load_model
+from roadworthy.models import load_model, softmax
+from roadworthy.study import parse_study
 from roadworthy.uncertainty import Calibrated, Ensemble, fit_temperature, log_probabilities
 
 CLASSIFICATION = {"classification": {"shifts": ["noise"], "levels": [3], "repeats": 2}}
@@ -54,6 +56,47 @@ def test_a_temperature_is_fitted_on_the_validation_data_before_any_case(tmp_path
     assert stored["nll"] < stored["nll_before"]
     again = rw.run_study(content, out=tmp_path / "run")
     assert again.tables["classification"].equals(run.tables["classification"])
+
+
+def test_a_temperature_reads_a_case_of_the_validation_data_in_batches_of_the_study(tmp_path: Path) -> None:
+    class Noting(rw.Model):
+        """Notes how many images it is asked about at once, and which undisturbed ones."""
+
+        name, num_classes, capabilities = "noting", tiny.CLASSES, frozenset({"probabilities", "logits"})
+
+        def __init__(self) -> None:
+            self.sizes: set[int] = set()
+            self.asked: list[str] = []
+
+        def fingerprint(self) -> str:
+            return "noting"
+
+        def predict(self, batch: Any) -> Any:
+            self.sizes.add(len(batch))
+            self.asked += dict.fromkeys(batch.ids) if batch.stimulus.startswith("none") else ()
+            logits = 5 * np.eye(tiny.CLASSES, dtype=np.float32)[batch.labels]
+            return rw.Prediction(probabilities=softmax(logits), logits=logits)
+
+    def run(out: str, batch: int) -> tuple[rw.Run, Noting]:
+        content = study(tmp_path, {"m": "<in memory>"}, validation={"builtin": "signs", "n": 100, "split": "train"})
+        model = Noting()
+        asked = parse_study(content | {"batch": batch}, "study")
+        prepared = prepare(asked, models={"m": Calibrated(model, name="m")}, rehearse=False)
+        return execute(prepared, tmp_path / out, workers=1, progress=rw.no_progress), model
+
+    done, model = run("run", 16)
+    assert model.sizes == {16}
+    held = open_dataset({"builtin": "signs", "n": 100, "split": "train"}, size=(tiny.SIZE, tiny.SIZE))
+    assert sorted(name for name in model.asked if name in set(held.ids)) == sorted(held.ids), "each image once"
+    (case,) = [case for case in done.record.cases.values() if case.kind == "signal"]
+    assert (case.system, case.stimulus.data, case.status) == ("logits of noting", held.fingerprint(), "done")
+    ((home, artifact),) = done.record.artifacts.items()
+    assert artifact.parameters["batch"] == 16
+    assert done.verify() == []
+    (tmp_path / "run" / "artifacts" / home / "manifest.json").unlink()
+    assert not run("run", 16)[1].asked, "a temperature that is fitted again reads what is stored"
+    (usual,) = run("usual", 64)[0].record.artifacts.values()
+    assert [*usual.parameters] == ["bounds"], "recipes of before stay as they are"
 
 
 def test_a_temperature_is_fitted_in_the_order_of_the_data_s_classes(tmp_path: Path) -> None:

@@ -18,11 +18,16 @@ from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size
+        own = self.monitors, self.name, self.section, order
+        bench = Bench(data, {}, seed, batch, chunk, foreign, makers, train, validation, *own)
+        learning = LearningData(roles, partial(PlannedTraining, bench))
+        opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
+        return replace(bench, models=opened), builders, seen
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model
 from roadworthy.models.check import Rehearsal, chance_error
 from roadworthy.models.check import rehearse as rehearse_model
+from roadworthy.models.signals import LearningData
 from roadworthy.monitors import MONITORS, Monitor, make_monitor
 from roadworthy.outliers import make_outliers
 from roadworthy.protocols import Protocol, protocol_of
@@ -295,14 +300,22 @@ class _Opening:
         for role in sorted(wanted - set(roles)):
             raise InputError(LEARNING[role])
         seen = self._check_learning(roles)
-        opened = {name: self._fitted(name, model.with_data(roles), data) for name, model in opened.items()}
         meets_outliers = any(protocol.wants_foreign for protocol, _ in asked)
         foreign, makers, order = self._outliers(data) if meets_outliers else ({}, {}, [])
         seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
         train, validation = roles.get("train"), roles.get("validation")
+<<<<<<< HEAD
         own = self.monitors, self.name, self.section, order
         bench = Bench(data, opened, seed, batch, chunk, foreign, makers, train, validation, *own)
         return bench, builders, seen
+=======
+        bench = Bench(
+            data, {}, seed, batch, chunk, foreign, makers, train, validation, self.monitors, self.name, self.section
+        )
+        learning = LearningData(roles, partial(PlannedTraining, bench))
+        opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
+        return replace(bench, models=opened), builders, seen
+>>>>>>> fix-c
 
     def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
         """Its data sets by role."""

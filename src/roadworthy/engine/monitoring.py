@@ -15,14 +15,14 @@ from roadworthy.core.files import remove
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Buildable, Dataset, Model, System
 from roadworthy.core.types import Artifact, Stimulus
-from roadworthy.engine.plan import Bench, PlannedCase, Showing
+from roadworthy.engine.folder import RunFolder
+from roadworthy.engine.plan import Bench, Showing
 from roadworthy.engine.readouts import read_columns
 from roadworthy.models.signals import Training
 from roadworthy.monitors import FittedMonitor, Monitor
 from roadworthy.monitors.base import monitor_errors
 
 SIGNAL, REPRESENTATION = "signal", "representation"
-OWN_FILES = "workshop"
 OF_DATA = ("images", "labels")
 """Signals that the data has by itself: they are not stored."""
 
@@ -51,19 +51,12 @@ class SignalOf(System):
 
 
 class StoredTraining(Training):
-    """Training data whose signals were stored before: `cases` by the full name of the signal, found by `home`."""
+    """Data whose signals a model was asked for before, in the cases that were planned for it."""
 
-    def __init__(
-        self,
-        model: Model,
-        data: Dataset,
-        cases: Mapping[str, PlannedCase],
-        home: Callable[[str], Path],
-        outliers: Training | None = None,
-    ) -> None:
-        super().__init__(model, data, [*cases, *OF_DATA], outliers)
-        self._cases, self._home = cases, home
-        self._part = lru_cache(maxsize=2 * len(cases) or 1)(self._read_part)
+    def __init__(self, planned: PlannedTraining, store: RunFolder, outliers: Training | None = None) -> None:
+        super().__init__(planned.model, planned.data, [*planned.cases, *OF_DATA], outliers)
+        self._cases, self._home = planned.cases, store.case
+        self._part = lru_cache(maxsize=2 * len(self._cases) or 1)(self._read_part)
 
     def _read_part(self, name: str, part: int) -> NDArray[Any]:
         return read_columns(self._home(self._cases[name].case.key), SIGNAL, parts=[part])[SIGNAL]
@@ -81,6 +74,20 @@ class StoredTraining(Training):
         return tuple(np.asarray(signals[name]) for name in names)
 
 
+class PlannedTraining:
+    """What a fit will read of a model and some data: a case for each signal, by its full name, in batches of `size`."""
+
+    def __init__(self, bench: Bench, model: Model, shown: Showing | Dataset, names: Sequence[str]) -> None:
+        showing = undisturbed(bench, shown) if isinstance(shown, Dataset) else shown
+        self.model, self.data, self.size = model, showing.data, model.fixed_batch or bench.batch
+        asked = [SignalOf(model, name, bench.fingerprint(model)) for name in names if name not in OF_DATA]
+        self.cases = {system.signal: bench.case(showing, system) for system in asked}
+
+    def stored(self, store: RunFolder, outliers: Training | None = None) -> StoredTraining:
+        """The signals, once the cases are done."""
+        return StoredTraining(self, store, outliers)
+
+
 class MonitorFit(Buildable):
     """A monitor to be fitted on a model, from stored signals of the training data (and of validation outliers)."""
 
@@ -88,53 +95,48 @@ class MonitorFit(Buildable):
 
     def __init__(self, monitor: Monitor, model: Model, bench: Bench, outliers: Showing | None = None) -> None:
         self.monitor, self.model = monitor, model
-        self.data = bench.train if monitor.learns else None
-        self.outliers = outliers.data if outliers is not None and monitor.learns else None
-        self._size = model.fixed_batch or bench.batch
-        self._cases, self._outlier_cases = (
-            _signal_cases(monitor, model, bench, showing) for showing in (training_showing(bench), outliers)
+        names = monitor.signals(model)
+        self.training, self.outliers = (
+            PlannedTraining(bench, model, shown, names) if monitor.learns and shown is not None else None
+            for shown in (bench.train, outliers)
         )
-        self._fingerprint = bench.fingerprint(model)
+        self._size = model.fixed_batch or bench.batch
         self._fitted: FittedMonitor | None = None
 
     @cached_property
     def recipe(self) -> Artifact:
         """Its settings and code, the model and the data it learns from."""
-        data = self.data if self.data is not None else self.outliers
-        recipe = self.monitor.recipe(self.model, data, outliers=self.outliers, size=self._size)
-        needs = (*self.model.requires(), *self._cases.values(), *self._outlier_cases.values())
+        read = [planned for planned in (self.training, self.outliers) if planned]
+        outliers = self.outliers.data if self.outliers else None
+        recipe = self.monitor.recipe(self.model, read[0].data if read else None, outliers=outliers, size=self._size)
+        needs = (*self.model.requires(), *(case for planned in read for case in planned.cases.values()))
         return Artifact(recipe.builder, recipe.parameters, recipe.inputs, recipe.seed, needs)
 
     @property
     def work(self) -> int:
         """The images that its fit counts."""
-        return self.monitor.work(len(self.data)) if self.data is not None else 0
+        return self.monitor.work(len(self.training.data)) if self.training else 0
 
     def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
-        """Fit it and save it; says how much it keeps, and what a reader should know.
-
-        Files of the fit's own are in a folder that a fit which was stopped finds again, and the artifact does not have.
-        """
-        training, others, left = None, None, self.work
+        """Fit it and save it; says how much it keeps, and what a reader should know."""
+        training, left, own_files = None, self.work, workshop / "workshop"
 
         def advance(images: int) -> None:
             nonlocal left
             progress(min(images, left))
             left -= min(images, left)
 
-        if self.outliers is not None:
-            others = StoredTraining(self.model, self.outliers, self._outlier_cases, store.case)
-        if self.data is not None:
-            training = StoredTraining(self.model, self.data, self._cases, store.case, others)
-            training.workshop, training.progress = workshop / OWN_FILES, advance
-            training.workshop.mkdir(exist_ok=True)
+        if self.training:
+            training = self.training.stored(store, self.outliers.stored(store) if self.outliers else None)
+            training.workshop, training.progress = own_files, advance
+            own_files.mkdir(exist_ok=True)
         with monitor_errors():
             fitted = self.monitor.build(self.model, training)
             kept = sum(array.nbytes for array in fitted.state.values())
             competence = {"state_bytes": kept, "notes": [*fitted.notes]}
         with monitor_errors(OSError):
             fitted.write_parts(workshop)
-        remove(workshop / OWN_FILES)
+        remove(own_files)
         progress(left)
         return competence
 
@@ -183,16 +185,6 @@ class MonitorOn(System):
             return {REPRESENTATION: self.fit.fitted.represent_signals(signals)}
 
 
-def training_showing(bench: Bench) -> Showing | None:
-    """The training data of a source, undisturbed."""
-    if bench.train is None:
-        return None
-    return Showing(Stimulus(bench.train.fingerprint(), seed=bench.seed), bench.train)
-
-
-def _signal_cases(monitor: Monitor, model: Model, bench: Bench, showing: Showing | None) -> dict[str, PlannedCase]:
-    """The cases of the signals that a fit reads, by their full name."""
-    if showing is None:
-        return {}
-    names = (name for name in monitor.signals(model) if name not in OF_DATA)
-    return {name: bench.case(showing, SignalOf(model, name, bench.fingerprint(model))) for name in names}
+def undisturbed(bench: Bench, data: Dataset) -> Showing:
+    """Data of a source as it is."""
+    return Showing(Stimulus(data.fingerprint(), seed=bench.seed), data)

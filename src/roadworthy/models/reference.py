@@ -111,10 +111,10 @@ class ReferenceModel(Model, Buildable):
         self.batch, self.learning_rate, self.seed = batch, learning_rate, seed
         self.width = default.width if width is None else width
         self.hidden, self.floor, self.retrain, self.threads = hidden, floor, retrain, threads
-        if threads is not None:
-            check_whole(f"reference network {self.name}: threads", threads, 1, MOST_THREADS)
         for setting, most in LARGEST.items():
             check_whole(f"reference network {self.name}: {setting}", getattr(self, setting), 1, most)
+        if threads is not None:
+            check_whole(f"reference network {self.name}: threads", threads, 1, MOST_THREADS)
         if not 0 <= self.dropout < 1:
             raise InputError(f"reference network {self.name}: dropout is at least 0 and below 1, not {self.dropout}")
         if spec == "mc_dropout" and not self.dropout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -254,6 +254,14 @@ class Training(ABC):
                 rows = np.empty((len(self), *part.shape[1:]), part.dtype)
             rows[number * PART : number * PART + len(part)] = part
         return rows
+
+
+class LearningData(dict[str, Dataset]):
+    """The data that models of a study learn from, by role; `plan(model, data, names)` plans what their fits read."""
+
+    def __init__(self, data: Mapping[str, Dataset], plan: Callable[..., Any]) -> None:
+        super().__init__(data)
+        self.plan = plan
 
 
 class LiveTraining(Training):

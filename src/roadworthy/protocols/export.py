@@ -50,8 +50,7 @@ def export(
 ) -> int:
     """Write every stimulus as PNG files with a manifest; returns the number of images.
 
-    Stimuli come with the number of images to make at once and the sources that show them, class names by source: ''
-    where there is one only. Of several sources, the manifest says which.
+    Stimuli come with the images to make at once and the sources that show them; class names by source, '' if it is one.
     """
     showings, several = [showing for showing, _, _ in stimuli], "" not in class_names
     attacks = sorted({showing.stimulus.name for showing in showings if isinstance(showing.shift, Attack)})

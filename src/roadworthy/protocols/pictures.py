@@ -27,10 +27,8 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
 
     An attack looks different for every model; that of the first by name is shown.
     """
-    data = showings[0].data
-    _, firsts = np.unique(data.labels, return_index=True)
-    rows = [int(row) for row in firsts[np.linspace(0, len(firsts) - 1, min(GALLERY_IMAGES, len(firsts))).astype(int)]]
-    batch = data.batch(rows)
+    _, firsts = np.unique(showings[0].data.labels, return_index=True)
+    rows = [int(firsts[place]) for place in spread(len(firsts), GALLERY_IMAGES)]
     table, drawn = [], set[tuple[str, int]]()
     for showing in sorted(
         showings, key=lambda s: (s.stimulus.name, s.stimulus.level, s.attacked.name if s.attacked else "")
@@ -38,18 +36,16 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
         stimulus = showing.stimulus
         if stimulus.repeat == 0 and (stimulus.name, stimulus.level) not in drawn:
             drawn.add((stimulus.name, stimulus.level))
-            strip = np.hstack([thumbnail(image) for image in showing.show(batch).images])
-            path = media / f"gallery-{stimulus.key}.png"
-            write_picture(path, strip)
-            table.append({"shift": stimulus.name, "level": stimulus.level, "media": path.name, "images": len(rows)})
+            name = save_strip(showing, media / f"gallery-{stimulus.key}.png", rows)
+            table.append({"shift": stimulus.name, "level": stimulus.level, "media": name, "images": len(rows)})
     return pd.DataFrame(table)
 
 
-def save_strip(showing: Showing, path: Path, count: int) -> str:
-    """A strip of images spread over what is shown, once; returns the name of the file."""
+def save_strip(showing: Showing, path: Path, rows: int | Sequence[int]) -> str:
+    """A strip of some rows of what is shown, or of so many spread over it, once; returns the name of the file."""
     if not path.exists():
-        rows = spread(len(showing.data), count)
-        write_picture(path, np.hstack([thumbnail(image) for image in showing.show(showing.data.batch(rows)).images]))
+        chosen = spread(len(showing.data), rows) if isinstance(rows, int) else rows
+        write_picture(path, np.hstack([thumbnail(image) for image in showing.show(showing.data.batch(chosen)).images]))
     return path.name
 
 
@@ -74,9 +70,7 @@ def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path)
         cells = [key for key in evidence.cells if (key.model, key.shift) == (model, shift)]
         for key, mistake in _most_confident(evidence, cells):
             showing = shown[model, shift, key.level, mistake.repeat]
-            path = media / f"seen-{showing.stimulus.key}-{mistake.row}.png"
-            if not path.exists():
-                write_picture(path, thumbnail(showing.show(showing.data.batch([mistake.row])).images[0]))
+            seen = media / f"seen-{showing.stimulus.key}-{mistake.row}.png"
             table.append(
                 {
                     **key.where(),
@@ -85,7 +79,7 @@ def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path)
                     "prediction": evidence.class_names[mistake.prediction],
                     "confidence": mistake.confidence,
                     "p_label": mistake.p_label,
-                    "media": path.name,
+                    "media": save_strip(showing, seen, [mistake.row]),
                 }
             )
     columns = ["model", "shift", "level", "id", "label", "prediction", "confidence", "p_label", "media"]

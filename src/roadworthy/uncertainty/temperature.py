@@ -16,14 +16,14 @@ from scipy.special import logsumexp
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.files import write_json
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Buildable, Dataset, Model
+from roadworthy.core.protocols import BATCH, Buildable, Dataset, Model
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.models.classes import Wrapper, align
 from roadworthy.models.outputs import softmax
+from roadworthy.models.signals import LearningData, LiveTraining
 
 BOUNDS = (0.05, 20.0)
 FITTED = "temperature.json"
-FIT_BATCH = 64
 FLOOR = float(np.finfo(np.float32).tiny)
 """Smallest probability that counts: the logarithm of an exact 0 is taken of this."""
 
@@ -146,24 +146,30 @@ class Calibrated(Temperature, Buildable):
 
     activity = "fitting the temperature of"
 
-    def __init__(self, model: Model, validation: Dataset | None = None, *, name: str | None = None) -> None:
-        self._validation, self._fitted = validation, False
+    def __init__(
+        self, model: Model, validation: Dataset | None = None, *, name: str | None = None, plan: Any = None
+    ) -> None:
+        self._validation, self._plan, self._fitted = validation, plan, False
         self._members: dict[int, Calibrated] = {}
         if validation is None:
             self.model, self.name = model, name or model.name
             self.concurrent, self.learns_from = model.concurrent, model.learns_from | {"validation"}
         else:
             super().__init__(align(model, validation.class_names), 1.0, name=name)
+            self.signal = "logits" if "logits" in model.capabilities else "probabilities"
+            self._planned = plan and plan(self.model, validation, [self.signal])
 
     def with_data(self, data: Mapping[str, Dataset]) -> Calibrated:
         """The model with its data, to be fitted on the validation data."""
-        return Calibrated(self.model.with_data(data), data["validation"], name=self.name) if self.learns_from else self
+        plan = data.plan if isinstance(data, LearningData) else self._plan
+        validation = data["validation"] if self._validation is None else self._validation
+        return Calibrated(self.model.with_data(data), validation, name=self.name, plan=plan)
 
     def for_repeat(self, repeat: int) -> Calibrated:
         """What answers in this repeat, with a temperature of its own."""
         if repeat not in self._members:
             member = self.model.for_repeat(repeat)
-            own = self if member is self.model else Calibrated(member, self.validation, name=self.name)
+            own = self if member is self.model else Calibrated(member, self.validation, name=self.name, plan=self._plan)
             self._members[repeat] = own
         return self._members[repeat]
 
@@ -180,9 +186,11 @@ class Calibrated(Temperature, Buildable):
 
     @property
     def recipe(self) -> Artifact:
-        """The model and the data it is fitted on."""
+        """The model, the data it is fitted on, and how many images are asked about at once where that is not usual."""
         inputs = (self.model.fingerprint(), self.validation.fingerprint())
-        return Artifact("temperature", {"bounds": list(BOUNDS)}, inputs, requires=self.model.requires())
+        size, cases = (self._planned.size, self._planned.cases.values()) if self._planned else (BATCH, ())
+        parameters = {"bounds": list(BOUNDS), **({} if size in (BATCH, self.model.fixed_batch) else {"batch": size})}
+        return Artifact("temperature", parameters, inputs, requires=(*self.model.requires(), *cases))
 
     @property
     def work(self) -> int:
@@ -199,13 +207,12 @@ class Calibrated(Temperature, Buildable):
         return digest({"kind": "calibrated", "recipe": self.recipe.hash})
 
     def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
-        """Ask the model about the validation data and fit the temperature to its answers."""
-        rows = []
-        for start in range(0, len(self.validation), FIT_BATCH):
-            batch = self.validation.batch(slice(start, start + FIT_BATCH))
-            rows.append(log_probabilities(self.model.answer(batch, FIT_BATCH)))
-            progress(len(batch))
-        fitted = asdict(fit_temperature(np.concatenate(rows), self.validation.labels))
+        """Fit the temperature to the model's answers to the validation data: as stored, or asked now."""
+        asked = self.model, self.validation, [self.signal]
+        training = self._planned.stored(store) if self._planned else LiveTraining(*asked)
+        training.progress = progress
+        answers = Prediction(**{self.signal: training.gather(self.signal)})
+        fitted = asdict(fit_temperature(log_probabilities(answers), self.validation.labels))
         write_json(workshop / FITTED, fitted)
         return fitted | {"images": len(self.validation)}
 

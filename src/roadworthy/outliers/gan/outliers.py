@@ -54,7 +54,7 @@ class Gan(Buildable):
     @property
     def recipe(self) -> Artifact:
         """What it is made from."""
-        settings = self.settings.recipe()
+        settings = {name: value for name, value in asdict(self.settings).items() if value is not None}
         parts = {"algorithm": ALGORITHM, "configuration": asdict(self.configuration), "settings": settings}
         return Artifact("gan", parts, (self.data.fingerprint(),), seed=self.seed + self.index)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_THREADS, MOST_WIDTH, check_whole
@@ -109,10 +108,6 @@ class GanSettings:
             raise InputError("the learning rate and the clip of GANs are numbers above 0")
         if not (0 <= self.momentum < 1 and 0 <= self.floor <= 1):
             raise InputError("the momentum of GANs is at least 0 and below 1, their floor a share")
-
-    def recipe(self) -> dict[str, Any]:
-        """All that is settled, for the recipe of a GAN."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 PRESETS = {"small": GanSettings(width=16, batch=32, epochs=12), "thesis": GanSettings()}

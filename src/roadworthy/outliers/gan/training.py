@@ -64,7 +64,7 @@ def train_gan(
     recipe: dict[str, Any] = {
         "data": data.fingerprint(),
         "configuration": asdict(configuration),
-        "settings": settings.recipe(),
+        "settings": asdict(settings),
         "seed": seed,
         "held_out": HELD_OUT,
         "threads": settings.threads or THREADS,

@@ -15,7 +15,7 @@ from roadworthy.core.types import Batch, Images
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.protocols.dependability.names import NAME
-from roadworthy.protocols.pictures import thumbnail, write_picture
+from roadworthy.protocols.pictures import save_strip, thumbnail, write_picture
 
 if TYPE_CHECKING:
     from roadworthy.protocols.dependability.evidence import Evidence
@@ -116,10 +116,8 @@ def _confusions(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[
         rows = np.flatnonzero((answers.label == label) & (answers.prediction == prediction))
         surest = rows[np.argsort(-answers.confidence[rows], kind="stable")].tolist()
         for row in _one_per_object(evidence, surest, EACH):
-            path = media / f"seen-{showing.stimulus.key}-{row}.png"
-            if not path.exists():
-                write_picture(path, thumbnail(showing.show(showing.data.batch([row])).images[0]))
-            shown = {"id": evidence.ids[row], "confidence": float(answers.confidence[row]), "media": path.name}
+            picture = save_strip(showing, media / f"seen-{showing.stimulus.key}-{row}.png", [row])
+            shown = {"id": evidence.ids[row], "confidence": float(answers.confidence[row]), "media": picture}
             yield confusion | shown
 
 

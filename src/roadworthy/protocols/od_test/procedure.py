@@ -18,7 +18,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.monitoring import MonitorFit, MonitorOn, training_showing
+from roadworthy.engine.monitoring import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.metrics import value_range
 from roadworthy.models.head import find_head, network_of
@@ -220,8 +220,7 @@ def _shown(settings: Settings, bench: Bench) -> dict[str, Showing]:
             code = code_of(type(makers[name]))
             stimulus = replace(stimulus, name=name, parameters=makers[name].parameters(), code=code)
         shown[key] = Showing(stimulus, final)
-    train = training_showing(bench)
-    return shown if train is None else shown | {"train": train}
+    return shown if bench.train is None else shown | {"train": undisturbed(bench, bench.train)}
 
 
 def _chosen(settings: Settings, bench: Bench) -> list[str]:
