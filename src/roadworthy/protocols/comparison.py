@@ -66,7 +66,7 @@ def choose_pairs(
         by_source = grouped((name.partition("/")[0] if several else "", name) for name in names[0])
         pairs = [((0, own[0]), (0, other)) for own in by_source.values() for other in own[1:]]
         if not pairs:
-            one = "one model of each source only" if several else "one model only"
+            one = "one model of each source only" if len(names[0]) > 1 else "one model only"
             raise InputError(f"{runs[0]} holds {one}: name a second run to compare it with")
     for place, others in list(enumerate(names))[1:]:
         for model in others:
