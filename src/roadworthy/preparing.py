@@ -18,11 +18,8 @@ from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.subset import Mirrored
-        own = self.monitors, self.name, self.section, order
-        bench = Bench(data, {}, seed, batch, chunk, foreign, makers, train, validation, *own)
-        learning = LearningData(roles, partial(PlannedTraining, bench))
-        opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
-        return replace(bench, models=opened), builders, seen
+from roadworthy.engine.monitoring import PlannedTraining
+from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing, check_plan_size, chunk_size
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.models import StoredPredictions, align, load_model
 from roadworthy.models.check import Rehearsal, chance_error
@@ -304,18 +301,11 @@ class _Opening:
         foreign, makers, order = self._outliers(data) if meets_outliers else ({}, {}, [])
         seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
         train, validation = roles.get("train"), roles.get("validation")
-<<<<<<< HEAD
         own = self.monitors, self.name, self.section, order
-        bench = Bench(data, opened, seed, batch, chunk, foreign, makers, train, validation, *own)
-        return bench, builders, seen
-=======
-        bench = Bench(
-            data, {}, seed, batch, chunk, foreign, makers, train, validation, self.monitors, self.name, self.section
-        )
+        bench = Bench(data, {}, seed, batch, chunk, foreign, makers, train, validation, *own)
         learning = LearningData(roles, partial(PlannedTraining, bench))
         opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
         return replace(bench, models=opened), builders, seen
->>>>>>> fix-c
 
     def _data(self, fallback_size: tuple[int, int] | None) -> dict[str, OpenedDataset]:
         """Its data sets by role."""
