@@ -19,7 +19,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.types import Stimulus, join_columns
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
 from roadworthy.protocols import PROTOCOLS
-from roadworthy.protocols.base import Evidence, KnownCase, Planned, Protocol, StoredCase, matching
+from roadworthy.protocols.base import Evidence, KnownCase, Part, Planned, Protocol, StoredCase, matching
 from roadworthy.shifts import make_shift
 from roadworthy.study import parse_study
 from roadworthy.uncertainty import Ensemble
@@ -81,8 +81,8 @@ class Located(Protocol):
         rows = [SimpleNamespace(model=case.system, shift=case.stimulus.name) for case in cases]
         matching(f"criterion {criterion.id}", rows, ("model", "shift"), criterion)
 
-    def evidence(self, cases: Sequence[StoredCase], class_names: Sequence[str], **options: Any) -> LocatedEvidence:
-        return LocatedEvidence(cases)
+    def evidence(self, part: Part, **options: Any) -> LocatedEvidence:
+        return LocatedEvidence(part.cases)
 
 
 class LocatedEvidence(Evidence):

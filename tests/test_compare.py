@@ -22,9 +22,9 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers
-from roadworthy.protocols import PROTOCOLS, base, classification, comparison
+from roadworthy.protocols import PROTOCOLS, base, comparison
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.classification import Classification
+from roadworthy.protocols.classification import Classification, tables
 from roadworthy.protocols.comparison import (
     Compared,
     check_question,
@@ -61,7 +61,7 @@ def system(
         StoredCase(label, Stimulus("data", shift, 1, code=code), load=partial(readouts, np.asarray(hits)))
         for shift, hits in right.items()
     ]
-    evidence = Classification().evidence(cases, ["a", "b"], seed=0)
+    evidence = Classification().evidence(base.Part("", cases, None, ["a", "b"]), seed=0)
     return Compared(label, label, {"classification": evidence}, {"classification": cases})
 
 
@@ -85,7 +85,7 @@ def test_a_regression_in_one_shift_is_found_and_comes_first() -> None:
 
 
 def test_chance_alone_is_no_regression_more_often_than_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classification, "RESAMPLES", 40)
+    monkeypatch.setattr(tables, "RESAMPLES", 40)
     alarms = 0
     for repeat in range(20):
         rng = np.random.default_rng(repeat)

@@ -636,7 +636,7 @@ def test_what_the_search_refuses_is_an_error_of_the_study(tmp_path: Path, monkey
     def refused(*arguments: Any, **settings: Any) -> Any:
         raise ValueError("no scenario can be proposed")
 
-    monkeypatch.setattr("roadworthy.protocols.dependability.evidence.propose_scenarios", refused)
+    monkeypatch.setattr("roadworthy.protocols.dependability.tables.propose_scenarios", refused)
     with pytest.raises(InputError, match="dependability: no scenario can be proposed"):
         edge_run(tmp_path, {}, weather=np.array(["dry", "wet"] * 12))
 
@@ -660,7 +660,7 @@ def test_a_layer_that_no_network_has_is_refused_before_the_run(tmp_path: Path, o
 
 
 def test_the_summary_names_what_its_own_model_lacks(finished: Any) -> None:
-    from roadworthy.report.dependability import load_dependability, sentences
+    from roadworthy.protocols.dependability.facts import load_dependability, sentences
     from roadworthy.report.facts import load_facts
 
     found = load_dependability(finished.path, load_facts(finished.path))

@@ -19,7 +19,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.data import open_dataset
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.local import estimate_seconds
-from roadworthy.protocols.analysis import analyse
+from roadworthy.protocols.repeats.analysis import analyse
 from roadworthy.study import parse_study
 from tiny import CLASSES, contents, save_onnx, study
 
@@ -515,7 +515,7 @@ def test_hardest_is_the_lowest_mean_over_all_models() -> None:
     from roadworthy.engine.readouts import Readouts
     from roadworthy.metrics import Answers
     from roadworthy.protocols.base import StoredCase
-    from roadworthy.protocols.ood import Evidence
+    from roadworthy.protocols.ood.tables import Evidence
 
     def case(model: str, confidences: list[float], tags: dict[str, str]) -> StoredCase:
         ids = tuple(f"{tags}{row}" for row in range(len(confidences)))
@@ -597,7 +597,7 @@ def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
 
 
 def test_own_configurations_and_changed_ones(tmp_path: Path) -> None:
-    from roadworthy.protocols.gans import Gans
+    from roadworthy.protocols.ood.gans import Gans
 
     chosen = Gans.model_validate(
         {

@@ -20,8 +20,10 @@ import roadworthy as rw
 from roadworthy.cli import app
 from roadworthy.core.errors import RoadworthyError
 from roadworthy.metrics import value_range
-from roadworthy.protocols import classification, od_test, ood
+from roadworthy.protocols import od_test
+from roadworthy.protocols.classification.tables import metric_names
 from roadworthy.protocols.dependability import Dependability
+from roadworthy.protocols.ood.settings import METRICS as OOD_METRICS
 from samples import fill, study
 from test_od_test import Broken
 from tiny import save_onnx
@@ -103,8 +105,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def criterion_metrics() -> Iterator[str]:
     """Every metric that a criterion can name, of every protocol."""
-    yield from classification.metric_names()
-    yield from ood.METRICS
+    yield from metric_names()
+    yield from OOD_METRICS
     yield from od_test.evaluation.METRICS
     yield from Dependability.figures
     yield from ("auroc_discounted", "neuron_activation_3")

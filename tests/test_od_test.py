@@ -597,7 +597,7 @@ def test_a_study_of_two_sources_trains_its_network_and_matches_channels(
     def weak(home: Path) -> dict[str, Any]:
         return {**read_artifact(home), "competence": {"floor": 0.9, "clean_accuracy": 0.5}}
 
-    monkeypatch.setattr("roadworthy.protocols.od_test.evidence.read_artifact", weak)
+    monkeypatch.setattr("roadworthy.protocols.od_test.tables.read_artifact", weak)
     (row,) = again.verdict([REQUIRED | {"where": {"monitor": "msp"}, "over": "pooled"}]).findings[0].rows
     assert row.measurement.where == {"triples": 6, "without undertrained": "grey"}
 

@@ -21,7 +21,7 @@ from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers
 from roadworthy.metrics.ranking import separation
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.ood import Evidence
+from roadworthy.protocols.ood.tables import Evidence
 from roadworthy.study import parse_study
 from test_cli import call
 from test_engine import Counting

@@ -27,10 +27,12 @@ from roadworthy.core.record import AskedCase, ProtocolRecord, RunRecord, SourceP
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.metrics import HIGHER_IS_BETTER, METRICS
 from roadworthy.models import load_model
+from roadworthy.protocols.classification import figures
+from roadworthy.protocols.classification import words as summary
+from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition, load_classification
 from roadworthy.protocols.pages import pages_of
 from roadworthy.report import facts as run_facts
-from roadworthy.report import figures, frame, summary
-from roadworthy.report.classification import CLEAN, ClassificationFacts, Condition, load_classification
+from roadworthy.report import frame
 from roadworthy.report.facts import Cell, CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
 from roadworthy.study import parse_study

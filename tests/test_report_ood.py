@@ -17,14 +17,17 @@ from records import Shown, changed, network_record, with_cases, with_networks
 from roadworthy import cli
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder
-from roadworthy.protocols.analysis import analyse
+from roadworthy.protocols.classification.facts import CLEAN, Condition
 from roadworthy.protocols.comparison import COLUMNS, RESULTS
-from roadworthy.report import comparison, difference_figures, outlier_figures, outliers
+from roadworthy.protocols.ood import facts as outliers
+from roadworthy.protocols.ood import figures as outlier_figures
+from roadworthy.protocols.ood.facts import Outliers, load_outliers
+from roadworthy.protocols.repeats import figures as difference_figures
+from roadworthy.protocols.repeats.analysis import analyse
+from roadworthy.protocols.repeats.facts import GAMES_HOWELL, TUKEY, Differences, agreement, load_differences
+from roadworthy.report import comparison
 from roadworthy.report import render_comparison as render_page
-from roadworthy.report.classification import CLEAN, Condition
-from roadworthy.report.differences import GAMES_HOWELL, TUKEY, Differences, agreement, load_differences
 from roadworthy.report.facts import load_facts
-from roadworthy.report.outliers import Outliers, load_outliers
 from roadworthy.report.words import NO_BREAK
 from test_report import HOSTILE, Elements, accuracy_of, chart_data, headline, in_browser, make_run, picture, render
 

@@ -42,12 +42,12 @@ from roadworthy.preparing import Given, check_criteria, check_study_size, model_
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import find_protocol, find_suite, protocol_of
-from roadworthy.protocols.analysis import analyse
 from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
 from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.pages import pages_of
+from roadworthy.protocols.repeats.analysis import analyse
 from roadworthy.study import load_study, parse_study
 from roadworthy.verdict import Criterion, Failed, Measurement, Verdict, failed_parts, history, judge, load_criteria
 from roadworthy.verdict.history import HISTORY, read_history

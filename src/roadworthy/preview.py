@@ -18,7 +18,7 @@ from roadworthy.core.validation import parse_size, read_yaml
 from roadworthy.data import open_dataset
 from roadworthy.engine.plan import BATCH
 from roadworthy.models import load_model
-from roadworthy.protocols.classification import ShiftChoice, shift_levels
+from roadworthy.protocols.classification.settings import ShiftChoice, shift_levels
 from roadworthy.protocols.pictures import write_picture
 from roadworthy.shifts import Attack, find_shift
 from roadworthy.shifts.preview import contact_sheet, level_similarity

@@ -24,7 +24,7 @@ CRITERIA = [
 
 def shown(run: Path) -> dict[str, object]:
     """What the report of a run says: the verdict, every value with its bounds, and the worst three conditions."""
-    from roadworthy.report.classification import load_classification
+    from roadworthy.protocols.classification.facts import load_classification
     from roadworthy.report.facts import load_facts
 
     facts = load_classification(run, load_facts(run))

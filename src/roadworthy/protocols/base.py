@@ -198,16 +198,7 @@ class Protocol(ABC):
         """Raise an `InputError` where a criterion matches none of the cases of a source."""
 
     @abstractmethod
-    def evidence(
-        self,
-        cases: Sequence[StoredCase],
-        class_names: Sequence[str],
-        *,
-        context: Any = None,
-        seed: int,
-        workers: int = 1,
-        resamples: int | None = None,
-    ) -> Evidence:
+    def evidence(self, part: Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What stored cases of one source say."""
 
     def page(self, run: Path, facts: Facts) -> Page | None:
@@ -249,13 +240,9 @@ class Protocol(ABC):
         resamples: int | None = None,
     ) -> Evidence:
         """What the stored cases of all sources say: each source by itself, unless a protocol joins them."""
-        found = {
-            part.source: self.evidence(
-                part.cases, part.class_names, context=part.context, seed=seed, workers=workers, resamples=resamples
-            )
-            for part in parts
-        }
-        return BySource(found, partial(self.matching_sources, parts)) if "" not in found else found[""]
+        options: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
+        by_source = {part.source: self.evidence(part, **options) for part in parts}
+        return BySource(by_source, partial(self.matching_sources, parts)) if "" not in by_source else by_source[""]
 
 
 class BySource(Evidence):

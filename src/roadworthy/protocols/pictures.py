@@ -15,7 +15,7 @@ from roadworthy.engine.folder import write_bytes
 from roadworthy.engine.plan import PlannedCase, Showing
 
 if TYPE_CHECKING:
-    from roadworthy.protocols.classification import CellKey, Evidence, Mistake
+    from roadworthy.protocols.classification.tables import CellKey, Evidence, Mistake
 
 THUMBNAIL = 96
 GALLERY_IMAGES = 4

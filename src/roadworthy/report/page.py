@@ -153,9 +153,9 @@ def plain_page(name: str, run: Path, facts: Facts, about: str) -> Page:
 
 @cache
 def environment(folder: Path = HERE) -> jinja2.Environment:
-    """Where templates are found: in this folder, then in that of the report."""
+    """Where templates are found: in this folder, by the name of a folder beside it, then in that of the report."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, HERE]),
+        loader=jinja2.FileSystemLoader([folder, folder.parent, HERE]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

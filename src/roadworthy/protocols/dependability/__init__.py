@@ -7,9 +7,9 @@ rests on in companion tables. Formulas and limits: docs/dependability.md.
 
 from __future__ import annotations
 
-from roadworthy.protocols.dependability.evidence import Evidence
 from roadworthy.protocols.dependability.names import NAME
-from roadworthy.protocols.dependability.procedure import Dependability
+from roadworthy.protocols.dependability.plan import Dependability
 from roadworthy.protocols.dependability.settings import Settings
+from roadworthy.protocols.dependability.tables import Evidence
 
 __all__ = ["NAME", "Dependability", "Evidence", "Settings"]

@@ -18,7 +18,7 @@ from roadworthy.protocols.dependability.names import NAME
 from roadworthy.protocols.pictures import save_strip, thumbnail, write_picture
 
 if TYPE_CHECKING:
-    from roadworthy.protocols.dependability.evidence import Evidence
+    from roadworthy.protocols.dependability.tables import Evidence
 
 SIDE = 160
 CONFUSIONS, EACH = 8, 3

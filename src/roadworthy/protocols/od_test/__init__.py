@@ -5,6 +5,6 @@ Shafaei, Schmidt, Little: Does Your Model Know the Digit 6 Is Not a Cat? (2018).
 
 from __future__ import annotations
 
-from roadworthy.protocols.od_test.procedure import OdTest
+from roadworthy.protocols.od_test.plan import OdTest
 
 __all__ = ["OdTest"]

@@ -14,7 +14,7 @@ from typing import Any
 from roadworthy.core.errors import InputError
 from roadworthy.metrics import higher_is_better
 from roadworthy.protocols.base import Part
-from roadworthy.protocols.od_test import evidence
+from roadworthy.protocols.od_test import tables
 from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, COST, FAR, NAME, NEAR
 from roadworthy.protocols.od_test.settings import Context, Settings
 from roadworthy.report.facts import NOT_RUN, Cell, Facts, bounded, cell_of, defined
@@ -330,10 +330,10 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     for name, table in ((NAME, rows), (f"{NAME}_methods", means)):
         if not table or not COLUMNS[name] <= set(table[0]):
             raise InputError(f"table {name} of {run} was written by another version: run the study again")
-    subjects = evidence.Subjects(
+    subjects = tables.Subjects(
         [Part(name, part.cases, Context.model_validate(part.context), ()) for name, part in what.sources.items()]
     ).all
-    competence = _rows(run, evidence.COMPETENCE)
+    competence = _rows(run, tables.COMPETENCE)
     return OdTest(
         sources=tuple(_source(subject, facts, competence) for subject in subjects),
         sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
@@ -347,13 +347,13 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         },
         costs=tuple(
             CostRow(row["source"], row["monitor"], *(number_of(row[name]) for name in COSTS))
-            for row in _rows(run, evidence.TIMING)
+            for row in _rows(run, tables.TIMING)
         ),
-        lost=tuple(Lost(**row) for row in _rows(run, evidence.MISSING)),
+        lost=tuple(Lost(**row) for row in _rows(run, tables.MISSING)),
         aim=asdict(Settings.model_validate(what.settings).aim),
         rejected=tuple(
             Rejected(row["source"], row["monitor"], number_of(row["achieved"]), row["images"], row["tied"])
-            for row in (_rows(run, evidence.THRESHOLDS) if has_table(run, evidence.THRESHOLDS) else ())
+            for row in (_rows(run, tables.THRESHOLDS) if has_table(run, tables.THRESHOLDS) else ())
         ),
         differs={
             label: note.differs_from_paper
@@ -384,7 +384,7 @@ def _rows(run: Path, table: str) -> list[Row]:
     return rows
 
 
-def _source(subject: evidence.Subject, facts: Facts, competence: list[Row]) -> Source:
+def _source(subject: tables.Subject, facts: Facts, competence: list[Row]) -> Source:
     context = subject.context
     own = [row for row in competence if row["source"] == subject.label]
     return Source(

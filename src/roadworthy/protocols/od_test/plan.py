@@ -27,10 +27,10 @@ from roadworthy.monitors.base import monitor_errors, remember_kind
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
-from roadworthy.protocols.base import Part, StoredCase
+from roadworthy.protocols.base import Part
 from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places
-from roadworthy.protocols.od_test.evidence import Evidence, Subjects
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
+from roadworthy.protocols.od_test.tables import Evidence, Subjects
 from roadworthy.verdict import Criterion
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ class OdTest(base.Protocol):
 
         return page(run, facts)
 
-    def evidence(self, cases: Sequence[StoredCase], class_names: Sequence[str], **options: Any) -> Evidence:
-        """Sources are looked at together: see `evidence_of`."""
-        raise NotImplementedError
+    def evidence(self, part: Part, *, seed: int, **options: Any) -> Evidence:
+        """What the representations of one source say."""
+        return self.evidence_of([part], seed=seed)
 
     def evidence_of(self, parts: Sequence[Part], settings: Any = None, *, seed: int, **options: Any) -> Evidence:
         """What the representations of all sources say; resamples are those of the settings."""

@@ -20,10 +20,10 @@ from roadworthy.models.head import network_of
 from roadworthy.models.signals import PENULTIMATE
 from roadworthy.models.torch import INPUT_OF
 from roadworthy.protocols import base
-from roadworthy.protocols.base import KnownCase, StoredCase
+from roadworthy.protocols.base import KnownCase
 from roadworthy.protocols.dependability import names
-from roadworthy.protocols.dependability.evidence import Evidence
 from roadworthy.protocols.dependability.names import ALL, DATA, NAME
+from roadworthy.protocols.dependability.page import page
 from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
 from roadworthy.protocols.dependability.settings import (
     DEFAULT_ATTACKS,
@@ -37,10 +37,10 @@ from roadworthy.protocols.dependability.settings import (
     resolve,
     transformers_for,
 )
+from roadworthy.protocols.dependability.tables import Evidence
 from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
-from roadworthy.report.pages import dependability_page
 from roadworthy.verdict import Criterion
 
 FIGURES: Mapping[str, str] = {
@@ -113,20 +113,11 @@ class Dependability(base.Protocol):
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
-        return dependability_page(self.name, run, facts)
+        return page(self.name, run, facts)
 
-    def evidence(
-        self,
-        cases: Sequence[StoredCase],
-        class_names: Sequence[str],
-        *,
-        context: Any = None,
-        seed: int,
-        workers: int = 1,
-        resamples: int | None = None,
-    ) -> Evidence:
+    def evidence(self, part: base.Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What stored cases say."""
-        return Evidence(cases, class_names, context, seed=seed, resamples=resamples or RESAMPLES)
+        return Evidence(part.cases, part.class_names, part.context, seed=seed, resamples=resamples or RESAMPLES)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, Condition
+from roadworthy.protocols.classification.words import accuracy_threshold
 from roadworthy.report import drawing
-from roadworthy.report.classification import CLEAN, ROLE, ClassificationFacts, Condition
 from roadworthy.report.facts import Cell
-from roadworthy.report.summary import accuracy_threshold
 from roadworthy.report.words import plural, words_of
 
 WORSE_IS_DARKER = ((0.0, "#fffdf3"), (0.25, "#fdeab5"), (0.5, "#fbc873"), (0.75, "#f6a04a"), (1.0, "#ea7320"))

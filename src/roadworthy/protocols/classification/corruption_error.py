@@ -18,7 +18,7 @@ from roadworthy.shifts.corruptions import COMMON
 from roadworthy.statistics import GroupBootstrap
 
 if TYPE_CHECKING:
-    from roadworthy.protocols.classification import Evidence
+    from roadworthy.protocols.classification.tables import Evidence
 
 NAME = "corruption_error"
 MEAN = "mean"

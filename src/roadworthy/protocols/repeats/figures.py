@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition
+from roadworthy.protocols.repeats.facts import Comparison, Differences, Mean, Question
 from roadworthy.report import drawing
-from roadworthy.report.classification import CLEAN, ClassificationFacts, Condition
-from roadworthy.report.differences import Comparison, Differences, Mean, Question
 from roadworthy.report.facts import Cell, Facts
 from roadworthy.report.words import bounds, number, words_of
 
@@ -17,8 +17,10 @@ LABEL = 34
 """How many characters of a cell's name an axis has room for."""
 
 
-def charts(differences: Differences, facts: Facts) -> drawing.Charts:
-    """Every chart by the id of its element."""
+def difference_charts(differences: Differences | None, facts: Facts) -> drawing.Charts:
+    """Every chart by the id of its element; none where nothing was repeated."""
+    if differences is None:
+        return {}
     charts_by_id: drawing.Charts = {}
     for question_index, question in enumerate(differences.questions):
         for by_index, by in enumerate(question.by):

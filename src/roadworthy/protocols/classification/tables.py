@@ -1,9 +1,4 @@
-"""Classification under shifts: does the classifier still answer right, and does it know when it does not?
-
-Every image is shown undisturbed and under each shift at each level. Per case: accuracy, AUROC of correct against
-incorrect answers, Brier, ECE, NLL, confidence, per-class recall; each with an interval that counts independent objects,
-and the drop against undisturbed data on the same images (paired).
-"""
+"""The tables of classification: what stored answers say, cell by cell, each figure with bounds that count objects."""
 
 from __future__ import annotations
 
@@ -12,18 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.grouping import grouped
-from roadworthy.core.protocols import Dataset, Shift
-from roadworthy.core.types import UNDISTURBED, Stimulus
-from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
+from roadworthy.core.types import UNDISTURBED
+from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics import (
     HIGHER_IS_BETTER,
     METRICS,
@@ -34,10 +27,11 @@ from roadworthy.metrics import (
     reliability,
     value_range,
 )
-from roadworthy.protocols import base, corruption_error
+from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
-from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
+from roadworthy.protocols.classification import corruption_error
+from roadworthy.protocols.classification.settings import NAME
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
     RESAMPLES,
@@ -49,134 +43,15 @@ from roadworthy.protocols.estimates import (
     standard_deviation,
 )
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
-from roadworthy.report.facts import Facts
-from roadworthy.report.page import Page
-from roadworthy.report.pages import classification_page
-from roadworthy.shifts import make_shift
-from roadworthy.shifts.corruptions import COMMON, EXTRA
 from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
-NAME = "classification"
 BOUNDED_MEANS = ("accuracy", "brier", "mean_confidence")
 """Means over images of values with a range: their bounds hold whatever the distribution, with few objects too."""
 MISTAKES_KEPT = 50
 SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
-THESIS_SHIFTS = (
-    "noise",
-    "grey",
-    "snow",
-    "rain",
-    "fog",
-    "perspective",
-    "blur",
-    "rotation",
-    "crop",
-    "reflection",
-)
-
-
-class ShiftChoice(Choice):
-    """A shift by name, with levels of its own where the built-in table does not fit the data."""
-
-    levels: dict[Annotated[int, Field(ge=1)], dict[str, Any]] | None = None
-
-
-class Settings(BaseModel):
-    """What the study file may say under `protocols: classification:`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    shifts: Annotated[list[ShiftChoice], Field(min_length=1), NAMED, distinct("a shift")] = [
-        ShiftChoice(name=name) for name in THESIS_SHIFTS
-    ]
-    levels: Annotated[Levels, distinct("a level")] = [1, 2, 3, 4, 5]
-    repeats: Annotated[int, Field(ge=1)] = 1
-
-
-def shift_levels(choice: ShiftChoice, levels: Sequence[int]) -> list[Shift]:
-    """A shift at each of the levels, or at those of its own table; an unknown name, level or parameter is an error."""
-    return [make_shift(choice.name, level, choice.levels) for level in sorted(choice.levels or levels)]
-
-
-def showings(settings: Settings, data: Dataset, seed: int, clean_repeats: int = 1) -> list[Showing]:
-    """Every stimulus of the protocol: undisturbed data first, then shift by shift, level by level, repeat by repeat.
-
-    Undisturbed data is shown once, or once per repeat to models that are trained again for each.
-    """
-    fingerprint = data.fingerprint()
-    planned = [Showing(Stimulus(fingerprint, repeat=repeat, seed=seed), data) for repeat in range(clean_repeats)]
-    for choice in settings.shifts:
-        for shift in shift_levels(choice, settings.levels):
-            for repeat in range(settings.repeats):
-                stimulus = shift.stimulus(fingerprint, seed=seed, repeat=repeat, name=choice.name)
-                planned.append(Showing(stimulus, data, shift))
-    return planned
-
-
-@base.PROTOCOLS.register(NAME)
-class Classification(base.Protocol):
-    """Every stimulus shown to every model."""
-
-    name = NAME
-    settings = Settings
-    is_default = True
-    compared = ("accuracy", "auroc", "brier", "ece")
-    comparable = tuple(name for name, better in HIGHER_IS_BETTER.items() if better is not None)
-    resampled = tuple(name for name in comparable if name not in ("accuracy", "brier", "brier_mean"))
-    summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
-    suites: ClassVar[Mapping[str, Settings]] = {
-        "quick@1": Settings(levels=[1, 3, 5]),
-        "standard@1": Settings(),
-        "full@1": Settings(repeats=5),
-        "corruptions@2": Settings(shifts=[ShiftChoice(name=name) for name in (*COMMON, *EXTRA)]),
-    }
-
-    def describe(self, settings: Settings) -> str:
-        """How many shifts are shown, at which levels and how often."""
-        levels = ", ".join(map(str, settings.levels))
-        return f"{len(settings.shifts)} shifts, levels {levels}, repeats {settings.repeats}"
-
-    def check_settings(self, settings: Settings) -> None:
-        """Raise an `InputError` where a shift is unknown or lacks a level that is asked for."""
-        for choice in settings.shifts:
-            shift_levels(choice, settings.levels)
-
-    def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
-        """Undisturbed data and every shift at every level, in every repeat."""
-        conditions = sum(len(choice.levels or settings.levels) for choice in settings.shifts)
-        return (1 + conditions) * settings.repeats
-
-    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
-        """Undisturbed data, and every shift at every level in every repeat."""
-        return showings(settings, bench.data, bench.seed)
-
-    def plan(self, settings: Settings, bench: Bench) -> base.Planned:
-        """Every stimulus shown to every model; undisturbed data in every repeat to those trained again for it."""
-        return base.Planned(plan_cases(NAME, showings(settings, bench.data, bench.seed, settings.repeats), bench))
-
-    def check(self, cases: Sequence[base.KnownCase], criterion: Criterion, context: Any = None) -> None:
-        """Raise an `InputError` where a criterion matches none of the cases."""
-        select([CellKey.of(case) for case in cases], criterion)
-
-    def page(self, run: Path, facts: Facts) -> Page:
-        """What the report shows of it."""
-        return classification_page(self.name, run, facts)
-
-    def evidence(
-        self,
-        cases: Sequence[base.StoredCase],
-        class_names: Sequence[str],
-        *,
-        context: Any = None,
-        seed: int,
-        workers: int = 1,
-        resamples: int | None = None,
-    ) -> Evidence:
-        """What stored cases say, cell by cell; so many bootstrap `resamples` are drawn, `RESAMPLES` unless given."""
-        return Evidence(cases, class_names, seed=seed, workers=workers, resamples=resamples)
 
 
 @dataclass(frozen=True)

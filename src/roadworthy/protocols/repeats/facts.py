@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 import pandas as pd
 
 from roadworthy.core.grouping import grouped
-from roadworthy.report.classification import CLEAN, Condition
+from roadworthy.protocols.classification.facts import CLEAN, Condition
 from roadworthy.report.facts import Cell, Facts, defined
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import listing, words_of

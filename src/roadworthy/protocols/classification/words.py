@@ -11,7 +11,7 @@ import numpy as np
 
 from roadworthy.core.grouping import grouped
 from roadworthy.metrics import compare_with_chance
-from roadworthy.report.classification import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
+from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
 from roadworthy.report.facts import NOT_RUN, Cell, bounded
 from roadworthy.report.page import HardCase, ModelWords
 from roadworthy.report.words import NO_BREAK, listing, number, plural

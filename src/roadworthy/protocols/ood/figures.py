@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from roadworthy.report import drawing, gan_figures
+from roadworthy.protocols.ood import gan_figures
+from roadworthy.protocols.ood.facts import GUESSING, Outliers
+from roadworthy.report import drawing
 from roadworthy.report.facts import Facts
-from roadworthy.report.outliers import GUESSING, Outliers
 from roadworthy.report.words import plural, words_of
 
 INSIDE, OUTSIDE = "#0b4a82", "#ea7320"

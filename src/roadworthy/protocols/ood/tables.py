@@ -1,10 +1,4 @@
-"""Out-of-distribution evaluation: is the classifier less sure of what it cannot know?
-
-In-distribution images (the positive class, everywhere) are mixed with as many outliers; the score is the model's own
-certainty where it offers one, else its largest probability. Sets of rising difficulty: noise and foreign images,
-images derived from the test data, foreign images where both sides are disturbed by the same shift, and images that GANs
-were trained to draw.
-"""
+"""The tables of ood: how well the scores of stored answers tell outliers from in-distribution images."""
 
 from __future__ import annotations
 
@@ -14,28 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
-from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.grouping import grouped
-from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
-from roadworthy.core.types import UNDISTURBED, Stimulus
-from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
+from roadworthy.core.types import UNDISTURBED
+from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics.ranking import Separation, separation
-from roadworthy.outliers import make_outliers
-from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, not_paired
-from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
-from roadworthy.protocols.classification import THESIS_SHIFTS
 from roadworthy.protocols.estimates import (
     CONFIDENCE,
     RESAMPLES,
@@ -46,188 +33,16 @@ from roadworthy.protocols.estimates import (
     mean_rows,
     standard_deviation,
 )
-from roadworthy.protocols.gans import KIND as GAN
-from roadworthy.protocols.gans import Gans, planned_gans, save_gans, training_of
+from roadworthy.protocols.ood.gans import KIND as GAN
+from roadworthy.protocols.ood.gans import save_gans, training_of
+from roadworthy.protocols.ood.settings import KINDS, METRICS, NAME
 from roadworthy.protocols.pictures import save_strip, spread
-from roadworthy.report.facts import Facts
-from roadworthy.report.page import Page
-from roadworthy.report.pages import outlier_page
-from roadworthy.report.words import words_of
-from roadworthy.shifts import Attack, make_shift
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
-NAME = "ood"
-METRICS = tuple(field.name for field in fields(Separation))
-"""auroc, aupr_in, aupr_out (higher is better), fpr95_in and fpr95_out (lower is better): see `Separation`."""
-FOREIGN = "foreign"
-NOISE = ("uniform_noise", "normal_noise")
-DERIVED = ("shuffled", "mixed", "swirl", "colour_swap")
-KINDS = ("literature", "derived", "transformed", GAN)
-"""Noise and foreign sets, as others use them; made from the test images; foreign with a shift on both sides; drawn."""
 BINS = 20
 GALLERY_IMAGES = 6
-
-
-class SetChoice(Choice):
-    """A maker of outliers or a foreign set by name, with parameters of its own where the defaults do not fit."""
-
-    parameters: dict[str, Any] = Field(default={})
-
-
-class Settings(BaseModel):
-    """What the study file may say under `protocols: ood:`.
-
-    sets         makers of outliers and names of foreign sets (default: all six makers and every foreign set)
-    transformed  shifts that disturb both the test data and a foreign set, at each of `levels`
-    foreign      which foreign set those use (default: the first)
-    gans         GANs to be trained, each configuration a set of its own (default: none)
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    sets: Annotated[list[SetChoice], Field(min_length=1), NAMED, distinct()] | None = None
-    transformed: Annotated[list[str], distinct()] = list(THESIS_SHIFTS)
-    levels: Annotated[Levels, distinct()] = [5]
-    foreign: str | None = None
-    gans: Gans | None = None
-    repeats: Annotated[int, Field(ge=1)] = 1
-
-
-Side = tuple[Showing, Mapping[str, str]]
-"""One showing of a set: what is shown, and labels that say which set it belongs to."""
-
-
-@base.PROTOCOLS.register(NAME)
-class OutOfDistribution(base.Protocol):
-    """Every set, and the in-distribution side it is mixed with, shown to every model."""
-
-    name = NAME
-    settings = Settings
-    summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
-    wants_foreign = True
-    compared = ("auroc", "fpr95_in")
-    comparable = resampled = METRICS
-    subject = "outliers"
-    figures: ClassVar[Mapping[str, str]] = {name: words_of(name).definition for name in METRICS}
-
-    def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
-        """Training data where there are GANs to train."""
-        return frozenset({"train"} if settings.gans is not None else ())
-
-    def check_settings(self, settings: Settings) -> None:
-        """Every shift is known, has the levels asked for, and is no attack; every GAN is known."""
-        if settings.gans is not None:
-            settings.gans.check()
-        for name in settings.transformed:
-            for level in settings.levels:
-                if isinstance(make_shift(name, level), Attack):
-                    raise InputError(
-                        f"{name} is an attack on a model, and outliers are shown to all alike: name shifts under "
-                        "ood: transformed, and attacks under classification: shifts"
-                    )
-
-    def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
-        """Undisturbed data, every set, both sides of every transformed one, and every GAN, in every repeat."""
-        sets = len(settings.sets) if settings.sets else len(NOISE) + foreign + len(DERIVED)
-        transformed = len(settings.transformed) * len(settings.levels)
-        gans = len(settings.gans.configurations) * settings.gans.count if settings.gans else 0
-        return (1 + sets + 2 * transformed + gans) * settings.repeats
-
-    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
-        """Both sides of every set."""
-        return [showing for showing, _ in _sides(settings, bench)]
-
-    def plan(self, settings: Settings, bench: Bench) -> base.Planned:
-        """Both sides of every set shown to every model."""
-        planned = [plan_cases(NAME, [showing], bench, labels) for showing, labels in _sides(settings, bench)]
-        return base.Planned([case for cases in planned for case in cases])
-
-    def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
-        """Raise an `InputError` where a criterion matches none of the cases."""
-        _select([SetKey.of(case) for case in cases if "ood_set" in case.labels], criterion)
-
-    def page(self, run: Path, facts: Facts) -> Page:
-        """What the report shows of it."""
-        return outlier_page(self.name, run, facts)
-
-    def evidence(
-        self,
-        cases: Sequence[StoredCase],
-        class_names: Sequence[str],
-        *,
-        context: Any = None,
-        seed: int,
-        workers: int = 1,
-        resamples: int | None = None,
-    ) -> Evidence:
-        """What stored cases say, set by set; `resamples` are drawn, the usual number unless given."""
-        return Evidence(cases, class_names, seed=seed, workers=workers, resamples=resamples)
-
-
-def _sides(settings: Settings, bench: Bench) -> list[Side]:
-    """In-distribution sides first, then every set; in each repeat."""
-    chosen = settings.sets
-    if chosen is None:
-        named = [name for name in bench.makers if name not in (*NOISE, *DERIVED)]
-        chosen = [SetChoice(name=name) for name in (*NOISE, *bench.foreign, *named, *DERIVED)]
-    known = [name for name in OUTLIERS if name != FOREIGN]
-    for choice in chosen:
-        if choice.name not in known and choice.name not in (*bench.foreign, *bench.makers):
-            raise UnknownName("set of outliers", choice.name, [*known, *bench.foreign, *bench.makers])
-    for name in bench.foreign:
-        if name in known:
-            raise InputError(f"the foreign set {name!r} has the name of a maker of outliers: call it otherwise")
-    for name, own in bench.makers.items():
-        if name in known and name != own.name:
-            raise InputError(f"the outliers {name!r}, made by {own.name}, have the name of another maker: rename them")
-    if settings.foreign is not None and settings.foreign not in bench.foreign:
-        raise UnknownName("foreign set", settings.foreign, bench.foreign)
-    shifts = [make_shift(name, level) for name in settings.transformed for level in settings.levels]
-    generators = planned_gans(settings.gans, bench)
-    for gan in generators:
-        if gan.configuration.name in (*known, *bench.foreign, *(f"{shift.name}-{shift.level}" for shift in shifts)):
-            raise InputError(f"the GAN {gan.configuration.name!r} has the name of another set: call it otherwise")
-    test, seed = bench.data.fingerprint(), bench.seed
-    sides: list[Side] = []
-    for repeat in range(settings.repeats):
-        sides.append((Showing(Stimulus(test, repeat=repeat, seed=seed), bench.data), {}))
-        for shift in shifts:
-            sides.append((Showing(shift.stimulus(test, seed=seed, repeat=repeat), bench.data, shift), {}))
-        for choice in chosen:
-            made, maker = _made(choice, bench, repeat)
-            code = code_of(type(maker))
-            stimulus = Stimulus(made.fingerprint(), choice.name, 0, maker.parameters(), repeat, seed, code)
-            kind = "literature" if maker.name in (*NOISE, FOREIGN) else "derived"
-            fresh = choice.name not in bench.foreign
-            labels = {"ood_set": choice.name, "kind": kind} | ({} if fresh else {"foreign": choice.name})
-            sides.append((Showing(stimulus, made, fresh=fresh), labels))
-        if shifts:
-            name = settings.foreign or next(iter(bench.foreign))
-            made, _ = _made(SetChoice(name=name), bench, repeat)
-            for shift in shifts:
-                shown_as = f"{name}_{shift.name}"
-                stimulus = shift.stimulus(made.fingerprint(), seed=seed, repeat=repeat, name=shown_as)
-                labels = {"ood_set": f"{shift.name}-{shift.level}", "kind": "transformed"}
-                labels |= {"shift": shift.name, "foreign": name}
-                sides.append((Showing(stimulus, made, shift), labels))
-        for gan in generators:
-            name, drawer = gan.configuration.name, GanOutliers(gan=gan)
-            drawn = drawer.make(bench.data, seed=seed + repeat)
-            stimulus = Stimulus(drawn.fingerprint(), name, 0, drawer.parameters(), repeat, seed)
-            labels = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash}
-            sides.append((Showing(stimulus, drawn, fresh=True, requires=(gan,)), labels))
-    return sides
-
-
-def _made(choice: SetChoice, bench: Bench, repeat: int) -> tuple[Dataset, Outliers]:
-    """The outliers of a choice for a repeat, and what makes them."""
-    foreign = bench.foreign.get(choice.name)
-    own = bench.makers.get(choice.name)
-    maker = own or make_outliers(FOREIGN if foreign is not None else choice.name, **choice.parameters)
-    seed = bench.seed if foreign is not None else bench.seed + repeat
-    return maker.make(bench.data, seed=seed, foreign=foreign), maker
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roadworthy.metrics import higher_is_better
+from roadworthy.protocols.dependability.facts import Dependability
 from roadworthy.report import drawing
-from roadworthy.report.dependability import Dependability
 from roadworthy.report.drawing import GRID, MUTED, Chart, Square, View, axis_title, layout_of, look, plain, text, view
 from roadworthy.report.facts import Cell, Facts
 from roadworthy.report.reading import Row, number_of

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from roadworthy.core.grouping import grouped
+from roadworthy.protocols.ood.gan_facts import Gans, load_gans
 from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, bounded, cell_of, defined, mean_of
-from roadworthy.report.gans import Gans, load_gans
 from roadworthy.report.page import HardCase, ModelWords
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
 from roadworthy.report.words import listing, number, plural, whole

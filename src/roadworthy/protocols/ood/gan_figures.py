@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from roadworthy.protocols.ood.gan_facts import CURVES, ROLE, Gan, Gans
 from roadworthy.report import drawing
 from roadworthy.report.facts import Cell, Facts
-from roadworthy.report.gans import CURVES, ROLE, Gan, Gans
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 GUESSING = 0.5

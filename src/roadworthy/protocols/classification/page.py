@@ -1,0 +1,31 @@
+"""The page of classification in the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
+from roadworthy.protocols.classification import figures, words
+from roadworthy.protocols.classification.facts import CLEAN, load_classification
+from roadworthy.protocols.repeats import facts as differences
+from roadworthy.protocols.repeats.figures import difference_charts
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
+
+
+def page(name: str, run: Path, stored: Facts) -> Page:
+    """The page of a run's classification."""
+    facts = load_classification(run, stored)
+    tested = differences.load_differences(run, facts, ("transformed", "classification"))
+    context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED, "text_classes": figures.TEXT_CLASSES}
+    chance = [f"No better than chance: {sentence}" for sentence in words.chance_words(facts)]
+    return Page(
+        name,
+        "Classification",
+        facts,
+        Path(__file__).with_name("page.html.j2"),
+        lambda: figures.charts(facts) | difference_charts(tested, facts),
+        {"summary": words, "differences": tested, "difference_words": differences, **context},
+        models={model: words.summarise(facts, model) for model in facts.models},
+        headline=(*chance, *words.headline(facts)),
+    )

@@ -1,0 +1,32 @@
+"""The page of outliers in the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from roadworthy.protocols.ood import facts as words
+from roadworthy.protocols.ood import figures
+from roadworthy.protocols.ood.gan_facts import CURVES
+from roadworthy.protocols.repeats import facts as differences
+from roadworthy.protocols.repeats.figures import difference_charts
+from roadworthy.report.facts import Facts
+from roadworthy.report.page import Page
+
+
+def page(name: str, run: Path, facts: Facts) -> Page:
+    """The page of a run's outliers."""
+    outliers = words.load_outliers(run, facts)
+    tested = differences.load_differences(run, facts, ("ood_sets", "ood_transformed", "gan_average", "gan_hardest"))
+    sides = (figures.INSIDE, figures.OUTSIDE)
+    context: dict[str, Any] = {"outliers": outliers, "words": words, "side_colours": sides, "curves": CURVES}
+    return Page(
+        name,
+        "Outliers",
+        facts,
+        Path(__file__).with_name("page.html.j2"),
+        lambda: figures.charts(outliers, facts) | difference_charts(tested, facts),
+        {**context, "differences": tested, "difference_words": differences},
+        models={model: words.model_words(outliers, model) for model in facts.models},
+        headline=tuple(words.headline(outliers, facts)),
+    )

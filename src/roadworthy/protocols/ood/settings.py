@@ -1,0 +1,48 @@
+"""What a study may say of outliers: sets, shifts of both sides, GANs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from roadworthy.metrics.ranking import Separation
+from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
+from roadworthy.protocols.classification.settings import THESIS_SHIFTS
+from roadworthy.protocols.ood.gans import KIND as GAN
+from roadworthy.protocols.ood.gans import Gans
+
+NAME = "ood"
+METRICS = tuple(field.name for field in fields(Separation))
+"""auroc, aupr_in, aupr_out (higher is better), fpr95_in and fpr95_out (lower is better): see `Separation`."""
+FOREIGN = "foreign"
+NOISE = ("uniform_noise", "normal_noise")
+DERIVED = ("shuffled", "mixed", "swirl", "colour_swap")
+KINDS = ("literature", "derived", "transformed", GAN)
+"""Noise and foreign sets, as others use them; made from the test images; foreign with a shift on both sides; drawn."""
+
+
+class SetChoice(Choice):
+    """A maker of outliers or a foreign set by name, with parameters of its own where the defaults do not fit."""
+
+    parameters: dict[str, Any] = Field(default={})
+
+
+class Settings(BaseModel):
+    """What the study file may say under `protocols: ood:`.
+
+    sets         makers of outliers and names of foreign sets (default: all six makers and every foreign set)
+    transformed  shifts that disturb both the test data and a foreign set, at each of `levels`
+    foreign      which foreign set those use (default: the first)
+    gans         GANs to be trained, each configuration a set of its own (default: none)
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sets: Annotated[list[SetChoice], Field(min_length=1), NAMED, distinct()] | None = None
+    transformed: Annotated[list[str], distinct()] = list(THESIS_SHIFTS)
+    levels: Annotated[Levels, distinct()] = [5]
+    foreign: str | None = None
+    gans: Gans | None = None
+    repeats: Annotated[int, Field(ge=1)] = 1

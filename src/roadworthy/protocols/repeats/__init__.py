@@ -1,0 +1,1 @@
+"""Analyses over the repeats of a run, for every protocol whose conditions are repeated: which differences are real?"""
