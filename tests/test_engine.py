@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,6 +30,8 @@ from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.readouts import read_case
+from roadworthy.models.signals import Signals
+from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.outliers.base import Painted
 from roadworthy.study import parse_study
 from tiny import CLASSES, contents, import_text, study, write_npz, write_study
@@ -503,3 +506,20 @@ def test_the_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
     prepared = prepare(parse_study(study(tmp_path), "study"))
     assert 0 < local.estimate_seconds(prepared.plan.graph(), RunFolder(tmp_path / "run"), workers=2) < 60
     assert not (tmp_path / "run").exists()
+
+
+def test_batches_of_one_concurrent_model_are_asked_at_the_same_time() -> None:
+    """A lock that all threads share, such as that of a cached property, would break the barrier."""
+    both = threading.Barrier(2)
+
+    class Meeting(ToyModel):
+        concurrent = True
+
+        def predict(self, batch: Any) -> Any:
+            both.wait(timeout=10)
+            return super().predict(batch)
+
+    model, batch = Meeting(), toy_data()[0].batch(slice(0, 4))
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda signals: signals.probabilities, [Signals(model, batch, 4) for _ in range(2)]))
+    assert np.array_equal(*answers)

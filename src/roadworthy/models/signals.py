@@ -52,6 +52,7 @@ class Signals:
 
     def __init__(self, model: Model | None, batch: Batch, size: int = BATCH) -> None:
         self._model, self.batch, self.size = model, batch.read_only(), getattr(model, "fixed_batch", None) or size
+        self._answer: Prediction | None = None  # no cached_property: its lock would be one for all threads
         self._known: dict[str, NDArray[Any]] = {}
         self._cost: dict[str, float] = {}
         self._touched: set[str] = set()
@@ -77,8 +78,7 @@ class Signals:
     @property
     def nbytes(self) -> int:
         """The memory that all signals asked so far take, the images too."""
-        answer = self.__dict__.get("_answer")
-        columns = () if answer is None else answer.columns.values()
+        columns = () if self._answer is None else self._answer.columns.values()
         return int(sum(array.nbytes for array in (self.images, *self._known.values(), *columns)))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -112,13 +112,13 @@ class Signals:
     def prediction(self) -> Prediction:
         """The whole answer, checked."""
         self._touched.add("prediction")
-        started = time.perf_counter()
-        answer = self._answer
-        self._cost.setdefault("prediction", time.perf_counter() - started)
-        return answer
+        if self._answer is None:
+            started = time.perf_counter()
+            self._answer = self._ask()
+            self._cost["prediction"] = time.perf_counter() - started
+        return self._answer
 
-    @cached_property
-    def _answer(self) -> Prediction:
+    def _ask(self) -> Prediction:
         if len(self) == self.size:
             answer = self.model.answer(self.batch, self.size)
         else:
