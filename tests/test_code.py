@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import roadworthy.outliers
+import roadworthy.shifts  # noqa: F401 (these register)
 from roadworthy.core.code import Written, code_of
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import OUTLIERS, SHIFTS
