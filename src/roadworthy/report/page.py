@@ -18,8 +18,9 @@ import jinja2
 from markupsafe import Markup
 
 from roadworthy.report import drawing, words
-from roadworthy.report.facts import Cell, Facts
+from roadworthy.report.facts import Facts
 from roadworthy.report.reading import read_arrow
+from roadworthy.statistics import Estimate
 
 HERE = Path(__file__).parent
 PARTS = ("note", "alarms", "cards", "sections", "reading", "metrics")
@@ -65,7 +66,7 @@ class ModelWords:
     `rule` states what the words rest on, such as a threshold.
     """
 
-    figures: tuple[tuple[str, str, Cell], ...]
+    figures: tuple[tuple[str, str, Estimate], ...]
     sentences: tuple[str, ...]
     brief: tuple[str, ...]
     rule: str = ""
@@ -76,7 +77,7 @@ class HardCase:
     """One of the hardest conditions: what every model makes of it, and an image without it and with it."""
 
     condition: Any
-    figures: tuple[tuple[str, Cell], ...]
+    figures: tuple[tuple[str, Estimate], ...]
     before: str | None
     after: str | None
 
