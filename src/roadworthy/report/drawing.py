@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from roadworthy.metrics import Metric
 from roadworthy.report.words import bounds, number, short_number, words_of
 from roadworthy.statistics import Estimate
 
@@ -68,7 +69,7 @@ class Square(NamedTuple):
     grey: bool = False
 
 
-def square(metric: str, cell: Estimate, hover: str) -> Square:
+def square(metric: Metric | str, cell: Estimate, hover: str) -> Square:
     """The square of a cell; grey where it has no value."""
     words = "n/a" if cell.missing else short_number(metric, cell.value)
     return Square(plain(cell.value), words, hover, cell.missing)
@@ -169,7 +170,7 @@ def plain(value: float, default: float | None = None) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else default
 
 
-def value_text(metric: str, cell: Estimate) -> str:
+def value_text(metric: Metric | str, cell: Estimate) -> str:
     """A value with its bounds for a hover text, or why there is none."""
     if cell.missing:
         return f"no value: {text(cell.reason)}"
@@ -179,16 +180,16 @@ def value_text(metric: str, cell: Estimate) -> str:
     return "<br>".join(lines)
 
 
-def hover_text(name: str, where: object, metric: str, cell: Estimate, spread: str = "") -> str:
+def hover_text(name: str, where: object, metric: Metric | str, cell: Estimate, sd_over: str = "") -> str:
     """What is shown where the reader points at a value: of which model, where, and the value with its bounds.
 
-    `spread` says what the standard deviation, where there is one, is taken over.
+    `sd_over` says what the standard deviation, where there is one, is taken over.
     """
-    sd = f"<br>sd over {spread} {number(metric, cell.sd)}" if spread and not math.isnan(cell.sd) else ""
+    sd = f"<br>sd over {sd_over} {number(metric, cell.sd)}" if sd_over and not math.isnan(cell.sd) else ""
     return f"<b>{text(name)}</b>, {text(where)}<br>{value_text(metric, cell)}{sd}"
 
 
-def tick_format(metric: str) -> str:
+def tick_format(metric: Metric | str) -> str:
     """How an axis writes the values of a metric."""
     return ".0%" if words_of(metric).percent else ".3~f"
 

@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from roadworthy.metrics import Metric, metrics_of
 from roadworthy.report import drawing, words
 from roadworthy.report.facts import Facts
 from roadworthy.report.reading import read_arrow
@@ -37,9 +38,19 @@ def chart_names(charts: drawing.Charts, start: str) -> list[str]:
     return [name for name in charts if name.startswith(start)]
 
 
-def labels_of(metrics: Sequence[str]) -> list[str]:
-    """The labels of metrics."""
-    return [words.words_of(metric).label for metric in metrics]
+def words_for(protocol: str) -> dict[str, Callable[..., Any]]:
+    """The functions of the kit that speak of metrics by name, each metric as this protocol means it."""
+    own = metrics_of(protocol)
+
+    def words_of(metric: str) -> Metric:
+        return words.words_of(metric, own)
+
+    return {
+        "words_of": words_of,
+        "labels_of": lambda metrics: [words_of(metric).label for metric in metrics],
+        "number": lambda metric, value: words.number(words_of(metric), value),
+        "bounds": lambda metric, lo, hi: words.bounds(words_of(metric), lo, hi),
+    }
 
 
 KIT = {
@@ -47,15 +58,12 @@ KIT = {
     "few_models": FEW_MODELS,
     "colours": drawing.COLOURS,
     "chart_names": chart_names,
-    "labels_of": labels_of,
-    "number": words.number,
-    "bounds": words.bounds,
     "whole": words.whole,
     "plural": words.plural,
     "listing": words.listing,
     "signed": words.signed,
     "p_value": words.p_value,
-    "words_of": words.words_of,
+    **words_for(""),
 }
 
 
@@ -132,7 +140,7 @@ class Page:
         """The parts that the template defines, rendered; a part that it does not define is empty."""
         template = environment(self.template.parent).get_template(self.template.name)
         page_values = {"facts": self.facts, "charts": self.charts, "links": self.links, "prefix": self.prefix}
-        module = template.make_module({**KIT, **self.context, **page_values})
+        module = template.make_module({**KIT, **words_for(self.name), **self.context, **page_values})
         return {part: Markup(getattr(module, part, str)()) for part in PARTS}
 
 

@@ -47,11 +47,13 @@ class Estimate:
         """Whether the value or one of its bounds is missing."""
         return math.isnan(self.value) or math.isnan(self.lo) or math.isnan(self.hi)
 
+    def over(self, n: int, groups: int) -> Estimate:
+        """The same estimate, resting on so many images of so many objects."""
+        return replace(self, n=n, groups=groups)
+
     def scaled(self, factor: float) -> Estimate:
         """The estimate of a metric that is `factor` times this one."""
-        return replace(
-            self, value=factor * self.value, lo=factor * self.lo, hi=factor * self.hi, sd=factor * self.sd
-        )
+        return replace(self, value=factor * self.value, lo=factor * self.lo, hi=factor * self.hi, sd=factor * self.sd)
 
     def row(self, where: Mapping[str, Any], metric: str) -> dict[str, Any]:
         """The estimate as a row of a table."""

@@ -139,7 +139,14 @@ def _row(row: Judged) -> dict[str, Any]:
     named = (("value", estimate.value), ("lo", estimate.lo), ("hi", estimate.hi))
     numbers = {name: number if math.isfinite(number) else None for name, number in named}
     counts = {"n": estimate.n, "groups": estimate.groups, "unit": m.unit, "method": estimate.method}
-    return {"where": dict(m.where), **numbers, **counts, "status": row.status, "because": row.because, "further_groups": row.further_groups}
+    return {
+        "where": dict(m.where),
+        **numbers,
+        **counts,
+        "status": row.status,
+        "because": row.because,
+        "further_groups": row.further_groups,
+    }
 
 
 def judge(

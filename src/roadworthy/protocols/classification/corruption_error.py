@@ -91,5 +91,5 @@ def _rows(
                 "corruptions": len(shared) if shift == MEAN else 1,
                 "levels": " ".join(map(str, levels)),
             }
-            counts = {"n": len(evidence.ids), "groups": evidence.group_count}
-            yield replace(estimate, method="paired group bootstrap", **counts).row(where, metric)
+            estimate = replace(estimate, method="paired group bootstrap")
+            yield estimate.over(len(evidence.ids), evidence.group_count).row(where, metric)

@@ -85,7 +85,9 @@ def average_curve(facts: ClassificationFacts, metric: str) -> drawing.View:
     return _curve_view(facts, metric, lines)
 
 
-def _curve_view(facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[int, Estimate]]]) -> drawing.View:
+def _curve_view(
+    facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[int, Estimate]]]
+) -> drawing.View:
     traces = []
     dodge = 0.07
     for place, points in enumerate(lines):

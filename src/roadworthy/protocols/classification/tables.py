@@ -105,7 +105,7 @@ def _summary(repeats: Sequence[Answers], metrics: Sequence[Metric], bootstrap: G
     """Measure the metrics in every repeat; one that is a multiple of another is bounded by that one."""
     measured = {metric.name: [metric.measure(answers) for answers in repeats] for metric in metrics}
     missing = {name: [one.reason for one in of_repeats if one.reason] for name, of_repeats in measured.items()}
-    bounded = [metric for metric in metrics if metric.multiple_of is None]
+    bounded = [metric for metric in metrics if metric.multiple_of not in metrics]
     means = [metric for metric in bounded if metric.mean_over_objects and not missing[metric.name]]
     drawn = [metric for metric in bounded if not metric.mean_over_objects]
     resampled = [bootstrap.distributions(drawn, answers) for answers in repeats]
@@ -192,21 +192,23 @@ class Evidence(base.Evidence):
 
     def estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE) -> Estimate:
         """The mean of a metric over cells, bounded by objects: neither repeats nor cells raise n."""
-        return self._counted(self._estimate(keys, metric, confidence))
+        whole, factor = self._whole(metric)
+        return self._estimate(keys, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
 
     def drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE
     ) -> Estimate:
         """How much worse a metric is than at the baseline, on the same objects: positive is worse."""
-        return self._counted(self._drop(keys, baseline, metric, confidence))
+        whole, factor = self._whole(metric)
+        return self._drop(keys, baseline, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
 
-    def _counted(self, estimate: Estimate) -> Estimate:
-        return replace(estimate, n=len(self.ids), groups=self.group_count)
+    def _whole(self, metric: Metric) -> tuple[Metric, float]:
+        """The metric by which one is bounded, and what the one is times that: itself, unless it is a multiple."""
+        if metric.multiple_of in self.metrics and metric.multiple_of and metric.factor:
+            return metric.multiple_of, metric.factor(len(self.class_names))
+        return metric, 1.0
 
     def _estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float) -> Estimate:
-        if metric.multiple_of and metric.factor:
-            whole = self._estimate(keys, metric.multiple_of, confidence)
-            return whole.scaled(metric.factor(len(self.class_names)))
         if failed := [self.failures[key] for key in keys if key in self.failures]:
             return failed_estimate(failed[0])
         cells, name = [self.cells[key] for key in keys], metric.name
@@ -234,9 +236,6 @@ class Evidence(base.Evidence):
     def _drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float
     ) -> Estimate:
-        if metric.multiple_of and metric.factor:
-            whole = self._drop(keys, baseline, metric.multiple_of, confidence)
-            return whole.scaled(metric.factor(len(self.class_names)))
         worse = -1.0 if metric.higher_is_better else 1.0
         if failed := [self.failures[key] for key in [*keys, *baseline] if key in self.failures]:
             return failed_estimate(failed[0])
@@ -298,31 +297,29 @@ class Evidence(base.Evidence):
     def _changed(
         self, change: PairedChange, metric: Metric, before: AnswerSummary, after: AnswerSummary
     ) -> PairedChange:
-        name = metric.name
-        values = [cell.values[name] for cell in (before, after)]
+        values = [cell.values[metric.name] for cell in (before, after)]
         change = replace(change, before=mean_defined(values[0]), after=mean_defined(values[1]))
         change = replace(change, n=len(self.ids), groups=self.group_count)
+        whole, factor = self._whole(metric)
         if not metric.mean_over_objects:
-            return by_bootstrap(change, before.resampled[name], after.resampled[name])
-        if name in before.missing or name in after.missing:
-            return replace(change, reason=before.missing.get(name) or after.missing[name])
+            return by_bootstrap(change, *(factor * cell.resampled[whole.name] for cell in (before, after)))
+        if missing := before.missing.get(metric.name) or after.missing.get(metric.name):
+            return replace(change, reason=missing)
         if metric.proportion and len(values[0]) == len(values[1]) == 1:
-            return by_mcnemar(change, before.per_image[name], after.per_image[name], self.objects)
+            return by_mcnemar(change, before.per_image[metric.name], after.per_image[metric.name], self.objects)
         return self._flipped(change, metric, before, after)
 
     def _flipped(
         self, change: PairedChange, metric: Metric, before: AnswerSummary, after: AnswerSummary
     ) -> PairedChange:
         """Add the test of a mean over images: the signs of its paired differences are flipped object by object."""
-        name, factor = metric.name, 1.0
-        if metric.multiple_of and metric.factor:
-            metric, name, factor = metric.multiple_of, metric.multiple_of.name, metric.factor(len(self.class_names))
-        low, high = metric.limits(len(self.class_names))
-        differences = (after.per_image[name].astype(np.float64) - before.per_image[name]) * factor
+        whole, factor = self._whole(metric)
+        low, high = whole.limits(len(self.class_names))
         room = (high - low) * factor
+        differences = (after.per_image[whole.name].astype(np.float64) - before.per_image[whole.name]) * factor
         interval = mean_interval(differences.clip(-room, room), self.objects, -room, room)
         if metric.proportion:
-            differences = np.rint(differences * math.lcm(*(len(cell.values[name]) for cell in (before, after))))
+            differences = np.rint(differences * math.lcm(*(len(cell.values[metric.name]) for cell in (before, after))))
         sums = np.bincount(self.objects, differences, self.group_count)
         if not metric.proportion:
             sums = np.rint(sums / max(float(np.abs(sums).max()), 1e-300) * SIGN_FLIP_STEPS)

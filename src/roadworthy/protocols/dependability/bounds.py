@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.metrics import Answers
-from roadworthy.metrics.classification import OfRows
-from roadworthy.protocols.estimates import Estimate, bootstrap_estimate
-from roadworthy.statistics import GroupBootstrap, Interval, mean_interval
+from roadworthy.statistics import Estimate, mean_interval
+from roadworthy.statistics.estimates import bootstrap_estimate, no_estimate
 
 Bounded = Callable[[float], Estimate]
 """A value with the bounds that hold with a confidence."""
@@ -22,12 +20,12 @@ Bounded = Callable[[float], Estimate]
 
 def no_value(reason: str) -> Bounded:
     """No value at any confidence, and the reason."""
-    return lambda confidence: Estimate(math.nan, math.nan, math.nan, reason, "")
+    return lambda confidence: no_estimate(reason)
 
 
 def counted(value: float, reason: str, method: str) -> Bounded:
     """A value that was counted, not estimated: both bounds are the value itself."""
-    return lambda confidence: Estimate(value, value, value, reason, method)
+    return lambda confidence: Estimate(value, value, value, method=method, reason=reason)
 
 
 def from_numbers(numbers: Callable[[float], tuple[float, float, float, str]], method: str) -> Bounded:
@@ -35,18 +33,17 @@ def from_numbers(numbers: Callable[[float], tuple[float, float, float, str]], me
 
     def estimate(confidence: float) -> Estimate:
         value, lo, hi, reason = numbers(confidence)
-        return Estimate(value, lo, hi, reason, method)
+        return Estimate(value, lo, hi, method=method, reason=reason)
 
     return estimate
 
 
-def from_interval(interval: Callable[[float], Interval], reason: str = "") -> Bounded:
+def from_interval(interval: Bounded, reason: str = "") -> Bounded:
     """The interval that a function gives for a confidence; `reason` stands before its own."""
 
     def estimate(confidence: float) -> Estimate:
         bounds = interval(confidence)
-        reasons = "; ".join(filter(None, [reason, bounds.reason]))
-        return Estimate(bounds.value, bounds.lo, bounds.hi, reasons, bounds.method)
+        return replace(bounds, reason="; ".join(filter(None, [reason, bounds.reason])))
 
     return estimate
 
@@ -59,12 +56,15 @@ def from_mean(values: NDArray[Any], objects: NDArray[np.intp], low: float, high:
     return from_interval(partial(mean_interval, inside, objects, low, high), reason)
 
 
-def from_resamples(
-    value: float, of_rows: OfRows, answers: Answers, bootstrap: GroupBootstrap, limits: tuple[float, float]
-) -> Bounded:
-    """The value of a metric of answers, bounded by resampled objects; `limits` are its lowest and highest value."""
-    resampled = np.concatenate([of_rows(answers, weights) for weights in bootstrap.chunks()])
-    return lambda confidence: bootstrap_estimate(value, resampled, bootstrap.groups, confidence, limits)
+def from_resamples(value: float, resampled: NDArray[np.float64], groups: int, limits: tuple[float, float]) -> Bounded:
+    """A value bounded by what it is in resamples of so many objects, (B,); it lies within the `limits`."""
+    return lambda confidence: bootstrap_estimate(value, resampled, groups, confidence, limits)
+
+
+def over_objects(bounded: Bounded, objects: NDArray[Any]) -> Bounded:
+    """A figure over images that show these objects, (n,)."""
+    n, groups = len(objects), len(np.unique(objects))
+    return lambda confidence: bounded(confidence).over(n, groups)
 
 
 def discounted(bounded: Bounded, coverage: float, reason: str) -> Bounded:

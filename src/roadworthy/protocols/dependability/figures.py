@@ -10,9 +10,10 @@ from roadworthy.metrics import higher_is_better
 from roadworthy.protocols.dependability.facts import Dependability
 from roadworthy.report import drawing
 from roadworthy.report.drawing import GRID, MUTED, Chart, Square, View, axis_title, layout_of, look, plain, text, view
-from roadworthy.report.facts import Cell, Facts
+from roadworthy.report.facts import Facts
 from roadworthy.report.reading import Row, number_of
 from roadworthy.report.words import number, words_of
+from roadworthy.statistics import Estimate
 
 ENOUGH = ((0.0, "#c8402f"), (0.999, "#f6d9a8"), (1.0, "#dcebe1"))
 """From no data at all to as much as is needed."""
@@ -127,7 +128,7 @@ def pair_map(dependability: Dependability, model: str, metric: str) -> View:
             return EMPTY
         value, lo, hi = (number_of(row[name]) for name in ("value", "lo", "hi"))
         label = f"{100 * value:.0f}" if words_of(metric).percent else f"{value:.2f}"
-        bounds = drawing.value_text(metric, Cell(value, lo, hi, reason=row["reason"] or ""))
+        bounds = drawing.value_text(metric, Estimate(value, lo, hi, reason=row["reason"] or ""))
         words = f"{text(row['scenario'])}<br>{bounds}<br>{row['n']} images, {row['groups']} objects"
         return Square(plain(value), "" if math.isnan(value) else label, words)
 

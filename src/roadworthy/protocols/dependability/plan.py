@@ -11,9 +11,10 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset, Model, Shift, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import Subset
-from roadworthy.data.subset import spread
+from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
+from roadworthy.metrics import METRICS, Metric
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.models.head import network_of
 from roadworthy.models.signals import PENULTIMATE
@@ -30,13 +31,10 @@ from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Laye
 from roadworthy.protocols.dependability.resolving import resolve, transformers_for
 from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT_SHIFTS, Settings, Transformer
 from roadworthy.protocols.dependability.tables import Evidence
-from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
+from roadworthy.statistics.estimates import RESAMPLES
 from roadworthy.verdict import Criterion
-
-FIGURES = dict(metric for measure in MEASURES for metric in measure.metrics)
-"""The figures of the table, each with what it says; `docs/dependability.md` says what it does not."""
 
 
 @base.PROTOCOLS.register(NAME)
@@ -46,15 +44,21 @@ class Dependability(base.Protocol):
     name = NAME
     settings = Settings
     context = Context
-    figures = FIGURES
+    metrics = tuple(metric for measure in MEASURES for metric in measure.metrics)
     summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
+
+    def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
+        """Those of every measure, as the settings ask for them."""
+        return tuple(metric for measure in MEASURES for metric in measure.metrics_of(settings))
 
     def inlined(self, settings: Settings, base: Path) -> Settings:
         """With the conditions and severities that lie in files."""
         return settings.inlined(base)
 
     def check_settings(self, settings: Settings) -> None:
-        """Every transformer is known and has the level or parameters asked for."""
+        """Every metric and transformer is known, and has the level or parameters asked for."""
+        for name in settings.metrics:
+            METRICS.get(name)
         for transformer in settings.transformers or ():
             transformer.shift()
 
@@ -189,7 +193,7 @@ def _loss_data(settings: Settings, data: Dataset) -> Dataset:
     if settings.loss_images is None or settings.loss_images >= len(data):
         return data
     table = Table(data.ids, data.labels, data.class_names, data.groups)
-    return Subset(data, spread(table, settings.loss_images, 0).tolist())
+    return Subset(data, rows_over_classes(table, settings.loss_images, 0).tolist())
 
 
 def _unknown_layer(model: Model, layer: str, data: Dataset) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Dataset, Model, Shift
 from roadworthy.data import OpenedDataset
-from roadworthy.metrics import HIGHER_IS_BETTER, MEANS
+from roadworthy.metrics import METRICS
 from roadworthy.metrics.coverage import condition_texts, scenario_coverage
 from roadworthy.metrics.weighted_confusion import severity_matrix
 from roadworthy.protocols.dependability.context import Resolved
@@ -151,9 +151,11 @@ def _situations(
                     f"{UnknownName(f'value of {condition}', unknown[0], known)} Name it under conditions if it is met "
                     "in the field but not shown, or give it the frequency 0."
                 )
-    first = settings.metrics[0]
-    if first not in MEANS or HIGHER_IS_BETTER[first] is not True:
-        raise InputError(f"{NAME}: frequencies ask for a mean over images of which more is better, not for {first}")
+    first = METRICS.get(settings.metrics[0])
+    if not (first.of_images and first.higher_is_better):
+        raise InputError(
+            f"{NAME}: frequencies ask for a mean over images of which more is better, not for {first.name}"
+        )
     return situations
 
 

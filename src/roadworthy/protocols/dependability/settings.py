@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.protocols import Shift
 from roadworthy.core.validation import read_yaml, validated
-from roadworthy.metrics import HIGHER_IS_BETTER, MEANS, METRICS
+from roadworthy.metrics import METRICS
 from roadworthy.metrics.neurons import LARGEST_K
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.models.occlusion import FILLS
@@ -186,14 +186,6 @@ class Settings(Strict):
             raise ValueError("one is named twice")
         return value
 
-    @field_validator("metrics")
-    @classmethod
-    def _known(cls, value: list[str]) -> list[str]:
-        for name in value:
-            if name not in METRICS:
-                raise ValueError(str(UnknownName("metric", name, METRICS)))
-        return value
-
     @property
     def heat_maps(self) -> Occlusion:
         """How heat maps are made: as the study says, or as usual."""
@@ -202,7 +194,8 @@ class Settings(Strict):
     @property
     def sliced(self) -> list[str]:
         """The metrics whose worst slices are looked for: means over images of which one way is better."""
-        return [name for name in self.metrics if name in MEANS and HIGHER_IS_BETTER[name] is not None]
+        named = [METRICS.get(name) for name in self.metrics]
+        return [metric.name for metric in named if metric.of_images and metric.higher_is_better is not None]
 
     def inlined(self, base: Path) -> Settings:
         """The same with the content of the files it names, paths starting from `base`."""

@@ -18,8 +18,8 @@ from roadworthy.protocols.dependability import names
 from roadworthy.protocols.dependability.context import Context
 from roadworthy.protocols.dependability.heat_maps import HeatMaps
 from roadworthy.protocols.dependability.probes import CONDITION
-from roadworthy.protocols.estimates import failed_estimate
 from roadworthy.statistics import GroupBootstrap
+from roadworthy.statistics.estimates import failed_estimate
 
 
 class StoredData:

@@ -9,14 +9,16 @@ from pathlib import Path
 import pandas as pd
 
 from roadworthy.engine.plan import PlannedCase
+from roadworthy.metrics import find_metric
 from roadworthy.protocols import base
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.dependability import names, pictures
+from roadworthy.protocols.dependability.bounds import Bounded, no_value
 from roadworthy.protocols.dependability.context import Context
-from roadworthy.protocols.dependability.measures import MEASURES, PARTS, SEARCHES, Figure, Results, no_figure
+from roadworthy.protocols.dependability.measures import MEASURES, PARTS, SEARCHES, Results
 from roadworthy.protocols.dependability.names import DATA, NAME, FigureKey, explained
 from roadworthy.protocols.dependability.stored import StoredData
-from roadworthy.protocols.estimates import CONFIDENCE, RESAMPLES
+from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES
 from roadworthy.verdict import Criterion, Measurement
 
 
@@ -46,23 +48,23 @@ class Evidence(base.Evidence):
         return results
 
     @cached_property
-    def figures(self) -> dict[FigureKey, Figure]:
+    def figures(self) -> dict[FigureKey, Bounded]:
         """Every figure that was planned, measured or not, the data's first, then model by model."""
         order = [key for name in (DATA, *sorted(self.data.clean)) for key in self.keys if key.model == name]
         return {key: self.results.figures.get(key) or self._absent(key) for key in order}
 
-    def _absent(self, key: FigureKey) -> Figure:
+    def _absent(self, key: FigureKey) -> Bounded:
         """A figure that no measure gave, with the reason."""
         lacking = "" if key.scope.startswith(names.class_scope("")) else self.data.no_conditions
         why = self.results.missing.get((key.model, key.metric)) or lacking or "no image of this scope"
-        return no_figure((key.model in self.data.clean and self.data.failure(key.model)) or why)
+        return no_value((key.model in self.data.clean and self.data.failure(key.model)) or why)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One row per figure, and what the figures rest on."""
-        figures = []
-        for key, figure in self.figures.items():
-            where = {"model": key.model, "scope": key.scope}
-            figures.append(figure.estimate(CONFIDENCE).row(where, key.metric, figure.n, figure.groups))
+        figures = [
+            figure(CONFIDENCE).row({"model": key.model, "scope": key.scope}, key.metric)
+            for key, figure in self.figures.items()
+        ]
         with explained():
             searched = {search.tables[0][0]: list(search.rows(self.data)) for search in SEARCHES}
         rows, tables = self.results.rows | searched, {NAME: pd.DataFrame(figures)}
@@ -75,12 +77,14 @@ class Evidence(base.Evidence):
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """A measurement per figure that matches."""
-        measurements = []
-        for key in names.select(self.keys, criterion):
-            figure, where = self.figures[key], {"model": key.model, "scope": key.scope}
-            estimate = figure.estimate(confidence)
-            measurements.append(estimate.measurement(where, key.metric, figure.n, figure.groups))
-        return measurements
+        return [
+            Measurement(
+                {"model": key.model, "scope": key.scope},
+                self.figures[key](confidence),
+                proportion=find_metric(key.metric).proportion,
+            )
+            for key in names.select(self.keys, criterion)
+        ]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """Heat maps, the most expensive confusions and the images that lose most, worst first."""

@@ -163,8 +163,8 @@ def _tested(
             COST: _weighted(wrong, (1 - aim.prior, aim.prior * aim.cost)),
             **_separated(outcome, resamples, seed, confidence),
         }
-        counts = {"n": len(outcome.groups), "groups": len(np.unique(outcome.groups))}
-        yield from (replace(estimate, **counts).row(where, metric) for metric, estimate in estimates.items())
+        counts = len(outcome.groups), len(np.unique(outcome.groups))
+        yield from (estimate.over(*counts).row(where, metric) for metric, estimate in estimates.items())
 
 
 def without_value(places: Iterable[Mapping[str, Any]], reason: str) -> list[dict[str, Any]]:

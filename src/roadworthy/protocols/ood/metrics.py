@@ -7,9 +7,8 @@ from roadworthy.metrics import Metric
 AUROC = Metric(
     "auroc",
     label="AUROC",
-    sentence="Does the score tell images that the model knows from outliers? The chance that an in-distribution image "
-    "(the positive class) has a higher score than an outlier; ties count half. 1 is perfect, 0.5 is no better than "
-    "guessing.",
+    sentence="The chance that an in-distribution image (the positive class) has a higher score than an outlier; ties "
+    "count half. 1 is perfect, 0.5 is guessing, below 0.5 the model is surer of outliers.",
     higher_is_better=True,
 )
 AUPR_IN = Metric(

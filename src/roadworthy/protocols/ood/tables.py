@@ -171,7 +171,7 @@ class Evidence(base.Evidence):
         if not math.isnan(value):
             bounded = bootstrap_estimate(value, result.resampled[metric], result.groups, confidence)
             estimate = replace(bounded, sd=standard_deviation(result.values[metric]))
-        return replace(estimate, n=result.n, groups=result.groups)
+        return estimate.over(result.n, result.groups)
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides."""
@@ -192,9 +192,7 @@ class Evidence(base.Evidence):
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """A measurement per model and set."""
         return [
-            Measurement(
-                {"model": key.model, "ood_set": key.ood_set}, self.estimate(key, criterion.metric, confidence)
-            )
+            Measurement({"model": key.model, "ood_set": key.ood_set}, self.estimate(key, criterion.metric, confidence))
             for key in _select(self.keys, criterion)
         ]
 

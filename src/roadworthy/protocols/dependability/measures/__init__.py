@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roadworthy.protocols.dependability.measures.adversarial_confidence_loss import AdversarialConfidenceLoss
-from roadworthy.protocols.dependability.measures.base import Figure, Measure, Part, Results, Search, no_figure
+from roadworthy.protocols.dependability.measures.base import Measure, Part, Results, Search
 from roadworthy.protocols.dependability.measures.field_performance import FieldPerformance
 from roadworthy.protocols.dependability.measures.heat_map_tables import HeatMapTables
 from roadworthy.protocols.dependability.measures.interpretation_precision import InterpretationPrecision
@@ -36,4 +36,4 @@ PARTS: tuple[Measure | Search, ...] = (
 MEASURES = tuple(part for part in PARTS if isinstance(part, Measure))
 SEARCHES = tuple(part for part in PARTS if isinstance(part, Search))
 
-__all__ = ["MEASURES", "PARTS", "SEARCHES", "Figure", "Measure", "Part", "Results", "Search", "no_figure"]
+__all__ = ["MEASURES", "PARTS", "SEARCHES", "Measure", "Part", "Results", "Search"]

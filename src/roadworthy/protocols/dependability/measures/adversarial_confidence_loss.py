@@ -13,21 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.engine.readouts import Readouts
+from roadworthy.metrics import Metric
 from roadworthy.metrics.confidence_loss import ConfidenceLoss, confidence_loss
 from roadworthy.protocols.dependability.bounds import from_mean
 from roadworthy.protocols.dependability.context import Resolved
 from roadworthy.protocols.dependability.measures.base import Measure, Results, Row
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
-from roadworthy.protocols.estimates import failed_estimate
+from roadworthy.statistics.estimates import failed_estimate
 
-METRIC = "confidence_loss"
+CONFIDENCE_LOSS = Metric(
+    "confidence_loss",
+    label="Confidence loss",
+    sentence="Mean change of the true class's probability under the worst of several shifts and attacks.",
+    higher_is_better=None,
+    range=(-1.0, 1.0),
+    mean_over_objects=True,
+)
+METRIC = CONFIDENCE_LOSS.name
 
 
 class AdversarialConfidenceLoss(Measure):
     """The loss under the worst transformer, and under each alone; which of them hurts which image most."""
 
-    metrics = ((METRIC, "Mean change of the true class's probability under the worst of several shifts and attacks."),)
+    metrics = (CONFIDENCE_LOSS,)
     tables = (
         ("loss", ("model", "id", "label", "undisturbed", "worst", "change", "transformer")),
         ("transformers", ("model", "transformer", "mean_change", "wins", "accuracy", "n", "reason")),

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.protocols.dependability.bounds import Bounded, no_value
+from roadworthy.metrics import Metric
+from roadworthy.protocols.dependability.bounds import Bounded, over_objects
 from roadworthy.protocols.dependability.context import Resolved
 from roadworthy.protocols.dependability.names import FigureKey
+from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
 
 Row = dict[str, Any]
@@ -21,35 +22,22 @@ Tables = tuple[tuple[str, tuple[str, ...]], ...]
 """Companion tables: the name of each, without that of the protocol, and its columns."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One row of the protocol's table: how many images and objects it rests on, and its value with bounds."""
-
-    n: int
-    groups: int
-    estimate: Bounded
-
-
-def no_figure(reason: str) -> Figure:
-    """A figure without a value."""
-    return Figure(0, 0, no_value(reason))
-
-
 @dataclass
 class Results:
     """What the measures have given so far.
 
+    figures  the rows of the protocol's table, each a function of the confidence
     rows     of the companion tables, by name; a row may hold more than the columns of its table: what pictures need
     missing  why figures have no value, by model and metric
     """
 
-    figures: dict[FigureKey, Figure] = field(default_factory=dict)
+    figures: dict[FigureKey, Bounded] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
     missing: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, model: str, scope: str, metric: str, objects: NDArray[Any], estimate: Bounded) -> None:
         """Add a figure over images that show these objects, (n,)."""
-        self.figures[FigureKey(model, scope, metric)] = Figure(len(objects), count_objects(objects), estimate)
+        self.figures[FigureKey(model, scope, metric)] = over_objects(estimate, objects)
 
     def rows_of(self, table: str, model: str) -> list[Row]:
         """The rows of a companion table that belong to a model."""
@@ -69,12 +57,16 @@ class Part:
 class Measure(Part, ABC):
     """One of the eight measures, or what extends one. It keeps nothing: all it needs is handed to it.
 
-    metrics  the names of its own metrics, each with a sentence on what it says
+    metrics  its own, in the order of the table
     of_data  True where it speaks of the data alone: it is asked once, for the model `data`
     """
 
-    metrics: ClassVar[tuple[tuple[str, str], ...]] = ()
+    metrics: ClassVar[tuple[Metric, ...]] = ()
     of_data: ClassVar[bool] = False
+
+    def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
+        """The metrics that it gives in a study with these settings."""
+        return self.metrics
 
     def scopes(
         self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
@@ -93,8 +85,3 @@ class Search(Part, ABC):
     @abstractmethod
     def rows(self, data: StoredData) -> Iterator[Row]:
         """The rows of its table."""
-
-
-def count_objects(objects: NDArray[Any]) -> int:
-    """How many different objects (n,) there are."""
-    return len(np.unique(objects))

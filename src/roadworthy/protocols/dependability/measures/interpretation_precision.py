@@ -11,16 +11,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.metrics import occlusion
+from roadworthy.metrics import Metric, occlusion
 from roadworthy.protocols.dependability.heat_maps import HeatMaps
 from roadworthy.protocols.dependability.measures.over_heat_maps import OverHeatMaps
+
+INTERPRETATION_PRECISION = Metric(
+    "interpretation_precision",
+    label="Interpretation precision",
+    sentence="Share of the heat map's hot cells whose patch hides the object.",
+    higher_is_better=True,
+    percent=True,
+    mean_over_objects=True,
+)
 
 
 class InterpretationPrecision(OverHeatMaps):
     """The share of the hot cells that hide the object."""
 
-    metric = "interpretation_precision"
-    metrics = ((metric, "Share of the heat map's hot cells whose patch hides the object."),)
+    metrics = (INTERPRETATION_PRECISION,)
     undefined = occlusion.NO_HOT
 
     def per_image(self, heat_maps: HeatMaps) -> NDArray[np.float64]:

@@ -13,24 +13,40 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.metrics import Metric
 from roadworthy.metrics.neurons import KActivation, NeuronCoverage
-from roadworthy.protocols.dependability.bounds import Bounded, counted, from_numbers
+from roadworthy.protocols.dependability.bounds import Bounded, counted, from_numbers, no_value
 from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Results, Row, no_figure
+from roadworthy.protocols.dependability.measures.base import Results, Row
 from roadworthy.protocols.dependability.measures.over_layers import OverLayers, layers_of
 from roadworthy.protocols.dependability.names import FigureKey, activation_metric, layer_scope
+from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.statistics import mean_interval
+
+TUPLES = {1: "single neurons", 2: "pairs of neurons", 3: "triples of neurons"}
+
+
+def neuron_activation(k: int) -> Metric:
+    """The metric of tuples of k neurons.
+
+    >>> neuron_activation(2).name, neuron_activation(2).label
+    ('neuron_activation_2', 'Neuron 2-activation')
+    """
+    return Metric(
+        activation_metric(k),
+        label=f"Neuron {k}-activation",
+        sentence=f"Share of the on-off combinations of {TUPLES.get(k, f'{k} neurons')} of a layer that the data shows.",
+        higher_is_better=None,
+        percent=True,
+    )
 
 
 class NeuronKActivation(OverLayers):
     """Neuron k-activation of every layer, for every k that the study names."""
 
     prefix = "neuron_activation_"
-    metrics = (
-        ("neuron_activation_1", "Share of the on-off combinations of single neurons of a layer that the data shows."),
-        ("neuron_activation_2", "The same of pairs of neurons; neuron_activation_3 of triples."),
-    )
+    metrics = tuple(neuron_activation(k) for k in TUPLES)
     tables = (
         (
             "neurons",
@@ -40,6 +56,10 @@ class NeuronKActivation(OverLayers):
             ),
         ),
     )
+
+    def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
+        """One for every k that the study names."""
+        return tuple(neuron_activation(k) for k in settings.activation_k)
 
     def scopes(
         self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
@@ -57,7 +77,7 @@ class NeuronKActivation(OverLayers):
             results.rows["neurons"].append(row)
             if k > neurons:
                 why = f"the layer has {neurons} neurons"
-                results.figures[FigureKey(model, scope, activation_metric(k))] = no_figure(why)
+                results.figures[FigureKey(model, scope, activation_metric(k))] = no_value(why)
                 row |= {"value": math.nan, "exact": False, "reason": why}
                 continue
             counter = NeuronCoverage(neurons, k, threshold=0.5, seed=data.seed)

@@ -10,16 +10,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.metrics import occlusion
+from roadworthy.metrics import Metric, occlusion
 from roadworthy.protocols.dependability.heat_maps import HeatMaps
 from roadworthy.protocols.dependability.measures.over_heat_maps import OverHeatMaps
+
+OCCLUSION_COVERING = Metric(
+    "occlusion_covering",
+    label="Occlusion covering",
+    sentence="Share of the cells that hide the object whose hiding loses it.",
+    higher_is_better=False,
+    percent=True,
+    mean_over_objects=True,
+)
 
 
 class OcclusionSensitivityCovering(OverHeatMaps):
     """The share of the cells that hide the object that are hot."""
 
-    metric = "occlusion_covering"
-    metrics = ((metric, "Share of the cells that hide the object whose hiding loses it."),)
+    metrics = (OCCLUSION_COVERING,)
     undefined = occlusion.NO_OBJECT
 
     def per_image(self, heat_maps: HeatMaps) -> NDArray[np.float64]:

@@ -21,8 +21,12 @@ from roadworthy.protocols.dependability.stored import StoredData
 class OverHeatMaps(Measure):
     """A measure of heat maps; `undefined` says why an image that counts may have no value."""
 
-    metric: ClassVar[str]
     undefined: ClassVar[str]
+
+    @property
+    def metric(self) -> str:
+        """The name of its one metric."""
+        return self.metrics[0].name
 
     @abstractmethod
     def per_image(self, heat_maps: HeatMaps) -> NDArray[np.float64]:

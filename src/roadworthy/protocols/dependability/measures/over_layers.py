@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.models.signals import PENULTIMATE
-from roadworthy.protocols.dependability.measures.base import Measure, Results, no_figure
+from roadworthy.protocols.dependability.bounds import no_value
+from roadworthy.protocols.dependability.measures.base import Measure, Results
 from roadworthy.protocols.dependability.names import FigureKey
 from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
@@ -31,7 +32,7 @@ class OverLayers(Measure):
         for metric, scopes in data.context.models[model].scopes.items():
             for scope in scopes if metric.startswith(self.prefix) else ():
                 if why := data.layer_failure(model, scope):
-                    results.figures.setdefault(FigureKey(model, scope, metric), no_figure(why))
+                    results.figures.setdefault(FigureKey(model, scope, metric), no_value(why))
 
 
 def layers_of(settings: Settings) -> list[str]:

@@ -7,11 +7,13 @@ Consecutive failed readings are one failure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
+from roadworthy.metrics import Metric
 from roadworthy.metrics.coverage import is_missing
 from roadworthy.protocols.dependability.bounds import from_numbers
 from roadworthy.protocols.dependability.context import Resolved
@@ -20,13 +22,22 @@ from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.statistics.degradation import time_between_failures
 
-METRIC = "time_between_failures"
+TIME_BETWEEN_FAILURES = Metric(
+    "time_between_failures",
+    label="Time between failures",
+    sentence="Mean time or distance between failures along a drive.",
+    higher_is_better=None,
+    range=(0.0, math.inf),
+    digits=1,
+    infinite="no failure",
+)
+METRIC = TIME_BETWEEN_FAILURES.name
 
 
 class TimeBetweenFailures(Measure):
     """Time or distance between failures, where the study names the column of it."""
 
-    metrics = ((METRIC, "Mean time or distance between failures along a drive."),)
+    metrics = (TIME_BETWEEN_FAILURES,)
 
     def scopes(
         self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]

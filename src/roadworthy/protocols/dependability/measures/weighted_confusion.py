@@ -12,20 +12,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roadworthy.metrics import weighted_confusion
+from roadworthy.metrics import Metric, weighted_confusion
 from roadworthy.protocols.dependability.bounds import from_resamples
 from roadworthy.protocols.dependability.context import Resolved
 from roadworthy.protocols.dependability.measures.base import Measure, Results
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
 
-METRIC = "weighted_confusion"
+WEIGHTED_CONFUSION = Metric(
+    "weighted_confusion",
+    label="Weighted confusion",
+    sentence="Cost of all mistakes, by their severity, as a share of the worst possible; 0 is perfect.",
+    higher_is_better=False,
+    percent=True,
+)
+METRIC = WEIGHTED_CONFUSION.name
 
 
 class WeightedConfusion(Measure):
     """The cost of all mistakes, and the confusions behind it, the most expensive first."""
 
-    metrics = ((METRIC, "Cost of all mistakes, by their severity, as a share of the worst possible."),)
+    metrics = (WEIGHTED_CONFUSION,)
     tables = (("confusions", ("model", "label", "prediction", "count", "severity", "cost", "share")),)
 
     def scopes(
@@ -45,7 +52,8 @@ class WeightedConfusion(Measure):
         if why:
             results.missing[model, METRIC] = why
             return
-        bounded = from_resamples(value, cost.of_rows, answers, data.bootstrap(data.objects), (0.0, 1.0))
+        bootstrap = data.bootstrap(data.objects)
+        bounded = from_resamples(value, bootstrap.distribution(cost, answers), bootstrap.groups, (0.0, 1.0))
         results.add(model, ALL, METRIC, data.objects, bounded)
         confusions = cost.most_expensive(answers)
         total = math.fsum(confusion.cost for confusion in confusions)

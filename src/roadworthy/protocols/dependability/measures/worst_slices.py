@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from roadworthy.metrics import HIGHER_IS_BETTER, per_image, value_range
+from roadworthy.metrics import METRICS, Metric
 from roadworthy.protocols.dependability.measures.base import Row, Search
 from roadworthy.protocols.dependability.names import scenario_scope
 from roadworthy.protocols.dependability.stored import StoredData
@@ -27,23 +27,24 @@ class WorstSlices(Search):
     def rows(self, data: StoredData) -> Iterator[Row]:
         """A row per slice; none where the data has no conditions."""
         for model in data.readouts if data.conditions else ():
-            for metric in data.settings.sliced:
-                yield from _slices(data, model, metric)
+            for metric in map(METRICS.get, data.settings.sliced):
+                if not metric.measure(data.readouts[model].answers).reason:
+                    yield from _slices(data, model, metric)
 
 
-def _slices(data: StoredData, model: str, metric: str) -> Iterator[Row]:
+def _slices(data: StoredData, model: str, metric: Metric) -> Iterator[Row]:
     """The slices of one metric; one of which less is better is searched with its sign turned."""
     answers, choice = data.readouts[model].answers, data.settings.slices
-    sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
-    low, high = sorted(sign * end for end in value_range(metric, answers.num_classes))
-    values, limits = sign * per_image(metric, answers), {"depth": choice.depth, "support": choice.support}
+    sign = 1.0 if metric.higher_is_better else -1.0
+    low, high = sorted(sign * end for end in metric.limits(answers.num_classes))
+    values, limits = sign * metric.per_image(answers), {"depth": choice.depth, "support": choice.support}
     worst = worst_slices(values, data.objects, data.conditions, low, high, **limits, limit=choice.limit)
     for part in worst.found:
         lo, hi = sorted((sign * part.interval.lo, sign * part.interval.hi))
         difference_lo, difference_hi = sorted((sign * part.lo, sign * part.hi))
         yield {
             "model": model,
-            "metric": metric,
+            "metric": metric.name,
             "scenario": scenario_scope(part.scenario),
             "value": sign * part.interval.value,
             "lo": lo,
