@@ -21,7 +21,7 @@ from roadworthy.cli import app
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics import Answers
+from roadworthy.metrics import Answers, Metric, accuracy, ece
 from roadworthy.protocols import PROTOCOLS, base, comparison
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.classification import Classification, tables
@@ -377,7 +377,10 @@ Crossings.__abstractmethods__ = frozenset()
 
 class Crossing(Classification):
     name, is_default = "crossing", False
-    compared, comparable, resampled, subject = ("accuracy",), ("accuracy", "ece"), ("ece",), "crossings"
+    compared, subject = ("accuracy",), "crossings"
+
+    def comparable(self, settings: Any) -> tuple[Metric, ...]:
+        return accuracy, ece
 
     def evidence(self, *_: Any, resamples: int | None = None, **__: Any) -> Any:
         return Crossings(resamples)
