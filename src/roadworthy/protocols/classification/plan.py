@@ -14,6 +14,7 @@ from roadworthy.metrics import (
 )
 from roadworthy.protocols import base
 from roadworthy.protocols.classification.page import page
+from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.settings import NAME, Settings, ShiftChoice, shift_levels
 from roadworthy.protocols.classification.tables import CellKey, Evidence, select
 from roadworthy.report.facts import Facts
@@ -48,6 +49,7 @@ class Classification(base.Protocol):
     comparable = tuple(name for name, better in HIGHER_IS_BETTER.items() if better is not None)
     resampled = tuple(name for name in comparable if name not in ("accuracy", "brier", "brier_mean"))
     summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
+    repeat_questions = QUESTIONS
     suites: ClassVar[Mapping[str, Settings]] = {
         "quick@1": Settings(levels=[1, 3, 5]),
         "standard@1": Settings(),

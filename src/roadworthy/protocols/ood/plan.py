@@ -18,6 +18,7 @@ from roadworthy.protocols.base import KnownCase
 from roadworthy.protocols.ood.gans import KIND as GAN
 from roadworthy.protocols.ood.gans import planned_gans
 from roadworthy.protocols.ood.page import page
+from roadworthy.protocols.ood.questions import QUESTIONS
 from roadworthy.protocols.ood.settings import DERIVED, FOREIGN, METRICS, NAME, NOISE, SetChoice, Settings
 from roadworthy.protocols.ood.tables import Evidence, SetKey, _select
 from roadworthy.report.facts import Facts
@@ -41,6 +42,7 @@ class OutOfDistribution(base.Protocol):
     compared = ("auroc", "fpr95_in")
     comparable = resampled = METRICS
     subject = "outliers"
+    repeat_questions = QUESTIONS
     figures: ClassVar[Mapping[str, str]] = {name: words_of(name).definition for name in METRICS}
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
