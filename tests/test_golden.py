@@ -67,23 +67,21 @@ def test_the_golden_run_reports_identically(golden: rw.Run) -> None:
 
 
 FIRST = sorted(path.name for path in (GOLDEN / "schema1").iterdir())
+EARLIER = {f"schema1/{name}": 1 for name in FIRST} | {"schema2": 2}
+"""Runs of each protocol beside classification in schema 1, and one of all protocols in schema 2; their schemas."""
 
 
-@pytest.fixture(params=FIRST)
-def first(request: pytest.FixtureRequest, tmp_path: Path) -> rw.Run:
-    """A run of schema 1 of each protocol beside classification."""
-    shutil.copytree(GOLDEN / "schema1" / request.param, tmp_path / request.param)
-    return rw.open_run(tmp_path / request.param)
-
-
-def test_a_run_of_schema_1_opens_verifies_reports_and_is_judged_as_before(first: rw.Run) -> None:
-    assert first.record.schema_ == 1
-    stored = json.loads((first.path / "verdict.json").read_text())
-    assert first.verdict().status == stored["status"]
-    assert first.report().stat().st_size > 100_000
-    assert drawn(first.path / "report.html") == CHARTS[first.path.name]
-    assert first.verify() == []
-    table = rw.compare([first.path, first.path])
+@pytest.mark.parametrize(("name", "schema"), EARLIER.items())
+def test_an_earlier_run_opens_verifies_reports_and_is_judged_as_before(name: str, schema: int, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(GOLDEN / name, tmp_path / Path(name).name))
+    earlier = rw.open_run(path)
+    assert earlier.record.schema_ == schema
+    stored = json.loads((path / "verdict.json").read_text())
+    assert earlier.verdict().status == stored["status"]
+    assert earlier.report().stat().st_size > 100_000
+    assert drawn(path / "report.html") == CHARTS[path.name]
+    assert earlier.verify() == []
+    table = rw.compare([path, path])
     assert set(table["result"]) <= {"no clear difference", "not compared"}
     assert table["before"].equals(table["after"])
 

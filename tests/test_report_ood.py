@@ -17,10 +17,13 @@ from records import Shown, changed, network_record, with_cases, with_networks
 from roadworthy import cli
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder
+from roadworthy.protocols.classification import questions as classification_questions
 from roadworthy.protocols.classification.facts import CLEAN, Condition
+from roadworthy.protocols.classification.scatter import load_scatter
 from roadworthy.protocols.comparison import COLUMNS, RESULTS
 from roadworthy.protocols.ood import facts as outliers
 from roadworthy.protocols.ood import figures as outlier_figures
+from roadworthy.protocols.ood import questions as ood_questions
 from roadworthy.protocols.ood.facts import Outliers, load_outliers
 from roadworthy.protocols.repeats import figures as difference_figures
 from roadworthy.protocols.repeats.analysis import analyse
@@ -346,9 +349,11 @@ def tested(tmp_path: Path, repeated_run: Path) -> Path:
 
 
 def differences_of(run: Path) -> Differences:
-    found = load_differences(run, load_facts(run))
-    assert found is not None
-    return found
+    differences = load_differences(
+        run, load_facts(run), (*classification_questions.QUESTIONS, *ood_questions.QUESTIONS)
+    )
+    assert differences is not None
+    return differences
 
 
 def test_without_repeats_nothing_is_said_of_differences(tmp_path: Path) -> None:
@@ -387,7 +392,7 @@ def test_unequal_variances_are_said_and_change_the_companion(tested: Path) -> No
         table.loc[equal, "p"] = p
         RunFolder(tested).write_table("anova_classification", table)
         question = differences_of(tested).questions[1]
-        assert words in question.analyses[0].spread_words
+        assert words in question.analyses[0].equal_variances_words
         assert question.analyses[0].companion == method
         assert question.choices[0] == ("accuracy", method)
 
@@ -445,23 +450,25 @@ def test_a_comparison_that_could_not_be_made_says_why(tested: Path) -> None:
     assert "no <b>variation</b>" in Elements(html).text
 
 
-def test_spread_is_over_repeats_of_the_average(tested: Path, analysed: dict[str, pd.DataFrame]) -> None:
+def test_scatter_is_over_repeats_of_the_average(tested: Path, analysed: dict[str, pd.DataFrame]) -> None:
     rows = analysed["classification_repeats"]
     chosen = rows[(rows.model == "a") & (rows.metric == "accuracy") & (rows["shift"] == "fog")]
     averages = chosen.groupby("repeat")["value"].mean()
-    cell = differences_of(tested).spread("accuracy", "a", [Condition("fog", level) for level in LEVELS])
+    scatter = load_scatter(tested, None, differences_of(tested))
+    assert scatter is not None
+    cell = scatter.estimate("accuracy", "a", [Condition("fog", level) for level in LEVELS])
     assert cell.value == pytest.approx(averages.mean())
     assert cell.sd == pytest.approx(averages.std())
-    assert differences_of(tested).spread("accuracy", "a", [CLEAN]).n == REPEATS
-    assert differences_of(tested).spread("accuracy", "a", []).missing
+    assert scatter.estimate("accuracy", "a", [CLEAN]).n == REPEATS
+    assert scatter.estimate("accuracy", "a", []).missing
 
 
 def test_every_chart_has_its_place_and_every_choice_its_view(tested: Path) -> None:
     html = render(tested)
     page, charts = Elements(html), chart_data(html)
     assert sorted(attrs["id"] for _, attrs in page.tags if attrs.get("class") == "chart") == sorted(charts)
-    spread = {"classification-spread-level", "classification-spread-shift-2", "classification-posthoc-1-3"}
-    assert {"ood-outliers-0", "ood-scores-1", "ood-posthoc-1-0", *spread} <= set(charts)
+    scatter = {"classification-scatter-level", "classification-scatter-shift-2", "classification-posthoc-1-3"}
+    assert {"ood-outliers-0", "ood-scores-1", "ood-posthoc-1-0", *scatter} <= set(charts)
     for part in html.split('data-charts="')[1:]:
         names = part[: part.index('"')].split()
         choices = part[: part.index("</select>")].count("<option")

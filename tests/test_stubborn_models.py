@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -393,7 +394,9 @@ def test_one_interrupt_ends_a_run_that_hangs(
     content = study(Path("data.npz"), {"m": SLEEPER}, batch=64)
     Path("study.yaml").write_text(yaml.safe_dump(content if kind == "study" else OD))
     words = ["run", "study.yaml", "--trust", "--out", "run", "--workers", "2"]
-    process = subprocess.Popen([sys.executable, "-m", "roadworthy", *words], stderr=subprocess.PIPE, text=True)
+    # A suite that was started in the background ignores interrupts, and its children would too.
+    start = partial(subprocess.Popen, preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
+    process = start([sys.executable, "-m", "roadworthy", *words], stderr=subprocess.PIPE, text=True)
     try:
         while not Path("hanging").exists():
             assert process.poll() is None, process.communicate()

@@ -11,6 +11,7 @@ from typing import Any
 from roadworthy.api import ProgressBar, Run, run_study, terminal_progress
 from roadworthy.core.errors import install_command
 from roadworthy.engine.folder import RunFolder
+from roadworthy.protocols import default_protocol
 
 CLASSIFIER = Path(__file__).with_name("demo_classifier.onnx")
 """Made by examples/train_demo_classifier.py; its metadata state its accuracy on undisturbed signs."""
@@ -26,7 +27,7 @@ STUDY: dict[str, Any] = {
         "baseline": {"reference": "baseline"},
         "mc_dropout": {"reference": "mc_dropout", "passes": 10},
     },
-    "protocols": {"classification": {"levels": [1, 3, 5]}},
+    "protocols": {default_protocol().name: {"levels": [1, 3, 5]}},
     "criteria": [
         {
             "id": "DEMO-1",

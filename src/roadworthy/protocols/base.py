@@ -19,6 +19,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Metric, declare_metrics
+from roadworthy.protocols.repeats.questions import RepeatQuestion
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.statistics.paired import PairedChange
@@ -163,6 +164,8 @@ class Protocol(ABC):
     """Settings with a name and a version, such as `standard@1`: they never change, so that figures stay comparable."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
     """The metrics of its tables, in their order, each as it is meant here; a study may name further ones."""
+    repeat_questions: ClassVar[tuple[RepeatQuestion, ...]] = ()
+    """What the repeats of its cases are asked: which factors matter more than the repeats scatter."""
     shows_sources_together: ClassVar[bool] = False
     """True where one page of the report shows all sources; else each has a page of its own."""
 

@@ -107,8 +107,8 @@ class Picture:
     def clearest(self) -> int:
         """The index of the image with the strongest contrast, which stands for the others where one must do."""
         grey = self.pixels.convert("L")
-        spreads = [ImageStat.Stat(self._tile(grey, index)).stddev[0] for index in range(self.images)]
-        return spreads.index(max(spreads))
+        deviations = [ImageStat.Stat(self._tile(grey, index)).stddev[0] for index in range(self.images)]
+        return deviations.index(max(deviations))
 
     def _tile(self, strip: Image.Image, index: int) -> Image.Image:
         width = strip.width // self.images

@@ -7,6 +7,8 @@ from pathlib import Path
 from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
 from roadworthy.protocols.classification import figures, words
 from roadworthy.protocols.classification.facts import CLEAN, load_classification
+from roadworthy.protocols.classification.questions import QUESTIONS
+from roadworthy.protocols.classification.scatter import load_scatter, scatter_charts
 from roadworthy.protocols.repeats import facts as differences
 from roadworthy.protocols.repeats.figures import difference_charts
 from roadworthy.report.facts import Facts
@@ -16,7 +18,8 @@ from roadworthy.report.page import Page
 def page(name: str, run: Path, stored: Facts) -> Page:
     """The page of a run's classification."""
     facts = load_classification(run, stored)
-    tested = differences.load_differences(run, facts, ("transformed", "classification"))
+    tested = differences.load_differences(run, facts, QUESTIONS)
+    scatter = load_scatter(run, facts.source, tested)
     context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED, "text_classes": figures.TEXT_CLASSES}
     chance = [f"No better than chance: {sentence}" for sentence in words.chance_words(facts)]
     return Page(
@@ -24,8 +27,8 @@ def page(name: str, run: Path, stored: Facts) -> Page:
         "Classification",
         facts,
         Path(__file__).with_name("page.html.j2"),
-        lambda: figures.charts(facts) | difference_charts(tested, facts),
-        {"summary": words, "differences": tested, "difference_words": differences, **context},
+        lambda: figures.charts(facts) | difference_charts(tested, facts) | scatter_charts(scatter, facts),
+        {"summary": words, "differences": tested, "scatter": scatter, "difference_words": differences, **context},
         models={model: words.summarise(facts, model) for model in facts.models},
         headline=(*chance, *words.headline(facts)),
     )

@@ -12,6 +12,7 @@ from roadworthy.engine.plan import Bench, Showing, plan_cases
 from roadworthy.metrics import Metric
 from roadworthy.protocols import base
 from roadworthy.protocols.classification.page import page
+from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, ShiftChoice, metrics_of, shift_levels
 from roadworthy.protocols.classification.tables import CellKey, Evidence, check_metric, select
 from roadworthy.report.facts import Facts
@@ -45,6 +46,7 @@ class Classification(base.Protocol):
     compared = ("accuracy", "auroc", "brier", "ece")
     metrics = METRICS
     summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
+    repeat_questions = QUESTIONS
     suites: ClassVar[Mapping[str, Settings]] = {
         "quick@1": Settings(levels=[1, 3, 5]),
         "standard@1": Settings(),

@@ -76,8 +76,8 @@ def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float, grid: Patc
     top, start = (SIDE - rows[-1]) // 2, (SIDE - columns[-1]) // 2
     right, inside = image.copy(), np.s_[top : top + rows[-1], start : start + columns[-1]]
     grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
-    spread = np.repeat(np.repeat(colours, np.diff(rows), axis=0), np.diff(columns), axis=1)
-    right[inside] = cv2.addWeighted(spread, 0.75, grey[inside], 0.25, 0)
+    enlarged = np.repeat(np.repeat(colours, np.diff(rows), axis=0), np.diff(columns), axis=1)
+    right[inside] = cv2.addWeighted(enlarged, 0.75, grey[inside], 0.25, 0)
     for row, column in np.argwhere(heat < rho).tolist():
         corner = int(start + columns[column]), int(top + rows[row])
         opposite = int(start + columns[column + 1]) - 1, int(top + rows[row + 1]) - 1

@@ -8,6 +8,7 @@ from typing import Any
 from roadworthy.protocols.ood import facts as words
 from roadworthy.protocols.ood import figures
 from roadworthy.protocols.ood.gan_facts import CURVES
+from roadworthy.protocols.ood.questions import QUESTIONS
 from roadworthy.protocols.repeats import facts as differences
 from roadworthy.protocols.repeats.figures import difference_charts
 from roadworthy.report.facts import Facts
@@ -17,7 +18,7 @@ from roadworthy.report.page import Page
 def page(name: str, run: Path, facts: Facts) -> Page:
     """The page of a run's outliers."""
     outliers = words.load_outliers(run, facts)
-    tested = differences.load_differences(run, facts, ("ood_sets", "ood_transformed", "gan_average", "gan_hardest"))
+    tested = differences.load_differences(run, facts, QUESTIONS)
     sides = (figures.INSIDE, figures.OUTSIDE)
     context: dict[str, Any] = {"outliers": outliers, "words": words, "side_colours": sides, "curves": CURVES}
     return Page(

@@ -19,6 +19,7 @@ from roadworthy.protocols.ood.gans import KIND as GAN
 from roadworthy.protocols.ood.gans import planned_gans
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.page import page
+from roadworthy.protocols.ood.questions import QUESTIONS
 from roadworthy.protocols.ood.settings import DERIVED, FOREIGN, NAME, NOISE, SetChoice, Settings
 from roadworthy.protocols.ood.tables import Evidence, SetKey, _select
 from roadworthy.report.facts import Facts
@@ -41,6 +42,7 @@ class OutOfDistribution(base.Protocol):
     compared = ("auroc", "fpr95_in")
     subject = "outliers"
     metrics = METRICS
+    repeat_questions = QUESTIONS
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train."""

@@ -17,14 +17,10 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.core.grouping import grouped
-from roadworthy.core.types import UNDISTURBED
-from roadworthy.protocols.base import joined
+from roadworthy.protocols.base import PROTOCOLS, joined
 from roadworthy.statistics import AnovaTable, anova, brown_forsythe, games_howell, posthoc, repeated_anova, robust_anova
 
-CLASSIFICATION_METRICS = ("accuracy", "auroc", "brier_mean")
-OOD_METRICS = ("auroc",)
 LEAST_REPEATS = 2
-NONE = "none"
 FORMS: Mapping[str, Callable[..., AnovaTable]] = {
     "thesis": anova,
     "blocked": partial(repeated_anova, unit="repeat"),
@@ -94,31 +90,15 @@ def _with_columns(where: Mapping[str, Any], frame: pd.DataFrame, notes: str) -> 
 
 
 def _analyses(tables: Mapping[str, pd.DataFrame]) -> Iterator[Analysis]:
-    classification, ood = tables.get("classification_repeats"), tables.get("ood_repeats")
-    if classification is not None and _repeated(classification):
-        for metric in CLASSIFICATION_METRICS:
-            rows = classification[classification["metric"] == metric]
-            shifted = rows[rows["shift"] != UNDISTURBED]
-            transformed = rows.assign(transformed=(rows["shift"] != UNDISTURBED).map({True: "yes", False: "no"}))
-            by = (("shift",), ("level",), ("model", "shift"), ("model", "level"))
-            yield _analysis("classification", shifted, metric, ("model", "shift", "level"), by)
-            yield _analysis("transformed", transformed, metric, ("model", "transformed"), (("model", "transformed"),))
-    if ood is not None and _repeated(ood):
-        for metric in OOD_METRICS:
-            rows = ood[ood["metric"] == metric]
-            plain = rows[~rows["kind"].isin(["transformed", "gan"])]
-            sets = (("ood_set",), ("model", "ood_set"))
-            yield _analysis("ood_sets", plain, metric, ("model", "ood_set"), sets)
-            yield _analysis(
-                "ood_transformed", _with_undisturbed(rows), metric, ("model", "shift"), (("shift",), ("model", "shift"))
-            )
-            if len(drawn := rows[rows["kind"] == "gan"]):
-                yield _analysis("gan_average", drawn, metric, ("model", "ood_set"), sets)
-    gans = tables.get("gan_repeats")
-    if gans is not None and _repeated(gans):
-        for metric in OOD_METRICS:
-            hardest = gans[(gans["metric"] == metric) & gans["hardest"]]
-            yield _analysis("gan_hardest", hardest, metric, ("model", "ood_set"), (("ood_set",), ("model", "ood_set")))
+    """Every question that a registered protocol asks of tables that are there and hold repeats."""
+    for question in (question for name in PROTOCOLS for question in PROTOCOLS.get(name).repeat_questions):
+        rows = tables.get(question.table)
+        if rows is None or not _repeated(rows):
+            continue
+        for metric in question.metrics:
+            selected = question.select(rows[rows["metric"] == metric])
+            if len(selected) or not question.is_optional:
+                yield _analysis(question.name, selected, metric, question.factors, question.comparisons)
 
 
 def _analysis(
@@ -132,13 +112,6 @@ def _analysis(
 
 def _repeated(rows: pd.DataFrame) -> bool:
     return len(rows) > 0 and rows["repeat"].nunique() >= LEAST_REPEATS
-
-
-def _with_undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The transformed sets, and as level `none` the foreign set they are made from, undisturbed."""
-    transformed = rows.loc[rows["kind"] == "transformed"]
-    foreign = rows.loc[(rows["kind"] != "transformed") & rows["ood_set"].isin(transformed["foreign"])]
-    return pd.concat([foreign.assign(shift=NONE), transformed])
 
 
 def _tests(analysis: Analysis) -> list[dict[str, Any]]:

@@ -6,18 +6,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
-from statistics import fmean, stdev
 
 import pandas as pd
 
 from roadworthy.core.grouping import grouped
-from roadworthy.protocols.classification.facts import CLEAN, Condition
-from roadworthy.report.facts import Facts, defined
+from roadworthy.protocols.repeats.questions import RepeatQuestion
+from roadworthy.report.facts import Facts
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import listing, words_of
-from roadworthy.statistics import Estimate
 from roadworthy.statistics.anova import AnovaTable, thesis_p
 
 LIMIT = 0.05
@@ -36,14 +33,6 @@ FACTORS = {
     "transformed": "Disturbed",
     "ood_set": "Set of outliers",
     "repeat": "Repeat",
-}
-TITLES = {
-    "transformed": "Undisturbed against disturbed",
-    "classification": "Models, shifts and levels",
-    "ood_sets": "Sets of outliers",
-    "ood_transformed": "Outliers with both sides under a shift",
-    "gan_average": "GANs, the average of each configuration",
-    "gan_hardest": "GANs, the hardest of each configuration (chosen on the test data)",
 }
 
 
@@ -71,17 +60,17 @@ class Form:
 
 @dataclass(frozen=True)
 class Analysis:
-    """One metric, tested in all forms. `spread` is the p value for equal variances, NaN where unknown."""
+    """One metric, tested in all forms. `equal_variances_p` is the p value for equal variances, NaN where unknown."""
 
     metric: str
     forms: Mapping[str, Form]
-    spread: float
-    spread_words: str
+    equal_variances_p: float
+    equal_variances_words: str
 
     @property
     def companion(self) -> str:
         """The post hoc comparison to trust: the one without equal variances unless these can be assumed."""
-        return TUKEY if self.spread >= LIMIT else GAMES_HOWELL
+        return TUKEY if self.equal_variances_p >= LIMIT else GAMES_HOWELL
 
 
 @dataclass(frozen=True)
@@ -122,18 +111,15 @@ class ModelPair:
 
 @dataclass(frozen=True)
 class Question:
-    """One question with its analyses, a metric each, the comparisons that follow, and the pairs of models."""
+    """One question in words, its analyses, a metric each, the comparisons that follow, and the pairs of models."""
 
     name: str
+    title: str
+    subject: str
     analyses: tuple[Analysis, ...]
     by: tuple[str, ...]
     comparisons: Mapping[tuple[str, str, str], Comparison]
     pairs: tuple[ModelPair, ...]
-
-    @property
-    def title(self) -> str:
-        """The question in words."""
-        return TITLES.get(self.name, self.name)
 
     @cached_property
     def choices(self) -> tuple[tuple[str, str], ...]:
@@ -161,40 +147,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Differences:
-    """All questions that the repeats of a run can answer, and the repeats of classification by themselves."""
+    """All questions that the repeats of a run can answer."""
 
     questions: tuple[Question, ...]
-    repeats: Mapping[tuple[str, str, Condition], tuple[float, ...]]
-
-    def spread(self, metric: str, model: str, conditions: Sequence[Condition]) -> Estimate:
-        """The mean over conditions, its mean over repeats, and one standard deviation over repeats to either side."""
-        values = [self.repeats[metric, model, c] for c in conditions if (metric, model, c) in self.repeats]
-        averages = [fmean(d) for d in map(defined, zip_longest(*values, fillvalue=math.nan)) if d]
-        if not averages:
-            return Estimate(math.nan, reason="no repeat has a value")
-        mean, sd = fmean(averages), stdev(averages) if len(averages) > 1 else math.nan
-        return Estimate(mean, mean - sd, mean + sd, n=len(averages), sd=sd)
-
-    @cached_property
-    def metrics(self) -> tuple[str, ...]:
-        """The metrics that classification was analysed by."""
-        metrics = [a.metric for q in self.questions if q.name == "classification" for a in q.analyses]
-        return tuple(dict.fromkeys(metrics))
 
 
-def load_differences(path: str | Path, facts: Facts, names: Iterable[str] = TITLES) -> Differences | None:
-    """Read the tables anova_*, posthoc_* and posthoc_*_means of these names; None where the run has none of them."""
-    run = Path(path)
-    stored = [name for name in names if has_table(run, f"anova_{name}")]
-    if not stored:
-        return None
-    return Differences(
-        questions=tuple(_question(run, name, facts) for name in stored),
-        repeats=_repeats(run, facts.source) if "classification" in stored else {},
-    )
+def load_differences(run: Path, facts: Facts, questions: Iterable[RepeatQuestion]) -> Differences | None:
+    """Read the tables anova_*, posthoc_* and posthoc_*_means of questions; None where the run has none of them."""
+    stored = [question for question in questions if has_table(run, f"anova_{question.name}")]
+    return Differences(tuple(_question(run, question, facts) for question in stored)) if stored else None
 
 
-def _question(run: Path, name: str, facts: Facts) -> Question:
+def _question(run: Path, question: RepeatQuestion, facts: Facts) -> Question:
+    name = question.name
     tests = grouped((row["metric"], row) for row in read_rows(run, f"anova_{name}", facts.source))
     pairs, means = (
         read_rows(run, part, facts.source) if has_table(run, part) else []
@@ -209,6 +174,8 @@ def _question(run: Path, name: str, facts: Facts) -> Question:
         comparisons[compared] = Comparison(tuple(_mean(row, facts) for row in rows), rows[0]["notes"] or "", "")
     return Question(
         name=name,
+        title=question.title,
+        subject=question.subject,
         analyses=tuple(_analysis(metric, rows) for metric, rows in tests.items()),
         by=tuple(dict.fromkeys(by for _, by, _ in comparisons)),
         comparisons=comparisons,
@@ -223,8 +190,8 @@ def _by_comparison(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[Row,
 def _analysis(metric: str, rows: Sequence[Row]) -> Analysis:
     forms = {form: _form([row for row in rows if row["form"] == form]) for form in FORMS}
     equal = next((row for row in rows if row["form"] == EQUAL), None)
-    spread = number_of(equal["p"]) if equal else math.nan
-    return Analysis(metric, forms, spread, _spread_words(equal, spread))
+    p = number_of(equal["p"]) if equal else math.nan
+    return Analysis(metric, forms, p, _equal_variances_words(equal, p))
 
 
 def _form(rows: Sequence[Row]) -> Form:
@@ -252,7 +219,7 @@ def _effect(row: Row) -> str:
     return "" if math.isnan(value) else f"{value:.2f}".removeprefix("0") if value < 1 else "1.00"
 
 
-def _spread_words(equal: Row | None, p: float) -> str:
+def _equal_variances_words(equal: Row | None, p: float) -> str:
     """Whether the values spread alike in all cells, and which post hoc comparison to trust."""
     robust = f"trust the form without equal variances, and {GAMES_HOWELL} below"
     if math.isnan(p):
@@ -333,12 +300,3 @@ def _model_pairs(rows: Sequence[Row], facts: Facts) -> Iterator[ModelPair]:
                 facts.named(row["model_b"]),
                 *(number_of(row[column]) for column in ("difference", "lo", "hi", "p")),
             )
-
-
-def _repeats(run: Path, source: str | None) -> dict[tuple[str, str, Condition], tuple[float, ...]]:
-    rows = sorted(read_rows(run, "classification_repeats", source), key=lambda row: row["repeat"])
-    shown = [Condition(row["shift"], int(row["level"])) if row["level"] else CLEAN for row in rows]
-    return grouped(
-        ((row["metric"], row["model"], condition), number_of(row["value"]))
-        for row, condition in zip(rows, shown, strict=True)
-    )

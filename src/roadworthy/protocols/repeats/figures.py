@@ -1,12 +1,10 @@
-"""Figures of differences: means with comparison intervals and grouping letters, and the spread over repeats."""
+"""Figures of differences: means with comparison intervals and grouping letters."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from roadworthy.metrics import higher_is_better
-from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition
 from roadworthy.protocols.repeats.facts import Comparison, Differences, Mean, Question
 from roadworthy.report import drawing
 from roadworthy.report.facts import Facts
@@ -28,14 +26,6 @@ def difference_charts(differences: Differences | None, facts: Facts) -> drawing.
             charts_by_id[f"posthoc-{question_index}-{by_index}"] = [
                 comparison_chart(question, facts, metric, by, method) for metric, method in question.choices
             ]
-    if not isinstance(facts, ClassificationFacts) or not differences.metrics or not facts.shifts:
-        return charts_by_id
-    charts_by_id["spread-level"] = [spread_by_level(differences, facts, metric) for metric in differences.metrics]
-    levels = {"spread-shift": facts.levels}
-    if len(facts.levels) > 1:
-        levels |= {f"spread-shift-{level}": (level,) for level in facts.levels}
-    for name, shown in levels.items():
-        charts_by_id[name] = [spread_by_shift(differences, facts, metric, shown) for metric in differences.metrics]
     return charts_by_id
 
 
@@ -76,7 +66,7 @@ def comparison_chart(question: Question, facts: Facts, metric: str, by: str, met
     layout = drawing.layout_of(height=64 + 22 * len(means), margin={"l": 8, "r": 8, "t": 8, "b": 40})
     layout["xaxis"] = {
         "domain": [0, 0.84],
-        "range": _range(cells),
+        "range": value_axis_range(cells),
         "tickformat": drawing.tick_format(metric),
         **drawing.VALUE_AXIS,
         "nticks": 6,
@@ -117,61 +107,7 @@ def _empty_view(name: str, comparison: Comparison) -> drawing.View:
     return drawing.view(name, [], layout)
 
 
-def spread_by_level(differences: Differences, facts: ClassificationFacts, metric: str) -> drawing.View:
-    """A metric undisturbed and at each level, the mean over shifts, with its standard deviation over repeats."""
-    columns = {"undisturbed": [CLEAN]} | {
-        f"level {level}": [c for c in facts.conditions if c.level == level] for level in facts.levels
-    }
-    return _spread(differences, facts, metric, columns)
-
-
-def spread_by_shift(
-    differences: Differences, facts: ClassificationFacts, metric: str, levels: Sequence[int]
-) -> drawing.View:
-    """A metric under each shift, the mean over the levels, with its standard deviation over repeats."""
-    columns = {shift: [c for c in facts.conditions if c.shift == shift and c.level in levels] for shift in facts.shifts}
-    return _spread(differences, facts, metric, columns)
-
-
-def _spread(
-    differences: Differences, facts: ClassificationFacts, metric: str, columns: dict[str, list[Condition]]
-) -> drawing.View:
-    traces = []
-    dodge = 0.4 / max(len(facts.models), 2)
-    for model_index, model in enumerate(facts.models):
-        cells = [differences.spread(metric, model, averaged) for averaged in columns.values()]
-        colour, symbol = drawing.look(model_index)
-        offset = dodge * (model_index - (len(facts.models) - 1) / 2)
-        traces.append(
-            drawing.trace(
-                "scatter",
-                [
-                    f"<b>{drawing.text(facts.named(model))}</b>, {drawing.text(name)}<br>{_spread_text(metric, cell)}"
-                    for name, cell in zip(columns, cells, strict=True)
-                ],
-                mode="markers",
-                x=[column + offset for column in range(len(columns))],
-                y=[drawing.plain(cell.value) for cell in cells],
-                error_y=drawing.whiskers(cells) | {"width": 3, "color": colour},
-                marker={"color": colour, "size": 7, "symbol": symbol},
-            )
-        )
-    layout = drawing.layout_of(height=230, margin={"l": 46, "r": 8, "t": 8, "b": 30})
-    layout["xaxis"] = drawing.names_axis(list(columns), 12, range=[-0.6, len(columns) - 0.4], tickangle=-40)
-    conditions = (CLEAN, *facts.conditions)
-    cells = [differences.spread(metric, model, [condition]) for model in facts.models for condition in conditions]
-    ticks = {"tickformat": drawing.tick_format(metric), "nticks": 6}
-    layout["yaxis"] = {"range": _range(cells), **ticks, **drawing.VALUE_AXIS}
-    return drawing.view(words_of(metric).label, traces, layout)
-
-
-def _spread_text(metric: str, cell: Estimate) -> str:
-    if cell.missing:
-        return f"no value: {drawing.text(cell.reason)}"
-    sd = "one repeat" if math.isnan(cell.sd) else f"sd {number(metric, cell.sd)} over {cell.n} repeats"
-    return f"{words_of(metric).label} {number(metric, cell.value)}<br>{sd}"
-
-
-def _range(cells: Sequence[Estimate]) -> list[float]:
+def value_axis_range(cells: Sequence[Estimate]) -> list[float]:
+    """The range of an axis that shows all these values with their bounds."""
     ends = drawing.ends_of(cells)
     return drawing.padded(min(ends), max(ends))

@@ -1,0 +1,63 @@
+"""What the repeats of outliers are asked: do models, sets of outliers, shifts and GANs differ."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from roadworthy.core.types import UNDISTURBED
+from roadworthy.protocols.ood.facts import OOD as NAME
+from roadworthy.protocols.repeats.questions import RepeatQuestion
+
+REPEATS, GAN_REPEATS = f"{NAME}_repeats", "gan_repeats"
+METRICS = ("auroc",)
+SUBJECT = "on outliers"
+
+
+def _plain(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[~rows["kind"].isin(["transformed", "gan"])]
+
+
+def _transformed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The transformed sets, and as shift `none` the foreign set they are made from, undisturbed."""
+    transformed = rows.loc[rows["kind"] == "transformed"]
+    foreign = rows.loc[(rows["kind"] != "transformed") & rows["ood_set"].isin(transformed["foreign"])]
+    return pd.concat([foreign.assign(shift=UNDISTURBED), transformed])
+
+
+def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["kind"] == "gan"]
+
+
+def _hardest(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["hardest"]]
+
+
+_by_set = partial(
+    RepeatQuestion,
+    metrics=METRICS,
+    factors=("model", "ood_set"),
+    comparisons=(("ood_set",), ("model", "ood_set")),
+)
+
+QUESTIONS = (
+    _by_set(f"{NAME}_sets", "Sets of outliers", REPEATS, select=_plain, subject=SUBJECT),
+    RepeatQuestion(
+        name=f"{NAME}_transformed",
+        title="Outliers with both sides under a shift",
+        table=REPEATS,
+        metrics=METRICS,
+        factors=("model", "shift"),
+        comparisons=(("shift",), ("model", "shift")),
+        select=_transformed,
+        subject=SUBJECT,
+    ),
+    _by_set("gan_average", "GANs, the average of each configuration", REPEATS, select=_drawn, is_optional=True),
+    _by_set(
+        "gan_hardest",
+        "GANs, the hardest of each configuration (chosen on the test data)",
+        GAN_REPEATS,
+        select=_hardest,
+    ),
+)

@@ -1,0 +1,31 @@
+"""Questions that the repeats of a run can answer: which factors matter more than the repeats scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class RepeatQuestion:
+    """One question, as a protocol declares it; its answers are the tables `anova_<name>` and `posthoc_<name>`.
+
+    title        the question in words;  subject: what its metrics are taken on, where a reader could mistake it
+    table        the stored table with a row per repeat, whose column `value` is the response
+    metrics      the metrics that are analysed, each by itself
+    factors      the columns that may matter;  comparisons: those whose levels are compared with each other after it
+    select       the rows that it is asked of, given the rows of one metric
+    is_optional  True where it is not asked if no row is selected
+    """
+
+    name: str
+    title: str
+    table: str
+    metrics: tuple[str, ...]
+    factors: tuple[str, ...]
+    comparisons: tuple[tuple[str, ...], ...]
+    select: Callable[[pd.DataFrame], pd.DataFrame]
+    subject: str = ""
+    is_optional: bool = False
