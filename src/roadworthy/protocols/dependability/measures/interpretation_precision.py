@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.metrics import occlusion
-from roadworthy.protocols.dependability.heat_maps import HeatMaps
+from roadworthy.protocols.dependability.heat_maps import StoredHeatMaps
 from roadworthy.protocols.dependability.measures.over_heat_maps import OverHeatMaps
 
 
@@ -23,6 +23,6 @@ class InterpretationPrecision(OverHeatMaps):
     metrics = ((metric, "Share of the heat map's hot cells whose patch hides the object."),)
     undefined = occlusion.NO_HOT
 
-    def per_image(self, heat_maps: HeatMaps) -> NDArray[np.float64]:
+    def per_image(self, heat_maps: StoredHeatMaps) -> NDArray[np.float64]:
         """The precision of each image, (n,)."""
         return heat_maps.scores.precision

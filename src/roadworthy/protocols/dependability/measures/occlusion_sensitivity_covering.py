@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.metrics import occlusion
-from roadworthy.protocols.dependability.heat_maps import HeatMaps
+from roadworthy.protocols.dependability.heat_maps import StoredHeatMaps
 from roadworthy.protocols.dependability.measures.over_heat_maps import OverHeatMaps
 
 
@@ -22,6 +22,6 @@ class OcclusionSensitivityCovering(OverHeatMaps):
     metrics = ((metric, "Share of the cells that hide the object whose hiding loses it."),)
     undefined = occlusion.NO_OBJECT
 
-    def per_image(self, heat_maps: HeatMaps) -> NDArray[np.float64]:
+    def per_image(self, heat_maps: StoredHeatMaps) -> NDArray[np.float64]:
         """The covering of each image, (n,)."""
         return heat_maps.scores.covering

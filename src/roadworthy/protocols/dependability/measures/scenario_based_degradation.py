@@ -8,7 +8,6 @@ for any metric m of answers; scenarios are the values of every condition and of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,8 +24,7 @@ from roadworthy.protocols.dependability.bounds import (
     from_resamples,
     no_value,
 )
-from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Measure, Results, count_objects
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results, count_objects
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.protocols.estimates import CONFIDENCE
@@ -41,13 +39,11 @@ class ScenarioBasedDegradation(Measure):
         ("scenarios", ("model", "metric", "conditions", "scenario", "value", "lo", "hi", "n", "groups", "reason")),
     )
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images and every value; discounted, all images alone, where more is better."""
         scopes = dict[str, list[str]]()
-        for metric in resolved.settings.metrics:
-            scopes[metric] = [ALL, *resolved.value_scopes]
+        for metric in before.resolved.settings.metrics:
+            scopes[metric] = [ALL, *before.resolved.value_scopes]
             if HIGHER_IS_BETTER[metric]:
                 scopes[f"{metric}_discounted"] = [ALL]
         return scopes
