@@ -19,7 +19,7 @@ MISREAD, BELOW = "misread without a patch", "below rho without a patch"
 
 
 @dataclass(frozen=True)
-class HeatMaps:
+class StoredHeatMaps:
     """The heat maps of n images under one model.
 
     rows         the row of each image in the data, (n,);  labels  their classes, (n,)

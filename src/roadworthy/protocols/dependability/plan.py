@@ -23,7 +23,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
 from roadworthy.protocols.dependability import names
 from roadworthy.protocols.dependability.context import Context, ModelContext, Resolved
-from roadworthy.protocols.dependability.measures import MEASURES
+from roadworthy.protocols.dependability.measures import MEASURES, BeforeRun
 from roadworthy.protocols.dependability.measures.over_layers import layers_of
 from roadworthy.protocols.dependability.names import DATA, NAME
 from roadworthy.protocols.dependability.page import page
@@ -71,9 +71,10 @@ class Dependability(base.Protocol):
 
         An export refuses attacks that are named.
         """
-        disturbed = _loss_data(settings, bench.data)
-        chosen = settings.transformers or [Transformer(name=name) for name in DEFAULT_SHIFTS]
-        return [_showing(bench.data, bench.seed), *(_showing(disturbed, bench.seed, one.shift()) for one in chosen)]
+        data, seed = _loss_data(settings, bench.data), bench.seed
+        transformers = settings.transformers or [Transformer(name=name) for name in DEFAULT_SHIFTS]
+        disturbed = [_showing(data, seed, transformer.shift()) for transformer in transformers]
+        return [_showing(bench.data, seed), *disturbed]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """The conditions of the data, and every case of every model that its figures read."""
@@ -177,9 +178,9 @@ class _Planner:
                 )
         refused = {choice.label: choice.reason for choice in choices if choice.reason}
         shown = [choice.label for choice in choices if not choice.reason]
-        scopes = dict[str, list[str]]()
+        before, scopes = BeforeRun(self.resolved, bench.data.class_names, shown), dict[str, list[str]]()
         for measure in MEASURES:
-            scopes |= measure.scopes(self.resolved, bench.data.class_names, shown)
+            scopes |= measure.scopes(before)
         return _ModelPlan(cases, ModelContext(reasons=reasons, scopes=scopes, refused=refused), unmet)
 
 

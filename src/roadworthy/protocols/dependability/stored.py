@@ -16,7 +16,7 @@ from roadworthy.metrics.coverage import Coverage, condition_texts, scenario_cove
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.dependability import names
 from roadworthy.protocols.dependability.context import Context
-from roadworthy.protocols.dependability.heat_maps import HeatMaps
+from roadworthy.protocols.dependability.heat_maps import StoredHeatMaps
 from roadworthy.protocols.dependability.probes import CONDITION
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.estimates import failed_estimate
@@ -129,14 +129,14 @@ class StoredData:
         return "".join([self.context.models[model].reasons.get("heat_maps", ""), *failures])
 
     @cached_property
-    def heat_maps(self) -> dict[str, HeatMaps]:
+    def heat_maps(self) -> dict[str, StoredHeatMaps]:
         """The heat maps of every model that has them."""
         return {model: self._heat_maps(model) for model in self.readouts if not self.heat_maps_failure(model)}
 
-    def _heat_maps(self, model: str) -> HeatMaps:
+    def _heat_maps(self, model: str) -> StoredHeatMaps:
         (case,) = self.cases_of("heat maps", model)
         stored = case.columns("map", "cells", "undisturbed", "prediction", "row")
-        return HeatMaps(
+        return StoredHeatMaps(
             rows=stored["row"],
             labels=self.labels[stored["row"]],
             maps=stored["map"],

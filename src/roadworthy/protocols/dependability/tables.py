@@ -15,7 +15,7 @@ from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.dependability import names, pictures
 from roadworthy.protocols.dependability.bounds import Bounded, no_value
 from roadworthy.protocols.dependability.context import Context
-from roadworthy.protocols.dependability.measures import MEASURES, PARTS, SEARCHES, Results
+from roadworthy.protocols.dependability.measures import MEASURES, SEARCHES, STEPS, Results
 from roadworthy.protocols.dependability.names import DATA, NAME, FigureKey, explained
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES
@@ -68,9 +68,9 @@ class Evidence(base.Evidence):
         with explained():
             searched = {search.tables[0][0]: list(search.rows(self.data)) for search in SEARCHES}
         rows, tables = self.results.rows | searched, {NAME: pd.DataFrame(figures)}
-        for part in PARTS:
-            first_columns = part.first_columns(self.data.resolved)
-            for name, columns in part.tables:
+        for step in STEPS:
+            first_columns = step.first_columns(self.data.resolved)
+            for name, columns in step.tables:
                 listed = dict.fromkeys([*first_columns, *columns])
                 tables[f"{NAME}_{name}"] = pd.DataFrame(rows.get(name, []), columns=list(listed))
         return tables

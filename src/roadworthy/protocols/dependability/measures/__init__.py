@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roadworthy.protocols.dependability.measures.adversarial_confidence_loss import AdversarialConfidenceLoss
-from roadworthy.protocols.dependability.measures.base import Measure, Part, Results, Search
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results, Search
 from roadworthy.protocols.dependability.measures.field_performance import FieldPerformance
 from roadworthy.protocols.dependability.measures.heat_map_tables import HeatMapTables
 from roadworthy.protocols.dependability.measures.interpretation_precision import InterpretationPrecision
@@ -17,7 +17,7 @@ from roadworthy.protocols.dependability.measures.time_between_failures import Ti
 from roadworthy.protocols.dependability.measures.weighted_confusion import WeightedConfusion
 from roadworthy.protocols.dependability.measures.worst_slices import WorstSlices
 
-PARTS: tuple[Measure | Search, ...] = (
+STEPS: tuple[Measure | Search, ...] = (
     ScenarioCoverage(),
     ScenarioProposals(),
     NeuronKActivation(),
@@ -33,7 +33,7 @@ PARTS: tuple[Measure | Search, ...] = (
     WeightedConfusion(),
 )
 """All of them, in the order of the paper, each followed by what extends it: so figures and tables are listed."""
-MEASURES = tuple(part for part in PARTS if isinstance(part, Measure))
-SEARCHES = tuple(part for part in PARTS if isinstance(part, Search))
+MEASURES = tuple(step for step in STEPS if isinstance(step, Measure))
+SEARCHES = tuple(step for step in STEPS if isinstance(step, Search))
 
-__all__ = ["MEASURES", "PARTS", "SEARCHES", "Measure", "Part", "Results", "Search"]
+__all__ = ["MEASURES", "SEARCHES", "STEPS", "BeforeRun", "Results"]

@@ -7,7 +7,7 @@ p_i is the probability of the true class of image i, p_t,i the same after transf
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,7 @@ from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Metric
 from roadworthy.metrics.confidence_loss import ConfidenceLoss, confidence_loss
 from roadworthy.protocols.dependability.bounds import from_mean
-from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Measure, Results, Row
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results, Row
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.statistics.estimates import failed_estimate
@@ -42,11 +41,9 @@ class AdversarialConfidenceLoss(Measure):
         ("transformers", ("model", "transformer", "mean_change", "wins", "accuracy", "n", "reason")),
     )
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All transformers together, and each alone."""
-        return {METRIC: [ALL, *transformers]}
+        return {METRIC: [ALL, *before.transformers]}
 
     def measure(self, data: StoredData, results: Results, model: str) -> None:
         """The worst of all has a value only where no transformer failed."""

@@ -44,8 +44,20 @@ class Results:
         return [row for row in self.rows[table] if row["model"] == model]
 
 
-class Part:
-    """A part of the protocol that adds companion tables."""
+@dataclass(frozen=True)
+class BeforeRun:
+    """What is known before a run that says which figures a model will have.
+
+    transformers  the labels of those that it will be shown
+    """
+
+    resolved: Resolved
+    class_names: Sequence[str]
+    transformers: Sequence[str]
+
+
+class Step:
+    """A measure or a search: it adds companion tables."""
 
     tables: ClassVar[Tables] = ()
 
@@ -54,7 +66,7 @@ class Part:
         return ()
 
 
-class Measure(Part, ABC):
+class Measure(Step, ABC):
     """One of the eight measures, or what extends one. It keeps nothing: all it needs is handed to it.
 
     metrics  its own, in the order of the table
@@ -68,10 +80,8 @@ class Measure(Part, ABC):
         """The metrics that it gives in a study with these settings."""
         return self.metrics
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
-        """The scopes that each of its metrics will have for a model that meets these transformers."""
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
+        """The scopes that each of its metrics will have for a model, by metric."""
         return {}
 
     @abstractmethod
@@ -79,7 +89,7 @@ class Measure(Part, ABC):
         """Add the figures and rows of a model to the results, or why there are none."""
 
 
-class Search(Part, ABC):
+class Search(Step, ABC):
     """What looks for something in the stored data. No figure rests on it, so it is asked for its one table alone."""
 
     @abstractmethod

@@ -5,13 +5,11 @@ share = sum_s f_s [m_s >= threshold]        expected = sum_s f_s m_s / sum_s f_s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from roadworthy.metrics import METRICS, Metric
 from roadworthy.protocols.dependability.bounds import from_numbers
-from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Measure, Results
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
 from roadworthy.protocols.dependability.names import ALL, scenario_scope
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.statistics.degradation import domain_performance
@@ -48,11 +46,9 @@ class FieldPerformance(Measure):
         ),
     )
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images, where the study says how often situations are met."""
-        return {metric.name: [ALL] for metric in self.metrics} if resolved.situations else {}
+        return {metric.name: [ALL] for metric in self.metrics} if before.resolved.situations else {}
 
     def measure(self, data: StoredData, results: Results, model: str) -> None:
         """Both figures, whose bounds hold for all situations together, and a row per situation."""

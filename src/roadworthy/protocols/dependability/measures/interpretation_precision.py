@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.metrics import Metric, occlusion
-from roadworthy.protocols.dependability.heat_maps import HeatMaps
+from roadworthy.protocols.dependability.heat_maps import StoredHeatMaps
 from roadworthy.protocols.dependability.measures.over_heat_maps import OverHeatMaps
 
 INTERPRETATION_PRECISION = Metric(
@@ -31,6 +31,6 @@ class InterpretationPrecision(OverHeatMaps):
     metrics = (INTERPRETATION_PRECISION,)
     undefined = occlusion.NO_HOT
 
-    def per_image(self, heat_maps: HeatMaps) -> NDArray[np.float64]:
+    def per_image(self, heat_maps: StoredHeatMaps) -> NDArray[np.float64]:
         """The precision of each image, (n,)."""
         return heat_maps.scores.precision

@@ -8,16 +8,13 @@ of equals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.metrics import Metric
 from roadworthy.metrics.neurons import activation_pattern
 from roadworthy.protocols.dependability.bounds import from_mean
-from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Results
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Results
 from roadworthy.protocols.dependability.measures.over_layers import OverLayers, layers_of
 from roadworthy.protocols.dependability.names import ALL, layer_scope
 from roadworthy.protocols.dependability.stored import StoredData
@@ -39,11 +36,9 @@ class NeuronActivationPattern(OverLayers):
     metrics = (NEURON_PATTERN,)
     tables = (("patterns", ("model", "layer", "scenario", "value", "n", "largest", "sizes", "reason")),)
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """Every layer, alone and with every value of a condition."""
-        layers, values = layers_of(resolved.settings), ["", *resolved.value_scopes]
+        layers, values = layers_of(before.resolved.settings), ["", *before.resolved.value_scopes]
         return {NEURON_PATTERN.name: [layer_scope(layer, value) for layer in layers for value in values]}
 
     def measure_layer(self, data: StoredData, results: Results, model: str, layer: str, on: NDArray[np.bool_]) -> None:

@@ -8,7 +8,6 @@ A cell is k of the c neurons of a layer with one on-off combination; it is occup
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 from roadworthy.metrics import Metric
 from roadworthy.metrics.neurons import KActivation, NeuronCoverage
 from roadworthy.protocols.dependability.bounds import Bounded, counted, from_numbers, no_value
-from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Results, Row
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Results, Row
 from roadworthy.protocols.dependability.measures.over_layers import OverLayers, layers_of
 from roadworthy.protocols.dependability.names import FigureKey, activation_metric, layer_scope
 from roadworthy.protocols.dependability.settings import Settings
@@ -61,12 +59,10 @@ class NeuronKActivation(OverLayers):
         """One for every k that the study names."""
         return tuple(neuron_activation(k) for k in settings.activation_k)
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """Every layer, for every k."""
-        layers = [layer_scope(layer) for layer in layers_of(resolved.settings)]
-        return {activation_metric(k): list(layers) for k in resolved.settings.activation_k}
+        layers = [layer_scope(layer) for layer in layers_of(before.resolved.settings)]
+        return {activation_metric(k): list(layers) for k in before.resolved.settings.activation_k}
 
     def measure_layer(self, data: StoredData, results: Results, model: str, layer: str, on: NDArray[np.bool_]) -> None:
         """A figure and a row for every k; none of a k above the number of neurons."""

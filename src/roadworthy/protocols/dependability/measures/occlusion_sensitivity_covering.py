@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.metrics import Metric, occlusion
-from roadworthy.protocols.dependability.heat_maps import HeatMaps
+from roadworthy.protocols.dependability.heat_maps import StoredHeatMaps
 from roadworthy.protocols.dependability.measures.over_heat_maps import OverHeatMaps
 
 OCCLUSION_COVERING = Metric(
@@ -30,6 +30,6 @@ class OcclusionSensitivityCovering(OverHeatMaps):
     metrics = (OCCLUSION_COVERING,)
     undefined = occlusion.NO_OBJECT
 
-    def per_image(self, heat_maps: HeatMaps) -> NDArray[np.float64]:
+    def per_image(self, heat_maps: StoredHeatMaps) -> NDArray[np.float64]:
         """The covering of each image, (n,)."""
         return heat_maps.scores.covering

@@ -8,7 +8,6 @@ for any metric m of answers; scenarios are the values of every condition and of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,8 +24,7 @@ from roadworthy.protocols.dependability.bounds import (
     no_value,
     over_objects,
 )
-from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Measure, Results
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
@@ -47,13 +45,11 @@ class ScenarioBasedDegradation(Measure):
         measured = [METRICS.get(name) for name in settings.metrics]
         return (*measured, *(metric.discounted() for metric in measured if metric.higher_is_better))
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images and every value; discounted, all images alone, where more is better."""
         scopes = dict[str, list[str]]()
-        for metric in map(METRICS.get, resolved.settings.metrics):
-            scopes[metric.name] = [ALL, *resolved.value_scopes]
+        for metric in map(METRICS.get, before.resolved.settings.metrics):
+            scopes[metric.name] = [ALL, *before.resolved.value_scopes]
             if metric.higher_is_better:
                 scopes[metric.discounted().name] = [ALL]
         return scopes

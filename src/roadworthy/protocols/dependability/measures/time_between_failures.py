@@ -8,7 +8,6 @@ Consecutive failed readings are one failure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -16,8 +15,7 @@ import numpy as np
 from roadworthy.metrics import Metric
 from roadworthy.metrics.coverage import is_missing
 from roadworthy.protocols.dependability.bounds import from_numbers
-from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Measure, Results
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.statistics.degradation import time_between_failures
@@ -39,11 +37,9 @@ class TimeBetweenFailures(Measure):
 
     metrics = (TIME_BETWEEN_FAILURES,)
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images, where there is an axis."""
-        return {METRIC: [ALL]} if resolved.settings.axis is not None else {}
+        return {METRIC: [ALL]} if before.resolved.settings.axis is not None else {}
 
     def measure(self, data: StoredData, results: Results, model: str) -> None:
         """The figure counts drives; it has no value where an image lacks its position or its drive."""

@@ -8,14 +8,12 @@ s(a, b) is the severity of taking an image of class a for one of class b.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from roadworthy.metrics import Metric, weighted_confusion
 from roadworthy.protocols.dependability.bounds import from_resamples
-from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.measures.base import Measure, Results
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
 
@@ -35,9 +33,7 @@ class WeightedConfusion(Measure):
     metrics = (WEIGHTED_CONFUSION,)
     tables = (("confusions", ("model", "label", "prediction", "count", "severity", "cost", "share")),)
 
-    def scopes(
-        self, resolved: Resolved, class_names: Sequence[str], transformers: Sequence[str]
-    ) -> dict[str, list[str]]:
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images."""
         return {METRIC: [ALL]}
 
