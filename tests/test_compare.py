@@ -386,6 +386,13 @@ class Crossing(Classification):
         return Crossings(resamples)
 
 
+class Stopping(Crossing):
+    name = "stopping"
+
+    def comparable(self, settings: Any) -> tuple[Metric, ...]:
+        return (Metric("stops", label="Stops", sentence="How often it stops.", higher_is_better=False),)
+
+
 class Plain(Classification):
     name, is_default, compared = "plain", False, ()
 
@@ -428,7 +435,7 @@ def test_a_protocol_that_is_added_says_what_is_compared_and_how(crossing: tuple[
 def test_a_metric_is_known_through_its_protocol_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="unknown metric to compare by 'stops'"):
         check_question(["stops"], 0.05, 0.0)
-    monkeypatch.setitem(PROTOCOLS._members, "stopping", type("Stopping", (Crossing,), {"comparable": ("stops",)}))
+    monkeypatch.setitem(PROTOCOLS._members, "stopping", Stopping)
     check_question(["stops"], 0.05, 0.0)
 
 

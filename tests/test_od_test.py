@@ -869,13 +869,13 @@ def test_a_pooled_criterion_leaves_undertrained_sources_out_unless_it_speaks_of_
 
     both = {"source": False, "weak": True}
     mean = {each.source: np.mean(list(values(evaluate(each, Aim())).values())) for each in (good, poor)}
-    assert pooled({"monitor": "msp"}, both).value == pytest.approx(mean["source"])
+    assert pooled({"monitor": "msp"}, both).estimate.value == pytest.approx(mean["source"])
     assert pooled({"monitor": "msp"}, both).where == {"triples": 6, "without undertrained": "weak"}
-    assert pooled({"monitor": "msp", "source": "weak"}, both).value == pytest.approx(mean["weak"])
+    assert pooled({"monitor": "msp", "source": "weak"}, both).estimate.value == pytest.approx(mean["weak"])
     every = dict.fromkeys(both, True)
-    assert pooled({"monitor": "msp"}, every).value == pytest.approx(np.mean(list(mean.values())))
-    assert np.isnan(pooled({"monitor": "alone"}, both).value)
-    assert "undertrained" in pooled({"monitor": "alone"}, both).reason
+    assert pooled({"monitor": "msp"}, every).estimate.value == pytest.approx(np.mean(list(mean.values())))
+    assert np.isnan(pooled({"monitor": "alone"}, both).estimate.value)
+    assert "undertrained" in pooled({"monitor": "alone"}, both).estimate.reason
 
 
 def ranked(

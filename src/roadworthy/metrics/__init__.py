@@ -12,8 +12,8 @@ from roadworthy.metrics.calibration import (
 )
 from roadworthy.metrics.chance import ChanceTest, compare_with_chance
 from roadworthy.metrics.correctness import accuracy, confusion_matrix, recall_per_class
+from roadworthy.metrics.error_detection import auroc, fpr95_right
 from roadworthy.metrics.mce import mean_corruption_error, relative_corruption_error
-from roadworthy.metrics.misclassification import auroc, fpr95_right
 from roadworthy.metrics.names import (
     current_name,
     declare_metrics,

@@ -1,4 +1,4 @@
-"""Misclassification detection: does confidence tell right from wrong answers?"""
+"""Error detection: does confidence tell right from wrong answers?"""
 
 from __future__ import annotations
 
