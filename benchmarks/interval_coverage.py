@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta, t
 
-from roadworthy.metrics import METRICS, Answers, accuracy, per_image, value_range
+from roadworthy.metrics import Answers, accuracy, brier
+from roadworthy.protocols.classification.settings import METRICS
 from roadworthy.statistics import (
     GroupBootstrap,
     bootstrap_interval,
@@ -173,8 +174,8 @@ def softmax(logits: Floats) -> Floats:
 
 def others(runs: int) -> None:
     """Print a table of the bootstrap on every metric, of the phantom group on means, and of both on paired drops."""
-    names = [name for name in METRICS if name not in ("accuracy", "brier_mean")]
-    columns = [*names, "brier, phantom group", "accuracy drop, bootstrap", "accuracy drop, phantom group"]
+    metrics = {metric.name: metric for metric in METRICS if metric.name not in ("accuracy", "brier_mean")}
+    columns = [*metrics, "brier, phantom group", "accuracy drop, bootstrap", "accuracy drop, phantom group"]
     print(f"\n| objects x frames | classifier | {' | '.join(columns)} |")
     print("|---|---|" + "---|" * len(columns))
     kinds = {"calibrated": (2.5, 0.0), "underconfident": (1.0, 0.0), "1 object in 50 misread": (2.5, 0.02)}
@@ -182,18 +183,18 @@ def others(runs: int) -> None:
         for kind, (temperature, rare) in kinds.items():
             rng = np.random.default_rng([groups, frames, len(kind)])
             many, many_disturbed = show(rng, 400_000, 1, temperature, rare, 1.0)
-            missed = {name: Misses(float(METRICS[name](many))) for name in names}
+            missed = {name: Misses(float(metric(many))) for name, metric in metrics.items()}
             missed |= {columns[-3]: Misses(missed["brier"].truth)}
             missed |= {name: Misses(accuracy(many_disturbed) - accuracy(many)) for name in columns[-2:]}
             owner = np.repeat(np.arange(groups), frames)
             bootstrap = GroupBootstrap(owner, RESAMPLES)
             for _ in range(runs):
                 clean, disturbed = show(rng, groups, frames, temperature, rare, 1.0)
-                for name in names:
-                    resampled = bootstrap.distribution(METRICS[name], clean)
-                    value = float(METRICS[name](clean))
-                    missed[name].add(bootstrap_interval(value, resampled, groups, bounds=value_range(name, 10))[:2])
-                mean = mean_interval(per_image("brier", clean), owner, 0, 2)
+                for name, metric in metrics.items():
+                    resampled = bootstrap.distribution(metric, clean)
+                    bounds = bootstrap_interval(metric(clean), resampled, groups, bounds=metric.limits(10))
+                    missed[name].add(bounds[:2])
+                mean = mean_interval(brier.per_image(clean), owner, 0, 2)
                 missed[columns[-3]].add((mean.lo, mean.hi))
                 both = [bootstrap.distribution(accuracy, answers) for answers in (disturbed, clean)]
                 missed[columns[-2]].add(paired_interval(accuracy(disturbed), accuracy(clean), *both, groups)[:2])

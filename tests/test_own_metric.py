@@ -17,13 +17,13 @@ from roadworthy.listing import listing
 from roadworthy.metrics import METRICS, Answers, Metric, find_metric, mean_metric, metric
 from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.statistics import GroupBootstrap
-from tiny import study
+from tiny import import_text, study
 
 SETTINGS = {"shifts": ["fog"], "levels": [5]}
 
 
-@mean_metric(label="Confident mistakes", higher_is_better=False, percent=True, proportion=True)
-def confident_mistakes(answers: Answers) -> Any:
+@mean_metric(label="Sure mistakes", higher_is_better=False, percent=True, proportion=True)
+def sure_mistakes(answers: Answers) -> Any:
     """Share of images that are answered wrong with a confidence above 0.1.
 
     Only the first paragraph is what the report says.
@@ -61,7 +61,7 @@ def unweighted(answers: Answers, weights: Any) -> Any:
     return answers.correct.mean(keepdims=True)
 
 
-OWN = ["confident_mistakes", "odd_error", "surprise"]
+OWN = ["sure_mistakes", "odd_error", "surprise"]
 BAD = ["broken_metric", "nan_metric", "too_large", "unweighted"]
 
 
@@ -79,10 +79,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def own(folder: Path) -> rw.Run:
     criteria = [
-        {"id": "O", "metric": "confident_mistakes", "where": {"shift": "fog"}, "at_most": 0.99},
+        {"id": "O", "metric": "sure_mistakes", "where": {"shift": "fog"}, "at_most": 0.99},
         {"id": "D", "metric": "odd_error_drop", "at_most": 0.0001},
         {"id": "B", "metric": "broken_metric", "at_least": 0.5},
-        {"id": "W", "metric": "confident_mistakes", "at_least": 0.0001},
+        {"id": "W", "metric": "sure_mistakes", "at_least": 0.0001},
     ]
     return run(folder, "own", SETTINGS | {"metrics": [*OWN, *BAD]}, criteria=criteria)
 
@@ -103,7 +103,7 @@ def test_a_metric_that_a_study_names_has_rows_with_bounds_and_drops(own: rw.Run)
     assert [row["method"] for row in (mistakes, error, surprised)] == ["phantom group", *["group bootstrap"] * 2]
     assert mistakes["lo"] < mistakes["value"] < mistakes["hi"]
     assert error["value"] == pytest.approx(1 - table.loc["accuracy", "value"])
-    assert (table.loc["odd_error_drop", "value"], table.loc["confident_mistakes_drop", "method"]) == (
+    assert (table.loc["odd_error_drop", "value"], table.loc["sure_mistakes_drop", "method"]) == (
         pytest.approx(table.loc["accuracy_drop", "value"]),
         "paired phantom group",
     )
@@ -132,7 +132,7 @@ def test_criteria_speak_of_it(own: rw.Run) -> None:
     verdict = {finding.criterion.id: finding for finding in own.verdict().findings}
     assert [verdict[name].status for name in "ODB"] == ["pass", "fail", "inconclusive"]
     assert "raised ZeroDivisionError" in verdict["B"].sentence()
-    assert "since a lower confident_mistakes is better: did you mean at_most?" in verdict["W"].remark
+    assert "since a lower sure_mistakes is better: did you mean at_most?" in verdict["W"].remark
     with pytest.raises(InputError, match="which is 0 to 1"):
         own.verdict([{"id": "X", "metric": "odd_error", "at_most": 2}])
 
@@ -151,15 +151,15 @@ def test_the_report_offers_it_with_its_words(own: rw.Run, plain: rw.Run) -> None
     page = own.report().read_text()
     sentence = "Share of images that are answered wrong with a confidence above 0.1."
     assert sentence in page
-    assert page.count("Confident mistakes") > 5
+    assert page.count("Sure mistakes") > 5
     assert "Rise of odd error" in page
     assert sentence not in plain.report().read_text()
 
 
 def test_runs_that_have_it_are_compared_by_it(own: rw.Run, plain: rw.Run) -> None:
-    table = rw.compare([own.path, own.path], metrics=["confident_mistakes", "odd_error", "broken_metric"])
+    table = rw.compare([own.path, own.path], metrics=["sure_mistakes", "odd_error", "broken_metric"])
     by_metric = table.set_index(["metric", "level"])
-    assert by_metric.loc[("confident_mistakes", 5), "method"].startswith("McNemar")
+    assert by_metric.loc[("sure_mistakes", 5), "method"].startswith("McNemar")
     assert by_metric.loc[("odd_error", 5), "method"] == "paired group bootstrap"
     assert "raised ZeroDivisionError" in by_metric.loc[("broken_metric", 5), "reason"]
     with pytest.raises(InputError, match="not a metric of the protocols that the runs have in common"):
@@ -174,11 +174,11 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(folder: Path) -> Non
 
 
 def test_dependability_takes_it_too(folder: Path) -> None:
-    settings = {"metrics": ["confident_mistakes", "broken_metric"], "transformers": ["rotation"], "k": 1}
+    settings = {"metrics": ["sure_mistakes", "broken_metric"], "transformers": ["rotation"], "k": 1}
     file = folder / "dependability.yaml"
     file.write_text(yaml.safe_dump(study(folder, n=42, protocols={"dependability": settings})))
     table = rw.run(file, out=folder / "dependability").tables["dependability"].set_index(["metric", "scope"])
-    assert table.loc[("confident_mistakes", "all"), "lo"] < table.loc[("confident_mistakes", "all"), "hi"]
+    assert table.loc[("sure_mistakes", "all"), "lo"] < table.loc[("sure_mistakes", "all"), "hi"]
     assert "raised ZeroDivisionError" in table.loc[("broken_metric", "all"), "reason"]
 
 
@@ -213,6 +213,20 @@ def test_what_metrics_share_is_computed_once() -> None:
     answers = Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])
     GroupBootstrap(["a", "b"], resamples=3).distributions([made("one"), made("other")], answers)
     assert calls == [3]
+
+
+def test_a_file_that_is_imported_again_defines_its_metric_again(tmp_path: Path) -> None:
+    text = """
+from roadworthy.metrics import mean_metric
+
+@mean_metric(label="Twice", higher_is_better=True)
+def defined_twice(answers):
+    'The {} definition.'
+    return answers.confidence
+"""
+    for word in ("first", "second"):
+        import_text(text.format(word), tmp_path / "twice.py")
+        assert METRICS.get("defined_twice").sentence == f"The {word} definition."
 
 
 @pytest.mark.parametrize(
