@@ -68,19 +68,19 @@ class DataSection(_Section):
     @model_validator(mode="before")
     @classmethod
     def _former_places(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "ood" in value:
-            if value["ood"]:
-                raise ValueError(
-                    "sets from outside stand at the top of a study now: write outliers: instead of data: ood:"
-                )
-            value = {key: content for key, content in value.items() if key != "ood"}
-        return value
+        former = {key: hint for name in PROTOCOLS for key, hint in PROTOCOLS.get(name).former_data_keys.items()}
+        if not isinstance(value, dict) or former.keys().isdisjoint(value):
+            return value
+        for key, hint in former.items():
+            if value.get(key):
+                raise ValueError(hint)
+        return {key: content for key, content in value.items() if key not in former}
 
 
 def _model_names(value: dict[str, Any]) -> dict[str, Any]:
     for name in value:
         if not name.strip() or any(ord(c) < 32 for c in name):
-            raise ValueError(f"{name!r} is no name for a model")
+            raise ValueError(f"{name!r} is not a valid name for a model")
     return value
 
 
@@ -195,7 +195,9 @@ class Study(_Section):
     @classmethod
     def _name(cls, value: str) -> str:
         if value.strip() in ("", ".", "..") or re.search(r"[/\\\x00-\x1f]", value):
-            raise ValueError(f"{value!r} is no name for a study: it names a folder, so it has no slash or line break")
+            raise ValueError(
+                f"{value!r} is not a valid name for a study: it names a folder, so it has no slash or line break"
+            )
         return value
 
     @field_validator("outliers", "sources")
@@ -239,10 +241,10 @@ def whole_paths(spec: Any, base: Path) -> Any:
     if isinstance(spec, str) and spec:
         path, colon, name = spec.partition(":")
         try:
-            found = (base / path).exists()
+            exists = (base / path).exists()
         except (OSError, ValueError):
-            found = False
-        return f"{base / path}{colon}{name}" if found else spec
+            exists = False
+        return f"{base / path}{colon}{name}" if exists else spec
     return spec
 
 

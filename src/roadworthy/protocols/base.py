@@ -162,6 +162,8 @@ class Protocol(ABC):
     """Settings with a name and a version, such as `standard@1`: they never change, so that figures stay comparable."""
     figures: ClassVar[Mapping[str, str]] = {}
     """Its own metrics, beside those of answers, each with a sentence on what it says."""
+    former_data_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys that it once had under `data` of a study, each with the sentence on where to write it now."""
     shows_sources_together: ClassVar[bool] = False
     """True where one page of the report shows all sources; else each has a page of its own."""
 

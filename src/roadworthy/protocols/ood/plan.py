@@ -41,6 +41,9 @@ class OutOfDistribution(base.Protocol):
     compared = ("auroc", "fpr95_in")
     comparable = resampled = METRICS
     subject = "outliers"
+    former_data_keys: ClassVar[Mapping[str, str]] = {
+        NAME: f"sets from outside stand at the top of a study now: write outliers: instead of data: {NAME}:"
+    }
     figures: ClassVar[Mapping[str, str]] = {name: words_of(name).definition for name in METRICS}
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
