@@ -24,6 +24,7 @@ from roadworthy.metrics import current_name
 from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
 from roadworthy.opening import Given, check_study_size, model_builder, open_benches
+from roadworthy.plugins import GivenPlugins, load_given
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import find_suite
@@ -43,15 +44,19 @@ def compare_runs(
     alpha: float = ALPHA,
     margin: float = MARGIN,
     workers: int | None = None,
+    plugins: GivenPlugins = (),
+    trust: bool = False,
 ) -> pd.DataFrame:
     """Compare models on the same images, condition by condition (see `protocols.comparison.compare`).
 
     `runs` is a run or several, each by its path or as a `Run`. The first is the baseline: models of the others are
     compared with its model of the same name, or its only model with their only one. A single run compares its later
     models with its first. `models=("a", "b")` compares any two: b with a of a single run, or b of every later run with
-    a of the first.
+    a of the first. Runs with plugins need their code: see `open_run`.
     """
     runs = [runs] if isinstance(runs, str | os.PathLike) else runs
+    for path in runs:
+        open_run(os.fspath(path), plugins=plugins, trust=trust).require_plugins()
     metrics = None if metrics is None else [current_name(metric) for metric in metrics]
     check_question(metrics, alpha, margin)
     folders = [RunFolder.existing(Path(path)) for path in runs]
@@ -74,6 +79,7 @@ def run_study(
     *,
     out: str | Path | None = None,
     workers: int | None = None,
+    plugins: GivenPlugins = (),
     trust: bool = False,
     unpickle: bool = False,
     device: str = "auto",
@@ -84,9 +90,10 @@ def run_study(
     """Run a study file (or its content) into `out` (default: runs/<name of the study>); resumes by itself.
 
     `fresh` makes everything anew, also what the folder holds already; `accept_chance` tests models that are no better
-    than chance all the same.
+    than chance all the same. `plugins` are Python files (or modules) with components of one's own, imported before the
+    study is read, beside those that it names; all of their code runs only with `trust`.
     """
-    study, base = load_study(source)
+    study, base = load_study(source, plugins=plugins, trust=trust)
     target = Path(out or Path("runs") / study.name).absolute()  # code of a model may change the working folder
     prepared = prepare(
         study, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance, progress=progress
@@ -99,10 +106,15 @@ def export_study(
     folder: str | Path,
     *,
     workers: int | None = None,
+    plugins: GivenPlugins = (),
+    trust: bool = False,
     progress: ProgressBar = terminal_progress,
 ) -> int:
-    """Write the disturbed images of a study to a new folder, without opening its models; returns how many."""
-    study, base = load_study(source)
+    """Write the disturbed images of a study to a new folder, without opening its models; returns how many.
+
+    `plugins` and `trust` are those of `run_study`.
+    """
+    study, base = load_study(source, plugins=plugins, trust=trust)
     check_study_size(study, len(study.by_source()))
     chosen = study.protocols.chosen()
     for protocol, settings in chosen:
@@ -133,6 +145,7 @@ def evaluate(
     seed: int = 0,
     workers: int | None = None,
     device: str = "auto",
+    plugins: GivenPlugins = (),
     trust: bool = False,
     unpickle: bool = False,
     on_bad_image: str = "error",
@@ -147,8 +160,10 @@ def evaluate(
     Settings of the model such as `range="0-255"` go on to its adapter. The run lands in `out` (default: runs/<model>),
     and one that was stopped is resumed; the finished run of another model or of other data there is refused, unless
     `fresh` makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set.
+    `plugins` are Python files (or modules) that add kinds of models, data or suites; their code runs only with `trust`.
     """
     name = name or _name_of(model)
+    loaded = load_given(plugins, trust)
     data_spec = str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
     protocol, settings = find_suite(suite)
     study = parse_study(
@@ -160,6 +175,7 @@ def evaluate(
             "models": {name: model_spec(model, model_settings)},
             "protocols": {protocol.name: settings.model_dump()},
             "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
+            "plugins": [record.model_dump() for record in loaded],
         },
         "evaluate",
     )
@@ -216,6 +232,7 @@ def check(
     classes: str | Path | Sequence[str] | None = None,
     seed: int = 0,
     device: str = "auto",
+    plugins: GivenPlugins = (),
     trust: bool = False,
     unpickle: bool = False,
     on_bad_image: str = "error",
@@ -227,6 +244,7 @@ def check(
     was found, and `report.findings[0].settings` are keywords that put it right.
     """
     check_number("sample", sample, 1, math.inf)
+    load_given(plugins, trust)
     wanted = parse_size(size)
     base = Path.cwd()  # code of a model may change it
     allowed = {"trust": trust, "unpickle": unpickle, "device": device}

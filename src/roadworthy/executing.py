@@ -150,6 +150,7 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
         environment=now,
         earlier_environments=[e for row, e in enumerate(earlier) if e != now and e not in earlier[:row]],
         settings={"batch": study.batch, "threads": THREADS},
+        plugins=list(study.plugins),
         sources={
             name: source_record(bench, prepared.plan, prepared.seen[name], prepared.changes(name))
             for name, bench in prepared.sources.items()

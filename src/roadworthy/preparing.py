@@ -122,7 +122,7 @@ def _in_memory(content: Any, name: str = "") -> Iterator[str]:
 
 def prepare_recipe(recipe: Mapping[str, Any]) -> Prepared:
     """The study of a `Prepared.recipe`, prepared in this process: the same graph, node by node."""
-    study = parse_study(recipe["study"], "study")
+    study = parse_study(recipe["study"], "study", trust=recipe["allowed"]["trust"])
     return prepare(
         study, base=Path(recipe["base"]), **recipe["allowed"], accept_chance=True, rehearse=False, progress=no_progress
     )

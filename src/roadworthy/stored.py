@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +23,7 @@ from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import RunFolder, write_bytes, write_json
 from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.metrics import stored_name
+from roadworthy.plugins import ChangedPlugin, GivenPlugins, differences, load_plugins, name_plugins
 from roadworthy.preparing import check_criteria, remarks
 from roadworthy.protocols import find_protocol, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
@@ -36,11 +38,14 @@ class Run:
     """A finished run.
 
     `run.tables["classification"]` is a data frame; `run.verdict("criteria.yaml")` judges; `run.report()` writes and
-    returns the report; `run.verify()` compares everything with its hashes and recomputes the tables.
+    returns the report; `run.verify()` compares everything with its hashes and recomputes the tables. Where the run has
+    plugins, what is made anew needs their code, which runs only with `trust`; `plugins` stand in for those of the same
+    file name that the run names.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, plugins: GivenPlugins = (), trust: bool = False) -> None:
         self.folder = RunFolder.existing(path)
+        self._plugins, self._trust = plugins, trust
 
     def __repr__(self) -> str:
         record = self.record
@@ -86,9 +91,20 @@ class Run:
         """What failed, each with its cause."""
         return [*failed_parts(self.record)]
 
+    def load_plugins(self) -> list[str]:
+        """Import the plugins of the run; a sentence for each that is not the code that the run was made with."""
+        named = self.record.plugins
+        return differences(named, load_plugins(name_plugins(named, self.path, self._plugins), self._trust))
+
+    def require_plugins(self) -> None:
+        """Import the plugins of the run, with a warning where they are other code."""
+        for sentence in self.load_plugins():
+            warnings.warn(sentence, stacklevel=3)
+
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
         self.folder.check_finished()
+        self.require_plugins()
         record = self.record
         chosen = load_criteria(record.criteria or None if criteria is None else criteria)
         check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
@@ -105,6 +121,7 @@ class Run:
         The verdict that was its own before stays in the history.
         """
         self.folder.check_finished()
+        self.require_plugins()
         with self.folder.locked():
             self._check_history()
             self._note(verdict, "replaced")
@@ -120,6 +137,7 @@ class Run:
         self.folder.check_finished()
         if self._with_entry(verdict, "judged") == read_history(self.path):
             return
+        self.require_plugins()
         with self.folder.locked():
             self._check_history()
             self._note(verdict, "judged")
@@ -152,6 +170,7 @@ class Run:
     def report(self) -> Path:
         """Write report.html anew from the stored tables and pictures."""
         self.folder.check_finished()
+        self.require_plugins()
         with self.folder.locked():
             path = self._render()
             self.folder.update_record(["report.html"])
@@ -164,6 +183,7 @@ class Run:
 
     def headline(self) -> list[str]:
         """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
+        self.require_plugins()
         return report.headline(self.path, pages_of(self.path))
 
     def file_problems(self) -> list[str]:
@@ -184,6 +204,10 @@ class Run:
         problems = self.file_problems()
         if problems:
             return problems
+        try:
+            problems += self.load_plugins()
+        except ChangedPlugin as error:
+            return [str(error)]
         stored_names = self.folder.table_names()
         for name, table in _tables(load_evidence(self.folder, self.record)).items():
             if name in stored_names and not follows(table, self.folder.table(name)):
@@ -205,9 +229,13 @@ class Run:
         return problems
 
 
-def open_run(path: str | Path) -> Run:
-    """Open a run folder."""
-    return Run(path)
+def open_run(path: str | Path, *, plugins: GivenPlugins = (), trust: bool = False) -> Run:
+    """Open a run folder.
+
+    Its tables can be read at once. A report, verdict or check of a run with plugins needs their code: this is imported
+    from where the run names it, or from the given `plugins`, and only with `trust`.
+    """
+    return Run(path, plugins=plugins, trust=trust)
 
 
 def _tables(evidence: Mapping[str, Evidence]) -> dict[str, pd.DataFrame]:

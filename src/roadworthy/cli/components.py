@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.cli.options import Kind, Range, Seed, Size, Trust, Unpickle, given_settings
+from roadworthy.cli.options import Kind, PluginOption, Range, Seed, Size, Trust, Unpickle, given_settings
 
 
 @app.command()
@@ -25,14 +25,17 @@ def preview(
     ] = None,
     size: Size = None,
     range_: Range = None,
+    plugin: PluginOption = None,
     trust: Trust = False,
     unpickle: Unpickle = False,
     images: Annotated[int, typer.Option(min=1, max=64, help="Rows of the contact sheet.")] = 4,
     seed: Seed = 0,
 ) -> None:
     """A contact sheet: levels 1 to 5 side by side."""
+    from roadworthy.plugins import load_given
     from roadworthy.preview import write_preview
 
+    load_given(plugin or (), trust)
     for line in write_preview(
         shift,
         data,
@@ -51,9 +54,15 @@ def preview(
 
 
 @app.command(name="list")
-def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    plugin: PluginOption = None,
+    trust: Trust = False,
+) -> None:
     """List all components of a kind."""
     from roadworthy.listing import listing
+    from roadworthy.plugins import load_given
 
+    load_given(plugin or (), trust)
     for name, summary in listing(kind.value):
         typer.echo(f"{name:<18} {summary}".rstrip())

@@ -9,7 +9,7 @@ import typer
 
 from roadworthy.cli.app import app
 from roadworthy.cli.messages import one_line, print_criteria, say, say_failed, spelled
-from roadworthy.cli.options import FailOn, RunArgument
+from roadworthy.cli.options import FailOn, PluginOption, RunArgument, Trust
 from roadworthy.core.errors import InputError, from_here
 
 if TYPE_CHECKING:
@@ -43,12 +43,16 @@ def compare(
     all_lines: Annotated[bool, typer.Option("--all", help="List every change, not only the first ten.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write every row as CSV.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page that shows every change.")] = None,
+    plugin: PluginOption = None,
+    trust: Trust = False,
 ) -> None:
     """Compare models on the same images, condition by condition: regressions first."""
     from roadworthy.api import compare_runs
     from roadworthy.protocols.comparison import MOST_LINES, comparison_lines
 
-    table = compare_runs(runs, models=models, metrics=metric, alpha=alpha, margin=margin)
+    table = compare_runs(
+        runs, models=models, metrics=metric, alpha=alpha, margin=margin, plugins=plugin or (), trust=trust
+    )
     for line in comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES):
         typer.echo(spelled(line, "compare"))
     if out:
@@ -75,13 +79,15 @@ def verdict(
         bool,
         typer.Option("--replace", help="Make this verdict and its criteria the run's own, in place of its last."),
     ] = False,
+    plugin: PluginOption = None,
+    trust: Trust = False,
 ) -> None:
     """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; without criteria 0, or 3 where a case failed."""
     from roadworthy.api import open_run
 
     if replace and criteria is None:
         raise InputError("--replace puts other criteria in place of the run's own: name them with --criteria")
-    opened = open_run(run_folder)
+    opened = open_run(run_folder, plugins=plugin or (), trust=trust)
     judged = opened.verdict(criteria)
     if junit:
         _write_text(junit, judged.to_junit())
@@ -113,19 +119,20 @@ def _write_text(path: Path, text: str) -> None:
 
 
 @app.command()
-def report(run_folder: RunArgument) -> None:
+def report(run_folder: RunArgument, plugin: PluginOption = None, trust: Trust = False) -> None:
     """Write the report of a run again, from its stored tables."""
     from roadworthy.api import open_run
 
-    typer.echo(f"report: {from_here(open_run(run_folder).report())}")
+    opened = open_run(run_folder, plugins=plugin or (), trust=trust)
+    typer.echo(f"report: {from_here(opened.report())}")
 
 
 @app.command()
-def verify(run_folder: RunArgument) -> None:
+def verify(run_folder: RunArgument, plugin: PluginOption = None, trust: Trust = False) -> None:
     """Compare every file of a run with its hash, and recompute its tables from the readouts."""
     from roadworthy.api import open_run
 
-    opened = open_run(run_folder)
+    opened = open_run(run_folder, plugins=plugin or (), trust=trust)
     problems = opened.verify()
     for problem in problems:
         typer.echo(problem)

@@ -33,6 +33,10 @@ Size = Annotated[str | None, typer.Option(help="HEIGHTxWIDTH that images are bro
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Arch = Annotated[str | None, typer.Option(help="For torch weights: file.py:factory that builds the network.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Run Python code named by you or the study, and TorchScript.")]
+PluginOption = Annotated[
+    list[str] | None,
+    typer.Option("--plugin", help="A Python file or module that registers components of your own; needs --trust."),
+]
 Unpickle = Annotated[
     bool,
     typer.Option(

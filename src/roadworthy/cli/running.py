@@ -24,6 +24,7 @@ from roadworthy.cli.options import (
     OnBadImage,
     OutOption,
     Outputs,
+    PluginOption,
     Quiet,
     Range,
     Seed,
@@ -71,6 +72,7 @@ def evaluate(
     size: Size = None,
     device: Device = "auto",
     arch: Arch = None,
+    plugin: PluginOption = None,
     trust: Trust = False,
     unpickle: Unpickle = False,
     seed: Seed = 0,
@@ -102,6 +104,7 @@ def evaluate(
         seed=seed,
         workers=workers,
         device=device,
+        plugins=plugin or (),
         trust=trust,
         unpickle=unpickle,
         on_bad_image=on_bad_image.value,
@@ -151,6 +154,7 @@ def run(
         bool, typer.Option("--dry-run", help="Print the plan with a time estimate; write nothing.")
     ] = False,
     device: Device = "auto",
+    plugin: PluginOption = None,
     trust: Trust = False,
     unpickle: Unpickle = False,
     accept_chance: AcceptChance = False,
@@ -161,7 +165,7 @@ def run(
     from roadworthy import api
     from roadworthy.study import load_study
 
-    loaded, base = load_study(study)
+    loaded, base = load_study(study, plugins=plugin or (), trust=trust)
     target = (out or Path("runs") / loaded.name).absolute()  # code of a model may change the working folder
     progress = _progress(quiet)
     prepared = api.prepare(
@@ -215,6 +219,7 @@ def check(
     size: Size = None,
     device: Device = "auto",
     arch: Arch = None,
+    plugin: PluginOption = None,
     trust: Trust = False,
     unpickle: Unpickle = False,
     sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
@@ -234,6 +239,7 @@ def check(
         size=size,
         classes=classes,
         device=device,
+        plugins=plugin or (),
         trust=trust,
         unpickle=unpickle,
         **settings,
@@ -249,11 +255,15 @@ def export(
     study: StudyArgument,
     folder: Annotated[Path, typer.Argument(help="A new folder for the images.")],
     workers: Workers = None,
+    plugin: PluginOption = None,
+    trust: Trust = False,
     quiet: Quiet = False,
 ) -> None:
     """Write the disturbed images of a study for an owner who runs the model elsewhere."""
     from roadworthy.api import export_study
 
-    image_count = export_study(study, folder, workers=workers, progress=_progress(quiet))
+    image_count = export_study(
+        study, folder, workers=workers, plugins=plugin or (), trust=trust, progress=_progress(quiet)
+    )
     if not quiet:
         typer.echo(f"{image_count:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
