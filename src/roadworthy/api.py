@@ -35,6 +35,7 @@ from roadworthy.engine.progress import terminal_progress as terminal_progress
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.engine.recording import node_records, source_record
+from roadworthy.engine.table_specs import TIMING_ARTIFACTS
 from roadworthy.metrics import current_name, stored_name
 from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
@@ -44,6 +45,7 @@ from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import find_protocol, find_suite, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
+from roadworthy.protocols.declared import check_stored_tables, check_tables, declared_tables
 from roadworthy.protocols.export import export
 from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.pages import pages_of
@@ -63,6 +65,9 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder.existing(path)
+        record = self.folder.record()
+        columns = self.folder.table_columns()
+        check_stored_tables(self.path, columns, record.protocols, several_sources="" not in record.sources)
 
     def __repr__(self) -> str:
         record = self.record
@@ -210,6 +215,8 @@ class Run:
         for name, table in _tables(load_evidence(self.folder, self.record)).items():
             if name in stored_names and not follows(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
+        declared = declared_tables(self.record.protocols)
+        problems += [f"table {name} is of no protocol known here" for name in stored_names if name not in declared]
         return problems + self._verdict_problems()
 
     def _verdict_problems(self) -> list[str]:
@@ -422,11 +429,12 @@ def execute(
         timing = timing_tables(folder, graph, outcome)
         costs = [found.timing(*timing.values()) for found in evidence.values()]
         if not graph.artifacts:
-            del timing["timing_artifacts"]
+            del timing[TIMING_ARTIFACTS.name]
+        results = {name: table for some in (tables, timing, *costs, *painted) for name, table in some.items()}
+        check_tables(results, evidence, several_sources="" not in prepared.sources)
         replace_results(folder, stored, record)
-        for some in (tables, timing, *costs, *painted):
-            for name, table in some.items():
-                folder.write_table(name, table)
+        for name, table in results.items():
+            folder.write_table(name, table)
         for protocol, some in (*printed.items(), *zip(evidence, costs, strict=True)):
             for name, table in some.items() if find_protocol(protocol).prints_latex else ():
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
