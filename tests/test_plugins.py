@@ -46,6 +46,7 @@ HELPER = "FACTORS = (0.2, 0.4, 0.6, 0.7, 0.8)\n"
 PROTOCOL = """
 from pydantic import BaseModel
 import pandas as pd
+from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Showing, plan_cases
 from roadworthy.protocols.base import PROTOCOLS, Evidence, Planned, Protocol
@@ -67,6 +68,7 @@ class Sure(Evidence):
 @PROTOCOLS.register("sure")
 class SureProtocol(Protocol):
     name, summary, settings = "sure", "How sure is it?", Settings
+    table_specs = (TableSpec("sure", "How sure a model is.", key=("model",), columns=("model", "value")),)
     def check_settings(self, settings): pass
     def count_stimuli(self, settings, foreign, monitors): return 1
     def showings(self, settings, bench):

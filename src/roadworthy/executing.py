@@ -18,9 +18,11 @@ from roadworthy.engine.plan import THREADS, Graph
 from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.recording import node_records, source_record
+from roadworthy.engine.table_specs import TIMING_ARTIFACTS
 from roadworthy.preparing import Prepared
 from roadworthy.protocols import find_protocol
 from roadworthy.protocols.base import Evidence
+from roadworthy.protocols.declared import check_tables
 from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.repeats.analysis import analyse
 from roadworthy.stored import Run, judge_run, load_evidence, utc_now, write_history
@@ -71,11 +73,12 @@ def execute(
         timing = timing_tables(folder, graph, outcome)
         costs = [own.timing(*timing.values()) for own in evidence.values()]
         if not graph.artifacts:
-            del timing["timing_artifacts"]
+            del timing[TIMING_ARTIFACTS.name]
+        results = {name: table for some in (tables, timing, *costs, *painted) for name, table in some.items()}
+        check_tables(results, evidence, several_sources="" not in prepared.sources)
         replace_results(folder, stored, record)
-        for some in (tables, timing, *costs, *painted):
-            for name, table in some.items():
-                folder.write_table(name, table)
+        for name, table in results.items():
+            folder.write_table(name, table)
         for protocol, some in (*printed.items(), *zip(evidence, costs, strict=True)):
             for name, table in some.items() if find_protocol(protocol).prints_latex else ():
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())

@@ -24,6 +24,7 @@ from roadworthy.monitors import MONITORS
 from roadworthy.opening import Given, OpeningSource, check_study_size, open_monitors
 from roadworthy.protocols import Protocol, protocol_of
 from roadworthy.protocols.base import KnownCase, Part
+from roadworthy.protocols.declared import check_declares
 from roadworthy.study import Study, parse_study, whole_paths
 from roadworthy.verdict import Criterion, check_threshold, load_criteria, threshold_remark
 
@@ -184,6 +185,7 @@ def prepare(
     sections = study.by_source()
     check_study_size(study, sum(len(section.models) for section in sections.values()))
     for protocol, settings in chosen:
+        check_declares(protocol.name)
         protocol.check_settings(settings)
     monitors = dict(given.monitors) or open_monitors(study)
     benches, builders, seen = {}, {}, {}

@@ -27,6 +27,7 @@ from roadworthy.plugins import ChangedPlugin, GivenPlugins, differences, load_pl
 from roadworthy.preparing import check_criteria, remarks
 from roadworthy.protocols import find_protocol, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
+from roadworthy.protocols.declared import check_stored_tables, declared_tables
 from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeats.analysis import analyse
 from roadworthy.verdict import Criterion, Failed, Measurement, Verdict, failed_parts, history, judge, load_criteria
@@ -45,6 +46,8 @@ class Run:
 
     def __init__(self, path: str | Path, *, plugins: GivenPlugins = (), trust: bool = False) -> None:
         self.folder = RunFolder.existing(path)
+        record, columns = self.folder.record(), self.folder.table_columns()
+        check_stored_tables(self.path, columns, record.protocols, several_sources="" not in record.sources)
         self._plugins, self._trust = plugins, trust
 
     def __repr__(self) -> str:
@@ -212,6 +215,8 @@ class Run:
         for name, table in _tables(load_evidence(self.folder, self.record)).items():
             if name in stored_names and not follows(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
+        declared = declared_tables(self.record.protocols)
+        problems += [f"table {name} is of no protocol known here" for name in stored_names if name not in declared]
         return problems + self._verdict_problems()
 
     def _verdict_problems(self) -> list[str]:

@@ -14,7 +14,7 @@ OnBadImage = StrEnum("OnBadImage", ["error", "skip"])
 """What to do with an image that cannot be read."""
 FailOn = StrEnum("FailOn", ["nothing", "regression"])
 """What makes a comparison fail."""
-Kind = StrEnum("Kind", ["shifts", "outliers", "monitors", "metrics", "protocols", "models", "data", "suites"])
+Kind = StrEnum("Kind", ["shifts", "outliers", "monitors", "metrics", "protocols", "models", "data", "suites", "tables"])
 """What `list` can list."""
 
 ModelOption = Annotated[str, typer.Option("--model", help="An .onnx, torch or predictions file, or code.py:function.")]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.registry import Registry
+from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
@@ -142,6 +143,8 @@ class Protocol(ABC):
     """What a study may say of it: a frozen model; every field has a default."""
     context: ClassVar[type[BaseModel]] = NoContext
     """What its tables need besides readouts, as stored in run.json."""
+    table_specs: ClassVar[tuple[TableSpec, ...]] = ()
+    """Every table that a run can have from it; one that is not declared here cannot be written."""
     columns: ClassVar[frozenset[str]] = frozenset({"probabilities"})
     """What a system must answer in to be asked; others are left out and named."""
     is_default: ClassVar[bool] = False

@@ -15,6 +15,7 @@ from roadworthy.metrics import (
 from roadworthy.protocols import base
 from roadworthy.protocols.classification.page import page
 from roadworthy.protocols.classification.settings import NAME, Settings, ShiftChoice, shift_levels
+from roadworthy.protocols.classification.table_specs import TABLE_SPECS
 from roadworthy.protocols.classification.tables import CellKey, Evidence, select
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
@@ -43,6 +44,7 @@ class Classification(base.Protocol):
 
     name = NAME
     settings = Settings
+    table_specs = TABLE_SPECS
     is_default = True
     compared = ("accuracy", "auroc", "brier", "ece")
     comparable = tuple(name for name, better in HIGHER_IS_BETTER.items() if better is not None)

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from roadworthy.core.protocols import Shift
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
+from roadworthy.protocols.classification.table_specs import NAME as NAME
 from roadworthy.shifts import make_shift
 
-NAME = "classification"
 THESIS_SHIFTS = (
     "noise",
     "grey",

@@ -37,6 +37,7 @@ from roadworthy.protocols.dependability.settings import (
     resolve,
     transformers_for,
 )
+from roadworthy.protocols.dependability.table_specs import TABLE_SPECS
 from roadworthy.protocols.dependability.tables import Evidence
 from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.report.facts import Facts
@@ -67,6 +68,7 @@ class Dependability(base.Protocol):
     name = NAME
     settings = Settings
     context = Context
+    table_specs = TABLE_SPECS
     figures = FIGURES
     summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
 

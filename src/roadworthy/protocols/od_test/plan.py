@@ -31,6 +31,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
+from roadworthy.protocols.od_test.table_specs import TABLE_SPECS
 from roadworthy.protocols.od_test.tables import Evidence, Subjects
 from roadworthy.verdict import Criterion
 
@@ -50,6 +51,7 @@ class OdTest(base.Protocol):
     name = NAME
     settings = Settings
     context = Context
+    table_specs = TABLE_SPECS
     summary = "OD-test: how well a monitor rejects outliers of a kind that it was not calibrated with."
     wants_foreign = True
     prints_latex = True

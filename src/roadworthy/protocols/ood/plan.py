@@ -15,10 +15,10 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
-from roadworthy.protocols.ood.gans import KIND as GAN
 from roadworthy.protocols.ood.gans import planned_gans
 from roadworthy.protocols.ood.page import page
 from roadworthy.protocols.ood.settings import DERIVED, FOREIGN, METRICS, NAME, NOISE, SetChoice, Settings
+from roadworthy.protocols.ood.table_specs import GAN, TABLE_SPECS
 from roadworthy.protocols.ood.tables import Evidence, SetKey, _select
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
@@ -36,6 +36,7 @@ class OutOfDistribution(base.Protocol):
 
     name = NAME
     settings = Settings
+    table_specs = TABLE_SPECS
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     wants_foreign = True
     compared = ("auroc", "fpr95_in")

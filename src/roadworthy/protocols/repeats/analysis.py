@@ -19,6 +19,7 @@ import pandas as pd
 from roadworthy.core.grouping import grouped
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.protocols.base import joined
+from roadworthy.protocols.repeats.table_specs import ANOVA, MEANS, PAIRS
 from roadworthy.statistics import AnovaTable, anova, brown_forsythe, games_howell, posthoc, repeated_anova, robust_anova
 
 CLASSIFICATION_METRICS = ("accuracy", "auroc", "brier_mean")
@@ -64,18 +65,18 @@ def analyse(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
             }
         )
     analyses = list(_analyses(tables))
-    tests = grouped((f"anova_{analysis.name}", row) for analysis in analyses for row in _tests(analysis))
+    tests = grouped((ANOVA[analysis.name].name, row) for analysis in analyses for row in _tests(analysis))
     pairs, means = [], []
     for analysis in analyses:
         for by, method in product(analysis.comparisons, METHODS):
             where = {"metric": analysis.metric, "by": "*".join(by), "method": method}
             result = _result_or_reason(METHODS[method], analysis.rows, "value", analysis.factors, by)
             if isinstance(result, str):
-                pairs.append((f"posthoc_{analysis.name}", pd.DataFrame([{**where, "reason": result}])))
+                pairs.append((PAIRS[analysis.name].name, pd.DataFrame([{**where, "reason": result}])))
                 continue
             notes = "; ".join(result.notes)
-            pairs.append((f"posthoc_{analysis.name}", _with_columns(where, result.pairs, notes)))
-            means.append((f"posthoc_{analysis.name}_means", _with_columns(where, _by_cell(result.means, by), notes)))
+            pairs.append((PAIRS[analysis.name].name, _with_columns(where, result.pairs, notes)))
+            means.append((MEANS[analysis.name].name, _with_columns(where, _by_cell(result.means, by), notes)))
     frames = grouped(pairs) | grouped(means)
     compared = {name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
     return {name: pd.DataFrame(rows) for name, rows in tests.items()} | compared

@@ -14,6 +14,7 @@ import pandas as pd
 
 from roadworthy.core.grouping import grouped
 from roadworthy.protocols.classification.facts import CLEAN, Condition
+from roadworthy.protocols.repeats.table_specs import ANOVA, MEANS, PAIRS
 from roadworthy.report.facts import Cell, Facts, defined
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import listing, words_of
@@ -184,7 +185,7 @@ class Differences:
 def load_differences(path: str | Path, facts: Facts, names: Iterable[str] = TITLES) -> Differences | None:
     """Read the tables anova_*, posthoc_* and posthoc_*_means of these names; None where the run has none of them."""
     run = Path(path)
-    stored = [name for name in names if has_table(run, f"anova_{name}")]
+    stored = [name for name in names if has_table(run, ANOVA[name].name)]
     if not stored:
         return None
     return Differences(
@@ -194,10 +195,10 @@ def load_differences(path: str | Path, facts: Facts, names: Iterable[str] = TITL
 
 
 def _question(run: Path, name: str, facts: Facts) -> Question:
-    tests = grouped((row["metric"], row) for row in read_rows(run, f"anova_{name}", facts.source))
+    tests = grouped((row["metric"], row) for row in read_rows(run, ANOVA[name].name, facts.source))
     pairs, means = (
         read_rows(run, part, facts.source) if has_table(run, part) else []
-        for part in (f"posthoc_{name}", f"posthoc_{name}_means")
+        for part in (PAIRS[name].name, MEANS[name].name)
     )
     comparisons = {
         compared: Comparison((), "", rows[0]["reason"])
