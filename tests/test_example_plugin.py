@@ -1,0 +1,87 @@
+"""The package in examples/plugin, installed as a user would: a protocol, a shift, a metric and a monitor in one run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tiny import save_onnx
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "plugin"
+
+
+class Installed:
+    """The example in a folder of its own, and commands of a process that finds it there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        paths = [str(ROOT / "src"), str(folder / "site")]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+        shutil.copytree(EXAMPLE, folder / "plugin")
+        options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+        target = ["--target", str(folder / "site"), str(folder / "plugin")]
+        subprocess.run([sys.executable, "-m", "pip", "install", *options, *target], check=True)
+
+    def call(self, *words: object, code: int = 0) -> str:
+        """What a command prints; it must end with this exit code."""
+        command = [sys.executable, "-m", "roadworthy", *map(str, words)]
+        done = subprocess.run(command, env=self.environment, cwd=self.folder, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr + done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("example"))
+
+
+def test_a_study_with_all_four(installed: Installed) -> None:
+    content = yaml.safe_load((EXAMPLE / "study.yaml").read_text())
+    models = {name: str(save_onnx(installed.folder / f"{name}.onnx", blur=blur)) for name, blur in (("a", 0), ("b", 3))}
+    content["models"] = models
+    content["data"] = {"test": {"builtin": "signs", "n": 140}, "train": {"builtin": "signs", "split": "train", "n": 140}}
+    content["protocols"]["classification"]["levels"] = [5]
+    (installed.folder / "study.yaml").write_text(yaml.safe_dump(content))
+    printed = installed.call("run", "study.yaml", "--out", "run")
+    assert "of the images get the same answer when they are mirrored" in printed
+    assert "MIRROR" in printed
+    assert "RECALL" in printed
+
+    tables = installed.folder / "run" / "tables"
+    mirrored = pd.read_csv(tables / "mirrored.csv").set_index("model")
+    assert (mirrored["metric"] == "mirror_agreement").all()
+    assert (mirrored["n"] == 120).all(), "two classes of fourteen are left out"
+    assert mirrored["lo"].lt(mirrored["value"]).all()
+    rows = pd.read_csv(tables / "classification.csv")
+    assert {"none", "glare"} == set(rows["shift"])
+    recall = pd.read_csv(tables / "classification_recall.csv")
+    worst = rows[rows["metric"] == "worst_recall"].set_index(["model", "shift"])["value"]
+    for (model, shift), value in worst.items():
+        own = recall[(recall["model"] == model) & (recall["shift"] == shift)]
+        assert value == pytest.approx(own["recall" if "recall" in own else "value"].min())
+    assert "sharpness" in set(pd.read_csv(tables / "od_test.csv")["monitor"])
+
+    report = (installed.folder / "run" / "report.html").read_text()
+    section = report.partition('<section id="mirrored-agreement"')[2].partition("</section>")[0]
+    assert "Counted is how often both get the same answer" in section
+    assert "Agreement with the mirror image" in section
+    assert "Worst recall" in report
+
+    compared = installed.call("compare", "run", "--out", "changes.csv")
+    assert "mirror_agreement (mirrored)" in compared
+    changes = pd.read_csv(installed.folder / "changes.csv").set_index("protocol").loc["mirrored"]
+    assert changes["before"] == pytest.approx(mirrored["value"]["a"])
+    assert changes["after"] == pytest.approx(mirrored["value"]["b"])
+    assert changes["method"].startswith("McNemar") or changes["method"]
+
+
+def test_it_is_listed(installed: Installed) -> None:
+    assert "mirrored           How often a model gives the same answer" in installed.call("list", "tables")
