@@ -215,8 +215,8 @@ class Run:
         for name, table in _tables(load_evidence(self.folder, self.record)).items():
             if name in stored_names and not follows(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
-        declared = declared_tables(self.record.protocols)
-        problems += [f"table {name} is of no protocol known here" for name in stored_names if name not in declared]
+        unknown = [name for name in stored_names if name not in declared_tables(self.record.protocols)]
+        problems += [f"table {name} is declared by no protocol that is known here" for name in unknown]
         return problems + self._verdict_problems()
 
     def _verdict_problems(self) -> list[str]:

@@ -67,40 +67,42 @@ def check_declares(protocol: str) -> None:
         )
 
 
-def tables_page(protocols: Iterable[str]) -> str:
-    """The page docs/tables.md: every table of these protocols, what a row says, and its columns."""
+def tables_page() -> str:
+    """The text of docs/tables.md: every table of the built-in protocols, what a row says, and its columns.
+
+    To write it anew: `python -c "from roadworthy.protocols.declared import *; print(tables_page())" > docs/tables.md`
+    """
+    built_in = [name for name in PROTOCOLS if PROTOCOLS.get(name).__module__.startswith("roadworthy.")]
     lines = [
         "# Tables",
-        "Every table that a run can hold, as `tables/NAME.parquet` (exact) and `tables/NAME.csv` (for people). The",
-        "columns of the key identify a row. Where a study has several sources, `source` comes first, unless a table is",
-        "of all sources together. `roadworthy list tables` lists them in short. This page is made from the",
-        "declarations in the code (`protocols/*/table_specs.py`).",
+        "Every table that a run can hold, as `tables/NAME.parquet` (exact) and `tables/NAME.csv` (for people);",
+        "`roadworthy list tables` lists them in short. The columns of the key identify a row. Columns in parentheses",
+        "are there only where a run has something to say in them. Where a study has several sources, `source` comes",
+        "first, unless a table is of all sources together. This page is made from the declarations in the code.",
     ]
-    for owner, specs in declared_by(protocols).items():
+    for owner, specs in declared_by(built_in).items():
         lines += ["", f"## {owner}", "| table | a row says | key | other columns |", "|---|---|---|---|"]
-        lines += [f"| `{spec.name}` | {_about(spec)} | {_key(spec)} | {_names(spec.values)} |" for spec in specs]
-    return "\n".join([*lines, ""])
+        lines += [f"| `{spec.name}` | {_about(spec)} | {_key(spec)} | {_names(spec, spec.values)} |" for spec in specs]
+    return "\n".join(lines)
 
 
 def _about(spec: TableSpec) -> str:
-    """What a row says, and which columns need not be there."""
+    """What a row says, and what is to be known of the columns."""
     sentences = [spec.about]
     if not spec.by_source:
         sentences.append("Of all sources together.")
     if spec.study_columns is not None and not spec.study_columns.in_key:
-        sentences.append(f"Before the columns named here stand {spec.study_columns.description}.")
-    if spec.optional:
-        sentences.append(f"Where the run has no use for them, these are left out: {_names(spec.optional)}.")
+        sentences.append(f"First come {spec.study_columns.description}.")
     if spec.added_later:
-        sentences.append(f"Runs of earlier versions may lack {_names(spec.added_later)}.")
+        sentences.append(f"Runs of earlier versions may lack {_names(spec, spec.added_later)}.")
     return " ".join(sentences)
 
 
 def _key(spec: TableSpec) -> str:
-    by_study = spec.study_columns is not None and spec.study_columns.in_key
-    described = [spec.study_columns.description] if spec.study_columns is not None and by_study else []
-    return ", ".join([*described, *([_names(spec.key)] if spec.key else [])])
+    if spec.study_columns is not None and spec.study_columns.in_key:
+        return ", ".join(filter(None, [spec.study_columns.description, _names(spec, spec.key)]))
+    return _names(spec, spec.key)
 
 
-def _names(columns: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in columns)
+def _names(spec: TableSpec, columns: Sequence[str]) -> str:
+    return ", ".join(f"(`{name}`)" if name in spec.optional else f"`{name}`" for name in columns)

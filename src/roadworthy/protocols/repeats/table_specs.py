@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from roadworthy.core.tables import TableSpec
 
-ANALYSES: Mapping[str, str] = {
-    "classification": "models, shifts and levels",
-    "transformed": "undisturbed against disturbed data",
-    "ood_sets": "sets of outliers",
-    "ood_transformed": "outliers with both sides under a shift",
-    "gan_average": "GANs, the average of each configuration",
-    "gan_hardest": "GANs, the hardest of each configuration",
+ANALYSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "classification": ("models, shifts and levels", ("model", "shift", "level")),
+    "transformed": ("undisturbed against disturbed data", ("model", "transformed")),
+    "ood_sets": ("sets of outliers", ("model", "ood_set")),
+    "ood_transformed": ("outliers with both sides under a shift", ("model", "shift")),
+    "gan_average": ("GANs, the average of each configuration", ("model", "ood_set")),
+    "gan_hardest": ("GANs, the hardest of each configuration", ("model", "ood_set")),
 }
-"""What is analysed, by the name that its tables have."""
-FACTORS = ("model", "shift", "level", "transformed", "ood_set")
+"""What is analysed and by which factors, by the name that its tables have."""
 
 
 def _anova(name: str, subject: str) -> TableSpec:
@@ -32,9 +31,9 @@ def _anova(name: str, subject: str) -> TableSpec:
     )
 
 
-def _pairs(name: str, subject: str) -> TableSpec:
+def _pairs(name: str, subject: str, factors: Sequence[str]) -> TableSpec:
     compared = ("a", "b", "difference", "lo", "hi", "p", "significant")
-    levels = tuple(f"{factor}_{side}" for factor in FACTORS for side in "ab")
+    levels = tuple(f"{factor}_{side}" for factor in factors for side in "ab")
     return TableSpec(
         f"posthoc_{name}",
         f"The difference between two levels, or two combinations of levels, in the analysis of {subject}.",
@@ -53,8 +52,8 @@ def _means(name: str, subject: str) -> TableSpec:
     )
 
 
-ANOVA = {name: _anova(name, subject) for name, subject in ANALYSES.items()}
-PAIRS = {name: _pairs(name, subject) for name, subject in ANALYSES.items()}
-MEANS = {name: _means(name, subject) for name, subject in ANALYSES.items()}
+ANOVA = {name: _anova(name, subject) for name, (subject, _) in ANALYSES.items()}
+PAIRS = {name: _pairs(name, subject, factors) for name, (subject, factors) in ANALYSES.items()}
+MEANS = {name: _means(name, subject) for name, (subject, _) in ANALYSES.items()}
 
 TABLE_SPECS = tuple(spec for name in ANALYSES for spec in (ANOVA[name], PAIRS[name], MEANS[name]))
