@@ -22,6 +22,7 @@ from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.base import Evidence, KnownCase, Part, Planned, Protocol, StoredCase, matching
 from roadworthy.shifts import make_shift
+from roadworthy.statistics import Estimate
 from roadworthy.study import parse_study
 from roadworthy.uncertainty import Ensemble
 from roadworthy.uncertainty.measures import expected_entropy, variation_ratio
@@ -112,7 +113,9 @@ class LocatedEvidence(Evidence):
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         return [
-            Measurement({"shift": row["shift"]}, row["value"], row["value"] - 0.1, row["value"] + 0.1, 10, 10)
+            Measurement(
+                {"shift": row["shift"]}, Estimate(row["value"], row["value"] - 0.1, row["value"] + 0.1, n=10, groups=10)
+            )
             for row in self.rows
             if row["shift"] == criterion.where["shift"]
         ]

@@ -36,9 +36,10 @@ from roadworthy.models import CallableModel, ReferenceModel, TorchModel
 from roadworthy.models.head import network_of, penultimate
 from roadworthy.models.occlusion import occlusion_map
 from roadworthy.models.signals import Signals
+from roadworthy.protocols.dependability.context import Context
 from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
 from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
-from roadworthy.protocols.dependability.settings import SEVERITIES, Context, Settings, Transformer
+from roadworthy.protocols.dependability.settings import SEVERITIES, Settings, Transformer
 from roadworthy.study import load_study
 from test_attacks_in_classification import nearest_mean
 from tiny import CLASSES, SIZE, contents, save_onnx
@@ -636,7 +637,7 @@ def test_what_the_search_refuses_is_an_error_of_the_study(tmp_path: Path, monkey
     def refused(*arguments: Any, **settings: Any) -> Any:
         raise ValueError("no scenario can be proposed")
 
-    monkeypatch.setattr("roadworthy.protocols.dependability.tables.propose_scenarios", refused)
+    monkeypatch.setattr("roadworthy.protocols.dependability.measures.scenario_proposals.propose_scenarios", refused)
     with pytest.raises(InputError, match="dependability: no scenario can be proposed"):
         edge_run(tmp_path, {}, weather=np.array(["dry", "wet"] * 12))
 

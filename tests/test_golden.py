@@ -51,10 +51,10 @@ def test_the_golden_run_is_judged_by_a_metric_that_is_newer(golden: rw.Run) -> N
     asked = {"metric": "fpr95_right", "where": {"shift": "fog", "level": 5}, "at_most": 1.0}
     drop = {"metric": "fpr95_right_drop", "where": {"shift": "fog", "level": 5}, "at_most": 1.0}
     right, rise = golden.verdict([{"id": "R", **asked}, {"id": "D", **drop}]).findings
-    measured = right.rows[0].measurement
+    measured = right.rows[0].measurement.estimate
     assert 0 < measured.lo < measured.value <= measured.hi <= 1
     assert measured.method == "group bootstrap"
-    assert rise.rows[0].measurement.method == "paired group bootstrap"
+    assert rise.rows[0].measurement.estimate.method == "paired group bootstrap"
     assert golden.verify() == []
 
 

@@ -19,11 +19,12 @@ from typer.testing import CliRunner
 import roadworthy as rw
 from roadworthy.cli import app
 from roadworthy.core.errors import RoadworthyError
-from roadworthy.metrics import value_range
-from roadworthy.protocols import od_test
+from roadworthy.metrics import find_metric
+from roadworthy.protocols.classification import Classification
 from roadworthy.protocols.classification.tables import metric_names
 from roadworthy.protocols.dependability import Dependability
-from roadworthy.protocols.ood.settings import METRICS as OOD_METRICS
+from roadworthy.protocols.od_test.plan import OdTest
+from roadworthy.protocols.ood.plan import OutOfDistribution
 from samples import fill, study
 from test_od_test import Broken
 from tiny import save_onnx
@@ -105,21 +106,21 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def criterion_metrics() -> Iterator[str]:
     """Every metric that a criterion can name, of every protocol."""
-    yield from metric_names()
-    yield from OOD_METRICS
-    yield from od_test.evaluation.METRICS
-    yield from Dependability.figures
-    yield from ("auroc_discounted", "neuron_activation_3")
+    yield from metric_names(Classification.metrics)
+    yield from (metric.name for protocol in (OutOfDistribution, OdTest, Dependability) for metric in protocol.metrics)
+    yield "auroc_discounted"
 
 
 def test_every_metric_of_a_criterion_has_a_range() -> None:
     for name in criterion_metrics():
-        low, high = value_range(name, num_classes=3)
+        low, high = find_metric(name).limits(num_classes=3)
         assert math.isfinite(low), name
         assert low < high, name
-    assert value_range("accuracy_drop", 3) == value_range("confidence_loss", 3) == (-1, 1)
-    assert value_range("brier_mean_drop", 4) == (-0.5, 0.5)
-    assert value_range("expected_cost", 2, highest_cost=3) == (0, 3)
+    assert find_metric("accuracy_drop").limits(3) == find_metric("confidence_loss").limits(3) == (-1, 1)
+    assert find_metric("brier_mean_drop").limits(4) == (-0.5, 0.5)
+    dear = OdTest().metrics_of(OdTest.settings(prior=0.5, cost=5))
+    assert find_metric("expected_cost", dear).limits(2) == (0, 3)
+    assert find_metric("neuron_activation_4", Dependability().metrics_of(Dependability.settings(activation_k=[4])))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import pytest
 import sklearn.metrics
 from hypothesis import given, settings
 
+from roadworthy.core.errors import InputError
 from roadworthy.metrics import (
-    HIGHER_IS_BETTER,
-    MEANS,
     METRICS,
     Answers,
     accuracy,
@@ -23,18 +22,19 @@ from roadworthy.metrics import (
     brier_mean,
     confusion_matrix,
     ece,
+    find_metric,
     fpr95_right,
     mean_confidence,
     nll,
     overconfidence,
-    per_image,
-    reason,
     recall_per_class,
     reliability,
     underconfidence,
-    value_range,
 )
 from roadworthy.metrics.ranking import false_positive_rate
+from roadworthy.protocols.ood.metrics import AUPR_IN
+
+OURS = {name: METRICS.get(name) for name in METRICS if METRICS.get(name).__module__.startswith("roadworthy.")}
 
 
 def random_answers(n: int = 500, classes: int = 7, seed: int = 0, dtype: type = np.float32):
@@ -87,8 +87,8 @@ def test_against_independent_references(seed, dtype):
         "underconfidence": under,
         "fpr95_right": false[np.argmax(true >= 0.95)],
     }
-    assert list(expected) == list(METRICS) == list(HIGHER_IS_BETTER)
-    for name, metric in METRICS.items():
+    assert set(expected) == set(OURS)
+    for name, metric in OURS.items():
         assert metric(answers) == pytest.approx(expected[name], rel=1e-6, abs=1e-9), name
 
 
@@ -178,7 +178,7 @@ def test_brier_reaches_two_and_its_mean_divides_by_the_classes():
 
 def test_nll_floor():
     answers = Answers.from_probabilities([[1.0, 0.0]], [1])
-    assert nll(answers) == pytest.approx(-math.log(1e-12)) == value_range("nll", 2)[1]
+    assert nll(answers) == pytest.approx(-math.log(1e-12)) == nll.limits(2)[1]
 
 
 def test_ties_go_to_the_lowest_index():
@@ -192,10 +192,10 @@ def test_auroc_ties_count_half_and_one_class_has_none():
     right, wrong = with_confidences([0.8, 0.9], [True, True]), with_confidences([0.8, 0.9], [False, False])
     assert math.isnan(auroc(right))
     assert math.isnan(auroc(wrong))
-    assert reason("auroc", right) == "no incorrect prediction"
-    assert reason("auroc", wrong) == "no correct prediction"
-    assert reason("accuracy", right) is None
-    assert reason("auroc", with_confidences([0.8, 0.9], [True, False])) is None
+    assert auroc.reason(right) == "no incorrect prediction"
+    assert auroc.reason(wrong) == "no correct prediction"
+    assert accuracy.reason(right) is None
+    assert auroc.reason(with_confidences([0.8, 0.9], [True, False])) is None
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_fpr95_right_is_the_share_of_wrong_answers_accepted_with_95_percent_of_t
     answers = with_confidences(right + wrong, [True] * len(right) + [False] * len(wrong))
     assert fpr95_right(answers) == pytest.approx(expected, nan_ok=True)
     assert fpr95_right(answers, np.ones((2, len(answers)))) == pytest.approx([expected] * 2, nan_ok=True)
-    missing = reason("fpr95_right", answers)
+    missing = fpr95_right.reason(answers)
     assert missing == (
         ("no correct prediction" if wrong else "no incorrect prediction") if not right or not wrong else None
     )
@@ -239,9 +239,9 @@ def test_false_positive_rates_refuse_nan_and_take_infinity():
 
 def test_no_images_is_missing_with_a_reason():
     none = Answers.from_probabilities(np.empty((0, 3)), np.empty(0, int))
-    for name, metric in METRICS.items():
+    for metric in OURS.values():
         assert math.isnan(metric(none))
-        assert reason(name, none) == "no images"
+        assert metric.reason(none) == "no images"
         assert np.isnan(metric(none, np.ones((4, 0)))).tolist() == [True] * 4
     assert np.isnan(recall_per_class(none)).all()
     assert confusion_matrix(none).sum() == 0
@@ -286,25 +286,29 @@ def test_bad_answers_are_an_error(change):
 @pytest.mark.parametrize("weights", [np.ones(3), np.ones((2, 3)), np.array([1.0, -1.0]), np.array([np.nan, 1.0])])
 def test_bad_weights_are_an_error(weights):
     answers = with_confidences([0.9, 0.8], [True, False])
-    for metric in METRICS.values():
+    for metric in OURS.values():
         with pytest.raises(ValueError, match="weights"):
             metric(answers, weights)
 
 
 def test_unknown_names_are_an_error():
     answers = with_confidences([0.9], [True])
-    for call in (lambda: reason("f1", answers), lambda: per_image("ece", answers), lambda: value_range("f1", 2)):
-        with pytest.raises(ValueError, match=r"known|mean"):
-            call()
+    with pytest.raises(InputError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
+        find_metric("acuracy")
+    with pytest.raises(ValueError, match="'ece' is not a mean over images"):
+        ece.per_image(answers)
+    with pytest.raises(ValueError, match="'aupr_in' is not computed from answers"):
+        AUPR_IN(answers)
 
 
 def test_values_per_image_average_to_the_metric_within_its_range():
     _, _, answers = random_answers()
-    for name, metric in METRICS.items():
-        low, high = value_range(name, answers.num_classes)
+    for name, metric in OURS.items():
+        low, high = metric.limits(answers.num_classes)
         assert low <= metric(answers) <= high
-        if name in MEANS:
-            values = per_image(name, answers)
+        assert metric.measure(answers).values.tolist() == [metric(answers)], name
+        if metric.of_images:
+            values = metric.per_image(answers)
             assert values.mean() == pytest.approx(metric(answers), rel=1e-12)
             assert low <= values.min()
             assert values.max() <= high
@@ -331,7 +335,7 @@ def test_a_weight_counts_an_image_that_often(case):
     rows = np.repeat(np.arange(len(labels)), counts)
     repeated = Answers.from_probabilities(table[rows], labels[rows])
     batch = np.stack([counts, np.ones_like(counts)]).astype(np.float32)
-    for name, metric in METRICS.items():
+    for name, metric in OURS.items():
         expected = metric(repeated)
         assert metric(weighted, counts) == pytest.approx(expected, abs=1e-12, nan_ok=True), name
         of_rows = metric(weighted, batch)
@@ -347,7 +351,7 @@ def test_the_order_of_images_does_not_matter(case, random):
     order = list(range(len(labels)))
     random.shuffle(order)
     a, b = Answers.from_probabilities(table, labels), Answers.from_probabilities(table[order], labels[order])
-    for name, metric in METRICS.items():
+    for name, metric in OURS.items():
         assert metric(a) == pytest.approx(metric(b), abs=1e-12, nan_ok=True), name
     assert (confusion_matrix(a) == confusion_matrix(b)).all()
 
@@ -386,7 +390,7 @@ def test_auroc_of_infinite_scores_and_of_nan():
 def test_resampled_values_do_not_depend_on_how_rows_are_chunked():
     _, _, answers = random_answers(n=2000)
     weights = np.random.default_rng(1).poisson(1, (50, 2000)).astype(np.float32)
-    for name, metric in METRICS.items():
+    for name, metric in OURS.items():
         whole = metric(answers, weights)
         by_row = np.array([metric(answers, row) for row in weights])
         pieces = np.concatenate([metric(answers, weights[:7]), metric(answers, weights[7:])])

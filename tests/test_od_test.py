@@ -49,7 +49,7 @@ from roadworthy.protocols.od_test.evaluation import (
     tables,
 )
 from roadworthy.protocols.od_test.words import Source, _ranking
-from roadworthy.report.facts import Cell
+from roadworthy.statistics import Estimate
 from roadworthy.study import load_study, parse_study
 from roadworthy.uncertainty.temperature import Calibrated
 from roadworthy.verdict import Criterion
@@ -784,7 +784,7 @@ def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tm
     assert found.verdict([served]).status == "inconclusive", "a monitor failed, whether or not it is asked for"
     assert found.verdict([served]).findings[0].rows[0].measurement.where == {"triples": 8}
     wide, narrow = (
-        found.verdict([CRITERIA[0] | {"confidence": c}]).findings[0].rows[0].measurement for c in (0.99, 0.5)
+        found.verdict([CRITERIA[0] | {"confidence": c}]).findings[0].rows[0].measurement.estimate for c in (0.99, 0.5)
     )
     assert wide.lo < narrow.lo <= narrow.hi < wide.hi
     lost = found.tables["od_test_missing"]
@@ -885,8 +885,8 @@ def ranked(
     """Ranks of monitors that have these triples of (monitor, D_v, D_t), of a source that meets a, b and c."""
     sets = {f"outliers/{name}": 1 for name in "abc"}
     source = Source("s", "vgg", False, 2, "8 x 8", (), sets | {"test": 1}, {})
-    triples = {("s", *each): Cell(0.5) for each in known} | ({("s", *missing): Cell(np.nan)} if missing else {})
-    means = {("all", "all", label, judged): Cell(0.5 + 0.1 * (label == "y")) for label in "xy"}
+    triples = {("s", *each): Estimate(0.5) for each in known} | ({("s", *missing): Estimate(np.nan)} if missing else {})
+    means = {("all", "all", label, judged): Estimate(0.5 + 0.1 * (label == "y")) for label in "xy"}
     return {method.label: method.rank for method in _ranking(means, triples, (source,), judged)}
 
 

@@ -201,7 +201,7 @@ def test_criteria_speak_of_sets(tmp_path: Path) -> None:
     former, inside, outside = (finding.rows[0].measurement for finding in done.verdict().findings)
     assert former.where == {"model": "tiny", "ood_set": "park"}
     assert former == inside != outside
-    assert former.lo < former.value < former.hi, "bounded by the same bootstrap as AUROC"
+    assert former.estimate.lo < former.estimate.value < former.estimate.hi, "bounded by the same bootstrap as AUROC"
 
 
 @pytest.fixture(scope="module")

@@ -25,19 +25,22 @@ from roadworthy import api, report
 from roadworthy.core.errors import InputError
 from roadworthy.core.record import AskedCase, ProtocolRecord, RunRecord, SourcePart
 from roadworthy.engine.folder import RunFolder, write_json
-from roadworthy.metrics import HIGHER_IS_BETTER, METRICS
 from roadworthy.models import load_model
 from roadworthy.protocols.classification import figures
 from roadworthy.protocols.classification import words as summary
 from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition, load_classification
+from roadworthy.protocols.classification.settings import METRICS
 from roadworthy.protocols.pages import pages_of
 from roadworthy.report import facts as run_facts
 from roadworthy.report import frame
-from roadworthy.report.facts import Cell, CriterionFacts, JudgedRow
+from roadworthy.report.facts import CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
+from roadworthy.statistics import Estimate
 from roadworthy.study import parse_study
 from roadworthy.verdict import Criterion, Measurement, failed_parts, failures, judge
 from roadworthy.verdict.failures import count_failed
+
+DIRECTIONS = {metric.name: metric.higher_is_better for metric in METRICS}
 
 Key = tuple[str, str, int]
 NOWHERE = {"value": math.nan, "lo": math.nan, "hi": math.nan}
@@ -110,12 +113,10 @@ def make_run(
         return {**where, "metric": metric, **bounds, **common, "method": "group bootstrap", "reason": ""}
 
     def estimates(where: dict[str, Any], over: Sequence[Key]) -> list[dict[str, Any]]:
-        rows = [row(where, metric, over) for metric in METRICS]
+        rows = [row(where, metric, over) for metric in DIRECTIONS]
         if over[0][1] != "none":
             rows += [
-                row(where, f"{m}_drop", over, 1.0 if up else -1.0)
-                for m, up in HIGHER_IS_BETTER.items()
-                if up is not None
+                row(where, f"{m}_drop", over, 1.0 if up else -1.0) for m, up in DIRECTIONS.items() if up is not None
             ]
         return rows
 
@@ -183,7 +184,10 @@ def make_run(
 
     def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
         values = {key: accuracy[key] for key in done if key[1] != "none"}
-        return [Measurement(where(k), v, v - 0.02, min(v + 0.015, 1), images, images // 2) for k, v in values.items()]
+        return [
+            Measurement(where(k), Estimate(v, v - 0.02, min(v + 0.015, 1), n=images, groups=images // 2))
+            for k, v in values.items()
+        ]
 
     write_json(path / "verdict.json", judge(criteria, measure).to_json())
     asked = f"criteria: {json.dumps([criterion.model_dump() for criterion in criteria])}\n" if criteria else ""
@@ -353,7 +357,7 @@ def test_shifts_that_fall_alike_share_a_sentence(tmp_path: Path) -> None:
     ("clean", "threshold"), [(1.0, 0.95), (0.97, 0.95), (0.9699, 0.92), (0.5, 0.45), (0.04, 0.95), (math.nan, 0.95)]
 )
 def test_without_criteria_the_threshold_is_95_percent_or_below_undisturbed(clean: float, threshold: float) -> None:
-    found = summary.default_threshold(Cell(clean))
+    found = summary.default_threshold(Estimate(clean))
     assert found.value == pytest.approx(threshold)
     assert ("5 points under undisturbed" in found.rule) == (0.05 < clean < 0.97)
 
@@ -599,7 +603,7 @@ def test_heat_map_and_curves_hold_the_values(known: Path) -> None:
 def test_darker_is_worse_for_every_directed_metric(known: Path) -> None:
     facts = load_facts(known)
     darkest = figures.WORSE_IS_DARKER[-1][1]
-    for metric, better in HIGHER_IS_BETTER.items():
+    for metric, better in DIRECTIONS.items():
         low, high, colours = figures._colour_range(facts, metric)
         assert low < high
         if better is not None:
@@ -610,9 +614,9 @@ def test_severity_says_whether_a_shift_gets_worse_with_level(known: Path) -> Non
     rows = {row.shift: row for row in summary.severity_rows(load_facts(known))}
     assert rows["snow"].levels == "level 1 to 4"
     assert rows["snow"].words == "yes"
-    assert summary._severity_words(Cell(-0.1, -0.2, -0.05)) == "no: it gets better"
-    assert summary._severity_words(Cell(0.0, -0.2, 0.1)) == "not shown: the bounds include 0"
-    assert summary._severity_words(Cell(math.nan)) == "not known"
+    assert summary._severity_words(Estimate(-0.1, -0.2, -0.05)) == "no: it gets better"
+    assert summary._severity_words(Estimate(0.0, -0.2, 0.1)) == "not shown: the bounds include 0"
+    assert summary._severity_words(Estimate(math.nan)) == "not known"
 
 
 def test_recall_ranks_the_weakest_classes_first(known: Path) -> None:

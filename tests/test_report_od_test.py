@@ -17,6 +17,7 @@ import roadworthy as rw
 import tiny
 from roadworthy.protocols.od_test.words import OdTest, load_od_test
 from roadworthy.report.facts import load_facts
+from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion
 from roadworthy.verdict.judge import Measurement, judge, judge_measurement
 from test_report import headline, render
@@ -166,13 +167,13 @@ def test_a_verdict_names_the_unit_that_it_counts(over: Any) -> None:
     criterion = Criterion(id="R", metric="accuracy", at_least=0.8, over=over, min_groups=50)
 
     def because(value: float, lo: float, **unit: str) -> str:
-        measured = Measurement({}, value, lo, 0.95, 90, 9, **unit)
+        measured = Measurement({}, Estimate(value, lo, 0.95, n=90, groups=9), **unit)
         return judge([criterion], lambda c, confidence: [measured]).findings[0].sentence()
 
     assert re.search(rf"about \d+ further {PAIRS} would settle it", because(0.85, 0.75, unit=PAIRS))
     assert f"rests on 9 {PAIRS}, 41 short of the 50 required" in because(0.9, 0.85, unit=PAIRS)
     assert re.search(r"about \d+ further independent objects would", because(0.85, 0.75))
-    plain = Measurement({}, 0.9, 0.85, 0.95, 90, 9)
+    plain = Measurement({}, Estimate(0.9, 0.85, 0.95, n=90, groups=9))
     assert "rests on 9 independent objects, 41 short" in judge_measurement(criterion, plain).because
 
 

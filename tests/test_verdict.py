@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roadworthy.core.errors import InputError
-from roadworthy.statistics import wilson
+from roadworthy.statistics import Estimate, wilson
 from roadworthy.verdict import Criterion, Measurement, judge, load_criteria
 from roadworthy.verdict.judge import judge_measurement
 
@@ -18,7 +18,9 @@ AT_MOST = Criterion(id="R", metric="ece", at_most=0.1)
 
 
 def measured(lo: float, value: float, hi: float, n: int = 100, **changes: object) -> Measurement:
-    return Measurement(where={"shift": "fog"}, value=value, lo=lo, hi=hi, n=n, groups=n, **changes)  # type: ignore[arg-type]
+    own = {name: changes.pop(name) for name in ("proportion", "unit") if name in changes}
+    estimate = Estimate(value, lo, hi, n=n, groups=n, **changes)  # type: ignore[arg-type]
+    return Measurement({"shift": "fog"}, estimate, **own)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_worst_corrects_only_the_claim_that_one_misses() -> None:
     worst = Criterion(id="R", metric="accuracy", at_least=0.9, over="worst")
     finding = judge([worst], measure).findings[0]
     assert asked == pytest.approx([0.95, 0.9875])
-    row = finding.rows[0].measurement
+    row = finding.rows[0].measurement.estimate
     assert (row.value, row.lo, row.hi) == pytest.approx((0.85, 0.81, 0.91))
     assert finding.status == "inconclusive", "uncorrected it would have failed"
 

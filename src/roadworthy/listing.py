@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from roadworthy.core.protocols import OUTLIERS, SHIFTS
@@ -11,7 +12,7 @@ from roadworthy.data import DATA
 from roadworthy.metrics import METRICS
 from roadworthy.models import MODELS
 from roadworthy.monitors import MONITORS
-from roadworthy.protocols import PROTOCOLS, find_protocol
+from roadworthy.protocols import PROTOCOLS, Protocol, find_protocol
 from roadworthy.protocols.declared import declared_tables
 from roadworthy.shifts import ATTACKS
 
@@ -28,9 +29,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
     """Names and summaries of a kind: shifts, outliers, monitors, metrics, protocols, models, data, suites or tables."""
     protocols = [find_protocol(name) for name in PROTOCOLS]
     if kind == "metrics":
-        of_answers = {name: _summary(function) for name, function in METRICS.items()}
-        of_protocols = {name: summary for protocol in protocols for name, summary in protocol.figures.items()}
-        return [*of_answers.items(), *(pair for pair in of_protocols.items() if pair[0] not in of_answers)]
+        return _metrics(protocols)
     if kind == "protocols":
         return [(protocol.name, protocol.summary) for protocol in protocols]
     if kind == "tables":
@@ -38,6 +37,16 @@ def listing(kind: str) -> list[tuple[str, str]]:
     if kind == "suites":
         return [(name, p.describe(settings)) for p in protocols for name, settings in p.suites.items()]
     return [(name, _summary(registry.get(name))) for registry in REGISTRIES[kind] for name in registry]
+
+
+def _metrics(protocols: Sequence[Protocol]) -> list[tuple[str, str]]:
+    """Every metric of answers, then those of protocols; a name that means something else there has a line for that."""
+    of_answers = [METRICS.get(name) for name in METRICS]
+    lines = [(metric.name, f"{metric.label}: {metric.sentence}") for metric in of_answers]
+    for protocol in protocols:
+        own = [metric for metric in protocol.metrics if metric not in of_answers]
+        lines += [(metric.name, f"{metric.label} ({protocol.name}): {metric.sentence}") for metric in own]
+    return lines
 
 
 def _summary(component: Any) -> str:

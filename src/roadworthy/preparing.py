@@ -17,6 +17,8 @@ from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data.base import contents
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
+from roadworthy.metrics import Metric, find_metric
+from roadworthy.metrics.base import Range
 from roadworthy.models import StoredPredictions
 from roadworthy.models.check import Rehearsal, chance_error
 from roadworthy.models.check import rehearse as rehearse_model
@@ -136,8 +138,9 @@ def remarks(
     by_id = {}
     for criterion in criteria:
         protocol = protocol_of(criterion, parts)
-        values = _range(protocol, criterion, parts, settings)
-        by_id[criterion.id] = threshold_remark(criterion, values, over_objects=protocol.is_over_objects(criterion))
+        measured, values = _metric_and_range(protocol, criterion, parts, settings)
+        over_objects = protocol.is_over_objects(criterion)
+        by_id[criterion.id] = threshold_remark(criterion, measured, values, over_objects=over_objects)
     return {name: remark for name, remark in by_id.items() if remark}
 
 
@@ -148,14 +151,14 @@ def check_criteria(
     for criterion in criteria:
         protocol = protocol_of(criterion, parts)
         protocol.check_all(parts[protocol.name], criterion, settings[protocol.name])
-        check_threshold(criterion, _range(protocol, criterion, parts, settings))
+        check_threshold(criterion, _metric_and_range(protocol, criterion, parts, settings)[1])
 
 
-def _range(
+def _metric_and_range(
     protocol: Protocol, criterion: Criterion, parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
-) -> tuple[float, float]:
-    classes = max(len(part.class_names) for part in parts[protocol.name])
-    return protocol.metric_range(criterion.metric, settings[protocol.name], classes)
+) -> tuple[Metric, Range]:
+    measured = find_metric(criterion.metric, protocol.metrics_of(settings[protocol.name]))
+    return measured, measured.limits(max(len(part.class_names) for part in parts[protocol.name]))
 
 
 def prepare(

@@ -80,7 +80,7 @@ def write_preview(
     ]
     captions: list[list[str] | None] = [None] * len(series)
     if calibrate:
-        larger = dataset.batch(spread(dataset, CALIBRATION_IMAGES))
+        larger = dataset.batch(first_of_classes(dataset, CALIBRATION_IMAGES))
         yield f"{len(larger)} images; similarity is mean SSIM to the undisturbed image (1 = the same)"
         yield (
             f"{'shift':<19} {'level':>5} {'similarity':>10}" + (f" {'accuracy':>9}" if opened else "") + "  parameters"
@@ -91,7 +91,7 @@ def write_preview(
             measures = [measure_level(larger, member, opened, seed) for member in members]
             captions[index] = [measure.caption() for measure in measures]
             yield from (measure.line() for measure in measures)
-    sample = dataset.batch(spread(dataset, images))
+    sample = dataset.batch(first_of_classes(dataset, images))
     sheets = [contact_sheet(sample, s, seed=seed, captions=c) for s, c in zip(series, captions, strict=True)]
     width = max(sheet.shape[1] for sheet in sheets)
     padded = [np.pad(s, ((0, 0), (0, width - s.shape[1]), (0, 0)), constant_values=255) for s in sheets]
@@ -110,7 +110,7 @@ def _level_table(path: Path) -> dict[int, dict[str, Any]]:
         raise InputError(f"levels {path} must look like {{1: {{factor: 0.1}}, 2: {{factor: 0.3}}}}") from None
 
 
-def spread(dataset: Dataset, count: int) -> list[int]:
+def first_of_classes(dataset: Dataset, count: int) -> list[int]:
     """Row numbers of `count` images spread over the classes: the first of each, then the second, and so on."""
     rank_of: dict[int, int] = {}
     order = []

@@ -20,7 +20,7 @@ from roadworthy.data.folder import FolderDataset
 from roadworthy.data.manifest import ManifestDataset
 from roadworthy.data.parallel import Progress
 from roadworthy.data.signs import BuiltinDataset
-from roadworthy.data.subset import Subset, split_by_group, spread
+from roadworthy.data.subset import Subset, rows_over_classes, split_by_group
 
 __all__ = [
     "DATA",
@@ -149,6 +149,6 @@ def _ready(dataset: Dataset, opening: Opening) -> OpenedDataset:
     opening.refuse_other_classes(dataset)
     opened = dataset if isinstance(dataset, OpenedDataset) else Subset(dataset, range(len(dataset)))
     if opening.limit is not None and opening.limit < len(opened):
-        opened = Subset(opened, spread(opened.table, opening.limit, opening.seed).tolist())
+        opened = Subset(opened, rows_over_classes(opened.table, opening.limit, opening.seed).tolist())
     size = parse_size(opening.size)
     return opened if size is None else opened.resized(size)

@@ -16,7 +16,7 @@ from roadworthy.core.validation import require_file, require_memory
 from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.images import resize, resize_mask
 from roadworthy.data.parallel import Progress
-from roadworthy.data.subset import spread
+from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table, by_name, check_boxes_inside, checked_boxes, condition, index_labels, some
 
 RESERVED = ("images", "labels", "class_names", "id", "boxes", "masks", "group", "track", "meta")
@@ -40,7 +40,7 @@ class ArrayDataset(OpenedDataset):
             raise InputError(f"the data set has {len(images)} images but {len(table.ids)} labels")
         if masks is not None and (masks.shape != images.shape[:3] or masks.dtype.kind not in "biu"):
             raise InputError(f"masks must be bool or whole numbers {images.shape[:3]}, not {masks.dtype} {masks.shape}")
-        rows = spread(table, opening.limit, opening.seed)
+        rows = rows_over_classes(table, opening.limit, opening.seed)
         whole = len(rows) == len(images)
         self._images = images if whole else images[rows]
         self._masks = None if masks is None else (masks if whole else masks[rows]) != 0

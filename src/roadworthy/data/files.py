@@ -16,7 +16,7 @@ from roadworthy.core.types import Batch
 from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.images import decode, decode_fast, decode_mask, image_size, read, resize, resize_mask
 from roadworthy.data.parallel import Progress, in_threads
-from roadworthy.data.subset import spread
+from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table, check_boxes_inside
 
 Outcome = TypeVar("Outcome")
@@ -60,7 +60,7 @@ class FileDataset(OpenedDataset):
     channels = 3
 
     def __init__(self, listing: Listing, opening: Opening) -> None:
-        listing = listing.take(spread(listing.table, opening.limit, opening.seed))
+        listing = listing.take(rows_over_classes(listing.table, opening.limit, opening.seed))
         self._paths, self._masks = listing.paths, listing.masks
         self._hashes: dict[str, str] = {}
         self._fast: set[str] = set()

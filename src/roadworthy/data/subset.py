@@ -121,7 +121,7 @@ class Mirrored(OpenedDataset):
         return other
 
 
-def spread(table: Table, limit: int | None, seed: int) -> NDArray[np.int64]:
+def rows_over_classes(table: Table, limit: int | None, seed: int) -> NDArray[np.int64]:
     """Rows, in order, of at most `limit` images: as many of each class as can be, of as many groups as can be.
 
     Every class gives one image in turn, until it has no more; a class gives a second image of a group only when every

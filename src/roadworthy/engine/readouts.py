@@ -27,7 +27,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.manifests import receipt_path, write_receipt
 from roadworthy.core.types import Batch, Case
 from roadworthy.engine.folder import write_parquet
-from roadworthy.metrics.classification import Answers
+from roadworthy.metrics import Answers
 from roadworthy.uncertainty.measures import expected_entropy, variation_ratio
 
 FULL_CLASSES = 128

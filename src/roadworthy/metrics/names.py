@@ -1,16 +1,17 @@
-"""Names of metrics in tables: which way each is better, and how runs of earlier versions, still read, call it."""
+"""Metrics by name: those of answers, those that protocols declare, what is derived from them, and former names."""
 
 from __future__ import annotations
 
-from roadworthy.metrics.classification import HIGHER_IS_BETTER
+from collections.abc import Iterable
 
-HIGHER = ("aupr_in", "aupr_out", "scenario_coverage", "interpretation_precision", "domain_share", "domain_expected")
-LOWER = ("fpr95_in", "fpr95_out", "expected_cost", "neuron_pattern", "occlusion_covering", "weighted_confusion")
-_DIRECTIONS = {**HIGHER_IS_BETTER, **dict.fromkeys(HIGHER, True), **dict.fromkeys(LOWER, False)}
+from roadworthy.core.errors import UnknownName
+from roadworthy.metrics.base import DISCOUNTED, DROP, METRICS, Metric
+
 FORMER_NAMES = {"fpr95": "fpr95_in"}
 """Names of earlier versions, in stored tables and in criteria, and what the same metric is called now."""
 ADDED = ("fpr95_out", "fpr95_right")
 """Metrics that tables of earlier versions do not have."""
+_BY_PROTOCOL: dict[str, tuple[Metric, ...]] = {}
 
 
 def current_name(metric: str) -> str:
@@ -31,13 +32,52 @@ def stored_name(metric: str, stored: set[str]) -> str | None:
     if metric in stored:
         return metric
     former = next((old for old, new in FORMER_NAMES.items() if new == metric and old in stored), None)
-    return former or (None if metric.removesuffix("_drop") in ADDED else metric)
+    return former or (None if metric.removesuffix(DROP) in ADDED else metric)
+
+
+def declare_metrics(protocol: str, metrics: Iterable[Metric]) -> None:
+    """Note the metrics of a protocol's tables, each as the protocol means it, so that a report can name them."""
+    _BY_PROTOCOL[protocol] = tuple(metrics)
+
+
+def metrics_of(protocol: str) -> tuple[Metric, ...]:
+    """The metrics that a protocol declared; none where it is not known.
+
+    >>> metrics_of("no such protocol")
+    ()
+    """
+    return _BY_PROTOCOL.get(protocol, ())
+
+
+def find_metric(name: str, own: Iterable[Metric] = ()) -> Metric:
+    """The metric of a name in tables and criteria: among `own` first, then those of answers, then any protocol's.
+
+    Derived ones are known by what follows the name: `_drop` against undisturbed data, `_discounted` for coverage.
+    Raises an `UnknownName` for all else.
+
+    >>> find_metric("accuracy_drop").limits(num_classes=10), find_metric("accuracy_drop").label
+    ((-1.0, 1.0), 'Drop of accuracy')
+    """
+    name, own = current_name(name), tuple(own)
+    if name in METRICS and name not in {metric.name for metric in own}:
+        return METRICS.get(name)
+    declared = [metric for metrics in _BY_PROTOCOL.values() for metric in metrics]
+    for metric in (*own, *declared):
+        if metric.name == name:
+            return metric
+    for suffix, derive in ((DROP, Metric.drop), (DISCOUNTED, Metric.discounted)):
+        if name.endswith(suffix):
+            return derive(find_metric(name.removesuffix(suffix), own))
+    raise UnknownName("metric", name, {*METRICS, *(metric.name for metric in (*own, *declared))})
 
 
 def higher_is_better(metric: str) -> bool | None:
     """True or False by the metric's name in tables; None where neither is better in itself, or it is not known here.
 
-    >>> higher_is_better("accuracy"), higher_is_better("fpr95_in"), higher_is_better("mean_confidence")
-    (True, False, None)
+    >>> higher_is_better("accuracy"), higher_is_better("mean_confidence"), higher_is_better("my_metric")
+    (True, None, None)
     """
-    return _DIRECTIONS.get(current_name(metric))
+    try:
+        return find_metric(metric).higher_is_better
+    except UnknownName:
+        return None

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.metrics.answers import Answers
-from roadworthy.metrics.classification import call_on_rows, confusion_matrix
+from roadworthy.metrics.base import call_on_rows
+from roadworthy.metrics.correctness import confusion_matrix
 from roadworthy.metrics.weighting import Floats, Weights, ratio, weighted_sum
 
 Severity = float | str

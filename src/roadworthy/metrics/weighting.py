@@ -50,3 +50,12 @@ def ratio(numerator: NDArray[Any], denominator: NDArray[Any]) -> Floats:
     """
     result: Floats = np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator > 0)
     return result
+
+
+def weighted_mean(weights: Weights, values: NDArray[Any]) -> Floats:
+    """Mean of values (n,) by weights (B, n): (B,), NaN where a row has no weight.
+
+    >>> weighted_mean(np.array([[1.0, 3.0], [0.0, 0.0]]), np.array([1.0, 0.0]))
+    array([0.25,  nan])
+    """
+    return ratio(weighted_sum(weights, values), weights.sum(axis=1, dtype=np.float64))

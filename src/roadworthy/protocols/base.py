@@ -19,7 +19,7 @@ from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics import value_range
+from roadworthy.metrics import Metric, declare_metrics
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.statistics.paired import PairedChange
@@ -74,12 +74,16 @@ def _no_artifact(recipe: str) -> Path:
 
 @dataclass(frozen=True)
 class Part:
-    """What a protocol knows of one source, planned or stored: its cases, its context, and the classes of its data."""
+    """What a protocol knows of one source, planned or stored: its cases, its context, and the classes of its data.
+
+    `settings` are those of the study where evidence is asked for.
+    """
 
     source: str
     cases: Sequence[Any]
     context: Any
     class_names: Sequence[str]
+    settings: Any = None
 
 
 class Evidence(ABC):
@@ -117,7 +121,7 @@ class Evidence(ABC):
 class Compared:
     """One model of one run: its name in the comparison, its name in the run, and what the run says by protocol.
 
-    `source` is the one it was tested on where the run has several.
+    `source` is the one it was tested on where the run has several, `settings` are those of each protocol.
     """
 
     label: str
@@ -125,6 +129,7 @@ class Compared:
     evidence: Mapping[str, Evidence]
     cases: Mapping[str, Sequence[StoredCase]]
     source: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.label} on {self.source}" if self.source else self.label
@@ -155,20 +160,29 @@ class Protocol(ABC):
     """True where its tables are written as LaTeX too."""
     compared: ClassVar[tuple[str, ...]] = ()
     """The metrics that runs are compared by unless others are asked for; without any its figures are not compared."""
-    comparable: ClassVar[tuple[str, ...]] = ()
-    """All metrics that runs can be compared by, in the order of the table."""
-    resampled: ClassVar[tuple[str, ...]] = ()
-    """Those of them whose p value comes from resamples; that of all others comes from counting."""
     subject: ClassVar[str] = ""
     """What its conditions are (outliers), as a comparison calls them; the default protocol's are shifts at levels."""
     suites: ClassVar[Mapping[str, BaseModel]] = {}
     """Settings with a name and a version, such as `standard@1`: they never change, so that figures stay comparable."""
-    figures: ClassVar[Mapping[str, str]] = {}
-    """Its own metrics, beside those of answers, each with a sentence on what it says."""
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    """The metrics of its tables, in their order, each as it is meant here; a study may name further ones."""
     former_data_keys: ClassVar[Mapping[str, str]] = {}
     """Keys that it once had under `data` of a study, each with the sentence on where to write it now."""
     shows_sources_together: ClassVar[bool] = False
     """True where one page of the report shows all sources; else each has a page of its own."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in vars(cls):
+            declare_metrics(cls.name, cls.metrics)
+
+    def metrics_of(self, settings: Any) -> tuple[Metric, ...]:
+        """The metrics of the tables of a study with these settings, in their order, without derived ones."""
+        return self.metrics
+
+    def comparable(self, settings: Any) -> tuple[Metric, ...]:
+        """All metrics that runs with these settings can be compared by, in the order of the table."""
+        return self.metrics_of(settings) if self.compared else ()
 
     def describe(self, settings: Any) -> str:
         """What settings ask for, in a few words, for the list of suites."""
@@ -210,10 +224,6 @@ class Protocol(ABC):
         """What the report shows of the run in a folder; None shows the table of the protocol's name."""
         return None
 
-    def metric_range(self, metric: str, settings: Any, num_classes: int) -> tuple[float, float]:
-        """The lowest and the highest value that a metric can have."""
-        return value_range(metric, num_classes)
-
     def is_over_objects(self, criterion: Criterion) -> bool:
         """Whether the bounds that a criterion is judged by count objects."""
         return True
@@ -246,7 +256,7 @@ class Protocol(ABC):
     ) -> Evidence:
         """What the stored cases of all sources say: each source by itself, unless a protocol joins them."""
         options: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
-        by_source = {part.source: self.evidence(part, **options) for part in parts}
+        by_source = {part.source: self.evidence(replace(part, settings=settings), **options) for part in parts}
         return BySource(by_source, partial(self.matching_sources, parts)) if "" not in by_source else by_source[""]
 
 

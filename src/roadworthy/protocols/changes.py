@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from roadworthy.protocols.estimates import LEAST_BOOTSTRAP_GROUPS
 from roadworthy.statistics import mcnemar, paired_interval, paired_p
+from roadworthy.statistics.estimates import LEAST_BOOTSTRAP_GROUPS
 from roadworthy.statistics.paired import PairedChange
 
 OTHER_IMAGES = "other images: they cannot be paired"

@@ -18,11 +18,11 @@ import pandas as pd
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.grouping import grouped
-from roadworthy.metrics import higher_is_better
+from roadworthy.metrics import METRICS, Metric, find_metric, metrics_of
 from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.protocols.base import Compared, Part, Protocol, StoredCase
-from roadworthy.protocols.estimates import RESAMPLES
 from roadworthy.statistics import holm, p_text, paired
+from roadworthy.statistics.estimates import RESAMPLES
 from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NO_DIFFERENCE, NOT_COMPARED, REGRESSION, RESULTS
 
 ALPHA = 0.05
@@ -101,7 +101,9 @@ def check_question(metrics: Sequence[str] | None, alpha: float, margin: float) -
         raise InputError(f"alpha must lie between 0 and 1, not {alpha}")
     if not 0 <= margin < math.inf:
         raise InputError(f"the margin must be 0 or more, not {margin}")
-    known = {name for _, name in _known_families()}
+    known = {name for _, name in _known_families()} | {
+        name for name in METRICS if METRICS.get(name).higher_is_better is not None
+    }
     for metric in metrics or ():
         if metric not in known:
             raise UnknownName("metric to compare by", metric, known)
@@ -124,7 +126,8 @@ def load_systems(
     chosen = {choice: _of_choice(choice, parts[choice[0]]) for pair in choices for choice in pair}
     cases = {choice: {name: part.cases for name, part in own.items()} for choice, own in chosen.items()}
     protocols = [protocol for name in dict.fromkeys(chain(*chosen.values())) if (protocol := _compared(name))]
-    resamples = {protocol: needed_resamples(choices, cases, protocol, metrics, alpha) for protocol in protocols}
+    asked = {p: _metrics(p, metrics, [own[p.name] for own in settings if p.name in own]) for p in protocols}
+    resamples = {p: needed_resamples(choices, cases, p, asked[p], alpha) for p in protocols}
     systems = {}
     for (run, name), own in chosen.items():
         evidence = {
@@ -135,7 +138,8 @@ def load_systems(
             if protocol.name in own
         }
         source, model = _source_and_model(name, parts[run])
-        systems[run, name] = Compared(f"{labels[run]}/{model}", model, evidence, cases[run, name], source)
+        label = f"{labels[run]}/{model}"
+        systems[run, name] = Compared(label, model, evidence, cases[run, name], source, settings[run])
     return [(systems[before], systems[after]) for before, after in choices]
 
 
@@ -162,14 +166,14 @@ def needed_resamples(
     choices: Sequence[tuple[Choice, Choice]],
     cases: Mapping[Choice, Mapping[str, Sequence[StoredCase]]],
     protocol: Protocol,
-    metrics: Sequence[str] | None,
+    metrics: Sequence[Metric],
     alpha: float,
 ) -> int:
     """So many resamples that Holm's correction leaves room for a clear result: 2 m / alpha for m tests of a metric.
 
     The smallest p value of B resamples is 1 / (B + 1), and Holm multiplies it by up to m.
     """
-    drawn = [name for name in _metrics(protocol, metrics) if name in protocol.resampled]
+    drawn = [metric.name for metric in metrics if not metric.mean_over_objects]
     tests = 0
     for pair in choices:
         shown = [case for choice in pair for case in cases[choice].get(protocol.name, ())]
@@ -189,9 +193,14 @@ def _compared(name: str) -> Protocol | None:
     return protocol if protocol and protocol.compared else None
 
 
-def _metrics(protocol: Protocol, asked: Sequence[str] | None) -> list[str]:
-    """The metrics to compare under a protocol: those asked for that it has, or the usual ones."""
-    return [name for name in dict.fromkeys(asked or protocol.compared) if name in protocol.comparable]
+def _metrics(protocol: Protocol, asked: Sequence[str] | None, settings: Sequence[Any]) -> list[Metric]:
+    """The metrics to compare under a protocol: those asked for, or the usual ones, that runs of all settings have."""
+    comparable = [{metric.name: metric for metric in protocol.comparable(own)} for own in settings]
+    return [
+        comparable[0][name]
+        for name in dict.fromkeys(asked or protocol.compared)
+        if all(name in known for known in comparable)
+    ]
 
 
 def compare(
@@ -239,11 +248,13 @@ def _families(table: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _known_families() -> list[tuple[str, str]]:
-    return [(name, metric) for name in PROTOCOLS for metric in find_protocol(name).comparable]
+    """The protocols with the metrics that all their studies can be compared by."""
+    protocols = [find_protocol(name) for name in PROTOCOLS]
+    return [(protocol.name, metric.name) for protocol in protocols for metric in protocol.comparable(None)]
 
 
 def _better(row: Mapping[str, Any]) -> float:
-    return 1.0 if higher_is_better(row["metric"]) else -1.0
+    return 1.0 if find_metric(row["metric"], metrics_of(row["protocol"])).higher_is_better else -1.0
 
 
 def _result(row: Mapping[str, Any], alpha: float, margin: float) -> str:
@@ -265,7 +276,9 @@ def _rows(before: Compared, after: Compared, metrics: Sequence[str] | None) -> I
         protocol, subject = _compared(name), name
         if protocol:
             one, other = (system.evidence[name] for system in (before, after))
-            changes = one.compare(other, before, after, _metrics(protocol, metrics))
+            known = [system.settings.get(name) for system in (before, after)]
+            chosen = [metric.name for metric in _metrics(protocol, metrics, known)]
+            changes = one.compare(other, before, after, chosen)
             subject = "" if protocol.is_default else protocol.subject or name
         else:
             why = f"figures of the protocol {name} are not compared"

@@ -27,7 +27,7 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> list[dict[str, Any
     An attack looks different for every model; that of the first by name is shown.
     """
     _, firsts = np.unique(showings[0].data.labels, return_index=True)
-    rows = [int(firsts[place]) for place in spread(len(firsts), GALLERY_IMAGES)]
+    rows = [int(firsts[place]) for place in evenly_spaced(len(firsts), GALLERY_IMAGES)]
     table, drawn = [], set[tuple[str, int]]()
     for showing in sorted(
         showings, key=lambda s: (s.stimulus.name, s.stimulus.level, s.attacked.name if s.attacked else "")
@@ -43,15 +43,15 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> list[dict[str, Any
 def save_strip(showing: Showing, path: Path, rows: int | Sequence[int]) -> str:
     """A strip of some rows of what is shown, or of so many spread over it, once; returns the name of the file."""
     if not path.exists():
-        chosen = spread(len(showing.data), rows) if isinstance(rows, int) else rows
+        chosen = evenly_spaced(len(showing.data), rows) if isinstance(rows, int) else rows
         write_picture(path, np.hstack([thumbnail(image) for image in showing.show(showing.data.batch(chosen)).images]))
     return path.name
 
 
-def spread(images: int, count: int) -> list[int]:
+def evenly_spaced(images: int, count: int) -> list[int]:
     """At most `count` rows, from the first to the last.
 
-    >>> spread(10, 3), spread(2, 3)
+    >>> evenly_spaced(10, 3), evenly_spaced(2, 3)
     ([0, 4, 9], [0, 1])
     """
     rows: list[int] = np.linspace(0, images - 1, min(count, images)).astype(int).tolist()

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from roadworthy.report import comparison, drawing, frame
 from roadworthy.report.facts import Facts, load_facts
-from roadworthy.report.page import FEW_MODELS, HERE, KIT, Page, environment, labels_of
+from roadworthy.report.page import FEW_MODELS, HERE, KIT, Page, environment, words_for
 from roadworthy.statistics import paired
 
 __all__ = ["headline", "render", "render_comparison"]
@@ -95,7 +95,7 @@ def render_comparison(table: pd.DataFrame, title: str, alpha: float, margin: flo
         results=paired.RESULTS,
         below_margin=paired.BELOW_MARGIN,
         pair_names=list(dict.fromkeys((pair.baseline, pair.model) for pair in compared.pairs)),
-        pair_metrics=[labels_of(pair.metrics) for pair in compared.pairs],
+        pair_metrics=[words_for(pair.protocol)["labels_of"](pair.metrics) for pair in compared.pairs],
     )
 
 

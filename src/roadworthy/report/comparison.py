@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.core.grouping import grouped
-from roadworthy.metrics import higher_is_better
+from roadworthy.metrics import Metric, metrics_of
 from roadworthy.report import drawing
 from roadworthy.report.drawing import MUTED, Charts, Square, View, layout_of, names_axis, plain, text, view
 from roadworthy.report.facts import Condition
@@ -47,12 +47,17 @@ class Change(PairedChange):
     @property
     def family(self) -> str:
         """The metric in words, and what it is one of: changes of one family share a scale."""
-        return f"{words_of(self.metric).label}{f' of {self.subject}' if self.subject else ''}"
+        return f"{self.measured.label}{f' of {self.subject}' if self.subject else ''}"
+
+    @property
+    def measured(self) -> Metric:
+        """The metric, as its protocol means it."""
+        return words_of(self.metric, metrics_of(self.protocol))
 
     @property
     def gain(self) -> float:
         """The change with the sign that makes more better."""
-        return self.change if higher_is_better(self.metric) else -self.change
+        return self.change if self.measured.higher_is_better else -self.change
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,7 @@ def heat_map(pair: Pair, metric: str) -> View:
     layout["xaxis"] = names_axis(levels, side="top", title=title)
     names = ["undisturbed" if row == "none" else row for row in rows]
     layout["yaxis"] = names_axis(names, 18, autorange="reversed")
-    return view(words_of(metric).label, drawing.heat_map(squares, -scale, scale, WORSE_TO_BETTER), layout)
+    return view(changes[0].measured.label, drawing.heat_map(squares, -scale, scale, WORSE_TO_BETTER), layout)
 
 
 def _lowest(changes: Sequence[Change], condition: str) -> float:

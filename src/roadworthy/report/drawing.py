@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from roadworthy.report.facts import Cell
+from roadworthy.metrics import Metric
 from roadworthy.report.words import bounds, number, short_number, words_of
+from roadworthy.statistics import Estimate
 
 View = dict[str, Any]
 Chart = list[View]
@@ -68,7 +69,7 @@ class Square(NamedTuple):
     grey: bool = False
 
 
-def square(metric: str, cell: Cell, hover: str) -> Square:
+def square(metric: Metric | str, cell: Estimate, hover: str) -> Square:
     """The square of a cell; grey where it has no value."""
     words = "n/a" if cell.missing else short_number(metric, cell.value)
     return Square(plain(cell.value), words, hover, cell.missing)
@@ -101,7 +102,7 @@ def heat_map(
 
 
 def marks(
-    cells: Sequence[Cell], rows: Sequence[float], hover: Sequence[str], colour: str, **marker: Any
+    cells: Sequence[Estimate], rows: Sequence[float], hover: Sequence[str], colour: str, **marker: Any
 ) -> dict[str, Any]:
     """A mark for every cell, with its bounds, in its row."""
     shown = trace("scatter", hover, mode="markers", y=rows, x=[plain(cell.value) for cell in cells], cliponaxis=False)
@@ -120,7 +121,7 @@ def line_at(axis: str, value: float | None, dash: str = "dash") -> dict[str, Any
     return {"type": "line", **ends["x"], **ends["y"], "line": {"color": MUTED, "width": 1, "dash": dash}}
 
 
-def ends_of(cells: Iterable[Cell]) -> list[float]:
+def ends_of(cells: Iterable[Estimate]) -> list[float]:
     """All values and bounds, for the range of an axis; 0 and 1 where there are none."""
     return [end for cell in cells for end in (cell.value, cell.lo, cell.hi) if not math.isnan(end)] or [0.0, 1.0]
 
@@ -169,7 +170,7 @@ def plain(value: float, default: float | None = None) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else default
 
 
-def value_text(metric: str, cell: Cell) -> str:
+def value_text(metric: Metric | str, cell: Estimate) -> str:
     """A value with its bounds for a hover text, or why there is none."""
     if cell.missing:
         return f"no value: {text(cell.reason)}"
@@ -179,21 +180,21 @@ def value_text(metric: str, cell: Cell) -> str:
     return "<br>".join(lines)
 
 
-def hover_text(name: str, where: object, metric: str, cell: Cell, spread: str = "") -> str:
+def hover_text(name: str, where: object, metric: Metric | str, cell: Estimate, sd_over: str = "") -> str:
     """What is shown where the reader points at a value: of which model, where, and the value with its bounds.
 
-    `spread` says what the standard deviation, where there is one, is taken over.
+    `sd_over` says what the standard deviation, where there is one, is taken over.
     """
-    sd = f"<br>sd over {spread} {number(metric, cell.sd)}" if spread and not math.isnan(cell.sd) else ""
+    sd = f"<br>sd over {sd_over} {number(metric, cell.sd)}" if sd_over and not math.isnan(cell.sd) else ""
     return f"<b>{text(name)}</b>, {text(where)}<br>{value_text(metric, cell)}{sd}"
 
 
-def tick_format(metric: str) -> str:
+def tick_format(metric: Metric | str) -> str:
     """How an axis writes the values of a metric."""
     return ".0%" if words_of(metric).percent else ".3~f"
 
 
-def whiskers(cells: Sequence[Cell]) -> dict[str, Any]:
+def whiskers(cells: Sequence[Estimate]) -> dict[str, Any]:
     """Error bars from the bounds of each cell; none where it has none."""
     return {
         "type": "data",

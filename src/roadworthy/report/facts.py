@@ -10,8 +10,10 @@ from pathlib import Path
 
 from roadworthy.core.record import ArtifactRecord, DataRecord, ModelRecord, RunRecord, read_record
 from roadworthy.core.types import UNDISTURBED
+from roadworthy.metrics import Metric
 from roadworthy.report.reading import Row, number_of, read_json, read_text
 from roadworthy.report.words import MISSING, bounds, number
+from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.verdict import Criterion, Failed, failed_parts
 from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
 from roadworthy.verdict.judge import never_pass
@@ -38,26 +40,7 @@ class Condition:
 CLEAN = Condition(UNDISTURBED, 0)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A measured value with its bounds; where it is NaN, `reason` says why."""
-
-    value: float
-    lo: float = math.nan
-    hi: float = math.nan
-    n: int = 0
-    groups: int = 0
-    sd: float = math.nan
-    method: str = ""
-    reason: str = ""
-
-    @property
-    def missing(self) -> bool:
-        """Whether there is no value."""
-        return math.isnan(self.value)
-
-
-NOT_RUN = Cell(math.nan, reason="not part of this run")
+NOT_RUN = no_estimate("not part of this run")
 
 
 @dataclass(frozen=True)
@@ -255,9 +238,9 @@ def _network(model: str, name: str, artifact: ArtifactRecord) -> Network:
     )
 
 
-def cell_of(row: Row) -> Cell:
-    """A row's value with its bounds."""
-    return Cell(
+def estimate_of(row: Row) -> Estimate:
+    """The estimate that a row of a table holds."""
+    return Estimate(
         value=number_of(row["value"]),
         lo=number_of(row["lo"]),
         hi=number_of(row["hi"]),
@@ -269,11 +252,11 @@ def cell_of(row: Row) -> Cell:
     )
 
 
-def bounded(metric: str, cell: Cell) -> str:
+def bounded(metric: Metric | str, estimate: Estimate) -> str:
     """A value with its bounds, or why there is none."""
-    if cell.missing:
-        return f"{MISSING} ({cell.reason})"
-    return f"{number(metric, cell.value)} ({bounds(metric, cell.lo, cell.hi)})"
+    if estimate.missing:
+        return f"{MISSING} ({estimate.reason})"
+    return f"{number(metric, estimate.value)} ({bounds(metric, estimate.lo, estimate.hi)})"
 
 
 def defined(values: Iterable[float]) -> list[float]:

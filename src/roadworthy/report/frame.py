@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from roadworthy.report.facts import REPORT, Cell, Facts
+from roadworthy.report.facts import REPORT, Facts
 from roadworthy.report.page import ModelWords, Page
 from roadworthy.report.words import listing, number, plural, whole
+from roadworthy.statistics import Estimate
 from roadworthy.verdict.failures import count_failed
 
 OTHER_CRITERIA = "These criteria are not those that the study was run with."
@@ -30,7 +31,7 @@ def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
     leading = next((page for page in pages if page.models), None)
     if leading is None:
         return []
-    absent = Cell(math.nan, reason=f"not part of {leading.title}")
+    absent = Estimate(math.nan, reason=f"not part of {leading.title}")
     labels = [(label, metric, absent) for label, metric, _ in next(iter(leading.models.values())).figures]
     lines = []
     for part in parts:

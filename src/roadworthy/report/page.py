@@ -17,9 +17,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from roadworthy.metrics import Metric, metrics_of
 from roadworthy.report import drawing, words
-from roadworthy.report.facts import Cell, Facts
+from roadworthy.report.facts import Facts
 from roadworthy.report.reading import read_arrow
+from roadworthy.statistics import Estimate
 
 HERE = Path(__file__).parent
 PARTS = ("note", "alarms", "cards", "sections", "reading", "metrics")
@@ -36,9 +38,19 @@ def chart_names(charts: drawing.Charts, start: str) -> list[str]:
     return [name for name in charts if name.startswith(start)]
 
 
-def labels_of(metrics: Sequence[str]) -> list[str]:
-    """The labels of metrics."""
-    return [words.words_of(metric).label for metric in metrics]
+def words_for(protocol: str) -> dict[str, Callable[..., Any]]:
+    """The functions of the kit that speak of metrics by name, each metric as this protocol means it."""
+    own = metrics_of(protocol)
+
+    def words_of(metric: str) -> Metric:
+        return words.words_of(metric, own)
+
+    return {
+        "words_of": words_of,
+        "labels_of": lambda metrics: [words_of(metric).label for metric in metrics],
+        "number": lambda metric, value: words.number(words_of(metric), value),
+        "bounds": lambda metric, lo, hi: words.bounds(words_of(metric), lo, hi),
+    }
 
 
 KIT = {
@@ -46,15 +58,12 @@ KIT = {
     "few_models": FEW_MODELS,
     "colours": drawing.COLOURS,
     "chart_names": chart_names,
-    "labels_of": labels_of,
-    "number": words.number,
-    "bounds": words.bounds,
     "whole": words.whole,
     "plural": words.plural,
     "listing": words.listing,
     "signed": words.signed,
     "p_value": words.p_value,
-    "words_of": words.words_of,
+    **words_for(""),
 }
 
 
@@ -65,7 +74,7 @@ class ModelWords:
     `rule` states what the words rest on, such as a threshold.
     """
 
-    figures: tuple[tuple[str, str, Cell], ...]
+    figures: tuple[tuple[str, str, Estimate], ...]
     sentences: tuple[str, ...]
     brief: tuple[str, ...]
     rule: str = ""
@@ -76,7 +85,7 @@ class HardCase:
     """One of the hardest conditions: what every model makes of it, and an image without it and with it."""
 
     condition: Any
-    figures: tuple[tuple[str, Cell], ...]
+    figures: tuple[tuple[str, Estimate], ...]
     before: str | None
     after: str | None
 
@@ -131,7 +140,7 @@ class Page:
         """The parts that the template defines, rendered; a part that it does not define is empty."""
         template = environment(self.template.parent).get_template(self.template.name)
         page_values = {"facts": self.facts, "charts": self.charts, "links": self.links, "prefix": self.prefix}
-        module = template.make_module({**KIT, **self.context, **page_values})
+        module = template.make_module({**KIT, **words_for(self.name), **self.context, **page_values})
         return {part: Markup(getattr(module, part, str)()) for part in PARTS}
 
 

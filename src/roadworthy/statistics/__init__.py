@@ -11,7 +11,8 @@ from roadworthy.statistics.anova import (
     welch_anova,
 )
 from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval, paired_interval
-from roadworthy.statistics.intervals import Interval, further_groups, mean_interval, proportion_interval, wilson
+from roadworthy.statistics.estimates import Estimate
+from roadworthy.statistics.intervals import further_groups, mean_interval, proportion_interval, wilson
 from roadworthy.statistics.paired import McNemar, holm, mcnemar, p_text, paired_p, sign_flip_p
 from roadworthy.statistics.posthoc import Comparison, comparison_half_widths, games_howell, grouping_letters, posthoc
 from roadworthy.statistics.studentized_range import range_quantile, range_tail
@@ -19,9 +20,9 @@ from roadworthy.statistics.studentized_range import range_quantile, range_tail
 __all__ = [
     "AnovaTable",
     "Comparison",
+    "Estimate",
     "FTest",
     "GroupBootstrap",
-    "Interval",
     "McNemar",
     "anova",
     "bootstrap_interval",

@@ -152,10 +152,10 @@ def brown_forsythe(frame: pd.DataFrame, response: str, factors: Sequence[str]) -
     """
     design = factorial(frame, response, factors)
     median = np.array([np.median(design.values[design.cell_of == cell]) for cell in range(len(design.counts))])
-    spread = replace(design, values=np.abs(design.values - median[design.cell_of]))
-    df, df_error = len(median) - 1, len(spread.values) - len(median)
-    between = float((spread.counts * (spread.means - spread.values.mean()) ** 2).sum())
-    within = float(spread.squares.sum())
+    deviations = replace(design, values=np.abs(design.values - median[design.cell_of]))
+    df, df_error = len(median) - 1, len(deviations.values) - len(median)
+    between = float((deviations.counts * (deviations.means - deviations.values.mean()) ** 2).sum())
+    within = float(deviations.squares.sum())
     if df_error < 1 or within <= design.rounding:
         reason = "one value per cell" if df_error < 1 else "deviations from the median do not vary within cells"
         return FTest("Brown-Forsythe", math.nan, df, df_error, math.nan, reason, design.notes)
@@ -305,9 +305,9 @@ def _anova_type(design: Factorial, term: Term) -> dict[str, float]:
     if design.squares.sum() <= design.rounding:
         return {}
     diagonal = (matrix**2).sum(axis=0) * variance
-    spread = (matrix * variance) @ matrix.T
+    covariance = (matrix * variance) @ matrix.T
     trace = float(diagonal.sum())
-    df = trace**2 / float((spread**2).sum())
+    df = trace**2 / float((covariance**2).sum())
     df_error = trace**2 / float((diagonal**2 / (design.counts - 1)).sum())
     f = float(((matrix @ design.means) ** 2).sum()) / trace
     return {"df": df, "df_error": df_error, "f": f, "p": float(fdtrc(df, df_error, f))}
@@ -322,8 +322,8 @@ def _unit_test(effects: Floats, rounding: float) -> dict[str, Any]:
     if error <= rounding:
         missing = dict.fromkeys(("df", "df_error", "f", "p", "epsilon"), math.nan)
         return {**missing, "reason": "the effect does not vary between units"}
-    spread = centred @ centred.T
-    epsilon = error**2 / (size * float((spread**2).sum()))
+    covariance = centred @ centred.T
+    epsilon = error**2 / (size * float((covariance**2).sum()))
     df, df_error = size * epsilon, (units - 1) * size * epsilon
     f = units * float((mean**2).sum()) / (error / (units - 1))
     p = float(fdtrc(df, df_error, f))

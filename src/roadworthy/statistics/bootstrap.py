@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri, stdtrit
 
-from roadworthy.metrics import Answers, Metric, of_rows
+from roadworthy.metrics import Answers, Metric, MetricValues, of_rows
+from roadworthy.metrics.base import MeasuresRows
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +57,7 @@ class GroupBootstrap:
             rows = range(start, min(start + step, self.resamples))
             yield self._weights(rows) if self._cached is None else self._cached[rows.start : rows.stop]
 
-    def distribution(self, metric: Metric, answers: Answers) -> Floats:
+    def distribution(self, metric: MeasuresRows, answers: Answers) -> Floats:
         """The metric in every resample: (resamples,), NaN where it does not exist.
 
         >>> from roadworthy.metrics import accuracy
@@ -66,10 +67,19 @@ class GroupBootstrap:
         """
         return np.concatenate([metric.of_rows(answers, weights) for weights in self._chunks_for(answers)])
 
-    def distributions(self, names: Sequence[str], answers: Answers) -> dict[str, Floats]:
-        """The metrics of these names in every resample, (resamples,) each; cheaper than one after the other."""
-        chunks = [of_rows(names, answers, weights) for weights in self._chunks_for(answers)]
-        return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
+    def distributions(self, metrics: Sequence[Metric], answers: Answers) -> dict[str, MetricValues]:
+        """The metrics by name in every resample, (resamples,) each; cheaper than one after the other.
+
+        A metric that cannot be computed is NaN in the resamples concerned, and has a reason.
+        """
+        chunks = [of_rows(metrics, answers, weights) for weights in self._chunks_for(answers)]
+        return {
+            metric.name: MetricValues(
+                np.concatenate([chunk[metric.name].values for chunk in chunks]),
+                next((chunk[metric.name].reason for chunk in chunks if chunk[metric.name].reason), ""),
+            )
+            for metric in metrics
+        }
 
     def _chunks_for(self, answers: Answers) -> Iterator[NDArray[np.float32]]:
         if len(answers) != len(self._index):

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaincinv
 
 from roadworthy.metrics.coverage import MISSING, Columns, Members, Scenario, condition_texts, count_cells
-from roadworthy.statistics.intervals import Interval, mean_interval
+from roadworthy.statistics.estimates import Estimate
+from roadworthy.statistics.intervals import mean_interval
 
 Floats = NDArray[np.float64]
 Part = tuple[Floats, NDArray[np.intp]]
@@ -29,7 +30,7 @@ class ScenarioValue:
     """A metric's mean over the images of one scenario, a conjunction of conditions; `{}` is all of them."""
 
     scenario: Scenario
-    interval: Interval
+    interval: Estimate
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Slice:
     """
 
     scenario: Scenario
-    interval: Interval
+    interval: Estimate
     elsewhere: float
     difference: float
     lo: float

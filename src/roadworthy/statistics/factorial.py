@@ -210,5 +210,5 @@ class LinearModel:
                 rows[:, start : start + width] = self.design.coding(term)[combination]
             start += width
         estimable = np.abs(rows - rows @ self._basis @ self._basis.T).max(axis=1) < 1e-6
-        spread = rows @ self._root
-        return rows @ self.coefficients + self.design.centre, spread @ spread.T, estimable
+        scaled = rows @ self._root
+        return rows @ self.coefficients + self.design.centre, scaled @ scaled.T, estimable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,26 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
+from roadworthy.statistics.estimates import Estimate
+
 Floats = NDArray[np.float64]
 
 NEGLIGIBLE = 1e-9
 """A mean this close to the worst value, as a share of the range, has the worst value as its bound."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value with its two-sided interval. `n` images show `groups` independent objects.
-
-    `method` is `wilson` or `phantom group`; where there is nothing to bound, numbers are NaN and `reason` says why.
-    """
-
-    value: float
-    lo: float
-    hi: float
-    n: int
-    groups: int
-    method: str
-    reason: str = ""
 
 
 def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -49,13 +34,13 @@ def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float,
         raise ValueError(f"Wilson's interval needs 0 <= successes <= n and n > 0, not {successes} of {n}")
     z_squared = _normal_quantile(confidence) ** 2
     success, failure = successes / n, (n - successes) / n
-    spread = math.sqrt(z_squared * success * failure / n + z_squared**2 / (4 * n * n))
-    lo = success**2 / (success + z_squared / (2 * n) + spread)
-    hi = 1 - failure**2 / (failure + z_squared / (2 * n) + spread)
+    half_width = math.sqrt(z_squared * success * failure / n + z_squared**2 / (4 * n * n))
+    lo = success**2 / (success + z_squared / (2 * n) + half_width)
+    hi = 1 - failure**2 / (failure + z_squared / (2 * n) + half_width)
     return lo, hi
 
 
-def proportion_interval(values: ArrayLike, groups: ArrayLike, confidence: float = 0.95) -> Interval:
+def proportion_interval(values: ArrayLike, groups: ArrayLike, confidence: float = 0.95) -> Estimate:
     """Interval of a proportion from values in [0, 1] per image: right or wrong, or shares over repeats or levels.
 
     Wilson's where every group is one image and every value 0 or 1; otherwise that of `mean_interval`.
@@ -71,11 +56,11 @@ def proportion_interval(values: ArrayLike, groups: ArrayLike, confidence: float 
     n = len(per_image)
     if n == count and n > 0 and bool(np.isin(per_image, (0.0, 1.0)).all()):
         successes = float(per_image.sum())
-        return Interval(successes / n, *wilson(successes, n, confidence), n=n, groups=n, method="wilson")
+        return Estimate(successes / n, *wilson(successes, n, confidence), n=n, groups=n, method="wilson")
     return _mean_interval(per_image, inverse, count, 0.0, 1.0, confidence)
 
 
-def mean_interval(values: ArrayLike, groups: ArrayLike, low: float, high: float, confidence: float = 0.95) -> Interval:
+def mean_interval(values: ArrayLike, groups: ArrayLike, low: float, high: float, confidence: float = 0.95) -> Estimate:
     """Interval of the mean of values that lie in [low, high], whatever their distribution within and between groups.
 
     The lower bound is the (1 - confidence)/2 quantile of the mean over resampled groups to which one more is added, as
@@ -162,14 +147,14 @@ def _checked(values: ArrayLike, groups: ArrayLike, low: float, high: float) -> t
 
 def _mean_interval(
     per_image: Floats, inverse: NDArray[Any], count: int, low: float, high: float, confidence: float
-) -> Interval:
+) -> Estimate:
     n = len(per_image)
     if n == 0:
-        return Interval(math.nan, math.nan, math.nan, 0, 0, "phantom group", "no images")
+        return Estimate(math.nan, method="phantom group", reason="no images")
     sizes = np.bincount(inverse, minlength=count).astype(np.float64)
     means = np.bincount(inverse, (per_image - low) / (high - low), count) / sizes
     above_low, below_high = _lower_bound(means, sizes, confidence), _lower_bound(1 - means, sizes, confidence)
-    return Interval(
+    return Estimate(
         value=float(per_image.sum() / n),
         lo=low + (high - low) * above_low,
         hi=high - (high - low) * below_high,
@@ -202,8 +187,8 @@ def _lower_bound(means: Floats, sizes: Floats, confidence: float) -> float:
         return _score_not_positive(coefficients, counts, saddle) + quantile
 
     lowest, highest = mean * NEGLIGIBLE, mean * (1 - NEGLIGIBLE)
-    spread = math.sqrt(float((shares**2 * (means - mean) ** 2).sum()) + (mean / effective_groups) ** 2)
-    near = _secant(excess, mean - quantile * spread, mean - 0.95 * quantile * spread, lowest, highest)
+    sd = math.sqrt(float((shares**2 * (means - mean) ** 2).sum()) + (mean / effective_groups) ** 2)
+    near = _secant(excess, mean - quantile * sd, mean - 0.95 * quantile * sd, lowest, highest)
     if near is not None:
         return min(best, near)
     return 0.0 if excess(lowest) >= 0 else min(best, float(brentq(excess, lowest, highest, xtol=1e-9)))

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
+from roadworthy.statistics.estimates import Estimate
 from roadworthy.statistics.intervals import further_groups
 from roadworthy.verdict.criteria import Criterion
 from roadworthy.verdict.failures import Failed
@@ -26,17 +27,14 @@ EXIT_CODES: Mapping[str, int] = {"pass": 0, "none": 0, "fail": 1, "inconclusive"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured value with its bounds, for one combination of conditions. `groups` counts what `unit` names."""
+    """What was measured for one combination of conditions: the estimate, whose `groups` count what `unit` names.
+
+    `proportion` says that each image counts 0 or 1, so that Wilson's interval tells how many more would settle it.
+    """
 
     where: Mapping[str, Any]
-    value: float
-    lo: float
-    hi: float
-    n: int
-    groups: int
-    method: str = ""
+    estimate: Estimate
     proportion: bool = False
-    reason: str = ""
     unit: str = "independent objects"
 
 
@@ -137,10 +135,18 @@ def _xml_text(text: str) -> str:
 
 
 def _row(row: Judged) -> dict[str, Any]:
-    m = row.measurement
-    numbers = {name: x if math.isfinite(x) else None for name, x in (("value", m.value), ("lo", m.lo), ("hi", m.hi))}
-    measured = {"where": dict(m.where), **numbers, "n": m.n, "groups": m.groups, "unit": m.unit, "method": m.method}
-    return {**measured, "status": row.status, "because": row.because, "further_groups": row.further_groups}
+    m, estimate = row.measurement, row.measurement.estimate
+    named = (("value", estimate.value), ("lo", estimate.lo), ("hi", estimate.hi))
+    numbers = {name: number if math.isfinite(number) else None for name, number in named}
+    counts = {"n": estimate.n, "groups": estimate.groups, "unit": m.unit, "method": estimate.method}
+    return {
+        "where": dict(m.where),
+        **numbers,
+        **counts,
+        "status": row.status,
+        "because": row.because,
+        "further_groups": row.further_groups,
+    }
 
 
 def judge(
@@ -190,67 +196,65 @@ def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measu
     That every condition meets the threshold is shown where each one's bound does, so the safe side needs no correction;
     that at least one misses it is a claim about the worst of many, so the other side does.
     """
-    missing = [m for m in measured if _unbounded(m)]
-    corrected = [m for m in measure(criterion, 1 - (1 - criterion.confidence) / len(measured)) if not _unbounded(m)]
+    missing = [m for m in measured if m.estimate.unbounded]
+    strict = measure(criterion, 1 - (1 - criterion.confidence) / len(measured))
+    corrected = [m.estimate for m in strict if not m.estimate.unbounded]
     conditions = len(measured)
-    measured = [m for m in measured if not _unbounded(m)]
+    measured = [m for m in measured if not m.estimate.unbounded]
     if not measured:
         return missing[0]
-    sign = criterion.sign
-    worst = min(measured, key=lambda m: sign * m.value)
+    sign, estimates = criterion.sign, [m.estimate for m in measured]
+    worst = min(measured, key=lambda m: sign * m.estimate.value)
     if sign > 0:
-        lo, hi = min(m.lo for m in measured), min(m.hi for m in corrected)
+        lo, hi = min(e.lo for e in estimates), min(e.hi for e in corrected)
     else:
-        lo, hi = max(m.lo for m in corrected), max(m.hi for m in measured)
-    where = {**worst.where, "of": f"{conditions} conditions"}
-    lo, hi, groups = min(lo, worst.value), max(hi, worst.value), min(m.groups for m in measured)
-    of_all = replace(worst, where=where, lo=lo, hi=hi, groups=groups, reason="")
+        lo, hi = max(e.lo for e in corrected), max(e.hi for e in estimates)
+    value, groups = worst.estimate.value, min(e.groups for e in estimates)
+    estimate = replace(worst.estimate, lo=min(lo, value), hi=max(hi, value), groups=groups, reason="")
+    of_all = replace(worst, where={**worst.where, "of": f"{conditions} conditions"}, estimate=estimate)
     return missing[0] if missing and judge_measurement(criterion, of_all).status != "fail" else of_all
-
-
-def _unbounded(m: Measurement) -> bool:
-    return math.isnan(m.value) or math.isnan(m.lo) or math.isnan(m.hi)
 
 
 def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
     """Judge one measurement against a criterion's threshold.
 
     >>> c = Criterion(id="R", metric="accuracy", at_least=0.9)
-    >>> judge_measurement(c, Measurement({}, 0.95, 0.90, 0.98, 200, 200)).status
+    >>> judge_measurement(c, Measurement({}, Estimate(0.95, 0.90, 0.98, n=200, groups=200))).status
     'pass'
-    >>> judge_measurement(c, Measurement({}, 0.85, 0.80, 0.8999, 200, 200)).status
+    >>> judge_measurement(c, Measurement({}, Estimate(0.85, 0.80, 0.8999, n=200, groups=200))).status
     'fail'
-    >>> never = Measurement({}, math.inf, 6.5, math.inf, 24, 2, reason="no failure")
+    >>> never = Measurement({}, Estimate(math.inf, 6.5, math.inf, n=24, groups=2, reason="no failure"))
     >>> judge_measurement(Criterion(id="T", metric="time_between_failures", at_least=5), never).because
     'time_between_failures has no limit (no failure), at least 6.5000: the lower bound reaches 5'
     """
-    threshold, name = criterion.threshold, criterion.metric
+    threshold, name, estimate = criterion.threshold, criterion.metric, m.estimate
     conditions = ", ".join(f"{key} {value}" for key, value in m.where.items())
     condition = f" ({conditions})" if conditions else ""
-    if _unbounded(m):
-        return Judged(m, "inconclusive", f"{name}{condition} has no bound: {m.reason or 'not measured'}")
-    safe, other = (m.lo, m.hi) if criterion.sign > 0 else (m.hi, m.lo)
+    if estimate.unbounded:
+        return Judged(m, "inconclusive", f"{name}{condition} has no bound: {estimate.reason or 'not measured'}")
+    safe, other = (estimate.lo, estimate.hi) if criterion.sign > 0 else (estimate.hi, estimate.lo)
     side = "lower" if criterion.sign > 0 else "upper"
-    shown = f"{name} {m.value:.4f} [{m.lo:.4f}, {m.hi:.4f}]{condition}"
-    if m.value == math.inf:
-        shown = f"{name}{condition} has no limit ({m.reason or 'infinite'}), at least {m.lo:.4f}"
+    shown = f"{name} {estimate.value:.4f} [{estimate.lo:.4f}, {estimate.hi:.4f}]{condition}"
+    if estimate.value == math.inf:
+        shown = f"{name}{condition} has no limit ({estimate.reason or 'infinite'}), at least {estimate.lo:.4f}"
     if criterion.sign * (other - threshold) < 0:
         return Judged(m, "fail", f"{shown}: even the better bound misses {threshold:g}")
-    short = criterion.min_groups - m.groups
+    short = criterion.min_groups - estimate.groups
     if criterion.sign * (safe - threshold) < 0:
+        bounds = estimate.groups, estimate.lo, estimate.hi
         further = further_groups(
-            m.value, threshold, m.groups, m.lo, m.hi, confidence=criterion.confidence, proportion=m.proportion
+            estimate.value, threshold, *bounds, confidence=criterion.confidence, proportion=m.proportion
         )
         short_of = f"{shown}: the {side} bound does not reach {threshold:g}"
-        if further is None and math.isinf(m.value):
+        if further is None and math.isinf(estimate.value):
             return Judged(m, "inconclusive", f"{short_of}; more data would raise it, how much cannot be said")
         if further is None:
             return Judged(m, "inconclusive", f"{short_of}, and the value lies on the threshold: no n would settle it")
         further = max(further, short)
-        towards = "pass" if criterion.sign * (m.value - threshold) > 0 else "fail"
+        towards = "pass" if criterion.sign * (estimate.value - threshold) > 0 else "fail"
         needed = f"about {further} further {m.unit} would settle it ({towards}) if the value stayed"
         return Judged(m, "inconclusive", f"{short_of}; {needed}", further)
     if short > 0:
-        because = f"{shown} rests on {m.groups} {m.unit}, {short} short of the {criterion.min_groups} required"
+        because = f"{shown} rests on {estimate.groups} {m.unit}, {short} short of the {criterion.min_groups} required"
         return Judged(m, "inconclusive", because, short)
     return Judged(m, "pass", f"{shown}: the {side} bound reaches {threshold:g}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from roadworthy.core.errors import InputError
-from roadworthy.metrics import bound_stays_inside, higher_is_better
-from roadworthy.metrics.ranges import DROP
+from roadworthy.metrics import Metric
+from roadworthy.metrics.base import Range
 from roadworthy.verdict.criteria import Criterion
 
 LARGEST_SHARE = 1.0
 """A larger threshold, for a metric that is never larger, was meant in percent."""
 
 
-def check_threshold(criterion: Criterion, values: tuple[float, float]) -> None:
+def check_threshold(criterion: Criterion, values: Range) -> None:
     """Refuse a threshold outside the range of the metric: no measurement could fail it, or none could pass.
 
     >>> check_threshold(Criterion(id="A", metric="accuracy_drop", at_most=5), (-1, 1))
@@ -30,14 +30,16 @@ def check_threshold(criterion: Criterion, values: tuple[float, float]) -> None:
     )
 
 
-def threshold_remark(criterion: Criterion, values: tuple[float, float], *, over_objects: bool = True) -> str:
+def threshold_remark(criterion: Criterion, measured: Metric, values: Range, *, over_objects: bool = True) -> str:
     """What to know of a threshold inside the range that cannot decide, or decides the wrong way; else nothing.
 
+    measured       the metric that the criterion names;  values: its range
     over_objects   False where the bounds are not those of the metric over objects (a mean over conditions)
 
-    >>> threshold_remark(Criterion(id="A", metric="accuracy", at_least=0), (0, 1))
+    >>> from roadworthy.metrics import accuracy
+    >>> threshold_remark(Criterion(id="A", metric="accuracy", at_least=0), accuracy, (0, 1))
     'at_least 0 cannot fail: no accuracy is below 0'
-    >>> threshold_remark(Criterion(id="A", metric="accuracy", at_least=1), (0, 1))
+    >>> threshold_remark(Criterion(id="A", metric="accuracy", at_least=1), accuracy, (0, 1))
     'at_least 1 cannot pass: with finitely many objects the lower bound of accuracy stays below 1'
     """
     worst, best = values if criterion.sign > 0 else values[::-1]
@@ -45,9 +47,9 @@ def threshold_remark(criterion: Criterion, values: tuple[float, float], *, over_
     beyond, side = ("below", "lower") if criterion.sign > 0 else ("above", "upper")
     if criterion.sign * (criterion.threshold - worst) <= 0:
         return f"{limit} cannot fail: no {metric} is {beyond} {worst:g}"
-    if criterion.sign * (criterion.threshold - best) >= 0 and over_objects and bound_stays_inside(metric):
+    if criterion.sign * (criterion.threshold - best) >= 0 and over_objects and measured.mean_over_objects:
         return f"{limit} cannot pass: with finitely many objects the {side} bound of {metric} stays {beyond} {best:g}"
-    higher = False if metric.endswith(DROP) else higher_is_better(metric)
+    higher = measured.higher_is_better
     if higher is not None and higher != (criterion.sign > 0):
         better, other = ("higher", "at_least") if higher else ("lower", "at_most")
         return f"{limit} accepts the worse models, since a {better} {metric} is better: did you mean {other}?"

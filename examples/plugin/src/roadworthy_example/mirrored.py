@@ -1,8 +1,8 @@
 """A protocol: does a classifier give the same answer for an image and for its mirror image?
 
-Measured is agreement, not correctness: a model that is wrong twice in the same way agrees. Some signs mean something else
-when mirrored (no left turn, speed limits with digits): a study names these classes under `leave_out`, and their images
-do not count.
+Measured is agreement, not correctness: a model that is wrong twice in the same way agrees. Some signs mean something
+else when mirrored (no left turn), others are no signs any more (digits): a study names these classes under `leave_out`,
+and their images do not count.
 """
 
 from collections.abc import Iterator, Sequence

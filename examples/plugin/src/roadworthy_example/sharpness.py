@@ -10,7 +10,7 @@ from roadworthy.monitors import MONITORS, Monitor
 @MONITORS.register("sharpness")
 @dataclass(frozen=True, kw_only=True)
 class Sharpness(Monitor):
-    """How usual the contrast between neighbouring pixels is: -|log c - mean log c| / deviation in the training images."""
+    """How usual the contrast between neighbouring pixels is: -|log c - mean log c| / deviation in training images."""
 
     floor: float = 1.0
     name = "sharpness"

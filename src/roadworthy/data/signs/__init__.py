@@ -25,7 +25,7 @@ from roadworthy.data.signs.pictures import (
     sign_crop,
 )
 from roadworthy.data.signs.scenes import ROAD_LAYOUT, ROAD_SURFACE
-from roadworthy.data.subset import spread
+from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table
 
 VERSION = 1
@@ -84,7 +84,7 @@ class BuiltinDataset(OpenedDataset):
         self._set = SETS[source]
         self._key = ("builtin", VERSION, source, seed, split)
         table = _table(self._set.class_names, self._key, n, prefix=f"{split}-{seed}")
-        self.table = table.take(spread(table, opening.limit, opening.seed))
+        self.table = table.take(rows_over_classes(table, opening.limit, opening.seed))
         self.name, self.notes = opening.name, tuple(self.table.notes())
         self.class_names, self.channels = table.class_names, 3
         self.size = _checked(opening.choose_size(self.native_size()))

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import mean_corruption_error, relative_corruption_error
-from roadworthy.protocols.estimates import CONFIDENCE, RESAMPLES, Estimate, bootstrap_estimate
 from roadworthy.shifts.corruptions import COMMON
-from roadworthy.statistics import GroupBootstrap
+from roadworthy.statistics import Estimate, GroupBootstrap
+from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES, bootstrap_estimate
 
 if TYPE_CHECKING:
     from roadworthy.protocols.classification.tables import Evidence
@@ -90,4 +90,5 @@ def _rows(
                 "corruptions": len(shared) if shift == MEAN else 1,
                 "levels": " ".join(map(str, levels)),
             }
-            yield evidence.row(where, metric, replace(estimate, method="paired group bootstrap"))
+            estimate = replace(estimate, method="paired group bootstrap")
+            yield estimate.over(len(evidence.ids), evidence.group_count).row(where, metric)

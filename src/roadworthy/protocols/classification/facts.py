@@ -14,9 +14,10 @@ from roadworthy.core.grouping import grouped
 from roadworthy.core.tables import TableSpec
 from roadworthy.protocols.classification import table_specs
 from roadworthy.report.facts import CLEAN as CLEAN
-from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, cell_of, defined, mean_of
+from roadworthy.report.facts import NOT_RUN, WORST, Facts, defined, estimate_of, mean_of
 from roadworthy.report.facts import Condition as Condition
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_arrow, read_rows
+from roadworthy.statistics import Estimate
 
 ROLE = "accuracy"
 """The metric that ranks conditions."""
@@ -47,7 +48,7 @@ class ClassRecall:
     """One class: recall undisturbed, on average under shifts, and where it is lowest."""
 
     name: str
-    clean: Cell
+    clean: Estimate
     shifted: float
     worst: Condition | None
     worst_value: float
@@ -80,8 +81,8 @@ class CorruptionErrors:
     model: str
     reference: str
     corruptions: int
-    mce: Cell
-    relative_mce: Cell
+    mce: Estimate
+    relative_mce: Estimate
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,11 @@ class ClassificationFacts(Facts):
     shifts: tuple[str, ...] = ()
     levels: tuple[int, ...] = ()
     metrics: tuple[str, ...] = ()
-    cells: Mapping[tuple[str, Condition, str], Cell] = field(default_factory=dict)
-    by_shift: Mapping[tuple[str, str, str], Cell] = field(default_factory=dict)
-    by_level: Mapping[tuple[str, int, str], Cell] = field(default_factory=dict)
-    overall: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
-    severities: Mapping[tuple[str, str], tuple[str, Cell]] = field(default_factory=dict)
+    cells: Mapping[tuple[str, Condition, str], Estimate] = field(default_factory=dict)
+    by_shift: Mapping[tuple[str, str, str], Estimate] = field(default_factory=dict)
+    by_level: Mapping[tuple[str, int, str], Estimate] = field(default_factory=dict)
+    overall: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
+    severities: Mapping[tuple[str, str], tuple[str, Estimate]] = field(default_factory=dict)
     corruption_errors: tuple[CorruptionErrors, ...] = ()
     reliability: Mapping[tuple[str, Condition], tuple[Bin, ...]] = field(default_factory=dict)
     confusion: Mapping[tuple[str, Condition], tuple[Confusion, ...]] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class ClassificationFacts(Facts):
         """The metrics of change against undisturbed data."""
         return tuple(dict.fromkeys(metric for _, _, metric in self.by_shift if metric.endswith("_drop")))
 
-    def cell(self, model: str, condition: Condition, metric: str) -> Cell:
+    def cell(self, model: str, condition: Condition, metric: str) -> Estimate:
         """A value of the run; one that is not part of it is missing, and says so."""
         return self.cells.get((model, condition, metric), NOT_RUN)
 
@@ -149,18 +150,18 @@ def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
         return read_rows(run, spec.name, facts.source)
 
     rows = rows_of(table_specs.CELLS)
-    cells = {(row["model"], _condition(row), row["metric"]): cell_of(row) for row in rows}
+    cells = {(row["model"], _condition(row), row["metric"]): estimate_of(row) for row in rows}
     classification = ClassificationFacts(
         **{attribute.name: getattr(facts, attribute.name) for attribute in fields(Facts)},
         shifts=_hardest_first(cells, facts.ranked),
         levels=tuple(sorted({condition.level for _, condition, _ in cells if condition != CLEAN})),
         metrics=tuple(dict.fromkeys(row["metric"] for row in rows if not row["metric"].endswith("_drop"))),
         cells=cells,
-        by_shift={(r["model"], r["shift"], r["metric"]): cell_of(r) for r in rows_of(table_specs.BY_SHIFT)},
-        by_level={(r["model"], r["level"], r["metric"]): cell_of(r) for r in rows_of(table_specs.BY_LEVEL)},
-        overall={(r["model"], r["metric"]): cell_of(r) for r in rows_of(table_specs.OVERALL)},
+        by_shift={(r["model"], r["shift"], r["metric"]): estimate_of(r) for r in rows_of(table_specs.BY_SHIFT)},
+        by_level={(r["model"], r["level"], r["metric"]): estimate_of(r) for r in rows_of(table_specs.BY_LEVEL)},
+        overall={(r["model"], r["metric"]): estimate_of(r) for r in rows_of(table_specs.OVERALL)},
         severities={
-            (r["model"], r["shift"]): (f"level {r['from_level']} to {r['to_level']}", cell_of(r))
+            (r["model"], r["shift"]): (f"level {r['from_level']} to {r['to_level']}", estimate_of(r))
             for r in rows_of(table_specs.SEVERITY)
             if r["metric"] == f"{ROLE}_drop"
         },
@@ -185,8 +186,8 @@ def _corruption_errors(run: Path, source: str | None) -> tuple[CorruptionErrors,
             model=model,
             reference=reference,
             corruptions=row["corruptions"],
-            mce=cell_of(row),
-            relative_mce=cell_of(means[key]) if (key := (model, reference, "relative_mce")) in means else NOT_RUN,
+            mce=estimate_of(row),
+            relative_mce=estimate_of(means[key]) if (key := (model, reference, "relative_mce")) in means else NOT_RUN,
         )
         for (model, reference, metric), row in means.items()
         if metric == "mce"
@@ -197,7 +198,7 @@ def _condition(row: Row) -> Condition:
     return Condition(row["shift"], int(row["level"]))
 
 
-def _hardest_first(cells: Mapping[tuple[str, Condition, str], Cell], models: Sequence[str]) -> tuple[str, ...]:
+def _hardest_first(cells: Mapping[tuple[str, Condition, str], Estimate], models: Sequence[str]) -> tuple[str, ...]:
     """Shifts by their mean accuracy over the models and levels; those without a value come first."""
     values = grouped(
         (condition.shift, cell.value if model in models else math.nan)
@@ -230,13 +231,13 @@ def _confusion(run: Path, facts: ClassificationFacts) -> dict[tuple[str, Conditi
 
 
 def _recall(rows: Sequence[Row], models: Sequence[str], classes: Sequence[str]) -> dict[str, tuple[ClassRecall, ...]]:
-    cells: dict[tuple[str, str], dict[Condition, Cell]] = {}
+    cells: dict[tuple[str, str], dict[Condition, Estimate]] = {}
     for row in rows:
-        cells.setdefault((row["model"], row["class"]), {})[_condition(row)] = cell_of(row)
+        cells.setdefault((row["model"], row["class"]), {})[_condition(row)] = estimate_of(row)
     return {model: tuple(_class_recall(name, cells.get((model, name), {})) for name in classes) for model in models}
 
 
-def _class_recall(name: str, by_condition: Mapping[Condition, Cell]) -> ClassRecall:
+def _class_recall(name: str, by_condition: Mapping[Condition, Estimate]) -> ClassRecall:
     shifted = {c: cell.value for c, cell in by_condition.items() if c != CLEAN and not cell.missing}
     worst = min(shifted, key=lambda condition: shifted[condition], default=None)
     return ClassRecall(

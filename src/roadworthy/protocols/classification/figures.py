@@ -10,8 +10,8 @@ from roadworthy.metrics import higher_is_better
 from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, Condition
 from roadworthy.protocols.classification.words import accuracy_threshold
 from roadworthy.report import drawing
-from roadworthy.report.facts import Cell
 from roadworthy.report.words import plural, words_of
+from roadworthy.statistics import Estimate
 
 WORSE_IS_DARKER = ((0.0, "#fffdf3"), (0.25, "#fdeab5"), (0.5, "#fbc873"), (0.75, "#f6a04a"), (1.0, "#ea7320"))
 """Light enough for dark text at its darkest."""
@@ -85,7 +85,9 @@ def average_curve(facts: ClassificationFacts, metric: str) -> drawing.View:
     return _curve_view(facts, metric, lines)
 
 
-def _curve_view(facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[int, Cell]]]) -> drawing.View:
+def _curve_view(
+    facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[int, Estimate]]]
+) -> drawing.View:
     traces = []
     dodge = 0.07
     for place, points in enumerate(lines):
@@ -119,7 +121,7 @@ def _curve_view(facts: ClassificationFacts, metric: str, lines: Sequence[Sequenc
 
 def drop_ranking(facts: ClassificationFacts, metric: str) -> drawing.View:
     """Shifts by how much worse a metric is than undisturbed, averaged over levels, with bounds; hardest at the top."""
-    nothing = Cell(math.nan)
+    nothing = Estimate(math.nan)
     rows = {s: [facts.by_shift.get((model, s, metric), nothing) for model in facts.models] for s in facts.shifts}
     order = sorted(rows, key=lambda shift: max((c.value for c in rows[shift] if not c.missing), default=math.inf))
     traces = []
@@ -277,7 +279,7 @@ def _distinct(labels: Sequence[str]) -> list[str]:
     return [f"{label} ({place})" if labels.count(label) > 1 else label for place, label in enumerate(labels)]
 
 
-def _measured(facts: ClassificationFacts, metric: str) -> list[Cell]:
+def _measured(facts: ClassificationFacts, metric: str) -> list[Estimate]:
     return [cell for (_, _, name), cell in facts.cells.items() if name == metric and not cell.missing]
 
 

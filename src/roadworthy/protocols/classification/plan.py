@@ -9,14 +9,12 @@ from typing import Any, ClassVar
 from roadworthy.core.protocols import Dataset
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, Showing, plan_cases
-from roadworthy.metrics import (
-    HIGHER_IS_BETTER,
-)
+from roadworthy.metrics import Metric
 from roadworthy.protocols import base
 from roadworthy.protocols.classification.page import page
-from roadworthy.protocols.classification.settings import NAME, Settings, ShiftChoice, shift_levels
+from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, ShiftChoice, metrics_of, shift_levels
 from roadworthy.protocols.classification.table_specs import TABLE_SPECS
-from roadworthy.protocols.classification.tables import CellKey, Evidence, select
+from roadworthy.protocols.classification.tables import CellKey, Evidence, check_metric, select
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.shifts.corruptions import COMMON, EXTRA
@@ -47,8 +45,7 @@ class Classification(base.Protocol):
     table_specs = TABLE_SPECS
     is_default = True
     compared = ("accuracy", "auroc", "brier", "ece")
-    comparable = tuple(name for name, better in HIGHER_IS_BETTER.items() if better is not None)
-    resampled = tuple(name for name in comparable if name not in ("accuracy", "brier", "brier_mean"))
+    metrics = METRICS
     summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
     suites: ClassVar[Mapping[str, Settings]] = {
         "quick@1": Settings(levels=[1, 3, 5]),
@@ -57,13 +54,22 @@ class Classification(base.Protocol):
         "corruptions@2": Settings(shifts=[ShiftChoice(name=name) for name in (*COMMON, *EXTRA)]),
     }
 
+    def metrics_of(self, settings: Settings | None) -> tuple[Metric, ...]:
+        """Those of every study, and those that the settings name."""
+        return metrics_of(settings) if settings else METRICS
+
+    def comparable(self, settings: Settings | None) -> tuple[Metric, ...]:
+        """Those of which one way is better."""
+        return tuple(metric for metric in self.metrics_of(settings) if metric.higher_is_better is not None)
+
     def describe(self, settings: Settings) -> str:
         """How many shifts are shown, at which levels and how often."""
         levels = ", ".join(map(str, settings.levels))
         return f"{len(settings.shifts)} shifts, levels {levels}, repeats {settings.repeats}"
 
     def check_settings(self, settings: Settings) -> None:
-        """Raise an `InputError` where a shift is unknown or lacks a level that is asked for."""
+        """Raise an `InputError` where a metric or shift is unknown, or lacks a level that is asked for."""
+        metrics_of(settings)
         for choice in settings.shifts:
             shift_levels(choice, settings.levels)
 
@@ -84,10 +90,16 @@ class Classification(base.Protocol):
         """Raise an `InputError` where a criterion matches none of the cases."""
         select([CellKey.of(case) for case in cases], criterion)
 
+    def check_all(self, parts: Sequence[base.Part], criterion: Criterion, settings: Any = None) -> None:
+        """Raise an `InputError` where a criterion names a metric that is not measured, or matches no case."""
+        check_metric(criterion, self.metrics_of(settings))
+        super().check_all(parts, criterion, settings)
+
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
         return page(self.name, run, facts)
 
     def evidence(self, part: base.Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What stored cases say, cell by cell; so many bootstrap `resamples` are drawn, `RESAMPLES` unless given."""
-        return Evidence(part.cases, part.class_names, seed=seed, workers=workers, resamples=resamples)
+        metrics = self.metrics_of(part.settings)
+        return Evidence(part.cases, part.class_names, metrics, seed=seed, workers=workers, resamples=resamples)

@@ -5,13 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import Shift
+from roadworthy.metrics import METRICS as REGISTERED
+from roadworthy.metrics import (
+    Metric,
+    accuracy,
+    auroc,
+    brier,
+    brier_mean,
+    ece,
+    fpr95_right,
+    mean_confidence,
+    nll,
+    overconfidence,
+    underconfidence,
+)
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
 from roadworthy.protocols.classification.table_specs import NAME as NAME
 from roadworthy.shifts import make_shift
 
+METRICS = (
+    *(accuracy, auroc, brier, brier_mean, ece, nll, mean_confidence),
+    *(overconfidence, underconfidence, fpr95_right),
+)
+"""The metrics of every study, in the order of the table."""
 THESIS_SHIFTS = (
     "noise",
     "grey",
@@ -33,7 +53,10 @@ class ShiftChoice(Choice):
 
 
 class Settings(BaseModel):
-    """What the study file may say under `protocols: classification:`."""
+    """What the study file may say under `protocols: classification:`.
+
+    metrics  further metrics of answers by name, besides those of every study
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,6 +65,22 @@ class Settings(BaseModel):
     ]
     levels: Annotated[Levels, distinct("a level")] = [1, 2, 3, 4, 5]
     repeats: Annotated[int, Field(ge=1)] = 1
+    metrics: Annotated[list[str], distinct("a metric")] = []
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A study that names no further metric is stored as it was before there were any."""
+        content: dict[str, Any] = handler(self)
+        return content if self.metrics else {name: value for name, value in content.items() if name != "metrics"}
+
+
+def metrics_of(settings: Settings) -> tuple[Metric, ...]:
+    """The metrics of a study: those of every study, then those that it names; an unknown one is an `InputError`."""
+    further = [REGISTERED.get(name) for name in settings.metrics if name not in {metric.name for metric in METRICS}]
+    for metric in further:
+        if not metric.is_of_answers:
+            raise InputError(f"{NAME}: metrics: {metric.name} is not computed from answers")
+    return (*METRICS, *further)
 
 
 def shift_levels(choice: ShiftChoice, levels: Sequence[int]) -> list[Shift]:

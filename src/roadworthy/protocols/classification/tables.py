@@ -17,38 +17,29 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.grouping import grouped
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.engine.plan import PlannedCase
-from roadworthy.metrics import (
-    HIGHER_IS_BETTER,
-    METRICS,
-    Answers,
-    Reliability,
-    per_image,
-    reason,
-    reliability,
-    value_range,
-)
+from roadworthy.metrics import METRICS as REGISTERED
+from roadworthy.metrics import Answers, Metric, Reliability, find_metric, reliability
+from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
 from roadworthy.protocols.classification import corruption_error, table_specs
-from roadworthy.protocols.classification.settings import NAME
-from roadworthy.protocols.estimates import (
+from roadworthy.protocols.classification.settings import METRICS, NAME
+from roadworthy.protocols.pictures import save_gallery, save_mistakes
+from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
+from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
-    Estimate,
     bootstrap_estimate,
     failed_estimate,
     mean_defined,
     mean_rows,
+    no_estimate,
     standard_deviation,
 )
-from roadworthy.protocols.pictures import save_gallery, save_mistakes
-from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
-BOUNDED_MEANS = ("accuracy", "brier", "mean_confidence")
-"""Means over images of values with a range: their bounds hold whatever the distribution, with few objects too."""
 MISTAKES_KEPT = 50
 SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
@@ -89,13 +80,13 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Cell:
+class AnswerSummary:
     """What is kept of the readouts of one model, shift and level: twelve bytes per image, and sums.
 
-    per_image  for each metric that is a bounded mean over images: its (n,) values, averaged over repeats
+    per_image  for each metric that is bounded as a mean over objects: its (n,) values, averaged over repeats
     values     per metric, its value in each repeat
-    resampled  per metric, its mean over repeats in each bootstrap resample, (B,)
-    missing    per metric that is undefined, why
+    resampled  per other metric, its mean over repeats in each bootstrap resample, (B,)
+    missing    per metric that is undefined, why;  no_bounds: per metric that could not be resampled, why
     confusion  counts by (label, prediction)
     mistakes   the most confident wrong answers
     """
@@ -104,26 +95,33 @@ class Cell:
     values: Mapping[str, Sequence[float]]
     resampled: Mapping[str, NDArray[np.float64]]
     missing: Mapping[str, str]
+    no_bounds: Mapping[str, str]
     confusion: Mapping[tuple[int, int], int]
     reliability: Reliability
     mistakes: Sequence[Mistake]
 
 
-def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
-    values = {name: [float(metric(answers)) for answers in repeats] for name, metric in METRICS.items()}
-    names = [name for name in METRICS if name not in BOUNDED_MEANS and name != "brier_mean"]
-    resampled = [bootstrap.distributions(names, answers) for answers in repeats]
-    return Cell(
+def _summary(repeats: Sequence[Answers], metrics: Sequence[Metric], bootstrap: GroupBootstrap) -> AnswerSummary:
+    """Measure the metrics in every repeat; one that is a multiple of another is bounded by that one."""
+    measured = {metric.name: [metric.measure(answers) for answers in repeats] for metric in metrics}
+    missing = {name: [one.reason for one in of_repeats if one.reason] for name, of_repeats in measured.items()}
+    bounded = [metric for metric in metrics if metric.multiple_of not in metrics]
+    means = [metric for metric in bounded if metric.mean_over_objects and not missing[metric.name]]
+    drawn = [metric for metric in bounded if not metric.mean_over_objects]
+    resampled = [bootstrap.distributions(drawn, answers) for answers in repeats]
+    return AnswerSummary(
         per_image={
-            name: np.asarray(np.mean([per_image(name, answers) for answers in repeats], axis=0), dtype=np.float32)
-            for name in BOUNDED_MEANS
+            metric.name: np.asarray(np.mean([metric.per_image(answers) for answers in repeats], axis=0), np.float32)
+            for metric in means
         },
-        values=values,
-        resampled={name: mean_rows([repeat[name] for repeat in resampled]) for name in names},
-        missing={
-            name: next(reason(name, a) or "undefined" for a, v in zip(repeats, by_repeat, strict=True) if math.isnan(v))
-            for name, by_repeat in values.items()
-            if any(math.isnan(value) for value in by_repeat)
+        values={name: [float(one.values[0]) for one in of_repeats] for name, of_repeats in measured.items()},
+        resampled={metric.name: mean_rows([of_all[metric.name].values for of_all in resampled]) for metric in drawn},
+        missing={name: reasons[0] for name, reasons in missing.items() if reasons},
+        no_bounds={
+            name: result.reason
+            for of_all in resampled
+            for name, result in of_all.items()
+            if result.reason and not missing[name]
         },
         confusion=_confusion(repeats),
         reliability=reliability(_stacked(repeats)),
@@ -160,17 +158,18 @@ class Evidence(base.Evidence):
         self,
         cases: Sequence[base.StoredCase],
         class_names: Sequence[str],
+        metrics: Sequence[Metric] = METRICS,
         *,
         seed: int = 0,
         workers: int = 1,
         resamples: int | None = None,
     ) -> None:
-        self.class_names, self.seed = tuple(class_names), seed
+        self.class_names, self.metrics, self.seed = tuple(class_names), tuple(metrics), seed
         by_key = grouped((CellKey.of(case), case) for case in cases)
         self.keys = sorted(by_key, key=CellKey.order)
         failed = {key: [case.failure for case in repeats if case.failure] for key, repeats in by_key.items()}
         self.failures = {key: reasons[0] for key, reasons in failed.items() if reasons}
-        self.cells: dict[CellKey, Cell] = {}
+        self.cells: dict[CellKey, AnswerSummary] = {}
         done = [key for key in self.keys if key not in self.failures]
         first = by_key[done[0]][0].load() if done else None
         self.ids: tuple[str, ...] = first.ids if first else ()
@@ -182,67 +181,79 @@ class Evidence(base.Evidence):
             return
         bootstrap = GroupBootstrap(self.objects, resamples=resamples or RESAMPLES, seed=seed)
 
-        def summarise(key: CellKey) -> Cell:
+        def summarise(key: CellKey) -> AnswerSummary:
             repeats = [case.load() for case in by_key[key]]
             if any(repeat.ids != self.ids for repeat in repeats):
                 raise InputError(f"the readouts of {key} are of other images than those of {done[0]}")
-            return _cell([repeat.answers for repeat in repeats], bootstrap)
+            return _summary([repeat.answers for repeat in repeats], self.metrics, bootstrap)
 
         with ThreadPoolExecutor(workers) as pool:
             self.cells = dict(zip(done, pool.map(summarise, done), strict=True))
 
-    def estimate(self, keys: Sequence[CellKey], metric: str, confidence: float = CONFIDENCE) -> Estimate:
+    def estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE) -> Estimate:
         """The mean of a metric over cells, bounded by objects: neither repeats nor cells raise n."""
-        if metric == "brier_mean":
-            return self.estimate(keys, "brier", confidence).scaled(1 / len(self.class_names))
+        whole, factor = self._whole(metric)
+        return self._estimate(keys, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
+
+    def drop(
+        self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE
+    ) -> Estimate:
+        """How much worse a metric is than at the baseline, on the same objects: positive is worse."""
+        whole, factor = self._whole(metric)
+        return self._drop(keys, baseline, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
+
+    def _whole(self, metric: Metric) -> tuple[Metric, float]:
+        """The metric by which one is bounded, and what the one is times that: itself, unless it is a multiple."""
+        if metric.multiple_of in self.metrics and metric.multiple_of and metric.factor:
+            return metric.multiple_of, metric.factor(len(self.class_names))
+        return metric, 1.0
+
+    def _estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float) -> Estimate:
         if failed := [self.failures[key] for key in keys if key in self.failures]:
             return failed_estimate(failed[0])
-        cells = [self.cells[key] for key in keys]
-        sd = standard_deviation(cells[0].values[metric]) if len(keys) == 1 else math.nan
-        missing = [cell.missing[metric] for cell in cells if metric in cell.missing]
+        cells, name = [self.cells[key] for key in keys], metric.name
+        sd = standard_deviation(cells[0].values[name]) if len(keys) == 1 else math.nan
+        missing = [cell.missing[name] for cell in cells if name in cell.missing]
         missing_reason = "" if not missing else missing[0]
         if missing and len(keys) > 1:
             missing_reason = f"{len(missing)} of {len(keys)} cases left out: {missing_reason}"
-        value = _mean(cells, metric)
-        if math.isnan(value):
+        value = _mean(cells, name)
+        if math.isnan(value) or (missing and metric.mean_over_objects):
             return Estimate(value, reason=missing_reason, sd=sd)
-        low, high = value_range(metric, len(self.class_names))
-        if metric in BOUNDED_MEANS:
-            values = _mean_per_image(cells, metric)
-            if metric == "accuracy":
+        low, high = metric.limits(len(self.class_names))
+        if metric.mean_over_objects:
+            values = _mean_per_image(cells, name)
+            if metric.proportion:
                 interval = proportion_interval(values, self.objects, confidence)
             else:
                 interval = mean_interval(values.clip(low, high), self.objects, low, high, confidence)
-            return Estimate(value, interval.lo, interval.hi, missing_reason or interval.reason, interval.method, sd)
-        bounded = bootstrap_estimate(value, _resampled(cells, metric), self.group_count, confidence, (low, high))
-        return replace(bounded, reason="; ".join(filter(None, [missing_reason, bounded.reason])), sd=sd)
+            return replace(interval, value=value, sd=sd)
+        bounded = bootstrap_estimate(value, _resampled(cells, name), self.group_count, confidence, (low, high))
+        no_bounds = next((cell.no_bounds[name] for cell in cells if name in cell.no_bounds), bounded.reason)
+        reasons = dict.fromkeys(filter(None, [missing_reason, bounded.reason and no_bounds]))
+        return replace(bounded, reason="; ".join(reasons), sd=sd)
 
-    def drop(
-        self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: str, confidence: float = CONFIDENCE
+    def _drop(
+        self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float
     ) -> Estimate:
-        """How much worse a metric is than at the baseline, on the same objects: positive is worse."""
-        if metric == "brier_mean":
-            return self.drop(keys, baseline, "brier", confidence).scaled(1 / len(self.class_names))
-        worse = -1.0 if HIGHER_IS_BETTER[metric] else 1.0
+        worse = -1.0 if metric.higher_is_better else 1.0
         if failed := [self.failures[key] for key in [*keys, *baseline] if key in self.failures]:
             return failed_estimate(failed[0])
         cells, baseline_cells = [self.cells[key] for key in keys], [self.cells[key] for key in baseline]
-        value = worse * (_mean(cells, metric) - _mean(baseline_cells, metric)) + 0.0
-        if math.isnan(value):
+        value = worse * (_mean(cells, metric.name) - _mean(baseline_cells, metric.name)) + 0.0
+        missing = any(metric.name in cell.missing for cell in (*cells, *baseline_cells))
+        if math.isnan(value) or (missing and metric.mean_over_objects):
             return Estimate(value, reason="undefined here or at the baseline")
-        low, high = value_range(metric, len(self.class_names))
+        low, high = metric.limits(len(self.class_names))
         room = high - low
-        if metric in BOUNDED_MEANS:
-            differences = worse * (_mean_per_image(cells, metric) - _mean_per_image(baseline_cells, metric))
-            interval = mean_interval(differences.clip(-room, room), self.objects, -room, room, confidence)
-            return Estimate(value, interval.lo, interval.hi, interval.reason, f"paired {interval.method}")
-        difference = worse * (_resampled(cells, metric) - _resampled(baseline_cells, metric))
+        if metric.mean_over_objects:
+            means = _mean_per_image(cells, metric.name), _mean_per_image(baseline_cells, metric.name)
+            differences = (worse * (means[0] - means[1])).clip(-room, room)
+            interval = mean_interval(differences, self.objects, -room, room, confidence)
+            return replace(interval, value=value, method=f"paired {interval.method}")
+        difference = worse * (_resampled(cells, metric.name) - _resampled(baseline_cells, metric.name))
         bounded = bootstrap_estimate(value, difference, self.group_count, confidence, (-room, room))
         return replace(bounded, method="paired group bootstrap")
-
-    def row(self, where: Mapping[str, Any], metric: str, estimate: Estimate) -> dict[str, Any]:
-        """An estimate as a row of a table."""
-        return estimate.row(where, metric, len(self.ids), self.group_count)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table of the protocol, from stored readouts alone."""
@@ -279,32 +290,39 @@ class Evidence(base.Evidence):
             key_before, key_after = (CellKey(system.model, condition, level) for system in (before, after))
             obstacle = not_paired((before, after), shown, (condition, level))
             obstacle = obstacle or self.failures.get(key_before, "") or other.failures.get(key_after, "")
-            for metric in metrics:
-                change = PairedChange(condition, level, metric, reason=obstacle)
-                yield change if obstacle else self._changed(change, self.cells[key_before], other.cells[key_after])
+            for metric in (find_metric(name, self.metrics) for name in metrics):
+                change = PairedChange(condition, level, metric.name, reason=obstacle)
+                cells = None if obstacle else (self.cells[key_before], other.cells[key_after])
+                yield self._changed(change, metric, *cells) if cells else change
 
-    def _changed(self, change: PairedChange, before: Cell, after: Cell) -> PairedChange:
-        metric = change.metric
-        values = [cell.values[metric] for cell in (before, after)]
+    def _changed(
+        self, change: PairedChange, metric: Metric, before: AnswerSummary, after: AnswerSummary
+    ) -> PairedChange:
+        values = [cell.values[metric.name] for cell in (before, after)]
         change = replace(change, before=mean_defined(values[0]), after=mean_defined(values[1]))
         change = replace(change, n=len(self.ids), groups=self.group_count)
-        if metric in before.resampled:
-            return by_bootstrap(change, before.resampled[metric], after.resampled[metric])
-        if metric == "accuracy" and len(values[0]) == len(values[1]) == 1:
-            return by_mcnemar(change, before.per_image[metric], after.per_image[metric], self.objects)
-        return self._flipped(change, before, after)
+        whole, factor = self._whole(metric)
+        if not metric.mean_over_objects:
+            return by_bootstrap(change, *(factor * cell.resampled[whole.name] for cell in (before, after)))
+        if missing := before.missing.get(metric.name) or after.missing.get(metric.name):
+            return replace(change, reason=missing)
+        if metric.proportion and len(values[0]) == len(values[1]) == 1:
+            return by_mcnemar(change, before.per_image[metric.name], after.per_image[metric.name], self.objects)
+        return self._flipped(change, metric, before, after)
 
-    def _flipped(self, change: PairedChange, before: Cell, after: Cell) -> PairedChange:
+    def _flipped(
+        self, change: PairedChange, metric: Metric, before: AnswerSummary, after: AnswerSummary
+    ) -> PairedChange:
         """Add the test of a mean over images: the signs of its paired differences are flipped object by object."""
-        metric = change.metric
-        name, factor = ("brier", 1 / len(self.class_names)) if metric == "brier_mean" else (metric, 1.0)
-        differences = (after.per_image[name].astype(np.float64) - before.per_image[name]) * factor
-        room = 2.0 * factor if name == "brier" else 1.0
+        whole, factor = self._whole(metric)
+        low, high = whole.limits(len(self.class_names))
+        room = (high - low) * factor
+        differences = (after.per_image[whole.name].astype(np.float64) - before.per_image[whole.name]) * factor
         interval = mean_interval(differences.clip(-room, room), self.objects, -room, room)
-        if metric == "accuracy":
-            differences = np.rint(differences * math.lcm(*(len(cell.values[metric]) for cell in (before, after))))
+        if metric.proportion:
+            differences = np.rint(differences * math.lcm(*(len(cell.values[metric.name]) for cell in (before, after))))
         sums = np.bincount(self.objects, differences, self.group_count)
-        if metric != "accuracy":
+        if not metric.proportion:
             sums = np.rint(sums / max(float(np.abs(sums).max()), 1e-300) * SIGN_FLIP_STEPS)
         p = sign_flip_p(int(sums.sum()), np.abs(sums))
         change = replace(change, change=change.after - change.before, lo=interval.lo, hi=interval.hi)
@@ -312,19 +330,20 @@ class Evidence(base.Evidence):
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion: a measurement per cell, or one for all where `over` is pooled."""
+        check_metric(criterion, self.metrics)
         matching = select(self.keys, criterion)
         selections = [matching] if criterion.over == "pooled" else [[key] for key in matching]
         return [self._measurement(keys, criterion, confidence) for keys in selections]
 
     def _measurement(self, keys: list[CellKey], criterion: Criterion, confidence: float) -> Measurement:
-        metric = criterion.metric
-        if metric.endswith("_drop"):
+        metric = find_metric(criterion.metric, self.metrics)
+        if metric.drop_of:
             baseline = [CellKey(model, UNDISTURBED, 0) for model in dict.fromkeys(key.model for key in keys)]
-            estimate = self.drop(keys, baseline, metric.removesuffix("_drop"), confidence)
+            estimate = self.drop(keys, baseline, metric.drop_of, confidence)
         else:
             estimate = self.estimate(keys, metric, confidence)
         where = keys[0].where() if len(keys) == 1 else {"conditions": f"{len(keys)} pooled"}
-        return estimate.measurement(where, metric, len(self.ids), self.group_count)
+        return Measurement(where, estimate, proportion=metric.proportion)
 
 
 def _conditions(system: Compared) -> dict[tuple[str, int], str]:
@@ -337,35 +356,41 @@ def _conditions(system: Compared) -> dict[tuple[str, int], str]:
     return {(s.name, s.level): f"{s.data} {sorted(p.items())} {s.code}" for s, p in zip(shown, parameters, strict=True)}
 
 
-def metric_names() -> list[str]:
-    """The metrics a criterion may name."""
-    return [*METRICS, *(f"{name}_drop" for name in METRICS if HIGHER_IS_BETTER[name] is not None)]
+def metric_names(metrics: Sequence[Metric]) -> list[str]:
+    """The names by which a criterion may speak of metrics: their own, and their drops."""
+    drops = [metric.drop().name for metric in metrics if metric.higher_is_better is not None]
+    return [*(metric.name for metric in metrics), *drops]
+
+
+def check_metric(criterion: Criterion, metrics: Sequence[Metric]) -> None:
+    """Raise an `InputError` where a criterion names none of the metrics that the study measures."""
+    known = metric_names(metrics)
+    if criterion.metric not in known:
+        advice = " Name it under classification: metrics." if criterion.metric in REGISTERED else ""
+        raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, known)}{advice}")
 
 
 def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:
-    """The cells that match a criterion; a name or value that matches nothing is an error."""
-    label = f"criterion {criterion.id}"
-    if criterion.metric not in metric_names():
-        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, metric_names())}")
-    of_drop = criterion.metric.endswith("_drop")
+    """The cells that match a criterion; a value that matches nothing is an error."""
+    of_drop = criterion.metric.endswith(DROP)
     chosen = [key for key in keys if not of_drop or key.shift != UNDISTURBED]
-    return matching(label, chosen, ("model", "shift", "level"), criterion)
+    return matching(f"criterion {criterion.id}", chosen, ("model", "shift", "level"), criterion)
 
 
 _Rows = Iterator[dict[str, Any]]
 
 
 def _estimates(evidence: Evidence, where: dict[str, Any], keys: Sequence[CellKey], baseline: CellKey) -> _Rows:
-    for metric in METRICS:
-        yield evidence.row(where, metric, evidence.estimate(keys, metric))
+    for metric in evidence.metrics:
+        yield evidence.estimate(keys, metric).row(where, metric.name)
     if baseline not in keys:
         yield from _drops(evidence, where, keys, baseline)
 
 
 def _drops(evidence: Evidence, where: dict[str, Any], keys: Sequence[CellKey], baseline: CellKey) -> _Rows:
-    for metric, direction in HIGHER_IS_BETTER.items():
-        if direction is not None:
-            yield evidence.row(where, f"{metric}_drop", evidence.drop(keys, [baseline], metric))
+    for metric in evidence.metrics:
+        if metric.higher_is_better is not None:
+            yield evidence.drop(keys, [baseline], metric).row(where, metric.drop().name)
 
 
 def _cell_rows(evidence: Evidence) -> _Rows:
@@ -419,12 +444,10 @@ def _recall_rows(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def _recall(hits: NDArray[np.float32], objects: NDArray[np.int64]) -> dict[str, Any]:
-    if not len(hits):
-        nothing = dict.fromkeys(("value", "lo", "hi"), math.nan)
-        return {**nothing, "n": 0, "groups": 0, "reason": "no image of this class"}
-    interval = proportion_interval(hits.astype(np.float64), objects, CONFIDENCE)
-    bounds = {"value": interval.value, "lo": interval.lo, "hi": interval.hi}
-    return {**bounds, "n": len(hits), "groups": interval.groups, "reason": ""}
+    recall = no_estimate("no image of this class")
+    if len(hits):
+        recall = proportion_interval(hits.astype(np.float64), objects, CONFIDENCE)
+    return {name: getattr(recall, name) for name in ("value", "lo", "hi", "n", "groups", "reason")}
 
 
 def _confusion_rows(evidence: Evidence) -> list[dict[str, Any]]:
@@ -459,13 +482,13 @@ def _stacked(repeats: Sequence[Answers]) -> Answers:
     return Answers(**stacked, num_classes=repeats[0].num_classes)
 
 
-def _mean(cells: Sequence[Cell], metric: str) -> float:
+def _mean(cells: Sequence[AnswerSummary], metric: str) -> float:
     return mean_defined([mean_defined(cell.values[metric]) for cell in cells])
 
 
-def _resampled(cells: Sequence[Cell], metric: str) -> NDArray[np.float64]:
+def _resampled(cells: Sequence[AnswerSummary], metric: str) -> NDArray[np.float64]:
     return mean_rows([cell.resampled[metric] for cell in cells])
 
 
-def _mean_per_image(cells: Sequence[Cell], metric: str) -> NDArray[np.float64]:
+def _mean_per_image(cells: Sequence[AnswerSummary], metric: str) -> NDArray[np.float64]:
     return np.asarray(np.mean([cell.per_image[metric] for cell in cells], axis=0, dtype=np.float64))

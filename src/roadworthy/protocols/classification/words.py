@@ -12,9 +12,10 @@ import numpy as np
 from roadworthy.core.grouping import grouped
 from roadworthy.metrics import compare_with_chance
 from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
-from roadworthy.report.facts import NOT_RUN, Cell, bounded
+from roadworthy.report.facts import NOT_RUN, bounded
 from roadworthy.report.page import HardCase, ModelWords
 from roadworthy.report.words import NO_BREAK, listing, number, plural
+from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion
 
 GOOD_ACCURACY, WELL_ABOVE = 0.95, 0.97
@@ -38,7 +39,7 @@ class Threshold:
 def summarise(facts: ClassificationFacts, model: str) -> ModelWords:
     """What the summary says of one model."""
     clean = facts.cell(model, CLEAN, ROLE)
-    average = facts.overall.get((model, ROLE), Cell(math.nan, reason="no disturbed condition was run"))
+    average = facts.overall.get((model, ROLE), Estimate(math.nan, reason="no disturbed condition was run"))
     thresholds = {shift: accuracy_threshold(facts, model, shift) for shift in facts.shifts}
     falls = _falls(facts, model, thresholds)
     unmeasured = _unmeasured(facts, model)
@@ -64,14 +65,14 @@ def accuracy_threshold(facts: ClassificationFacts, model: str, shift: str) -> Th
     return Threshold(strictest.threshold, f"as {strictest.id} requires", strictest.id)
 
 
-def default_threshold(clean: Cell, chance: float = 0.0) -> Threshold:
+def default_threshold(clean: Estimate, chance: float = 0.0) -> Threshold:
     """The threshold where no criterion sets one: 95 %, or 5 points under an undisturbed accuracy below 97 %.
 
     It has one decimal in percent, as it is printed. Where it would not lie above chance, it is 95 % again.
 
-    >>> default_threshold(Cell(0.97)).value, default_threshold(Cell(0.91234)).value
+    >>> default_threshold(Estimate(0.97)).value, default_threshold(Estimate(0.91234)).value
     (0.95, 0.862)
-    >>> default_threshold(Cell(0.007), chance=1 / 43).value
+    >>> default_threshold(Estimate(0.007), chance=1 / 43).value
     0.95
     """
     if clean.missing or clean.value >= WELL_ABOVE or clean.value - TOLERATED_LOSS <= chance:
@@ -198,7 +199,7 @@ def _lowest(facts: ClassificationFacts, model: str) -> Iterator[str]:
         yield f"Lowest: {listing(figures)}."
 
 
-def _change(facts: ClassificationFacts, model: str, average: Cell) -> Iterator[str]:
+def _change(facts: ClassificationFacts, model: str, average: Estimate) -> Iterator[str]:
     """A sentence on what shifts cost on average, and whether confidence falls with accuracy."""
     drop = facts.overall.get((model, f"{ROLE}_drop"), NOT_RUN)
     confidence = facts.overall.get((model, "mean_confidence"), NOT_RUN)
@@ -244,10 +245,10 @@ def headline(facts: ClassificationFacts) -> list[str]:
     return [f"Accuracy: {'; '.join(accuracies)}", f"Worst condition: {worst}"]
 
 
-def calibration_words(ece: Cell, over: Cell, under: Cell) -> str:
+def calibration_words(ece: Estimate, over: Estimate, under: Estimate) -> str:
     """Words on whether confidence is too high or too low.
 
-    >>> calibration_words(Cell(0.10), Cell(0.09), Cell(0.01))
+    >>> calibration_words(Estimate(0.10), Estimate(0.09), Estimate(0.01))
     'overconfident'
     """
     if ece.missing or over.missing or under.missing:
@@ -332,9 +333,9 @@ class SeverityRow:
 
     model: str
     shift: str
-    drop: Cell
+    drop: Estimate
     levels: str
-    severity: Cell
+    severity: Estimate
     words: str
 
 
@@ -350,7 +351,7 @@ def severity_rows(facts: ClassificationFacts) -> list[SeverityRow]:
     return rows
 
 
-def _severity_words(drop: Cell) -> str:
+def _severity_words(drop: Estimate) -> str:
     if drop.missing or math.isnan(drop.lo) or math.isnan(drop.hi):
         return "not known"
     return "yes" if drop.lo > 0 else "no: it gets better" if drop.hi < 0 else "not shown: the bounds include 0"

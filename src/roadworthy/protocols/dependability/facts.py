@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from roadworthy.report.facts import NOT_RUN, Cell, Facts, bounded, cell_of
+from roadworthy.report.facts import NOT_RUN, Facts, bounded, estimate_of
 from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows
 from roadworthy.report.words import bounds, listing, number, p_value, plural, signed, whole
+from roadworthy.statistics import Estimate
 
 NAME, ALL, DATA = "dependability", "all", "data"
 ALPHA = 0.05
@@ -51,7 +52,7 @@ class Overview:
     better: str
     meaning: str
     where: str
-    cells: tuple[Cell, ...]
+    cells: tuple[Estimate, ...]
     of_data: bool
 
 
@@ -60,11 +61,11 @@ class Dependability:
     """All that the report shows of dependability: figures by (model, scope, metric), and the rows behind them."""
 
     models: tuple[str, ...]
-    figures: Mapping[tuple[str, str, str], Cell]
+    figures: Mapping[tuple[str, str, str], Estimate]
     rows: Mapping[str, list[Row]]
     run: Path
 
-    def cell(self, model: str, metric: str, scope: str = ALL) -> Cell:
+    def cell(self, model: str, metric: str, scope: str = ALL) -> Estimate:
         """A figure of the run; one that is not part of it is missing, and says so."""
         return self.figures.get((model, scope, metric), NOT_RUN)
 
@@ -120,7 +121,7 @@ def load_dependability(path: str | Path, facts: Facts) -> Dependability:
     rows = {name: read_rows(run, f"{NAME}_{name}", facts.source) for name in (*TABLES, *GALLERIES)}
     return Dependability(
         models=facts.models,
-        figures={(r["model"], r["scope"], r["metric"]): cell_of(r) for r in read_rows(run, NAME, facts.source)},
+        figures={(r["model"], r["scope"], r["metric"]): estimate_of(r) for r in read_rows(run, NAME, facts.source)},
         rows={name: [_with_nan(row) for row in table] for name, table in rows.items()},
         run=run,
     )
@@ -153,7 +154,7 @@ def overview(dependability: Dependability) -> list[Overview]:
     return lines
 
 
-def _worst(dependability: Dependability, model: str, metric: str, *, higher: bool) -> Cell:
+def _worst(dependability: Dependability, model: str, metric: str, *, higher: bool) -> Estimate:
     cells = [dependability.cell(model, metric, scope) for scope in dependability.scopes(metric, model)]
     known = [cell for cell in cells if not cell.missing]
     if not known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,6 +35,15 @@ def value_scope(condition: str, value: str) -> str:
     'weather=rain'
     """
     return f"{condition}={value}"
+
+
+def scenario_scope(scenario: Mapping[str, str]) -> str:
+    """Images with a value of each of several conditions.
+
+    >>> scenario_scope({"weather": "rain", "road": "curvy"})
+    'weather=rain, road=curvy'
+    """
+    return ", ".join(value_scope(name, value) for name, value in scenario.items())
 
 
 def class_scope(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from typing import Any
@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName
-from roadworthy.metrics.ranking import Separation, separation
+from roadworthy.metrics import find_metric
+from roadworthy.metrics.ranking import separation
 from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, TiesWarning
 from roadworthy.monitors.base import monitor_errors
-from roadworthy.protocols.estimates import CONFIDENCE, Estimate, bootstrap_bounds
-from roadworthy.protocols.od_test import table_specs
+from roadworthy.protocols.od_test import metrics, table_specs
 from roadworthy.protocols.od_test.table_specs import NAME as NAME
-from roadworthy.statistics import GroupBootstrap, Interval, proportion_interval
+from roadworthy.statistics import Estimate, GroupBootstrap, proportion_interval
+from roadworthy.statistics.estimates import CONFIDENCE, bootstrap_estimate, no_estimate
 from roadworthy.verdict import Criterion, Measurement
 
-ACCURACY, COST = "accuracy", "expected_cost"
-SEPARATION = tuple(field.name for field in fields(Separation))
-METRICS = (ACCURACY, COST, *SEPARATION)
+METRICS = tuple(metric.name for metric in metrics.METRICS)
+ACCURACY, COST, *SEPARATION = METRICS
 ALL, NEAR, FAR = "all", "near", "far"
 PLACES = ("source", "valid_set", "test_set", "monitor")
 """What names a triple, and what a criterion may ask for; `ood` (near or far) too."""
@@ -164,13 +164,13 @@ def _tested(
             **_separated(outcome, resamples, seed, confidence),
         }
         counts = len(outcome.groups), len(np.unique(outcome.groups))
-        yield from (estimate.row(where, metric, *counts) for metric, estimate in estimates.items())
+        yield from (estimate.over(*counts).row(where, metric) for metric, estimate in estimates.items())
 
 
 def without_value(places: Iterable[Mapping[str, Any]], reason: str) -> list[dict[str, Any]]:
     """A row per place and metric where there is nothing to be measured."""
-    missing = Estimate(math.nan, math.nan, math.nan, reason, "")
-    return [missing.row(where, metric, 0, 0) for where in places for metric in METRICS]
+    missing = no_estimate(reason)
+    return [missing.row(where, metric) for where in places for metric in METRICS]
 
 
 def calibrate(represented: Represented, aim: Aim, valid_set: str = "") -> CalibratedMonitor | str:
@@ -227,7 +227,7 @@ def decide(represented: Represented, monitor: CalibratedMonitor | str, test_set:
     return Decisions(sides, scores, (scores[0] >= monitor.threshold, scores[1] < monitor.threshold))
 
 
-def _weighted(shares: Sequence[Interval], weights: Sequence[float]) -> Estimate:
+def _weighted(shares: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
     """A weighted sum of the shares of independent sides, bounded by the square-and-add rule.
 
     With shares p_i in [l_i, u_i]: lo = p - sqrt(sum w_i^2 (p_i - l_i)^2), hi likewise (Zou & Donner 2008).
@@ -236,7 +236,7 @@ def _weighted(shares: Sequence[Interval], weights: Sequence[float]) -> Estimate:
     value = sum(weight * share.value for share, weight in sides)
     below = math.hypot(*(weight * (share.value - share.lo) for share, weight in sides))
     above = math.hypot(*(weight * (share.hi - share.value) for share, weight in sides))
-    return Estimate(value, value - below, value + above, "", "square and add")
+    return Estimate(value, value - below, value + above, method="square and add")
 
 
 def _separated(decisions: Decisions, resamples: int, seed: int, confidence: float) -> dict[str, Estimate]:
@@ -250,10 +250,9 @@ def _separated(decisions: Decisions, resamples: int, seed: int, confidence: floa
     for name in SEPARATION:
         value, *resampled = map(float, getattr(measured, name))
         if bootstrap is None:
-            estimates[name] = Estimate(value, math.nan, math.nan, NO_BOUNDS, "")
+            estimates[name] = Estimate(value, reason=NO_BOUNDS)
         else:
-            bounds = bootstrap_bounds(value, np.array(resampled), bootstrap.groups, confidence, (0.0, 1.0))
-            estimates[name] = Estimate(value, *bounds, "group bootstrap")
+            estimates[name] = bootstrap_estimate(value, np.array(resampled), bootstrap.groups, confidence)
     return estimates
 
 
@@ -412,8 +411,8 @@ def measure(
         return [
             Measurement(
                 {key: row[key] for key in PLACES},
-                **{key: row[key] for key in ("value", "lo", "hi", "n", "groups", "method", "reason")},
-                proportion=criterion.metric == ACCURACY,
+                Estimate(**{key: row[key] for key in ("value", "lo", "hi", "n", "groups", "method", "reason")}),
+                proportion=find_metric(criterion.metric, metrics.METRICS).proportion,
             )
             for row in chosen
         ]
@@ -425,15 +424,17 @@ def measure(
         reason = "undertrained sources do not count where others are there: name such a source to judge it alone"
         if lost:
             reason = f"{len(lost)} of {len(chosen)} triples have no value, the first: {lost[0]}"
-        return [Measurement(noted, math.nan, math.nan, math.nan, 0, 0, reason=reason)]
+        return [Measurement(noted, no_estimate(reason))]
     mean = _mean(chosen, confidence=confidence)
     return [
         Measurement(
             {"triples": len(chosen), **noted},
-            **{key: mean[key] for key in ("value", "lo", "hi", "reason")},
-            n=sum(row["n"] for row in chosen),
-            groups=mean["clusters"],
-            method="Student's t over pairs of source and test set",
+            Estimate(
+                **{key: mean[key] for key in ("value", "lo", "hi", "reason")},
+                n=sum(row["n"] for row in chosen),
+                groups=mean["clusters"],
+                method="Student's t over pairs of source and test set",
+            ),
             unit="pairs of source and test set",
         )
     ]

@@ -10,8 +10,8 @@ from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, FAR, NEAR
 from roadworthy.protocols.od_test.words import OdTest, better, cost_text, metric_words
 from roadworthy.report import drawing
 from roadworthy.report.drawing import VALUE_AXIS, Chart, Charts, View, look, plain, text
-from roadworthy.report.facts import Cell
 from roadworthy.report.words import bounds, number, plural
+from roadworthy.statistics import Estimate
 
 LOW_TO_HIGH = ((0.0, "#ea7320"), (0.5, "#fffdf3"), (1.0, "#5f9fd0"))
 """Orange is below guessing, blue above; light enough for dark text at both ends."""
@@ -53,17 +53,17 @@ def near_and_far(found: OdTest, metric: str) -> View:
     return _view(found, metric, series, height=30)
 
 
-def _breakdown(found: OdTest, cell_of: Callable[[str, str], Cell]) -> Chart:
+def _breakdown(found: OdTest, estimate_of: Callable[[str, str], Estimate]) -> Chart:
     """Figures 4 and 6: every monitor at one source, in the order of the ranking; a view per metric, of one scale."""
     views = []
     for metric in found.metrics:
         everywhere = [cell for (_, ood, _, name), cell in found.means.items() if name == metric and ood == ALL]
-        cells = [cell_of(label, metric) for label in found.labels]
+        cells = [estimate_of(label, metric) for label in found.labels]
         views.append(_view(found, metric, {"": cells}, height=21, scale=everywhere))
     return views
 
 
-def _hover(label: str, metric: str, cell: Cell, what: str) -> str:
+def _hover(label: str, metric: str, cell: Estimate, what: str) -> str:
     name = f"<b>{text(label)}</b>{', ' + text(what) if what else ''}"
     if cell.missing:
         return f"{name}<br>no value: {text(cell.reason)}"
@@ -75,9 +75,9 @@ def _hover(label: str, metric: str, cell: Cell, what: str) -> str:
 def _view(
     found: OdTest,
     metric: str,
-    series: Mapping[str, Sequence[Cell]],
+    series: Mapping[str, Sequence[Estimate]],
     height: int,
-    scale: Sequence[Cell] = (),
+    scale: Sequence[Estimate] = (),
     hollow: Collection[str] = (),
 ) -> View:
     """Marks over rows of monitors, a series below the other; the dashed line is guessing.
@@ -136,7 +136,7 @@ def heat_map(found: OdTest, label: str, source: str) -> View:
     return drawing.view(text(label), traces, layout)
 
 
-def _heat_hover(source: str, one: str, other: str, cell: Cell) -> str:
+def _heat_hover(source: str, one: str, other: str, cell: Estimate) -> str:
     name = f"<b>{text(one)} → {text(other)}</b>"
     if cell.missing:
         return f"{name}<br>no value: {text(cell.reason)}"

@@ -21,7 +21,7 @@ from roadworthy.data.base import contents
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
-from roadworthy.metrics import value_range
+from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.base import monitor_errors, remember_kind
@@ -29,7 +29,8 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
-from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places
+from roadworthy.protocols.od_test.evaluation import ALL, NAME, check_criterion, check_places
+from roadworthy.protocols.od_test.metrics import ACCURACY, EXPECTED_COST, METRICS
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.od_test.table_specs import TABLE_SPECS
 from roadworthy.protocols.od_test.tables import Evidence, Subjects
@@ -55,7 +56,8 @@ class OdTest(base.Protocol):
     summary = "OD-test: how well a monitor rejects outliers of a kind that it was not calibrated with."
     wants_foreign = True
     prints_latex = True
-    compared = comparable = (ACCURACY,)
+    metrics = METRICS
+    compared = (ACCURACY.name,)
     subject = "monitors"
     shows_sources_together = True
 
@@ -107,10 +109,15 @@ class OdTest(base.Protocol):
         )
         return base.Planned(cases, context)
 
-    def metric_range(self, metric: str, settings: Settings, num_classes: int) -> tuple[float, float]:
-        """The range of a metric; the expected cost is highest where every decision is wrong."""
+    def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
+        """The metrics; the expected cost is highest where every decision is wrong."""
         aim = settings.aim
-        return value_range(metric, num_classes=2, highest_cost=(1 - aim.prior) + aim.prior * aim.cost)
+        cost = replace(EXPECTED_COST, range=(0.0, (1 - aim.prior) + aim.prior * aim.cost))
+        return tuple(cost if metric is EXPECTED_COST else metric for metric in METRICS)
+
+    def comparable(self, settings: Settings) -> tuple[Metric, ...]:
+        """Accuracy alone."""
+        return (ACCURACY,)
 
     def is_over_objects(self, criterion: Criterion) -> bool:
         """The mean over triples is not bounded by objects."""

@@ -12,46 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.tables import TableSpec
-from roadworthy.metrics import higher_is_better
+from roadworthy.metrics import Metric, find_metric
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.od_test import table_specs, tables
 from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, COST, FAR, NAME, NEAR
+from roadworthy.protocols.od_test.metrics import METRICS
 from roadworthy.protocols.od_test.settings import Context, Settings
-from roadworthy.report.facts import NOT_RUN, Cell, Facts, bounded, cell_of, defined
+from roadworthy.report.facts import NOT_RUN, Facts, bounded, defined, estimate_of
 from roadworthy.report.frame import undertrained_words
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
-from roadworthy.report.words import MISSING, MetricWords, bounds, listing, number, plural, whole, words_of
+from roadworthy.report.words import MISSING, bounds, listing, number, plural, whole
+from roadworthy.statistics import Estimate
 
 FLOOR = "random"
 """The monitor that is blind to the image."""
 BEST = 3
 
-OWN_WORDS = {
-    ACCURACY: MetricWords(
-        "Accuracy",
-        "Share of right decisions, both sides weighed by the prior: images of the source accepted, outliers rejected, "
-        "by the threshold found with other outliers (D_v). Higher is better.",
-        percent=True,
-    ),
-    COST: MetricWords(
-        "Expected cost",
-        "(1 - prior) x share of source images rejected + prior x cost x share of outliers accepted. Lower is better.",
-    ),
-    "auroc": MetricWords(
-        "AUROC",
-        "The chance that an image of the source (the positive class) has a higher score than an outlier; ties count "
-        "half. 1 is perfect, 0.5 is guessing. No threshold is involved. Higher is better.",
-    ),
-}
 
-
-def metric_words(metric: str) -> MetricWords:
-    """The words of a metric as OD-test means it.
+def metric_words(metric: str) -> Metric:
+    """A metric as OD-test means it.
 
     >>> metric_words("expected_cost").label, metric_words("fpr95_in").label
     ('Expected cost', 'FPR95-in: outliers accepted')
     """
-    return OWN_WORDS.get(metric, words_of(metric))
+    return find_metric(metric, METRICS)
 
 
 def better(metric: str) -> str:
@@ -60,7 +44,7 @@ def better(metric: str) -> str:
     >>> better("expected_cost"), better("auroc")
     ('lower', 'higher')
     """
-    return "lower" if higher_is_better(metric) is False else "higher"
+    return "lower" if metric_words(metric).higher_is_better is False else "higher"
 
 
 @dataclass(frozen=True)
@@ -74,7 +58,7 @@ class Source:
     size: str
     near: tuple[str, ...]
     images: Mapping[str, int]
-    accuracy: Mapping[str, Cell]
+    accuracy: Mapping[str, Estimate]
     failed: Mapping[str, str] = field(default_factory=dict)
     networks: tuple[str, ...] = ()
 
@@ -160,10 +144,10 @@ class OdTest:
 
     sources: tuple[Source, ...]
     sets: tuple[str, ...]
-    means: Mapping[tuple[str, str, str, str], Cell]
-    alone: Mapping[tuple[str, str, str, str], Cell]
-    architectures: Mapping[tuple[str, str, str, str], Cell]
-    triples: Mapping[tuple[str, str, str, str], Cell]
+    means: Mapping[tuple[str, str, str, str], Estimate]
+    alone: Mapping[tuple[str, str, str, str], Estimate]
+    architectures: Mapping[tuple[str, str, str, str], Estimate]
+    triples: Mapping[tuple[str, str, str, str], Estimate]
     costs: tuple[CostRow, ...]
     lost: tuple[Lost, ...]
     aim: Mapping[str, Any]
@@ -186,11 +170,11 @@ class OdTest:
         """All metrics, the one that monitors are ranked by first."""
         return [*dict.fromkeys([self.judged, *(metric for *_, metric in self.means)])]
 
-    def mean(self, monitor: str, metric: str = ACCURACY, source: str = ALL, ood: str = ALL) -> Cell:
+    def mean(self, monitor: str, metric: str = ACCURACY, source: str = ALL, ood: str = ALL) -> Estimate:
         """A monitor's mean."""
         return self.means.get((source, ood, monitor, metric), self._absent(monitor, source))
 
-    def mean_alone(self, monitor: str) -> Cell:
+    def mean_alone(self, monitor: str) -> Estimate:
         """A monitor's mean accuracy without D_v."""
         return self.alone.get((ALL, ALL, monitor, ACCURACY), self._absent(monitor))
 
@@ -218,24 +202,24 @@ class OdTest:
             for monitor, shares in reached.items()
         )
 
-    def of_architecture(self, architecture: str, monitor: str, metric: str = ACCURACY) -> Cell:
+    def of_architecture(self, architecture: str, monitor: str, metric: str = ACCURACY) -> Estimate:
         """A monitor's mean over the sources of an architecture."""
         return self.architectures.get((architecture, ALL, monitor, metric), self._absent(monitor))
 
-    def triple(self, source: str, monitor: str, valid_set: str, test_set: str) -> Cell:
+    def triple(self, source: str, monitor: str, valid_set: str, test_set: str) -> Estimate:
         """The accuracy of a triple, or its mean over the sources that meet both sets and are not undertrained."""
         if source != ALL:
             return self.triples.get((source, monitor, valid_set, test_set), self._absent(monitor, source))
         places = [(source.name, monitor, valid_set, test_set) for source in self.counted]
         known = defined(self.triples[place].value for place in places if place in self.triples)
-        return Cell(math.fsum(known) / len(known), n=len(known)) if known else self._absent(monitor)
+        return Estimate(math.fsum(known) / len(known), n=len(known)) if known else self._absent(monitor)
 
-    def _absent(self, monitor: str, source: str = ALL) -> Cell:
+    def _absent(self, monitor: str, source: str = ALL) -> Estimate:
         """A value that is not there, with the reason where a monitor was left out of the source or failed there."""
         reasons = self.failures
         if source != ALL:
             reasons = {lost.monitor: lost.reason for lost in self.lost if (lost.source, lost.test_set) == (source, ALL)}
-        return Cell(math.nan, reason=reasons.get(monitor, NOT_RUN.reason))
+        return Estimate(math.nan, reason=reasons.get(monitor, NOT_RUN.reason))
 
     @cached_property
     def failures(self) -> dict[str, str]:
@@ -360,13 +344,13 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     )
 
 
-def _by_monitor(rows: list[Row], of: str = "source") -> dict[tuple[str, str, str, str], Cell]:
+def _by_monitor(rows: list[Row], of: str = "source") -> dict[tuple[str, str, str, str], Estimate]:
     return {(row[of], row["ood"], row["monitor"], row["metric"]): _cell(row) for row in rows}
 
 
-def _cell(row: Row) -> Cell:
+def _cell(row: Row) -> Estimate:
     """A row of triples, whose n are images, or of means, whose n are triples."""
-    return cell_of({"n": row.get("triples"), "groups": row.get("clusters"), **row})
+    return estimate_of({"n": row.get("triples"), "groups": row.get("clusters"), **row})
 
 
 def _rows(run: Path, table: TableSpec) -> list[Row]:
@@ -402,8 +386,8 @@ def _counted(sources: tuple[Source, ...]) -> tuple[Source, ...]:
 
 
 def _ranking(
-    means: Mapping[tuple[str, str, str, str], Cell],
-    triples: Mapping[tuple[str, str, str, str], Cell],
+    means: Mapping[tuple[str, str, str, str], Estimate],
+    triples: Mapping[tuple[str, str, str, str], Estimate],
     counted: tuple[Source, ...],
     judged: str = ACCURACY,
 ) -> tuple[Method, ...]:
@@ -473,7 +457,7 @@ def _best(found: OdTest) -> list[str]:
     return [f"{m.label} {bounded(judged, found.mean(m.label, judged))}" for m in found.ranked[:BEST]]
 
 
-def _beats(cell: Cell, found: OdTest) -> bool:
+def _beats(cell: Estimate, found: OdTest) -> bool:
     """Whether a mean is better than guessing by its interval."""
     return cell.lo > found.chance if better(found.judged) == "higher" else cell.hi < found.chance
 

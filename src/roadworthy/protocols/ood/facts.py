@@ -12,10 +12,11 @@ from roadworthy.core.grouping import grouped
 from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.gan_facts import Gans, load_gans
 from roadworthy.protocols.ood.table_specs import NAME
-from roadworthy.report.facts import NOT_RUN, WORST, Cell, Facts, bounded, cell_of, defined, mean_of
+from roadworthy.report.facts import NOT_RUN, WORST, Facts, bounded, defined, estimate_of, mean_of
 from roadworthy.report.page import HardCase, ModelWords
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
 from roadworthy.report.words import listing, number, plural, whole
+from roadworthy.statistics import Estimate
 
 ROLE = "auroc"
 GUESSING = 0.5
@@ -75,7 +76,7 @@ class Outliers:
     models: tuple[str, ...]
     sets: tuple[OutlierSet, ...]
     metrics: tuple[str, ...]
-    cells: Mapping[tuple[str, str, str], Cell]
+    cells: Mapping[tuple[str, str, str], Estimate]
     means: Mapping[tuple[str, str, str], KindMean]
     scores: Mapping[str, str]
     histograms: Mapping[tuple[str, str], tuple[ScoreBin, ...]]
@@ -93,7 +94,7 @@ class Outliers:
         """The sets of one kind."""
         return tuple(outlier_set for outlier_set in self.sets if outlier_set.kind == kind)
 
-    def cell(self, model: str, name: str, metric: str = ROLE) -> Cell:
+    def cell(self, model: str, name: str, metric: str = ROLE) -> Estimate:
         """A value of the run; one that is not part of it is missing, and says so."""
         return self.cells.get((model, name, metric), NOT_RUN)
 
@@ -112,7 +113,7 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
     """Read the tables and pictures of outliers."""
     run = Path(path)
     rows = read_rows(run, table_specs.SETS.name, facts.source)
-    cells = {(row["model"], row["ood_set"], row["metric"]): cell_of(row) for row in rows}
+    cells = {(row["model"], row["ood_set"], row["metric"]): estimate_of(row) for row in rows}
     sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"]) for row in rows}
 
     def difficulty(outlier_set: OutlierSet) -> tuple[int, float, str]:
@@ -196,9 +197,9 @@ def brief(outliers: Outliers, model: str) -> tuple[str, ...]:
 def model_words(outliers: Outliers, model: str) -> ModelWords:
     """What the summary says of one model."""
     total = outliers.mean(model, ALL)
-    mean = Cell(total.value, reason="no set was measured" if math.isnan(total.value) else "")
+    mean = Estimate(total.value, reason="no set was measured" if math.isnan(total.value) else "")
     hardest = [outliers.cell(model, outlier_set.name) for outlier_set in outliers.hardest([model], 1)]
-    lowest = hardest[0] if hardest else Cell(math.nan, reason="no set was measured")
+    lowest = hardest[0] if hardest else Estimate(math.nan, reason="no set was measured")
     return ModelWords(
         figures=(("AUROC, mean of all sets", ROLE, mean), ("AUROC, hardest set", ROLE, lowest)),
         sentences=tuple(sentences(outliers, model)),

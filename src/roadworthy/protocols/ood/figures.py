@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from roadworthy.protocols.ood import gan_figures
 from roadworthy.protocols.ood.facts import GUESSING, Outliers
+from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.report import drawing
 from roadworthy.report.facts import Facts
 from roadworthy.report.words import plural, words_of
@@ -55,12 +56,12 @@ def set_chart(outliers: Outliers, facts: Facts, kind: str, metric: str) -> drawi
         "range": _range(outliers, metric),
         "tickformat": drawing.tick_format(metric),
         **drawing.VALUE_AXIS,
-        "title": drawing.axis_title(words_of(metric).label),
+        "title": drawing.axis_title(words_of(metric, METRICS).label),
     }
     layout["yaxis"] = drawing.names_axis(sets, 18, range=[len(sets) - 0.5, -0.5])
     if metric == "auroc":
         layout["shapes"] = [drawing.line_at("x", GUESSING)]
-    return drawing.view(words_of(metric).label, traces, layout)
+    return drawing.view(words_of(metric, METRICS).label, traces, layout)
 
 
 def _range(outliers: Outliers, metric: str) -> list[float]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from roadworthy.core.grouping import grouped
 from roadworthy.protocols.ood import table_specs
-from roadworthy.report.facts import NOT_RUN, Cell, cell_of
+from roadworthy.report.facts import NOT_RUN, estimate_of
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows, strip_of_squares
+from roadworthy.statistics import Estimate
 
 ROLE = "auroc"
 STOPS = {
@@ -66,7 +67,7 @@ class Gans:
     """All GANs of a run, configurations in the order of their sets, and the AUROC of each by model."""
 
     gans: tuple[Gan, ...]
-    cells: Mapping[tuple[str, str, int], Cell]
+    cells: Mapping[tuple[str, str, int], Estimate]
     answers: Mapping[tuple[str, str], tuple[Answer, ...]]
     shown: Mapping[str, Picture]
 
@@ -83,7 +84,7 @@ class Gans:
         """The one with the lowest mean AUROC over models and repeats."""
         return next(gan for gan in self.of(configuration) if gan.hardest)
 
-    def cell(self, model: str, gan: Gan) -> Cell:
+    def cell(self, model: str, gan: Gan) -> Estimate:
         """AUROC of a model against a GAN's images."""
         return self.cells.get((model, gan.configuration, gan.index), NOT_RUN)
 
@@ -110,7 +111,7 @@ def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | Non
     gans = [_gan(run, row, pictures[place], history[place]) for place, row in places.items()]
     return Gans(
         gans=tuple(sorted(gans, key=lambda gan: (order.index(gan.configuration), gan.index))),
-        cells={(row["model"], row["ood_set"], row["gan"]): cell_of(row) for row in rows},
+        cells={(row["model"], row["ood_set"], row["gan"]): estimate_of(row) for row in rows},
         answers=grouped(
             ((row["model"], row["ood_set"]), Answer(row["prediction"], number_of(row["confidence"])))
             for row in read_rows(run, table_specs.GAN_ANSWERS.name, source)

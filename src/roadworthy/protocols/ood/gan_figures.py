@@ -6,7 +6,8 @@ import math
 
 from roadworthy.protocols.ood.gan_facts import CURVES, ROLE, Gan, Gans
 from roadworthy.report import drawing
-from roadworthy.report.facts import Cell, Facts
+from roadworthy.report.facts import Facts
+from roadworthy.statistics import Estimate
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 GUESSING = 0.5
@@ -19,7 +20,7 @@ AXES = {
 }
 
 
-def charts(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Cell]) -> drawing.Charts:
+def charts(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Estimate]) -> drawing.Charts:
     """Every chart by the id of its element; `averages` by (model, configuration)."""
     charts_by_id: drawing.Charts = {"gans-all": [gan_chart(gans, facts, averages)]}
     for index, configuration in enumerate(gans.configurations):
@@ -27,7 +28,7 @@ def charts(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Cell]) -> d
     return charts_by_id
 
 
-def gan_chart(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Cell]) -> drawing.View:
+def gan_chart(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Estimate]) -> drawing.View:
     """AUROC of every GAN as a small open mark, the average of its configuration as a filled one with bounds."""
     names = gans.configurations
     dodge = 0.6 / max(len(facts.models), 2)

@@ -16,13 +16,13 @@ from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
 from roadworthy.protocols.ood.gans import planned_gans
+from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.page import page
-from roadworthy.protocols.ood.settings import DERIVED, FOREIGN, METRICS, NAME, NOISE, SetChoice, Settings
+from roadworthy.protocols.ood.settings import DERIVED, FOREIGN, NAME, NOISE, SetChoice, Settings
 from roadworthy.protocols.ood.table_specs import GAN, TABLE_SPECS
 from roadworthy.protocols.ood.tables import Evidence, SetKey, _select
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
-from roadworthy.report.words import words_of
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.verdict import Criterion
 
@@ -40,12 +40,11 @@ class OutOfDistribution(base.Protocol):
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     wants_foreign = True
     compared = ("auroc", "fpr95_in")
-    comparable = resampled = METRICS
     subject = "outliers"
     former_data_keys: ClassVar[Mapping[str, str]] = {
         NAME: f"sets from outside stand at the top of a study now: write outliers: instead of data: {NAME}:"
     }
-    figures: ClassVar[Mapping[str, str]] = {name: words_of(name).definition for name in METRICS}
+    metrics = METRICS
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from roadworthy.metrics.ranking import Separation
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
 from roadworthy.protocols.classification.settings import THESIS_SHIFTS
 from roadworthy.protocols.ood.gans import Gans
 from roadworthy.protocols.ood.table_specs import GAN
 from roadworthy.protocols.ood.table_specs import NAME as NAME
 
-METRICS = tuple(field.name for field in fields(Separation))
-"""auroc, aupr_in, aupr_out (higher is better), fpr95_in and fpr95_out (lower is better): see `Separation`."""
 FOREIGN = "foreign"
 NOISE = ("uniform_noise", "normal_noise")
 DERIVED = ("shuffled", "mixed", "swirl", "colour_swap")

@@ -24,25 +24,27 @@ from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, not_paired
-from roadworthy.protocols.estimates import (
+from roadworthy.protocols.ood import table_specs
+from roadworthy.protocols.ood.gans import save_gans, training_of
+from roadworthy.protocols.ood.metrics import METRICS
+from roadworthy.protocols.ood.settings import KINDS
+from roadworthy.protocols.ood.table_specs import GAN
+from roadworthy.protocols.pictures import evenly_spaced, save_strip
+from roadworthy.statistics import Estimate, GroupBootstrap
+from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
-    Estimate,
     bootstrap_estimate,
     failed_estimate,
     mean_defined,
     mean_rows,
+    no_estimate,
     standard_deviation,
 )
-from roadworthy.protocols.ood import table_specs
-from roadworthy.protocols.ood.gans import save_gans, training_of
-from roadworthy.protocols.ood.settings import KINDS, METRICS
-from roadworthy.protocols.ood.table_specs import GAN
-from roadworthy.protocols.pictures import save_strip, spread
-from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
+NAMES = tuple(metric.name for metric in METRICS)
 BINS = 20
 GALLERY_IMAGES = 6
 
@@ -167,11 +169,11 @@ class Evidence(base.Evidence):
 
     @staticmethod
     def _estimate(result: _Result, metric: str, confidence: float = CONFIDENCE) -> Estimate:
-        value = mean_defined(result.values[metric])
-        if math.isnan(value):
-            return Estimate(value, reason="one side is empty")
-        bounded = bootstrap_estimate(value, result.resampled[metric], result.groups, confidence)
-        return replace(bounded, sd=standard_deviation(result.values[metric]))
+        value, estimate = mean_defined(result.values[metric]), no_estimate("one side is empty")
+        if not math.isnan(value):
+            bounded = bootstrap_estimate(value, result.resampled[metric], result.groups, confidence)
+            estimate = replace(bounded, sd=standard_deviation(result.values[metric]))
+        return estimate.over(result.n, result.groups)
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides."""
@@ -191,25 +193,18 @@ class Evidence(base.Evidence):
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """A measurement per model and set."""
-        metric = criterion.metric
         return [
-            self.estimate(key, metric, confidence).measurement(
-                {"model": key.model, "ood_set": key.ood_set}, metric, *self._size(key)
-            )
+            Measurement({"model": key.model, "ood_set": key.ood_set}, self.estimate(key, criterion.metric, confidence))
             for key in _select(self.keys, criterion)
         ]
-
-    def _size(self, key: SetKey) -> tuple[int, int]:
-        result = self.results.get(key)
-        return (result.n, result.groups) if result else (0, 0)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One row per model, set and metric; averages per kind; every repeat; scores of both sides in bins; GANs."""
         scores = {key: result.score for key, result in self.results.items()}
         rows = [
-            self.estimate(key, metric).row(key.where(), metric, *self._size(key)) | {"score": scores.get(key, "")}
+            self.estimate(key, name).row(key.where(), name) | {"score": scores.get(key, "")}
             for key in self.keys
-            for metric in METRICS
+            for name in NAMES
         ]
         tables = {
             table_specs.SETS: rows,
@@ -229,9 +224,7 @@ class Evidence(base.Evidence):
             where = {"model": key.model, "ood_set": key.ood_set, "gan": gan}
             where["hardest"] = self.hardest[key.ood_set] == gan
             training = training_of(next(case for case in self.outside[key] if _gan(case) == gan))
-            for metric in METRICS:
-                estimate = self._estimate(result, metric)
-                rows.append({**estimate.row(where, metric, result.n, result.groups), **training})
+            rows += [{**self._estimate(result, name).row(where, name), **training} for name in NAMES]
             repeats += [
                 {**where, "repeat": repeat, "metric": metric, "value": value}
                 for metric, values in result.values.items()
@@ -251,7 +244,7 @@ class Evidence(base.Evidence):
                 "value": mean_defined([mean_defined(self.results[key].values[metric]) for key in keys]),
             }
             for (model, kind), keys in kinds.items()
-            for metric in METRICS
+            for metric in NAMES
         ]
 
     def _repeat_rows(self) -> list[dict[str, Any]]:
@@ -305,7 +298,7 @@ class Evidence(base.Evidence):
             case = next(c for c in self.outside[key] if _gan(c) == gan and not c.stimulus.repeat)
             readouts = case.load()
             own = readouts.certainty is not None
-            for place, row in enumerate(spread(len(readouts.ids), count)):
+            for place, row in enumerate(evenly_spaced(len(readouts.ids), count)):
                 rows.append(
                     {
                         "model": key.model,
@@ -353,11 +346,11 @@ def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
     """Of the mixture itself, then of every resample, (1 + resamples,) each; some resamples at a time."""
     parts = [separation(mixture.scores, mixture.inside)]
     parts += [separation(mixture.scores, mixture.inside, weights) for weights in bootstrap.chunks()]
-    return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in METRICS))
+    return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in NAMES))
 
 
 def _result(separations: Sequence[Separation], mixtures: Sequence[_Mixture], cases: Sequence[StoredCase]) -> _Result:
-    columns = {name: [getattr(one, name) for one in separations] for name in METRICS}
+    columns = {name: [getattr(one, name) for one in separations] for name in NAMES}
     histogram = np.zeros((2, BINS), np.int64)
     for mixture in mixtures:
         for side, of_side in enumerate((mixture.inside, ~mixture.inside)):
@@ -397,8 +390,8 @@ def _chosen(ids: Sequence[str], count: int) -> list[int]:
 
 def _select(keys: Sequence[SetKey], criterion: Criterion) -> list[SetKey]:
     label = f"criterion {criterion.id}"
-    if criterion.metric not in METRICS:
-        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, METRICS)}")
+    if criterion.metric not in NAMES:
+        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, NAMES)}")
     if criterion.over == "pooled":
         raise InputError(f"{label}: sets of outliers cannot be pooled: ask for each or worst")
     return matching(label, list(dict.fromkeys(keys)), [field.name for field in fields(SetKey)], criterion)

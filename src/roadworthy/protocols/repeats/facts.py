@@ -15,9 +15,10 @@ import pandas as pd
 from roadworthy.core.grouping import grouped
 from roadworthy.protocols.classification.facts import CLEAN, Condition
 from roadworthy.protocols.repeats.table_specs import ANOVA, MEANS, PAIRS
-from roadworthy.report.facts import Cell, Facts, defined
+from roadworthy.report.facts import Facts, defined
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import listing, words_of
+from roadworthy.statistics import Estimate
 from roadworthy.statistics.anova import AnovaTable, thesis_p
 
 LIMIT = 0.05
@@ -166,14 +167,14 @@ class Differences:
     questions: tuple[Question, ...]
     repeats: Mapping[tuple[str, str, Condition], tuple[float, ...]]
 
-    def spread(self, metric: str, model: str, conditions: Sequence[Condition]) -> Cell:
+    def spread(self, metric: str, model: str, conditions: Sequence[Condition]) -> Estimate:
         """The mean over conditions, its mean over repeats, and one standard deviation over repeats to either side."""
         values = [self.repeats[metric, model, c] for c in conditions if (metric, model, c) in self.repeats]
         averages = [fmean(d) for d in map(defined, zip_longest(*values, fillvalue=math.nan)) if d]
         if not averages:
-            return Cell(math.nan, reason="no repeat has a value")
+            return Estimate(math.nan, reason="no repeat has a value")
         mean, sd = fmean(averages), stdev(averages) if len(averages) > 1 else math.nan
-        return Cell(mean, mean - sd, mean + sd, n=len(averages), sd=sd)
+        return Estimate(mean, mean - sd, mean + sd, n=len(averages), sd=sd)
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from roadworthy.metrics import higher_is_better
 from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition
 from roadworthy.protocols.repeats.facts import Comparison, Differences, Mean, Question
 from roadworthy.report import drawing
-from roadworthy.report.facts import Cell, Facts
+from roadworthy.report.facts import Facts
 from roadworthy.report.words import bounds, number, words_of
+from roadworthy.statistics import Estimate
 
 NEUTRAL = "#0b4a82"
 LABEL = 34
@@ -47,7 +48,7 @@ def comparison_chart(question: Question, facts: Facts, metric: str, by: str, met
     worst_first = higher_is_better(metric) is not False
     means = sorted(comparison.means, key=lambda mean: mean.mean if worst_first else -mean.mean)
     colours, symbols = zip(*(_look(mean, facts) for mean in means), strict=True)
-    cells = [Cell(mean.mean, mean.lo, mean.hi) for mean in means]
+    cells = [Estimate(mean.mean, mean.lo, mean.hi) for mean in means]
     points = drawing.trace(
         "scatter",
         [
@@ -164,13 +165,13 @@ def _spread(
     return drawing.view(words_of(metric).label, traces, layout)
 
 
-def _spread_text(metric: str, cell: Cell) -> str:
+def _spread_text(metric: str, cell: Estimate) -> str:
     if cell.missing:
         return f"no value: {drawing.text(cell.reason)}"
     sd = "one repeat" if math.isnan(cell.sd) else f"sd {number(metric, cell.sd)} over {cell.n} repeats"
     return f"{words_of(metric).label} {number(metric, cell.value)}<br>{sd}"
 
 
-def _range(cells: Sequence[Cell]) -> list[float]:
+def _range(cells: Sequence[Estimate]) -> list[float]:
     ends = drawing.ends_of(cells)
     return drawing.padded(min(ends), max(ends))

@@ -1,17 +1,16 @@
-"""Estimates: a measured value with its bounds, as every protocol's tables and criteria give it."""
+"""Estimates: a measured value with its bounds, the same from statistics to the report."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.statistics import bootstrap_interval
-from roadworthy.verdict import Measurement
+from roadworthy.statistics.bootstrap import bootstrap_interval
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
@@ -21,21 +20,42 @@ LEAST_BOOTSTRAP_GROUPS = 50
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its bounds and all that a table row says of it."""
+    """A value with its two-sided bounds, as a row of a table says it.
+
+    n, groups  how many images it rests on, and how many independent objects these show
+    sd         the standard deviation over repeats;  method: how it is bounded
+    reason     why there is no value or no bound, where numbers are NaN; otherwise what is to be known of it
+    """
 
     value: float
     lo: float = math.nan
     hi: float = math.nan
-    reason: str = ""
-    method: str = ""
+    _: KW_ONLY
+    n: int = 0
+    groups: int = 0
     sd: float = math.nan
+    method: str = ""
+    reason: str = ""
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no value."""
+        return math.isnan(self.value)
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether the value or one of its bounds is missing."""
+        return math.isnan(self.value) or math.isnan(self.lo) or math.isnan(self.hi)
+
+    def over(self, n: int, groups: int) -> Estimate:
+        """The same estimate, resting on so many images of so many objects."""
+        return replace(self, n=n, groups=groups)
 
     def scaled(self, factor: float) -> Estimate:
         """The estimate of a metric that is `factor` times this one."""
-        value, lo, hi, sd = (factor * number for number in (self.value, self.lo, self.hi, self.sd))
-        return Estimate(value, lo, hi, self.reason, self.method, sd)
+        return replace(self, value=factor * self.value, lo=factor * self.lo, hi=factor * self.hi, sd=factor * self.sd)
 
-    def row(self, where: Mapping[str, Any], metric: str, n: int, groups: int) -> dict[str, Any]:
+    def row(self, where: Mapping[str, Any], metric: str) -> dict[str, Any]:
         """The estimate as a row of a table."""
         return {
             **where,
@@ -43,22 +63,22 @@ class Estimate:
             "value": self.value,
             "lo": self.lo,
             "hi": self.hi,
-            "n": n,
-            "groups": groups,
+            "n": self.n,
+            "groups": self.groups,
             "sd": self.sd,
             "method": self.method,
             "reason": self.reason,
         }
 
-    def measurement(self, where: Mapping[str, Any], metric: str, n: int, groups: int) -> Measurement:
-        """The estimate as a criterion judges it."""
-        value, lo, hi, proportion = self.value, self.lo, self.hi, metric == "accuracy"
-        return Measurement(where, value, lo, hi, n, groups, self.method, proportion, self.reason)
+
+def no_estimate(reason: str) -> Estimate:
+    """An estimate without a value, and why."""
+    return Estimate(math.nan, reason=reason)
 
 
 def failed_estimate(reason: str) -> Estimate:
     """An estimate without a value, because a case failed."""
-    return Estimate(math.nan, reason=f"case failed: {reason}")
+    return no_estimate(f"case failed: {reason}")
 
 
 def bootstrap_estimate(
@@ -68,17 +88,11 @@ def bootstrap_estimate(
     confidence: float,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Estimate:
-    """A value with bounds from resampled groups, or the reason why it has none."""
-    return Estimate(value, *bootstrap_bounds(value, resampled, groups, confidence, bounds), "group bootstrap")
-
-
-def bootstrap_bounds(
-    value: float, resampled: NDArray[np.float64], groups: int, confidence: float, bounds: tuple[float, float]
-) -> tuple[float, float, str]:
-    """Bounds from resampled groups, or the reason why there are none."""
-    if groups < LEAST_BOOTSTRAP_GROUPS:
-        return math.nan, math.nan, f"a bootstrap bound needs {LEAST_BOOTSTRAP_GROUPS} objects, not {groups}"
-    return bootstrap_interval(value, resampled, groups, confidence, bounds)
+    """A value with bounds from its values (B,) in resampled groups, or the reason why it has none."""
+    lo, hi, reason = math.nan, math.nan, f"a bootstrap bound needs {LEAST_BOOTSTRAP_GROUPS} objects, not {groups}"
+    if groups >= LEAST_BOOTSTRAP_GROUPS:
+        lo, hi, reason = bootstrap_interval(value, resampled, groups, confidence, bounds)
+    return Estimate(value, lo, hi, groups=groups, method="group bootstrap", reason=reason)
 
 
 def mean_defined(values: Sequence[float]) -> float:

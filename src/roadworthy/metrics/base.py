@@ -1,0 +1,316 @@
+"""Metric: one object per metric, with all that tables, criteria and the report need to know of it.
+
+A metric of answers is one decorated function, in a file of its own or beside others of its family:
+
+    @metric(label="Worst recall", sentence="The lowest recall of any class.", higher_is_better=True)
+    def worst_recall(answers, weights):        # weights (B, n) to values (B,)
+        ...
+
+    @mean_metric(label="Error", sentence="Share of wrong answers.", higher_is_better=False)
+    def error(answers):                        # a value per image (n,), of which the metric is the mean
+        return 1.0 - answers.correct
+
+It is then called as `error(answers, weights=None)`. Without weights, or with weights (n,), it gives a float; with
+weights (B, n), one row per bootstrap resample, it gives (B,). Weight w counts an image w times. A value that does not
+exist is NaN, and `error.reason(answers)` says why.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, NamedTuple, Protocol, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import is_the_machine_s
+from roadworthy.core.registry import Registry
+from roadworthy.metrics.answers import TOLERANCE, Answers
+from roadworthy.metrics.weighting import Floats, Weights, weight_rows, weighted_mean
+
+Range = tuple[float, float]
+OfRows = Callable[..., Floats]
+"""From answers and weights (B, n), or from what the metric `shares`, to values (B,)."""
+OfImages = Callable[[Answers], Floats]
+DROP, DISCOUNTED = "_drop", "_discounted"
+SHARE: Range = (0.0, 1.0)
+ROUNDING = 5 * TOLERANCE
+"""How far outside its range a value may lie by rounding, as a share of the range."""
+
+
+class MeasuresRows(Protocol):
+    """What has a value for each row of weights (B, n): every metric of answers, and the weighted confusion."""
+
+    def of_rows(self, answers: Answers, weights: Weights) -> Floats:
+        """The values (B,) for weights (B, n) that need no check."""
+
+
+class MetricValues(NamedTuple):
+    """The values (B,) of a metric, NaN where it has none, and why that is; empty where nothing is to be said."""
+
+    values: Floats
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """One metric: its name in tables and criteria, what it says, and how it is measured, bounded and written.
+
+    label              what the report calls it;  sentence: what it says, in one or two sentences
+    higher_is_better   None where neither is better in itself
+    range              its lowest and highest value, or a function of the number of classes that gives them
+    percent            whether people read it in percent, otherwise with so many `digits`
+    infinite           what an infinite value says
+    of_answers         from answers and weights (B, n) to (B,); None for a metric of something else
+    of_images          from answers to a value per image (n,), where the metric is the mean of these
+    shares             a function of answers and weights whose result `of_answers` is given in their place: metrics that
+                       share one are computed from a single result
+    why_missing        from answers to the reason why there is no value, or None
+    mean_over_objects  whether its bounds are those of a mean over objects, which hold whatever the distribution;
+                       otherwise objects are resampled
+    proportion         whether each image counts 0 or 1
+    multiple_of        the metric of which it is `factor(number of classes)` times
+    drop_of            the metric of which it is the drop
+    """
+
+    name: str
+    _: KW_ONLY
+    label: str
+    sentence: str
+    higher_is_better: bool | None
+    range: Range | Callable[[int], Range] = SHARE
+    percent: bool = False
+    digits: int = 3
+    infinite: str = "infinite"
+    of_answers: OfRows | None = None
+    of_images: OfImages | None = None
+    shares: Callable[[Answers, Weights], Any] | None = None
+    why_missing: Callable[[Answers], str | None] | None = None
+    mean_over_objects: bool = False
+    proportion: bool = False
+    multiple_of: Metric | None = None
+    factor: Callable[[int], float] | None = None
+    drop_of: Metric | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"a metric's name is lower-case letters, digits and underscores, not {self.name!r}")
+        low, high = self.limits(num_classes=2)
+        if not low < high:
+            raise ValueError(f"metric {self.name}: the range {low} to {high} must go from low to high")
+        if self.mean_over_objects and self.is_of_answers and not (self.of_images and math.isfinite(high - low)):
+            raise ValueError(f"metric {self.name}: only a mean over images with a finite range has `mean_over_objects`")
+
+    @property
+    def is_of_answers(self) -> bool:
+        """Whether it can be computed from answers."""
+        return self.of_answers is not None or self.of_images is not None
+
+    def limits(self, num_classes: int) -> Range:
+        """The lowest and the highest value it can have.
+
+        >>> Metric("cost", label="Cost", sentence="", higher_is_better=False, range=lambda k: (0, 2 / k)).limits(10)
+        (0, 0.2)
+        """
+        return self.range if isinstance(self.range, tuple) else self.range(num_classes)
+
+    @overload
+    def __call__(self, answers: Answers, weights: None = None) -> float: ...
+    @overload
+    def __call__(self, answers: Answers, weights: NDArray[np.floating]) -> float | Floats: ...
+    def __call__(self, answers: Answers, weights: NDArray[np.floating] | None = None) -> float | Floats:
+        """The value without weights or with weights (n,); the values (B,) with weights (B, n)."""
+        return call_on_rows(self.of_rows, answers, weights)
+
+    def of_rows(self, answers: Answers, weights: Weights, shared: dict[Any, Any] | None = None) -> Floats:
+        """The values (B,) for weights (B, n) that need no check, with at least one image.
+
+        `shared` holds what metrics share for these answers and weights, and is filled as they are computed.
+        """
+        if self.of_images is not None:
+            return weighted_mean(weights, self.per_image(answers))
+        if self.of_answers is None:
+            raise ValueError(f"metric {self.name!r} is not computed from answers")
+        if self.shares is None:
+            return self.of_answers(answers, weights)
+        shared = {} if shared is None else shared
+        if self.shares not in shared:
+            shared[self.shares] = self.shares(answers, weights)
+        return self.of_answers(shared[self.shares])
+
+    def per_image(self, answers: Answers) -> Floats:
+        """The values (n,) whose mean is the metric; one that is not a mean over images is a `ValueError`.
+
+        Cut to the metric's range, which a value can leave only where probabilities are rounded.
+        """
+        if self.of_images is None:
+            raise ValueError(f"metric {self.name!r} is not a mean over images")
+        return np.clip(self.of_images(answers), *self.limits(answers.num_classes))
+
+    def reason(self, answers: Answers) -> str | None:
+        """Why it has no value for these answers; None where it has one."""
+        if len(answers) == 0:
+            return "no images"
+        return self.why_missing(answers) if self.why_missing else None
+
+    def measure(
+        self, answers: Answers, weights: Weights | None = None, shared: dict[Any, Any] | None = None
+    ) -> MetricValues:
+        """The values (B,), as `of_rows` gives them, of a metric that may be anybody's.
+
+        Where its code raises, or gives something else than (B,) finite numbers within its range, the values are NaN,
+        and the reason says so in a sentence.
+        """
+        rows = np.ones((1, len(answers))) if weights is None else weights
+        nothing = np.full(len(rows), np.nan)
+        try:
+            missing = self.reason(answers)
+            if missing:
+                return MetricValues(nothing, missing)
+            values = np.asarray(self.of_rows(answers, rows, shared), dtype=np.float64)
+            problem = self._problem(values, len(rows), answers)
+            if weights is None and np.isnan(values).any():
+                problem = problem or f"the metric {self.name} gives no number here"
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if is_the_machine_s(error):
+                raise
+            problem = f"the metric {self.name} raised {type(error).__name__}: {error}"
+        return MetricValues(nothing, " ".join(problem.split())) if problem else MetricValues(values)
+
+    def _problem(self, values: Floats, rows: int, answers: Answers) -> str:
+        """What is wrong with values that should be (B,) and in range; empty where nothing is."""
+        if values.shape != (rows,):
+            return f"the metric {self.name} gave values of shape {values.shape}, not ({rows},)"
+        if self.of_images is not None:
+            by_image = np.asarray(self.of_images(answers), dtype=np.float64)
+            if self.proportion and not np.isin(by_image, (0.0, 1.0)).all():
+                return f"the metric {self.name} counts images 0 or 1, but gave something between"
+            values = np.concatenate([values, by_image])
+        known = values[~np.isnan(values)]
+        low, high = self.limits(answers.num_classes)
+        room = ROUNDING * (high - low) if math.isfinite(high - low) else ROUNDING
+        outside = known[~((known >= low - room) & (known <= high + room)) | np.isinf(known)]
+        if not outside.size:
+            return ""
+        return f"the metric {self.name} gave {outside[0]:g}, outside its range {low:g} to {high:g}"
+
+    def drop(self) -> Metric:
+        """The metric that says how much worse this one is than on undisturbed data: positive is worse.
+
+        Of a metric in [a, b] it lies in [a - b, b - a].
+        """
+
+        def room(num_classes: int) -> Range:
+            low, high = self.limits(num_classes)
+            return low - high, high - low
+
+        label = self.label if self.label[:2].isupper() else self.label[:1].lower() + self.label[1:]
+        return Metric(
+            f"{self.name}{DROP}",
+            label=f"{'Drop' if self.higher_is_better else 'Rise'} of {label}",
+            sentence="How much worse than on undisturbed data: positive is worse.",
+            higher_is_better=False,
+            range=room,
+            percent=self.percent,
+            mean_over_objects=self.mean_over_objects,
+            drop_of=self,
+        )
+
+    def discounted(self) -> Metric:
+        """The metric times scenario coverage: it cannot be larger than this one."""
+        return replace(
+            self,
+            name=f"{self.name}{DISCOUNTED}",
+            label=f"{self.label} times coverage",
+            sentence=f"{self.label} times scenario coverage: what was not shown counts as failed.",
+            of_answers=None,
+            of_images=None,
+            shares=None,
+            why_missing=None,
+            proportion=False,
+            multiple_of=None,
+            factor=None,
+        )
+
+
+def call_on_rows(
+    of_rows: Callable[[Answers, Weights], Floats], answers: Answers, weights: NDArray[np.floating] | None
+) -> float | Floats:
+    """A function of weights (B, n), called without weights or with (n,): a float; with (B, n): (B,)."""
+    rows = weight_rows(weights, len(answers))
+    values = of_rows(answers, rows) if len(answers) else np.full(len(rows), np.nan)
+    return values if np.ndim(weights) == 2 else float(values[0])  # type: ignore[arg-type]
+
+
+METRICS: Registry[Metric] = Registry("metric")
+"""Every metric of answers by name; third parties add theirs under the entry point group `roadworthy.metrics`.
+
+Which of them are in a table is for its protocol and the study to say: one that is only registered changes none.
+"""
+
+
+def metric(
+    *, label: str, higher_is_better: bool | None, name: str = "", sentence: str = "", **details: Any
+) -> Callable[[OfRows], Metric]:
+    """Decorator that makes a function of answers and weights (B, n) the registered metric of its name.
+
+    The sentence is the first paragraph of its docstring unless given; `details` are further fields of `Metric`.
+    """
+
+    def register(function: OfRows) -> Metric:
+        return _registered(function, name, sentence, label=label, higher_is_better=higher_is_better, **details)
+
+    return register
+
+
+def mean_metric(
+    *, label: str, higher_is_better: bool | None, name: str = "", sentence: str = "", **details: Any
+) -> Callable[[OfImages], Metric]:
+    """Decorator that makes a function of answers to a value per image (n,) the registered metric that is their mean.
+
+    Its bounds are those of a mean over objects, unless its range is infinite or `mean_over_objects=False` says so.
+    """
+    details = {"mean_over_objects": _is_finite(details.get("range", SHARE)), **details}
+
+    def register(function: OfImages) -> Metric:
+        return _registered(
+            function, name, sentence, label=label, higher_is_better=higher_is_better, of_images=function, **details
+        )
+
+    return register
+
+
+def _is_finite(limits: Range | Callable[[int], Range]) -> bool:
+    low, high = limits if isinstance(limits, tuple) else limits(2)
+    return math.isfinite(high - low)
+
+
+def _registered(function: Callable[..., Any], name: str, sentence: str, **details: Any) -> Metric:
+    name = name or function.__name__
+    if name.endswith((DROP, DISCOUNTED)):
+        raise ValueError(f"metric {name!r}: names that end in {DROP} or {DISCOUNTED} belong to derived metrics")
+    paragraph = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    details = {"of_answers": None if "of_images" in details else function, **details}
+    made = Metric(name, sentence=sentence or " ".join(paragraph.split()), **details)
+    for attribute in ("__module__", "__qualname__", "__doc__"):
+        object.__setattr__(made, attribute, getattr(function, attribute))
+    object.__setattr__(made, "__wrapped__", function)
+    return METRICS.register(name)(made)
+
+
+def of_rows(metrics: Iterable[Metric], answers: Answers, weights: Weights) -> dict[str, MetricValues]:
+    """Several metrics by name for weights (B, n), each measured; what they share is computed once.
+
+    >>> from roadworthy.metrics import accuracy, ece
+    >>> answers = Answers.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1])
+    >>> {name: result.values.tolist() for name, result in of_rows([ece, accuracy], answers, np.ones((1, 2))).items()}
+    {'ece': [0.475], 'accuracy': [0.5]}
+    """
+    shared: dict[Any, Any] = {}
+    return {metric.name: metric.measure(answers, weights, shared) for metric in metrics}
