@@ -26,8 +26,9 @@ from roadworthy.report.facts import estimate_of
 from roadworthy.report.page import ModelWords, Page
 from roadworthy.report.reading import read_rows
 from roadworthy.report.words import bounds, number
-from roadworthy.statistics import Estimate, PairedChange, proportion_interval
+from roadworthy.statistics import Estimate, proportion_interval
 from roadworthy.statistics.estimates import failed_estimate, no_estimate
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Measurement
 
 NAME = "mirrored"
@@ -170,9 +171,7 @@ class MirroredEvidence(Evidence):
         agrees, objects = self.agrees[model], self.objects[model]
         if not agrees.size:
             return no_estimate("every class is left out")
-        return replace(
-            proportion_interval(agrees, objects, confidence), n=agrees.size, groups=len(np.unique(objects))
-        )
+        return replace(proportion_interval(agrees, objects, confidence), n=agrees.size, groups=len(np.unique(objects)))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """The one table: a row for each model."""
