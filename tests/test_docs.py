@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from test_cli import call
-from tiny import save_onnx, templates
+from tiny import forget_plugins, save_onnx, templates
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -91,6 +91,7 @@ def test_every_command_in_the_docs_works(workspace: Path, monkeypatch: pytest.Mo
         assert not isinstance(result.exception, Exception), (page, line, result.output, result.exception)
         assert result.exit_code in code, (page, line, result.output)
         ran += 1
+        forget_plugins()
     assert ran >= 12
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 import roadworthy as rw
-from roadworthy import plugins
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.cli import app, spelled
 from roadworthy.core.errors import InputError, RoadworthyError
@@ -23,7 +23,9 @@ from roadworthy.core.registry import Registry
 from roadworthy.engine.folder import RunFolder
 from roadworthy.preparing import prepare_recipe
 from roadworthy.study import load_study, parse_study
-from tiny import study
+from tiny import forget_plugins, save_onnx, study
+
+OWN_METRIC = Path(__file__).parent.parent / "docs" / "own_metric.md"
 
 SHIFT = """
 from dataclasses import dataclass
@@ -89,17 +91,7 @@ def clean_registries() -> Iterator[None]:
     for registry, members in before:
         registry._members.clear()
         registry._members.update(members)
-    forget()
-
-
-def forget() -> None:
-    """Forget every plugin, as a new process would."""
-    for loaded in plugins._LOADED.values():
-        for registry, name, _ in loaded.registered:
-            registry._members.pop(name, None)
-        for module in loaded.modules:
-            sys.modules.pop(module, None)
-    plugins._LOADED.clear()
+    forget_plugins()
 
 
 @pytest.fixture
@@ -120,7 +112,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(folder: Path) -> rw.Run:
     made = rw.run(folder / "study.yaml", out=folder.parent / "run", trust=True, progress=no_progress)
-    forget()
+    forget_plugins()
     return made
 
 
@@ -155,7 +147,7 @@ def test_a_run_names_its_plugins_and_loads_them_again(run: rw.Run, folder: Path)
         assert printed.endswith("dim.py holds code that would be run: pass --trust if you trust its author")
         assert snapshot(run.path) == before
         assert call(*words, "--trust")[0] == 0
-        forget()
+        forget_plugins()
     assert rw.open_run(run.path).tables["sure"].equals(run.tables["sure"]), "tables can be read without any code"
 
     (folder.parent / "elsewhere").mkdir()
@@ -178,15 +170,15 @@ def test_without_trust_nothing_is_run_or_written(folder: Path) -> None:
 def test_every_command_takes_a_plugin(folder: Path, tmp_path: Path) -> None:
     dim = ["--plugin", folder / "dim.py", "--trust"]
     assert "dim                Darken the image." in call("list", "shifts", *dim)[1]
-    forget()
+    forget_plugins()
     assert call("preview", "dim", "--out", tmp_path / "sheet.png", "--images", "1", *dim)[0] == 0
-    forget()
+    forget_plugins()
     plain = study(tmp_path, 56, protocols={"classification": {"shifts": ["dim"], "levels": [5]}})
     (tmp_path / "plain.yaml").write_text(yaml.safe_dump(plain))
     code, printed = call("run", tmp_path / "plain.yaml", "--dry-run")
     assert (code, printed.partition(".")[0]) == (2, "unknown shift 'dim'")
     assert "protocol  classification: 2 cases" in call("run", tmp_path / "plain.yaml", "--dry-run", *dim)[1]
-    forget()
+    forget_plugins()
     assert call("export", tmp_path / "plain.yaml", tmp_path / "export", "--quiet", *dim)[0] == 0
     loaded, _ = load_study(tmp_path / "plain.yaml", plugins=folder / "dim.py", trust=True)
     assert [record.plugin for record in loaded.plugins] == [str(folder / "dim.py")]
@@ -203,7 +195,7 @@ def test_verify_names_changed_code_and_another_path_stands_in(run: rw.Run, folde
     assert code == 2
     assert printed.endswith("put it back as it was, or name the code to use with --plugin")
     assert call("verify", run.path, "--trust", "--plugin", moved / "dim.py")[0] == 0
-    forget()
+    forget_plugins()
 
     (folder / "sure.py").unlink()
     code, printed = call("verify", run.path, "--trust", "--plugin", moved / "dim.py")
@@ -211,7 +203,7 @@ def test_verify_names_changed_code_and_another_path_stands_in(run: rw.Run, folde
     assert printed == "there is no plugin home/sure.py: name it where it is now with --plugin"
     both = [moved / "dim.py", moved / "sure.py"]
     assert rw.open_run(run.path, plugins=both, trust=True).verify() == []
-    forget()
+    forget_plugins()
 
     (moved / "sure.py").write_text(PROTOCOL.replace("mean()", "min()"))
     changed, tables = rw.open_run(run.path, plugins=both, trust=True).verify()
@@ -312,9 +304,9 @@ def test_a_node_made_elsewhere_has_the_plugins(folder: Path, tmp_path: Path) -> 
     prepared = prepare(loaded, base=base, trust=True, progress=no_progress)
     recipe = json.loads(json.dumps(prepared.recipe()))
     hashes = set(prepared.plan.graph().cases)
-    forget()
+    forget_plugins()
     assert set(prepare_recipe(recipe).plan.graph().cases) == hashes
-    forget()
+    forget_plugins()
     recipe["allowed"]["trust"] = False
     with pytest.raises(InputError, match="holds code that would be run"):
         prepare_recipe(recipe)
@@ -326,3 +318,36 @@ def test_a_run_without_plugins_says_nothing_of_them(tmp_path: Path) -> None:
     assert "plugins" not in json.loads((run.path / "run.json").read_text())
     assert "plugins" not in yaml.safe_load((run.path / "study.yaml").read_text())
     assert RunFolder(run.path).record().plugins == []
+
+
+def test_a_file_that_adds_a_metric(tmp_path: Path) -> None:
+    """The five-minute page: its file, named on the command line, is in table, verdict, report and comparison."""
+    (code,) = re.findall(r"```python\n(.*?)```", OWN_METRIC.read_text(), re.DOTALL)
+    (tmp_path / "sure_and_wrong.py").write_text(code)
+    plugin = ["--plugin", tmp_path / "sure_and_wrong.py", "--trust"]
+    sure = {"shifts": ["fog"], "levels": [5], "metrics": ["sure_and_wrong"]}
+    criterion = {"id": "SURE", "metric": "sure_and_wrong", "where": {"shift": "none"}, "at_most": 0.99}
+    models = {name: str(save_onnx(tmp_path / f"{name}.onnx", gain=gain)) for name, gain in (("a", 1.0), ("b", 9.0))}
+    content = study(tmp_path, 280, protocols={"classification": sure}, models=models, criteria=[criterion])
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    code_without, printed = call("run", tmp_path / "study.yaml", "--out", tmp_path / "run")
+    assert (code_without, printed.partition(".")[0]) == (2, "unknown metric 'sure_and_wrong'")
+    assert not (tmp_path / "run").exists()
+    code_with, printed = call("run", tmp_path / "study.yaml", "--out", tmp_path / "run", *plugin)
+    assert code_with == 0
+    assert "pass  SURE: sure_and_wrong" in printed
+    table = rw.open_run(tmp_path / "run").tables["classification"]
+    table = table[table["metric"] == "sure_and_wrong"].set_index(["model", "shift"])
+    mistakes = []
+    for path in (tmp_path / "run").glob("readouts/none-*/part-*.parquet"):
+        rows = pd.read_parquet(path)
+        mistakes.append(((rows["prediction"] != rows["label"]) & (rows["confidence"] >= 0.9)).mean())
+    assert sorted(table.xs("none", level="shift")["value"]) == pytest.approx(sorted(mistakes))
+    assert table["lo"].le(table["value"]).all()
+    assert (
+        "Share of images that are answered wrongly with a confidence of 90 % or more"
+        in (tmp_path / "run" / "report.html").read_text()
+    )
+    assert "sure_and_wrong" in call("compare", tmp_path / "run", "--metric", "sure_and_wrong", "--trust")[1]
+    forget_plugins()
+    assert call("verify", tmp_path / "run", "--trust")[0] == 0
