@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
-from roadworthy.cli import app, spelled
+from roadworthy.cli import app, main, spelled
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.registry import Registry
@@ -139,6 +141,7 @@ def test_a_run_names_its_plugins_and_loads_them_again(run: rw.Run, folder: Path)
     )
     assert set(run.tables["classification"]["shift"]) == {"none", "dim"}
     assert len(run.tables["sure"]) == 1
+    assert f"SHA-256 of dim.py {digest_file(folder / 'dim.py')}" in (run.path / "report.html").read_text()
 
     for words in (["verify", run.path], ["report", run.path], ["verdict", run.path], ["compare", run.path, run.path]):
         before = snapshot(run.path)
@@ -211,6 +214,36 @@ def test_verify_names_changed_code_and_another_path_stands_in(run: rw.Run, folde
     assert tables == "table sure does not follow from the readouts"
     with pytest.warns(UserWarning, match="is not the code that the run was made with"):
         rw.open_run(run.path, plugins=both, trust=True).report()
+
+
+def test_the_same_code_in_two_folders_is_one_plugin(run: rw.Run, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copied")
+    moved = rw.run(tmp_path / "copied" / "study.yaml", out=tmp_path / "second", trust=True, progress=no_progress)
+    assert moved.record.plugins[0].plugin == str(tmp_path / "copied" / "dim.py")
+    assert call("compare", run.path, moved.path)[0] == 0, "there is nothing left to trust"
+    (tmp_path / "copied" / "dim.py").write_text(SHIFT.replace("Darken", "Dim"))
+    with pytest.raises(InputError, match="holds code that would be run"):
+        rw.run(tmp_path / "copied" / "study.yaml", out=tmp_path / "third", progress=no_progress)
+
+
+def test_plugins_of_one_name_in_two_folders_are_two(folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "dim.py").write_text(SHIFT.replace('"dim"', '"dusk"'))
+    loaded = parse_study(study(folder, plugins=["dim.py", "other/dim.py"]), "study", base=folder, trust=True)
+    assert {"dim", "dusk"} <= {*rw.SHIFTS}
+    assert len(loaded.plugins) == 2
+
+
+def test_an_error_of_a_plugin_is_not_blamed_on_us(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "sure.py").write_text(PROTOCOL.replace('return {"sure"', '1 / 0; return {"sure"'))
+    words = ["roadworthy", "run", str(folder / "study.yaml"), "--out", str(folder / "run"), "--trust", "--quiet"]
+    monkeypatch.setattr(sys, "argv", words)
+    with warnings.catch_warnings(), pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert re.search(r"error: plugin .*sure\.py raised ZeroDivisionError: the lines above", capsys.readouterr().err)
 
 
 def test_an_edited_plugin_is_loaded_again(folder: Path) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import roadworthy.protocols
@@ -37,6 +38,11 @@ class _Loaded:
     registered: Registered
     modules: tuple[str, ...]
 
+    @property
+    def in_force(self) -> bool:
+        """Whether all that it registered is still what its names stand for."""
+        return all(name in registry and registry.get(name) is member for registry, name, member in self.registered)
+
 
 _LOADED: dict[str, _Loaded] = {}
 
@@ -52,10 +58,12 @@ def name_plugins(named: Iterable[PluginRecord], base: Path, given: GivenPlugins 
     named one of the same file name, whatever its content.
     """
     given = [given] if isinstance(given, str | Path) else given
-    plugins = {_short_name(record.plugin): _located(record, base) for record in named}
-    for name in map(str, given):
-        plugins[_short_name(name)] = _located(PluginRecord(plugin=name), Path.cwd())
-    return [*plugins.values()]
+    own = [_located(PluginRecord(plugin=str(name)), Path.cwd()) for name in given]
+    chosen = []
+    for record in named:
+        instead = [other for other in own if _short_name(other.plugin) == _short_name(record.plugin)]
+        chosen.append(instead[-1] if instead else _located(record, base))
+    return [*chosen, *(record for record in own if record not in chosen)]
 
 
 def load_plugins(plugins: Iterable[PluginRecord], trust: bool) -> list[PluginRecord]:
@@ -72,15 +80,20 @@ def load_given(plugins: GivenPlugins, trust: bool) -> list[PluginRecord]:
     return load_plugins(name_plugins((), Path.cwd(), plugins), trust)
 
 
-def differences(named: Iterable[PluginRecord], loaded: Iterable[PluginRecord]) -> list[str]:
-    """A sentence for every plugin that was loaded with other code than a run names."""
-    by_name = {_short_name(record.plugin): record for record in loaded}
-    pairs = [(record, by_name[_short_name(record.plugin)]) for record in named]
+def differences(named: Sequence[PluginRecord], loaded: Sequence[PluginRecord]) -> list[str]:
+    """A sentence for every plugin that was loaded with other code than a run names; `loaded` begins with its own."""
     return [
         f"plugin {now.plugin} is not the code that the run was made with"
-        for before, now in pairs
+        for before, now in zip(named, loaded, strict=False)
         if before.files != now.files
     ]
+
+
+def plugin_behind(error: BaseException) -> str:
+    """The loaded plugin whose code an error passed through; empty where there is none."""
+    files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    behind = [name for name in _LOADED if str(_file_of(name)) in files]
+    return behind[0] if behind else ""
 
 
 def _short_name(plugin: str) -> str:
@@ -103,11 +116,21 @@ def _load(plugin: PluginRecord, trust: bool) -> PluginRecord:
             raise InputError(f"there is no plugin {name}: name it where it is now with `plugins=`")
         require_file(Path(name), "plugin")
         _check_unchanged(plugin)
-    loaded = _LOADED.get(name)
-    if loaded is None or _changed_files(loaded.record):
-        loaded = _LOADED[name] = _import(name, trust, loaded)
+    loaded = _LOADED.get(name) or _same_code(name)
+    if loaded is None or _changed_files(loaded.record) or not loaded.in_force:
+        loaded = _import(name, trust, loaded)
+    _LOADED[name] = loaded
     _check_unchanged(plugin)
     return loaded.record
+
+
+def _same_code(name: str) -> _Loaded | None:
+    """The same plugin, loaded from another folder: its file has the same name, and all its files are the same here."""
+    for loaded in _LOADED.values():
+        moved = loaded.record.model_copy(update={"plugin": name})
+        if name.endswith(".py") and _short_name(loaded.record.plugin) == Path(name).name and not _changed_files(moved):
+            return replace(loaded, record=moved)
+    return None
 
 
 def _import(name: str, trust: bool, before: _Loaded | None) -> _Loaded:

@@ -50,8 +50,12 @@ def main() -> None:
         sys.exit(RoadworthyError.exit_code)
     except SystemExit:
         raise
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
+        loaded = sys.modules.get("roadworthy.plugins")
+        if loaded is not None and (plugin := loaded.plugin_behind(error)):
+            say(f"error: plugin {plugin} raised {type(error).__name__}: the lines above say where")
+            sys.exit(RoadworthyError.exit_code)
         say("error: this is a defect of roadworthy, not of your input; please report it with the lines above")
         sys.exit(70)
 
