@@ -33,11 +33,12 @@ import torch
 
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch
-from roadworthy.metrics.coverage import Schema, propose_scenarios
+from roadworthy.metrics.coverage import Schema
 from roadworthy.metrics.neurons import NeuronCoverage
 from roadworthy.models import OnnxModel, TorchModel
 from roadworthy.models.networks import export_onnx, thesis_cnn
 from roadworthy.models.occlusion import GREY, occlusion_map
+from roadworthy.protocols.dependability.covering_array import propose_scenarios
 
 THREADS = 1
 IMAGES = 10_000

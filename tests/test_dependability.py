@@ -36,9 +36,13 @@ from roadworthy.models import CallableModel, ReferenceModel, TorchModel
 from roadworthy.models.head import network_of, penultimate
 from roadworthy.models.occlusion import occlusion_map
 from roadworthy.models.signals import Signals
+from roadworthy.protocols.dependability.context import Context, Resolved
+from roadworthy.protocols.dependability.measures import MEASURES, STEPS, BeforeRun
+from roadworthy.protocols.dependability.measures.scenario_proposals import ScenarioProposals
+from roadworthy.protocols.dependability.measures.worst_slices import WorstSlices
 from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
 from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
-from roadworthy.protocols.dependability.settings import SEVERITIES, Context, Settings, Transformer
+from roadworthy.protocols.dependability.settings import SEVERITIES, Settings, Transformer
 from roadworthy.study import load_study
 from test_attacks_in_classification import nearest_mean
 from tiny import CLASSES, SIZE, contents, save_onnx
@@ -636,9 +640,47 @@ def test_what_the_search_refuses_is_an_error_of_the_study(tmp_path: Path, monkey
     def refused(*arguments: Any, **settings: Any) -> Any:
         raise ValueError("no scenario can be proposed")
 
-    monkeypatch.setattr("roadworthy.protocols.dependability.tables.propose_scenarios", refused)
+    monkeypatch.setattr("roadworthy.protocols.dependability.measures.scenario_proposals.propose_scenarios", refused)
     with pytest.raises(InputError, match="dependability: no scenario can be proposed"):
         edge_run(tmp_path, {}, weather=np.array(["dry", "wet"] * 12))
+
+
+def test_no_figure_rests_on_a_search(finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict must not wait for slices and proposals, which can take long."""
+    monkeypatch.setattr(ScenarioProposals, "rows", lambda self, data: pytest.fail("proposed"))
+    monkeypatch.setattr(WorstSlices, "rows", lambda self, data: pytest.fail("sliced"))
+    assert [finding.status for finding in finished.verdict().findings] == ["pass", "fail", "pass"]
+
+
+def test_every_table_is_declared_by_one_measure_or_search(finished: Any) -> None:
+    declared = [spec for step in STEPS for spec in step.tables]
+    made = [name for name in finished.tables if name.startswith("dependability_") and not name.endswith("_gallery")]
+    assert sorted(spec.name for spec in declared) == sorted(made)
+    for spec in declared:
+        assert tuple(finished.tables[spec.name].columns)[-len(spec.columns) :] == spec.columns, spec.name
+
+
+def test_every_planned_figure_belongs_to_one_measure() -> None:
+    settings = Settings(axis={"column": "seconds"}, metrics=["accuracy", "ece"])
+    resolved = Resolved(
+        settings=settings,
+        conditions={"weather": ["dry", "wet"]},
+        no_schema="",
+        severity=None,
+        situations=[({"weather": "dry"}, 1.0)],
+        grid=(16, 16, 8, 8),
+    )
+    before = BeforeRun(resolved, ["stop"], ["fog level 3"])
+    planned = [
+        (metric, scope) for measure in MEASURES for metric, scopes in measure.scopes(before).items() for scope in scopes
+    ]
+    assert len(set(planned)) == len(planned)
+    assert {("confidence_loss", "fog level 3"), ("ece", "weather=wet"), ("occlusion_covering", "class stop")} <= {
+        *planned
+    }
+    assert {metric for measure in MEASURES for metric, _ in measure.metrics} <= {metric for metric, _ in planned} | {
+        "scenario_coverage"
+    }
 
 
 def test_a_model_called_data_is_refused(tmp_path: Path) -> None:

@@ -23,26 +23,30 @@ Groups = Sequence[tuple[str, list[str]]]
 EMPTY = Square(None, "", "")
 
 
-def charts(found: Dependability, facts: Facts) -> dict[str, Chart]:
+def charts(dependability: Dependability, facts: Facts) -> dict[str, Chart]:
     """Every chart by the id of its element."""
     made: dict[str, Chart] = {}
-    if found.of_pairs:
-        made["cover-pairs"] = [coverage_map(found)]
-    if found.activations and found.rows["neurons"]:
-        made["neurons"] = [neuron_bars(found, facts)]
-    if found.rows["patterns"]:
-        made["patterns"] = [dots(found, facts, "neuron_pattern", found.scopes("neuron_pattern"), _after_layer)]
-    for place, model in enumerate(found.models):
-        if found.of("loss", model):
-            made[f"loss-{place}"] = [loss_histogram(found, model, place)]
-            made[f"wins-{place}"] = [wins(found, model, place)]
-        if found.conditions and found.of_pairs and found.of("scenarios", model):
-            made[f"pairs-{place}"] = [pair_map(found, model, metric) for metric in found.metrics]
-    if found.metrics and found.rows["scenarios"]:
-        made["scenarios"] = [dots(found, facts, m, found.scopes(m), str) for m in found.metrics]
-    if found.rows["rho"]:
-        made["rho-precision"] = [rho_curve(found, facts, "precision", "Interpretation precision (higher is better)")]
-        made["rho-covering"] = [rho_curve(found, facts, "covering", "Occlusion covering (lower is better)")]
+    if dependability.of_pairs:
+        made["cover-pairs"] = [coverage_map(dependability)]
+    if dependability.activations and dependability.rows["neurons"]:
+        made["neurons"] = [neuron_bars(dependability, facts)]
+    if dependability.rows["patterns"]:
+        made["patterns"] = [
+            dots(dependability, facts, "neuron_pattern", dependability.scopes("neuron_pattern"), _after_layer)
+        ]
+    for model_index, model in enumerate(dependability.models):
+        if dependability.of("loss", model):
+            made[f"loss-{model_index}"] = [loss_histogram(dependability, model, model_index)]
+            made[f"wins-{model_index}"] = [wins(dependability, model, model_index)]
+        if dependability.conditions and dependability.of_pairs and dependability.of("scenarios", model):
+            made[f"pairs-{model_index}"] = [pair_map(dependability, model, metric) for metric in dependability.metrics]
+    if dependability.metrics and dependability.rows["scenarios"]:
+        made["scenarios"] = [dots(dependability, facts, m, dependability.scopes(m), str) for m in dependability.metrics]
+    if dependability.rows["rho"]:
+        made["rho-precision"] = [
+            rho_curve(dependability, facts, "precision", "Interpretation precision (higher is better)")
+        ]
+        made["rho-covering"] = [rho_curve(dependability, facts, "covering", "Occlusion covering (lower is better)")]
     return made
 
 
@@ -57,7 +61,7 @@ def _axis(title: str, **other: Any) -> dict[str, Any]:
 
 
 def _triangle(
-    found: Dependability,
+    dependability: Dependability,
     square: Callable[[str, str], Square],
     colours: Sequence[tuple[float, str]],
     low: float,
@@ -66,9 +70,9 @@ def _triangle(
     diagonal: bool,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A triangle of all values of all conditions against each other: traces and layout."""
-    groups = list(found.conditions.items())
+    groups = list(dependability.conditions.items())
     down, across = (groups, groups) if diagonal else (groups[1:], groups[:-1])
-    order = {pair: place for place, pair in enumerate(_values(groups))}
+    order = {value: index for index, value in enumerate(_values(groups))}
     rows = [[square(a, b) if order[a] >= order[b] else EMPTY for b in _values(across)] for a in _values(down)]
     layout = layout_of(height=130 + 24 * len(rows), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     layout["xaxis"] = _ticks(across) | {"tickangle": -90}
@@ -78,8 +82,8 @@ def _triangle(
         end = -0.5
         for _, own in members[:-1]:
             end += len(own)
-            place = {f"{axis}0": end, f"{axis}1": end, f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
-            lines.append({"type": "line", **place, "line": {"color": MUTED, "width": 1}})
+            ends = {f"{axis}0": end, f"{axis}1": end, f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
+            lines.append({"type": "line", **ends, "line": {"color": MUTED, "width": 1}})
     return drawing.heat_map(rows, low, high, colours, gap=1, size=9)[:1], layout
 
 
@@ -91,10 +95,10 @@ def _ticks(groups: Groups) -> dict[str, Any]:
     return drawing.names_axis([value for _, values in groups for value in values], 14, tickfont={"size": 10})
 
 
-def coverage_map(found: Dependability) -> View:
+def coverage_map(dependability: Dependability) -> View:
     """How much data every pair of values has, against what it needs."""
     cells: dict[tuple[str, str], Row] = {}
-    for row in found.rows["cells"]:
+    for row in dependability.rows["cells"]:
         pair = f"{row['condition_1']}={row['value_1']}", f"{row['condition_2']}={row['value_2']}"
         cells[pair] = cells[pair[::-1]] = row
 
@@ -108,12 +112,12 @@ def coverage_map(found: Dependability) -> View:
         words += f"<br>{row['count']} of {row['minimum']} needed, weight {row['weight']:g}"
         return Square(share, str(row["count"]), words)
 
-    return view("Coverage", *_triangle(found, square, ENOUGH, 0, 1, diagonal=False))
+    return view("Coverage", *_triangle(dependability, square, ENOUGH, 0, 1, diagonal=False))
 
 
-def pair_map(found: Dependability, model: str, metric: str) -> View:
+def pair_map(dependability: Dependability, model: str, metric: str) -> View:
     """A metric for every value (on the diagonal) and every pair of values of conditions."""
-    rows = {row["scenario"]: row for row in found.of("scenarios", model) if row["metric"] == metric}
+    rows = {row["scenario"]: row for row in dependability.of("scenarios", model) if row["metric"] == metric}
     values = [number_of(row["value"]) for row in rows.values()]
     known = [value for value in values if not math.isnan(value)] or [0.0, 1.0]
 
@@ -128,22 +132,24 @@ def pair_map(found: Dependability, model: str, metric: str) -> View:
         return Square(plain(value), "" if math.isnan(value) else label, words)
 
     falling = higher_is_better(metric) is False
-    scale = tuple((1 - place, colour) for place, colour in reversed(WORSE)) if falling else WORSE
-    squares = _triangle(found, square, scale, min(known), max(known), diagonal=True)
+    scale = tuple((1 - share, colour) for share, colour in reversed(WORSE)) if falling else WORSE
+    squares = _triangle(dependability, square, scale, min(known), max(known), diagonal=True)
     return view(words_of(metric).label, *squares)
 
 
-def dots(found: Dependability, facts: Facts, metric: str, scopes: Sequence[str], name: Callable[[str], str]) -> View:
+def dots(
+    dependability: Dependability, facts: Facts, metric: str, scopes: Sequence[str], name: Callable[[str], str]
+) -> View:
     """A metric per scope with its bounds, a mark per model."""
     traces = []
-    dodge = 0.5 / max(len(found.models), 2)
-    for place, model in enumerate(found.models):
-        cells = {scope: found.cell(model, metric, scope) for scope in scopes}
-        rows = [row + dodge * (place - (len(found.models) - 1) / 2) for row in range(len(scopes))]
+    dodge = 0.5 / max(len(dependability.models), 2)
+    for model_index, model in enumerate(dependability.models):
+        cells = {scope: dependability.cell(model, metric, scope) for scope in scopes}
+        rows = [row + dodge * (model_index - (len(dependability.models) - 1) / 2) for row in range(len(scopes))]
         hover = [drawing.hover_text(facts.named(model), name(scope), metric, cell) for scope, cell in cells.items()]
-        colour, symbol = look(place)
+        colour, symbol = look(model_index)
         traces.append(drawing.marks([*cells.values()], rows, hover, colour, size=7, symbol=symbol))
-    height = 70 + (13 * len(found.models) + 10) * len(scopes)
+    height = 70 + (13 * len(dependability.models) + 10) * len(scopes)
     layout = layout_of(height, margin={"l": 8, "r": 14, "t": 8, "b": 40})
     better = {True: " (higher is better)", False: " (lower is better)", None: ""}[higher_is_better(metric)]
     layout["xaxis"] = {
@@ -156,12 +162,12 @@ def dots(found: Dependability, facts: Facts, metric: str, scopes: Sequence[str],
     return view(words_of(metric).label, traces, layout)
 
 
-def neuron_bars(found: Dependability, facts: Facts) -> View:
+def neuron_bars(dependability: Dependability, facts: Facts) -> View:
     """Neuron k-activation by k, a bar per model and layer."""
     traces = []
-    for place, model in enumerate(found.models):
-        for layer in dict.fromkeys(row["layer"] for row in found.of("neurons", model)):
-            rows = [row for row in found.of("neurons", model) if row["layer"] == layer]
+    for model_index, model in enumerate(dependability.models):
+        for layer in dict.fromkeys(row["layer"] for row in dependability.of("neurons", model)):
+            rows = [row for row in dependability.of("neurons", model) if row["layer"] == layer]
             hover = [
                 f"<b>{text(facts.named(model))}</b>, layer {text(layer)}<br>{row['neurons']} neurons, "
                 f"{row['never_on']} never on, {row['always_on']} always on"
@@ -173,7 +179,7 @@ def neuron_bars(found: Dependability, facts: Facts) -> View:
                 name=text(f"{facts.named(model)}, {layer}"),
                 x=[f"k = {row['k']}" for row in rows],
                 y=[plain(number_of(row["value"])) for row in rows],
-                marker={"color": look(place)[0]},
+                marker={"color": look(model_index)[0]},
                 text=[number("neuron_activation_2", number_of(row["value"])) for row in rows],
                 textposition="outside",
                 textfont={"size": 10},
@@ -186,10 +192,10 @@ def neuron_bars(found: Dependability, facts: Facts) -> View:
     return view("Neuron k-activation", traces, layout)
 
 
-def loss_histogram(found: Dependability, model: str, place: int) -> View:
+def loss_histogram(dependability: Dependability, model: str, model_index: int) -> View:
     """How the worst change of the true class's probability is distributed over images."""
     counts = [0] * (2 * BINS)
-    for row in found.of("loss", model):
+    for row in dependability.of("loss", model):
         counts[min(int((row["change"] + 1) * BINS), 2 * BINS - 1)] += 1
     last = max([index for index, count in enumerate(counts) if count] + [BINS]) + 1
     middles = [-1 + (index + 0.5) / BINS for index in range(last)]
@@ -197,7 +203,7 @@ def loss_histogram(found: Dependability, model: str, place: int) -> View:
         f"{middle - 0.5 / BINS:+.2f} to {middle + 0.5 / BINS:+.2f}: {count} images"
         for middle, count in zip(middles, counts, strict=False)
     ]
-    colour, widths = look(place)[0], [0.94 / BINS] * last
+    colour, widths = look(model_index)[0], [0.94 / BINS] * last
     trace = drawing.trace("bar", hover, x=middles, y=counts[:last], width=widths, marker={"color": colour})
     layout = layout_of(height=220, margin={"l": 46, "r": 8, "t": 8, "b": 42})
     layout["xaxis"] = {
@@ -210,9 +216,9 @@ def loss_histogram(found: Dependability, model: str, place: int) -> View:
     return view("Confidence loss", [trace], layout)
 
 
-def wins(found: Dependability, model: str, place: int) -> View:
+def wins(dependability: Dependability, model: str, model_index: int) -> View:
     """How many images each transformer hurts most."""
-    rows = sorted((row for row in found.of("transformers", model) if row["n"]), key=lambda row: row["wins"])
+    rows = sorted((row for row in dependability.of("transformers", model) if row["n"]), key=lambda row: row["wins"])
     hover = [
         f"{text(row['transformer'])}: worst for {row['wins']} of {row['n']} images<br>mean change alone "
         f"{number_of(row['mean_change']):+.3f}<br>accuracy {number('accuracy', number_of(row['accuracy']))}"
@@ -224,7 +230,7 @@ def wins(found: Dependability, model: str, place: int) -> View:
         orientation="h",
         x=[row["wins"] for row in rows],
         y=[drawing.short_text(row["transformer"], 26) for row in rows],
-        marker={"color": look(place)[0]},
+        marker={"color": look(model_index)[0]},
         text=[str(row["wins"]) for row in rows],
         textposition="auto",
     )
@@ -234,17 +240,17 @@ def wins(found: Dependability, model: str, place: int) -> View:
     return view("Transformers", [trace], layout)
 
 
-def rho_curve(found: Dependability, facts: Facts, metric: str, title: str) -> View:
+def rho_curve(dependability: Dependability, facts: Facts, metric: str, title: str) -> View:
     """Precision or covering over the threshold rho: the mean over images, a line per model."""
     traces = []
-    for place, model in enumerate(found.models):
-        rows = found.of("rho", model)
+    for model_index, model in enumerate(dependability.models):
+        rows = dependability.of("rho", model)
         hover = [
             f"<b>{text(facts.named(model))}</b>, rho {row['rho']:.2f}<br>mean "
             f"{number('interpretation_precision', number_of(row[metric]))} of {row[f'{metric}_images']} images"
             for row in rows
         ]
-        colour, symbol = look(place)
+        colour, symbol = look(model_index)
         shown = drawing.trace(
             "scatter",
             hover,
@@ -255,7 +261,7 @@ def rho_curve(found: Dependability, facts: Facts, metric: str, title: str) -> Vi
             marker={"color": colour, "size": 6, "symbol": symbol},
         )
         traces.append(shown | {"cliponaxis": False})
-    relative = any(row["relative"] for row in found.rows["rho"])
+    relative = any(row["relative"] for row in dependability.rows["rho"])
     layout = layout_of(height=260, margin={"l": 52, "r": 12, "t": 8, "b": 42})
     of_what = "rho, a share of the undisturbed probability" if relative else "rho: a cell is hot below this probability"
     layout["xaxis"] = _axis(of_what, range=[-0.02, 1.02])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.metrics import METRICS
 from roadworthy.protocols.base import matching
+from roadworthy.protocols.dependability.table_specs import NAME as NAME
 from roadworthy.verdict import Criterion
 
-NAME = "dependability"
 ALL = "all"
 DATA = "data"
 """The model of figures that speak of the data alone."""
-PROPOSAL = ("proposal", "new_cells", "coverage_after")
-"""Columns that stand beside the conditions of a proposed scenario: no condition may be called so."""
 
 
 @contextmanager
@@ -35,6 +33,15 @@ def value_scope(condition: str, value: str) -> str:
     'weather=rain'
     """
     return f"{condition}={value}"
+
+
+def scenario_scope(scenario: Mapping[str, str]) -> str:
+    """Images with a value of each of several conditions.
+
+    >>> scenario_scope({"weather": "rain", "road": "curvy"})
+    'weather=rain, road=curvy'
+    """
+    return ", ".join(value_scope(name, value) for name, value in scenario.items())
 
 
 def class_scope(name: str) -> str:

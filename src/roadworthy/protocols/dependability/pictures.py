@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -14,47 +14,48 @@ from numpy.typing import NDArray
 from roadworthy.core.types import Batch, Images
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics.occlusion import PatchGrid
-from roadworthy.protocols.dependability.names import NAME
+from roadworthy.protocols.dependability.measures import Results
+from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import (
+    CONFUSION_GALLERY,
+    CONFUSIONS,
+    HEAT_GALLERY,
+    LOSS,
+    LOSS_GALLERY,
+    OCCLUSION,
+    frame_of,
+)
 from roadworthy.protocols.pictures import save_strip, thumbnail, write_picture
 
-if TYPE_CHECKING:
-    from roadworthy.protocols.dependability.tables import Evidence
-
 SIDE = 160
-CONFUSIONS, EACH = 8, 3
+CONFUSIONS_SHOWN, IMAGES_OF_CONFUSION = 8, 3
 """Confusions shown, and images of each."""
-LOSSES = 8
-GALLERIES = {
-    "heat_gallery": ["model", "place", "id", "label", "precision", "covering", "undisturbed", "media"],
-    "confusion_gallery": ["model", "label", "prediction", "id", "confidence", "media"],
-    "loss_gallery": ["model", "id", "label", "transformer", "undisturbed", "worst", "media"],
-}
-"""The tables of pictures and their columns."""
+LOSSES_SHOWN = 8
 OUTLINE, HOT_EDGE = (255, 255, 255), (30, 30, 30)
 COLOURS = np.array([(122, 4, 3), (213, 62, 20), (250, 150, 60), (253, 215, 150), (240, 240, 236)], np.float64)
-"""From a probability of 0 (dark red: hiding this place loses the object) to 1 (pale)."""
+"""From a probability of 0 (dark red: hiding this cell loses the object) to 1 (pale)."""
 
 
-def save(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
+def save(data: StoredData, results: Results, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
     """Write all pictures; the tables say which file is what."""
     clean = [case for case in cases if case.labels["role"] == "undisturbed"]
     clean.sort(key=lambda case: case.case.system)
     rows = {
-        "heat_gallery": [row for case in clean for row in _heat_maps(evidence, case, media)],
-        "confusion_gallery": [row for case in clean for row in _confusions(evidence, case, media)],
-        "loss_gallery": [row for case in clean for row in _losses(evidence, case.case.system, cases, media)],
+        HEAT_GALLERY: [row for case in clean for row in _heat_maps(data, results, case, media)],
+        CONFUSION_GALLERY: [row for case in clean for row in _confusions(data, results, case, media)],
+        LOSS_GALLERY: [row for case in clean for row in _losses(data, results, case.case.system, cases, media)],
     }
-    return {f"{NAME}_{name}": pd.DataFrame(rows[name], columns=columns) for name, columns in GALLERIES.items()}
+    return {spec.name: frame_of(spec, own) for spec, own in rows.items()}
 
 
-def _heat_maps(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
+def _heat_maps(data: StoredData, results: Results, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
     """The image with its object outlined, and the same under its heat map: worst first, one per object."""
-    rows = {row["row"]: row for row in evidence.found.of("occlusion", case.case.system) if row["counts"]}
-    grid = PatchGrid(*evidence.resolved.grid)
-    for place, row in enumerate(_one_per_object(evidence, rows, evidence.settings.heat_maps.pictures), start=1):
+    rows = {row["row"]: row for row in results.rows_of(OCCLUSION, case.case.system) if row["counts"]}
+    grid = PatchGrid(*data.resolved.grid)
+    for number, row in enumerate(_one_per_object(data, rows, data.settings.heat_maps.pictures), start=1):
         path = media / f"heat-{case.case.hash[:12]}-{row}.png"
         write_picture(path, heat_picture(case.showing.data.batch([row]), rows[row]["map"], rows[row]["rho"], grid))
-        yield rows[row] | {"place": place, "media": path.name}
+        yield rows[row] | {"place": number, "media": path.name}
 
 
 def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float, grid: PatchGrid) -> Images:
@@ -67,9 +68,9 @@ def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float, grid: Patc
     outline = _outline(batch)
     left = image.copy()
     left[outline] = OUTLINE
-    place = np.clip(heat.astype(np.float64), 0, 1) * (len(COLOURS) - 1)
-    lower = np.minimum(place.astype(int), len(COLOURS) - 2)
-    share = (place - lower)[..., None]
+    step = np.clip(heat.astype(np.float64), 0, 1) * (len(COLOURS) - 1)
+    lower = np.minimum(step.astype(int), len(COLOURS) - 2)
+    share = (step - lower)[..., None]
     colours = ((1 - share) * COLOURS[lower] + share * COLOURS[lower + 1]).round().astype(np.uint8)
     down, across = _edges(grid.tops, grid.patch, grid.height), _edges(grid.lefts, grid.patch, grid.width)
     scale = SIDE / max(grid.height, grid.width)
@@ -107,36 +108,38 @@ def _outline(batch: Batch) -> NDArray[np.bool_]:
     return np.asarray(square & (inner == 0))
 
 
-def _confusions(evidence: Evidence, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
+def _confusions(data: StoredData, results: Results, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
     """Images of the most expensive confusions, the surest answers first, one per object."""
     model, showing = case.case.system, case.showing
-    for confusion in evidence.found.of("confusions", model)[:CONFUSIONS]:
-        answers = evidence.readouts[model].answers
-        label, prediction = (evidence.class_names.index(confusion[name]) for name in ("label", "prediction"))
+    for confusion in results.rows_of(CONFUSIONS, model)[:CONFUSIONS_SHOWN]:
+        answers = data.readouts[model].answers
+        label, prediction = (data.class_names.index(confusion[name]) for name in ("label", "prediction"))
         rows = np.flatnonzero((answers.label == label) & (answers.prediction == prediction))
         surest = rows[np.argsort(-answers.confidence[rows], kind="stable")].tolist()
-        for row in _one_per_object(evidence, surest, EACH):
+        for row in _one_per_object(data, surest, IMAGES_OF_CONFUSION):
             picture = save_strip(showing, media / f"seen-{showing.stimulus.key}-{row}.png", [row])
-            shown = {"id": evidence.ids[row], "confidence": float(answers.confidence[row]), "media": picture}
+            shown = {"id": data.ids[row], "confidence": float(answers.confidence[row]), "media": picture}
             yield confusion | shown
 
 
-def _losses(evidence: Evidence, model: str, cases: Sequence[PlannedCase], media: Path) -> Iterator[dict[str, Any]]:
+def _losses(
+    data: StoredData, results: Results, model: str, cases: Sequence[PlannedCase], media: Path
+) -> Iterator[dict[str, Any]]:
     """The images that lose most, one per object: undisturbed and under the transformer that hurts them most."""
     disturbed = {case.labels.get("transformer"): case for case in cases if case.case.system == model}
-    rows = {evidence.row_of[row["id"]]: row for row in evidence.found.of("loss", model) if row["change"] < 0}
-    for row in (rows[first] for first in _one_per_object(evidence, rows, LOSSES)):
+    rows = {data.row_of[row["id"]]: row for row in results.rows_of(LOSS, model) if row["change"] < 0}
+    for row in (rows[first] for first in _one_per_object(data, rows, LOSSES_SHOWN)):
         case = disturbed[row["transformer"]]
-        place = case.showing.data.ids.index(row["id"])
-        batch = case.showing.data.batch([place])
-        path = media / f"loss-{case.case.hash[:12]}-{place}.png"
+        shown_row = case.showing.data.ids.index(row["id"])
+        batch = case.showing.data.batch([shown_row])
+        path = media / f"loss-{case.case.hash[:12]}-{shown_row}.png"
         write_picture(path, np.hstack([thumbnail(shown.images[0]) for shown in (batch, case.showing.show(batch))]))
         yield row | {"media": path.name}
 
 
-def _one_per_object(evidence: Evidence, rows: Iterable[int], most: int) -> list[int]:
+def _one_per_object(data: StoredData, rows: Iterable[int], most: int) -> list[int]:
     """The first rows of the data that show different objects, so many of them at most."""
     first: dict[str, int] = {}
     for row in rows:
-        first.setdefault(str(evidence.groups[row]), row)
+        first.setdefault(str(data.groups[row]), row)
     return list(first.values())[:most]

@@ -14,7 +14,6 @@ from roadworthy.data import Subset
 from roadworthy.data.subset import spread
 from roadworthy.data.table import Table
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
-from roadworthy.metrics import HIGHER_IS_BETTER
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.models.head import network_of
 from roadworthy.models.signals import PENULTIMATE
@@ -22,21 +21,14 @@ from roadworthy.models.torch import INPUT_OF
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
 from roadworthy.protocols.dependability import names
-from roadworthy.protocols.dependability.names import ALL, DATA, NAME
+from roadworthy.protocols.dependability.context import Context, ModelContext, Resolved
+from roadworthy.protocols.dependability.measures import MEASURES, BeforeRun
+from roadworthy.protocols.dependability.measures.over_layers import layers_of
+from roadworthy.protocols.dependability.names import DATA, NAME
 from roadworthy.protocols.dependability.page import page
 from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
-from roadworthy.protocols.dependability.settings import (
-    DEFAULT_ATTACKS,
-    DEFAULT_SHIFTS,
-    Choice,
-    Context,
-    ModelContext,
-    Resolved,
-    Settings,
-    Transformer,
-    resolve,
-    transformers_for,
-)
+from roadworthy.protocols.dependability.resolving import resolve, transformers_for
+from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT_SHIFTS, Settings, Transformer
 from roadworthy.protocols.dependability.table_specs import TABLE_SPECS
 from roadworthy.protocols.dependability.tables import Evidence
 from roadworthy.protocols.estimates import RESAMPLES
@@ -44,20 +36,7 @@ from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.verdict import Criterion
 
-FIGURES: Mapping[str, str] = {
-    "scenario_coverage": "Share of the possible combinations of k operating conditions that the data shows.",
-    "neuron_activation_1": "Share of the on-off combinations of single neurons of a layer that the data shows.",
-    "neuron_activation_2": "The same of pairs of neurons; neuron_activation_3 of triples.",
-    "neuron_pattern": "Share of the images of a scenario that excite a layer unlike most others of it.",
-    "confidence_loss": "Mean change of the true class's probability under the worst of several shifts and attacks.",
-    "accuracy_discounted": "Accuracy times scenario coverage: what was not shown counts as failed.",
-    "time_between_failures": "Mean time or distance between failures along a drive.",
-    "domain_share": "Share of the situations of the field in which a metric meets its threshold.",
-    "domain_expected": "Expected metric over the situations of the field.",
-    "interpretation_precision": "Share of the heat map's hot cells whose patch hides the object.",
-    "occlusion_covering": "Share of the cells that hide the object whose hiding loses it.",
-    "weighted_confusion": "Cost of all mistakes, by their severity, as a share of the worst possible.",
-}
+FIGURES = dict(metric for measure in MEASURES for metric in measure.metrics)
 """The figures of the table, each with what it says; `docs/dependability.md` says what it does not."""
 
 
@@ -78,8 +57,8 @@ class Dependability(base.Protocol):
 
     def check_settings(self, settings: Settings) -> None:
         """Every transformer is known and has the level or parameters asked for."""
-        for one in settings.transformers or ():
-            one.shift()
+        for transformer in settings.transformers or ():
+            transformer.shift()
 
     def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         """Undisturbed data and every transformer."""
@@ -90,9 +69,10 @@ class Dependability(base.Protocol):
 
         An export refuses attacks that are named.
         """
-        disturbed = _loss_data(settings, bench.data)
-        chosen = settings.transformers or [Transformer(name=name) for name in DEFAULT_SHIFTS]
-        return [_showing(bench.data, bench.seed), *(_showing(disturbed, bench.seed, one.shift()) for one in chosen)]
+        data, seed = _loss_data(settings, bench.data), bench.seed
+        transformers = settings.transformers or [Transformer(name=name) for name in DEFAULT_SHIFTS]
+        disturbed = [_showing(data, seed, transformer.shift()) for transformer in transformers]
+        return [_showing(bench.data, seed), *disturbed]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """The conditions of the data, and every case of every model that its figures read."""
@@ -159,7 +139,7 @@ class _Planner:
         cases = plan_cases(NAME, [self.clean], alone, {"role": "undisturbed"})
         reasons: dict[str, str] = {}
         unmet: dict[str, str] = {}
-        for layer in settings.layers or [PENULTIMATE]:
+        for layer in layers_of(settings):
             why, advice = f"model {name} gives no features", "; use an ONNX or torch model, or leave it out"
             if "features" in model.capabilities:
                 why, advice = _unknown_layer(member, layer, bench.data), ""
@@ -195,7 +175,10 @@ class _Planner:
                     "itself, or name shifts only"
                 )
         refused = {choice.label: choice.reason for choice in choices if choice.reason}
-        scopes = _scopes(self.resolved, bench.data.class_names, choices)
+        shown = [choice.label for choice in choices if not choice.reason]
+        before, scopes = BeforeRun(self.resolved, bench.data.class_names, shown), dict[str, list[str]]()
+        for measure in MEASURES:
+            scopes |= measure.scopes(before)
         return _ModelPlan(cases, ModelContext(reasons=reasons, scopes=scopes, refused=refused), unmet)
 
 
@@ -227,27 +210,3 @@ def _unknown_layer(model: Model, layer: str, data: Dataset) -> str:
     except InputError:
         return str(UnknownName(f"layer of model {model.name}", layer, layers()))
     return ""
-
-
-def _scopes(resolved: Resolved, class_names: Sequence[str], choices: Sequence[Choice]) -> dict[str, list[str]]:
-    """The scopes that each metric of a model will have."""
-    settings = resolved.settings
-    values = [
-        names.value_scope(name, value) for name, members in (resolved.conditions or {}).items() for value in members
-    ]
-    layers = settings.layers or [PENULTIMATE]
-    classes = [names.class_scope(name) for name in class_names]
-    scopes = {names.activation_metric(k): [names.layer_scope(layer) for layer in layers] for k in settings.activation_k}
-    scopes["neuron_pattern"] = [names.layer_scope(layer, value) for layer in layers for value in ["", *values]]
-    scopes["confidence_loss"] = [ALL, *(choice.label for choice in choices if not choice.reason)]
-    for metric in settings.metrics:
-        scopes[metric] = [ALL, *values]
-        if HIGHER_IS_BETTER[metric]:
-            scopes[f"{metric}_discounted"] = [ALL]
-    if settings.axis is not None:
-        scopes["time_between_failures"] = [ALL]
-    if resolved.situations:
-        scopes |= {"domain_share": [ALL], "domain_expected": [ALL]}
-    scopes |= {"interpretation_precision": [ALL, *classes], "occlusion_covering": [ALL, *classes]}
-    scopes["weighted_confusion"] = [ALL]
-    return scopes

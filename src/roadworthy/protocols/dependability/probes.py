@@ -139,8 +139,8 @@ def rows_with_objects(data: Dataset, count: int) -> list[int]:
         batch = data.batch(slice(start, start + DECODED))
         boxes = np.full((len(batch), 4), np.nan) if batch.boxes is None else batch.boxes
         marked = ~np.isnan(boxes).any(axis=1) if batch.masks is None else batch.masks.any(axis=(1, 2))
-        for place in np.flatnonzero(marked).tolist():
-            turns.setdefault(int(batch.labels[place]), {}).setdefault(batch.group[place], []).append(start + place)
+        for index in np.flatnonzero(marked).tolist():
+            turns.setdefault(int(batch.labels[index]), {}).setdefault(batch.group[index], []).append(start + index)
     order = []
     for label, objects in turns.items():
         for turn, members in enumerate(objects.values()):

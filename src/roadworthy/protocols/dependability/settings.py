@@ -1,53 +1,40 @@
-"""What a study may say under `protocols: dependability:`, and what it comes to on a data set."""
+"""What a study may say under `protocols: dependability:`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Dataset, Model, Shift
+from roadworthy.core.protocols import Shift
 from roadworthy.core.validation import read_yaml, validated
-from roadworthy.data import OpenedDataset
 from roadworthy.metrics import HIGHER_IS_BETTER, MEANS, METRICS
-from roadworthy.metrics.coverage import Need, Schema, condition_texts, scenario_coverage
 from roadworthy.metrics.neurons import LARGEST_K
 from roadworthy.metrics.occlusion import PatchGrid
-from roadworthy.metrics.weighted_confusion import severity_matrix
 from roadworthy.models.occlusion import FILLS
-from roadworthy.protocols.dependability.names import ALL, DATA, NAME, PROPOSAL, FigureKey, explained
-from roadworthy.shifts import ATTACKS, Attack, make_shift
-from roadworthy.shifts.adversarial import MaximumNorm
-from roadworthy.statistics.degradation import check_slices, independent_frequencies
+from roadworthy.protocols.dependability.names import NAME, explained
+from roadworthy.shifts import make_shift
 
 SEVERITIES = Path(__file__).parent.parent / "severities"
 LEVEL = 3
 DEFAULT_SHIFTS = ("rotation", "blur", "noise")
 DEFAULT_ATTACKS = ("fgsm", "pgd", "deepfool")
-BLACK_BOX = "square"
-MOST_VALUES = 20
-"""A column with more different values is no condition unless the study names it."""
-MOST_LACKING = 1_000_000
-"""Images that cells may lack, at most, where scenarios are proposed for all of them."""
 USUAL_K = 2
 PATCHES = 8
 """Patches side by side on an image, where the study does not say how large one is."""
 
 Count = Annotated[int, Field(ge=1)]
-Columns = Mapping[str, NDArray[Any]]
 
 
-class _Part(BaseModel):
+class Strict(BaseModel):
+    """A frozen value that refuses keys it does not know."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class NeedChoice(_Part):
+class NeedChoice(Strict):
     """What the cells that contain `where` need: at least `minimum`, and their weight."""
 
     where: dict[str, str | list[str]] = {}
@@ -55,7 +42,7 @@ class NeedChoice(_Part):
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 
-class ConditionsFile(_Part):
+class ConditionsFile(Strict):
     """A file of operating conditions: their values, impossible combinations, and what cells need."""
 
     conditions: dict[str, list[str]]
@@ -63,7 +50,7 @@ class ConditionsFile(_Part):
     needs: list[NeedChoice] = []
 
 
-class Transformer(_Part):
+class Transformer(Strict):
     """A shift or attack: at a level of its own table, with an `epsilon`, or with parameters of its own."""
 
     name: str
@@ -97,7 +84,7 @@ class Transformer(_Part):
         return make_shift(self.name, 1, {1: own})
 
 
-class Slices(_Part):
+class Slices(Strict):
     """How the worst slices are looked for: conjunctions of up to `depth` conditions that `support` objects show."""
 
     depth: Count = 2
@@ -105,21 +92,21 @@ class Slices(_Part):
     limit: Count = 20
 
 
-class Axis(_Part):
+class Axis(Strict):
     """The column of time or distance along a drive; `sequence` is the column that names the drive (default: object)."""
 
     column: str
     sequence: str | None = None
 
 
-class Situation(_Part):
+class Situation(Strict):
     """How often a situation is met in the field, in any unit."""
 
     where: Annotated[dict[str, str], Field(min_length=1)]
     share: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Occlusion(_Part):
+class Occlusion(Strict):
     """Heat maps: the patch in pixels (default: an eighth of the image), its stride (half a patch) and what it shows.
 
     rho       a cell is hot strictly below it; with `relative`, below this share of the undisturbed probability
@@ -148,7 +135,7 @@ class Occlusion(_Part):
             return PatchGrid(*size, patch=patch, stride=self.stride or max(1, patch // 2))
 
 
-class Settings(_Part):
+class Settings(Strict):
     """What the study file may say under `protocols: dependability:`.
 
     conditions    values of each operating condition, or a YAML file of them (default: the data's columns)
@@ -223,11 +210,11 @@ class Settings(_Part):
         if isinstance(self.conditions, str):
             path = base / self.conditions
             content = read_yaml(path, "conditions")
-            found = validated(ConditionsFile, content if isinstance(content, dict) else {}, f"conditions {path}")
+            listed = validated(ConditionsFile, content if isinstance(content, dict) else {}, f"conditions {path}")
             settings = settings.changed(
-                conditions=found.conditions,
-                impossible=[*found.impossible, *self.impossible],
-                needs=[*found.needs, *self.needs],
+                conditions=listed.conditions,
+                impossible=[*listed.impossible, *self.impossible],
+                needs=[*listed.needs, *self.needs],
             )
         if isinstance(self.severity, str):
             shipped = SEVERITIES / f"{self.severity}.yaml"
@@ -252,228 +239,3 @@ class Settings(_Part):
     def changed(self, **update: Any) -> Settings:
         """The same with other values, checked."""
         return validated(type(self), self.model_dump() | update, NAME)
-
-
-class Resolved(_Part):
-    """Settings made plain for one data set: all that evidence needs.
-
-    conditions None where the data has none, and `no_schema` says why;  left_out  columns that are none, and why
-    severity   (K, K) rows, or None;  situations  of the field, or none
-    grid       height and width of the images, patch and stride of the heat maps: what makes a `PatchGrid`
-    """
-
-    settings: Settings
-    conditions: dict[str, list[str]] | None
-    no_schema: str
-    severity: list[list[float]] | None
-    situations: list[tuple[dict[str, str], float]]
-    grid: tuple[int, int, int, int]
-    left_out: dict[str, str] = {}
-
-    @property
-    def k(self) -> int:
-        """Conditions per cell."""
-        return self.settings.k or min(USUAL_K, len(self.conditions or ()) or USUAL_K)
-
-    @property
-    def columns(self) -> list[str]:
-        """The condition columns of the data that figures read."""
-        axis = self.settings.axis
-        along = () if axis is None else (axis.column, axis.sequence)
-        situation = self.situations[0][0] if self.situations else ()
-        return [*dict.fromkeys(name for name in (*(self.conditions or ()), *situation, *along) if name is not None)]
-
-    def condition_schema(self) -> Schema | None:
-        """The conditions with what cannot occur."""
-        return None if self.conditions is None else Schema(self.conditions, self.settings.impossible)
-
-    def needs(self) -> list[Need]:
-        """What cells need: one of everything, unless a rule says otherwise; the last that fits counts."""
-        return [Need(), *(Need(n.where, n.minimum, n.weight) for n in self.settings.needs)]
-
-
-class ModelContext(_Part):
-    """What a plan notes of one model.
-
-    reasons  why it has no `heat_maps` or `layer NAME` (schema 1: `activations`);  refused  the same of transformers
-    scopes   those that each metric will have
-    """
-
-    reasons: dict[str, str] = {}
-    scopes: dict[str, list[str]] = {}
-    refused: dict[str, str] = {}
-
-
-class Context(_Part):
-    """What the tables need besides readouts: the settings as resolved on the data, and what was planned by model."""
-
-    resolved: Resolved
-    models: dict[str, ModelContext]
-
-    def figures(self) -> list[FigureKey]:
-        """Every figure that the run has: the data's, then those of each model by name."""
-        found = [FigureKey(DATA, ALL, "scenario_coverage")]
-        for name in sorted(self.models):
-            for metric, scopes in self.models[name].scopes.items():
-                found += [FigureKey(name, scope, metric) for scope in scopes]
-        return list(dict.fromkeys(found))
-
-
-def conditions_of(data: Dataset) -> dict[str, NDArray[Any]]:
-    """Every condition column of a data set, (N,) each."""
-    if isinstance(data, OpenedDataset):
-        return dict(data.table.conditions)
-    batches = [data.batch(slice(start, start + 256)) for start in range(0, len(data), 256)]
-    names = dict.fromkeys(name for batch in batches for name in batch.conditions)
-    return {name: np.concatenate([batch.conditions[name] for batch in batches]) for name in names}
-
-
-def resolve(settings: Settings, data: Dataset) -> Resolved:
-    """The settings on a data set; what does not fit it is an `InputError`."""
-    settings = settings.inlined(Path())
-    columns = conditions_of(data)
-    values, left_out = _values(settings, columns, data.name)
-    listed = "; ".join(f"{name} has {why}" for name, why in left_out.items())
-    nothing = f"the data set {data.name} has no columns of conditions{f' ({listed})' if listed else ''}"
-    resolved = Resolved(
-        settings=settings,
-        conditions=values or None,
-        no_schema="" if values else nothing,
-        severity=_severity(settings, data),
-        situations=_situations(settings, columns, values, data.name),
-        grid=astuple(settings.heat_maps.grid(data.size)),
-        left_out=left_out,
-    )
-    with explained(f"conditions of {data.name}: "):
-        _check_conditions(resolved, columns)
-    return resolved
-
-
-def _check_conditions(resolved: Resolved, columns: Columns) -> None:
-    """A `ValueError` where conditions, needs or k do not fit the data or each other, or give too many slices."""
-    settings, values, schema = resolved.settings, resolved.conditions, resolved.condition_schema()
-    if values is None or schema is None:
-        if settings.impossible or settings.needs:
-            raise ValueError(f"impossible and needs speak of conditions, but {resolved.no_schema}")
-        return
-    reserved = [name for name in values if name in PROPOSAL]
-    if reserved:
-        raise ValueError(f"a condition cannot be called {reserved[0]!r}, a column of the proposed scenarios: rename it")
-    if resolved.k > len(values):
-        raise ValueError(f"k is {resolved.k}, but there are {len(values)} conditions: {', '.join(values)}")
-    cover = scenario_coverage(schema, columns, k=resolved.k, needs=resolved.needs())
-    lacking = sum(int(np.maximum(p.minimum - p.counts, 0)[p.feasible].sum()) for p in cover.projections)
-    if lacking > MOST_LACKING:
-        raise ValueError(
-            f"needs ask for {lacking:,} more images than there are; at most {MOST_LACKING:,} are proposed for"
-        )
-    if settings.sliced:
-        check_slices([len(_shown(columns[name])) for name in values], min(settings.slices.depth, len(values)))
-
-
-def _shown(column: NDArray[Any]) -> set[str]:
-    """The values that images show."""
-    return {*condition_texts(column)} - {""}
-
-
-def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The conditions with their values, as the study says or as the data shows; and what makes other columns none."""
-    axis = settings.axis
-    if axis is not None:
-        for column in (axis.column, axis.sequence):
-            if column is not None and column not in columns:
-                raise InputError(f"{NAME}: axis of {name}: {UnknownName('column', column, columns)}")
-        if columns[axis.column].dtype.kind not in "iuf":
-            raise InputError(f"{NAME}: the axis {axis.column!r} of {name} must hold numbers: a time or a distance")
-    if isinstance(settings.conditions, dict):
-        if not settings.conditions:
-            raise InputError(f"{NAME}: conditions of {name}: name at least one condition with its values")
-        return settings.conditions, {}
-    skip = {axis.column, axis.sequence} if axis is not None else set()
-    found, left_out = dict[str, list[str]](), dict[str, str]()
-    for column, values in columns.items():
-        kinds = sorted(_shown(values))
-        if column in skip:
-            continue
-        if values.dtype.kind == "f" and not all(kind.lstrip("-").isdigit() for kind in kinds):
-            left_out[column] = "numbers that are not whole"
-        elif not 0 < len(kinds) <= MOST_VALUES:
-            left_out[column] = f"{len(kinds)} values, more than {MOST_VALUES}" if kinds else "no values"
-        else:
-            found[column] = kinds
-    return found, left_out
-
-
-def _severity(settings: Settings, data: Dataset) -> list[list[float]] | None:
-    if settings.severity is None:
-        return None
-    assert isinstance(settings.severity, dict)
-    with explained(f"severity, for the classes of {data.name}: "):
-        table = severity_matrix(data.class_names, settings.severity, settings.severity_default)
-    rows: list[list[float]] = table.tolist()
-    return rows
-
-
-def _situations(
-    settings: Settings, columns: Columns, conditions: Mapping[str, Sequence[str]], name: str
-) -> list[tuple[dict[str, str], float]]:
-    if settings.frequencies is None:
-        return []
-    with explained(f"frequencies for {name}: "):
-        if isinstance(settings.frequencies, dict):
-            found = independent_frequencies(settings.frequencies)
-        else:
-            found = [(situation.where, situation.share) for situation in settings.frequencies]
-            if len({frozenset(where) for where, _ in found}) != 1:
-                raise ValueError("all situations must name the same conditions")
-        if not sum(share for _, share in found) > 0 or min(share for _, share in found) < 0:
-            raise ValueError("frequencies must be at least 0, one of them above")
-        for condition in found[0][0]:
-            if condition not in columns:
-                raise ValueError(str(UnknownName("condition", condition, columns)))
-            known = set(conditions.get(condition, ())) or _shown(columns[condition])
-            unknown = [where[condition] for where, share in found if share > 0 and where[condition] not in known]
-            if unknown:
-                raise ValueError(
-                    f"{UnknownName(f'value of {condition}', unknown[0], known)} Name it under conditions if it is met "
-                    "in the field but not shown, or give it the frequency 0."
-                )
-    first = settings.metrics[0]
-    if first not in MEANS or HIGHER_IS_BETTER[first] is not True:
-        raise InputError(f"{NAME}: frequencies ask for a mean over images of which more is better, not for {first}")
-    return found
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A transformer as one model is shown it, or why it is not shown it."""
-
-    label: str
-    shift: Shift
-    reason: str = ""
-
-
-def transformers_for(settings: Settings, model: Model, stored: bool) -> list[Choice]:
-    """The transformers of a model. One without gradients meets the black-box attack in place of those that need them.
-
-    `stored` predictions can be asked nothing new: they meet the shifts alone.
-    """
-    chosen = settings.transformers or [Transformer(name=name) for name in (*DEFAULT_SHIFTS, *DEFAULT_ATTACKS)]
-    found: dict[str, Choice] = {}
-    for one in chosen:
-        shift = one.shift()
-        if not isinstance(shift, Attack):
-            found[one.label] = Choice(one.label, shift)
-        elif stored:
-            found[one.label] = Choice(one.label, shift, "stored predictions cannot be attacked")
-        elif model.capabilities >= shift.NEEDS:
-            found.setdefault(one.label, Choice(one.label, shift))
-        elif isinstance(shift, MaximumNorm):
-            why = f"{model.name} gives no gradient: {BLACK_BOX} with the same epsilon stands in"
-            found[one.label] = Choice(one.label, shift, why)
-            instead = ATTACKS.get(BLACK_BOX).at(1, {1: {"epsilon": shift.epsilon}})
-            label = f"{BLACK_BOX} epsilon {shift.epsilon}"
-            found.setdefault(label, Choice(label, instead))
-        else:
-            found[one.label] = Choice(one.label, shift, f"{model.name} gives no gradient")
-    return list(found.values())

@@ -1,0 +1,57 @@
+"""Beside scenario based degradation: what the first metric comes to in the field, by how often situations are met.
+
+share = sum_s f_s [m_s >= threshold]        expected = sum_s f_s m_s / sum_s f_s over tested situations s
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from roadworthy.metrics import per_image, value_range
+from roadworthy.protocols.dependability.bounds import from_numbers
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
+from roadworthy.protocols.dependability.names import ALL, scenario_scope
+from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import DOMAIN
+from roadworthy.protocols.estimates import CONFIDENCE
+from roadworthy.statistics.degradation import domain_performance
+
+
+class FieldPerformance(Measure):
+    """The share of situations in the field in which the first metric meets its threshold, and its expectation."""
+
+    metrics = (
+        ("domain_share", "Share of the situations of the field in which a metric meets its threshold."),
+        ("domain_expected", "Expected metric over the situations of the field."),
+    )
+    tables = (DOMAIN,)
+
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
+        """All images, where the study says how often situations are met."""
+        return {"domain_share": [ALL], "domain_expected": [ALL]} if before.resolved.situations else {}
+
+    def measure(self, data: StoredData, results: Results, model: str) -> None:
+        """Both figures, whose bounds hold for all situations together, and a row per situation."""
+        situations, answers = data.resolved.situations, data.readouts[model].answers
+        if not situations:
+            return
+        metric, threshold = data.settings.metrics[0], data.settings.threshold
+        values, (low, high) = per_image(metric, answers), value_range(metric, answers.num_classes)
+        over = partial(domain_performance, values, data.objects, data.columns, situations, threshold, low, high)
+
+        def share(confidence: float) -> tuple[float, float, float, str]:
+            domain = over(confidence=confidence)
+            why = f"{domain.untested:.1%} of the field is untested" if domain.untested else ""
+            return domain.share, domain.share_lo, domain.share_hi, why
+
+        def expected(confidence: float) -> tuple[float, float, float, str]:
+            domain = over(confidence=confidence)
+            why = "" if domain.untested < 1 else "no situation of the field was tested"
+            return domain.expected, domain.expected_lo, domain.expected_hi, why
+
+        results.add(model, ALL, "domain_share", data.objects, from_numbers(share, "simultaneous bounds"))
+        results.add(model, ALL, "domain_expected", data.objects, from_numbers(expected, "simultaneous bounds"))
+        for frequency, part in over(confidence=CONFIDENCE).by_situation:
+            row = {"model": model, "metric": metric, "threshold": threshold, "frequency": frequency}
+            row |= {"situation": scenario_scope(part.scenario), "reason": "" if part.interval.n else "untested"}
+            results.rows[DOMAIN].append(vars(part.interval) | row)

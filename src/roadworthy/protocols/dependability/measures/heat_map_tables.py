@@ -1,0 +1,30 @@
+"""Beside interpretation precision and occlusion covering: both by image, by class and over the threshold rho."""
+
+from __future__ import annotations
+
+from roadworthy.protocols.dependability.measures.base import Measure, Results
+from roadworthy.protocols.dependability.measures.interpretation_precision import InterpretationPrecision
+from roadworthy.protocols.dependability.measures.occlusion_sensitivity_covering import OcclusionSensitivityCovering
+from roadworthy.protocols.dependability.measures.over_heat_maps import scopes_of
+from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import OCCLUSION, OCCLUSION_CLASSES, RHO
+
+
+class HeatMapTables(Measure):
+    """What both measures rest on."""
+
+    tables = (OCCLUSION, OCCLUSION_CLASSES, RHO)
+
+    def measure(self, data: StoredData, results: Results, model: str) -> None:
+        """Rows alone; none where the model has no heat maps."""
+        if model not in data.heat_maps:
+            return
+        heat_maps, measures = data.heat_maps[model], (InterpretationPrecision(), OcclusionSensitivityCovering())
+        images, scopes = heat_maps.image_rows(), scopes_of(heat_maps, data.class_names)
+        results.rows[OCCLUSION] += [{"model": model, **data.identity(image["row"]), **image} for image in images]
+        results.rows[OCCLUSION_CLASSES] += [
+            {"model": model, **measure.summary_row(heat_maps, scope, chosen)}
+            for scope, chosen in scopes
+            for measure in measures
+        ]
+        results.rows[RHO] += [{"model": model, **point} for point in heat_maps.curve()]

@@ -1,0 +1,68 @@
+"""2. Neuron k-activation: which on-off combinations of k neurons of a layer the data has shown (equation 2).
+
+    M_neu-k-act = occupied cells / (C(c, k) 2^k)
+
+A cell is k of the c neurons of a layer with one on-off combination; it is occupied where some image shows it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.metrics.neurons import KActivation, NeuronCoverage
+from roadworthy.protocols.dependability.bounds import Bounded, counted, from_numbers
+from roadworthy.protocols.dependability.measures.base import BeforeRun, Results, Row, no_figure
+from roadworthy.protocols.dependability.measures.over_layers import OverLayers, layers_of
+from roadworthy.protocols.dependability.names import FigureKey, activation_metric, layer_scope
+from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import NEURONS
+from roadworthy.statistics import mean_interval
+
+
+class NeuronKActivation(OverLayers):
+    """Neuron k-activation of every layer, for every k that the study names."""
+
+    prefix = "neuron_activation_"
+    metrics = (
+        ("neuron_activation_1", "Share of the on-off combinations of single neurons of a layer that the data shows."),
+        ("neuron_activation_2", "The same of pairs of neurons; neuron_activation_3 of triples."),
+    )
+    tables = (NEURONS,)
+
+    def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
+        """Every layer, for every k."""
+        layers = [layer_scope(layer) for layer in layers_of(before.resolved.settings)]
+        return {activation_metric(k): list(layers) for k in before.resolved.settings.activation_k}
+
+    def measure_layer(self, data: StoredData, results: Results, model: str, layer: str, on: NDArray[np.bool_]) -> None:
+        """A figure and a row for every k; none of a k above the number of neurons."""
+        neurons, scope = on.shape[1], layer_scope(layer)
+        for k in data.settings.activation_k:
+            row: Row = {"model": model, "layer": layer, "k": k, "images": len(on), "neurons": neurons}
+            row |= {"never_on": int((~on.any(axis=0)).sum()), "always_on": int(on.all(axis=0).sum())}
+            results.rows[NEURONS].append(row)
+            if k > neurons:
+                why = f"the layer has {neurons} neurons"
+                results.figures[FigureKey(model, scope, activation_metric(k))] = no_figure(why)
+                row |= {"value": math.nan, "exact": False, "reason": why}
+                continue
+            counter = NeuronCoverage(neurons, k, threshold=0.5, seed=data.seed)
+            counter.add(on)
+            result = counter.result()
+            row |= {name: getattr(result, name) for name in ("value", "occupied", "cells", "tuples", "exact", "reason")}
+            results.add(model, scope, activation_metric(k), data.objects, _bounds(result))
+
+
+def _bounds(result: KActivation) -> Bounded:
+    """None where all tuples were counted; else those of the sample, which bound the count of all."""
+    if result.exact:
+        return counted(result.value, result.reason, "count of all tuples")
+
+    def numbers(confidence: float) -> tuple[float, float, float, str]:
+        bounds = mean_interval(result.shares, range(result.tuples), 0, 1, confidence)
+        return bounds.value, bounds.lo, bounds.hi, result.reason
+
+    return from_numbers(numbers, f"sample of {result.tuples} tuples")

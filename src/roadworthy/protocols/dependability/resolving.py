@@ -1,0 +1,193 @@
+"""What the settings of a study come to on a data set and for a model; what does not fit is an error before the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.protocols import Dataset, Model, Shift
+from roadworthy.data import OpenedDataset
+from roadworthy.metrics import HIGHER_IS_BETTER, MEANS
+from roadworthy.metrics.coverage import condition_texts, scenario_coverage
+from roadworthy.metrics.weighted_confusion import severity_matrix
+from roadworthy.protocols.dependability.context import Resolved
+from roadworthy.protocols.dependability.names import NAME, explained
+from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT_SHIFTS, Settings, Transformer
+from roadworthy.protocols.dependability.table_specs import PROPOSALS
+from roadworthy.shifts import ATTACKS, Attack
+from roadworthy.shifts.adversarial import MaximumNorm
+from roadworthy.statistics.degradation import check_slices, independent_frequencies
+
+BLACK_BOX = "square"
+MOST_VALUES = 20
+"""A column with more different values is no condition unless the study names it."""
+MOST_LACKING = 1_000_000
+"""Images that cells may lack, at most, where scenarios are proposed for all of them."""
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+def conditions_of(data: Dataset) -> dict[str, NDArray[Any]]:
+    """Every condition column of a data set, (N,) each."""
+    if isinstance(data, OpenedDataset):
+        return dict(data.table.conditions)
+    batches = [data.batch(slice(start, start + 256)) for start in range(0, len(data), 256)]
+    names = dict.fromkeys(name for batch in batches for name in batch.conditions)
+    return {name: np.concatenate([batch.conditions[name] for batch in batches]) for name in names}
+
+
+def resolve(settings: Settings, data: Dataset) -> Resolved:
+    """The settings on a data set; what does not fit it is an `InputError`."""
+    settings = settings.inlined(Path())
+    columns = conditions_of(data)
+    values, left_out = _values(settings, columns, data.name)
+    listed = "; ".join(f"{name} has {why}" for name, why in left_out.items())
+    nothing = f"the data set {data.name} has no columns of conditions{f' ({listed})' if listed else ''}"
+    resolved = Resolved(
+        settings=settings,
+        conditions=values or None,
+        no_schema="" if values else nothing,
+        severity=_severity(settings, data),
+        situations=_situations(settings, columns, values, data.name),
+        grid=astuple(settings.heat_maps.grid(data.size)),
+        left_out=left_out,
+    )
+    with explained(f"conditions of {data.name}: "):
+        _check_conditions(resolved, columns)
+    return resolved
+
+
+def _check_conditions(resolved: Resolved, columns: Columns) -> None:
+    """A `ValueError` where conditions, needs or k do not fit the data or each other, or give too many slices."""
+    settings, values, schema = resolved.settings, resolved.conditions, resolved.condition_schema()
+    if values is None or schema is None:
+        if settings.impossible or settings.needs:
+            raise ValueError(f"impossible and needs speak of conditions, but {resolved.no_schema}")
+        return
+    reserved = [name for name in values if name in PROPOSALS.columns]
+    if reserved:
+        raise ValueError(f"a condition cannot be called {reserved[0]!r}, a column of the proposed scenarios: rename it")
+    if resolved.k > len(values):
+        raise ValueError(f"k is {resolved.k}, but there are {len(values)} conditions: {', '.join(values)}")
+    cover = scenario_coverage(schema, columns, k=resolved.k, needs=resolved.needs())
+    lacking = sum(int(np.maximum(p.minimum - p.counts, 0)[p.feasible].sum()) for p in cover.projections)
+    if lacking > MOST_LACKING:
+        raise ValueError(
+            f"needs ask for {lacking:,} more images than there are; at most {MOST_LACKING:,} are proposed for"
+        )
+    if settings.sliced:
+        check_slices([len(_shown(columns[name])) for name in values], min(settings.slices.depth, len(values)))
+
+
+def _shown(column: NDArray[Any]) -> set[str]:
+    """The values that images show."""
+    return {*condition_texts(column)} - {""}
+
+
+def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The conditions with their values, as the study says or as the data shows; and what makes other columns none."""
+    axis = settings.axis
+    if axis is not None:
+        for column in (axis.column, axis.sequence):
+            if column is not None and column not in columns:
+                raise InputError(f"{NAME}: axis of {name}: {UnknownName('column', column, columns)}")
+        if columns[axis.column].dtype.kind not in "iuf":
+            raise InputError(f"{NAME}: the axis {axis.column!r} of {name} must hold numbers: a time or a distance")
+    if isinstance(settings.conditions, dict):
+        if not settings.conditions:
+            raise InputError(f"{NAME}: conditions of {name}: name at least one condition with its values")
+        return settings.conditions, {}
+    skip = {axis.column, axis.sequence} if axis is not None else set()
+    conditions, left_out = dict[str, list[str]](), dict[str, str]()
+    for column, values in columns.items():
+        kinds = sorted(_shown(values))
+        if column in skip:
+            continue
+        if values.dtype.kind == "f" and not all(kind.lstrip("-").isdigit() for kind in kinds):
+            left_out[column] = "numbers that are not whole"
+        elif not 0 < len(kinds) <= MOST_VALUES:
+            left_out[column] = f"{len(kinds)} values, more than {MOST_VALUES}" if kinds else "no values"
+        else:
+            conditions[column] = kinds
+    return conditions, left_out
+
+
+def _severity(settings: Settings, data: Dataset) -> list[list[float]] | None:
+    if settings.severity is None:
+        return None
+    assert isinstance(settings.severity, dict)
+    with explained(f"severity, for the classes of {data.name}: "):
+        table = severity_matrix(data.class_names, settings.severity, settings.severity_default)
+    rows: list[list[float]] = table.tolist()
+    return rows
+
+
+def _situations(
+    settings: Settings, columns: Columns, conditions: Mapping[str, Sequence[str]], name: str
+) -> list[tuple[dict[str, str], float]]:
+    if settings.frequencies is None:
+        return []
+    with explained(f"frequencies for {name}: "):
+        if isinstance(settings.frequencies, dict):
+            situations = independent_frequencies(settings.frequencies)
+        else:
+            situations = [(situation.where, situation.share) for situation in settings.frequencies]
+            if len({frozenset(where) for where, _ in situations}) != 1:
+                raise ValueError("all situations must name the same conditions")
+        if not sum(share for _, share in situations) > 0 or min(share for _, share in situations) < 0:
+            raise ValueError("frequencies must be at least 0, one of them above")
+        for condition in situations[0][0]:
+            if condition not in columns:
+                raise ValueError(str(UnknownName("condition", condition, columns)))
+            known = set(conditions.get(condition, ())) or _shown(columns[condition])
+            unknown = [where[condition] for where, share in situations if share > 0 and where[condition] not in known]
+            if unknown:
+                raise ValueError(
+                    f"{UnknownName(f'value of {condition}', unknown[0], known)} Name it under conditions if it is met "
+                    "in the field but not shown, or give it the frequency 0."
+                )
+    first = settings.metrics[0]
+    if first not in MEANS or HIGHER_IS_BETTER[first] is not True:
+        raise InputError(f"{NAME}: frequencies ask for a mean over images of which more is better, not for {first}")
+    return situations
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A transformer as one model is shown it, or why it is not shown it."""
+
+    label: str
+    shift: Shift
+    reason: str = ""
+
+
+def transformers_for(settings: Settings, model: Model, stored: bool) -> list[Choice]:
+    """The transformers of a model. One without gradients meets the black-box attack in place of those that need them.
+
+    `stored` predictions can be asked nothing new: they meet the shifts alone.
+    """
+    chosen = settings.transformers or [Transformer(name=name) for name in (*DEFAULT_SHIFTS, *DEFAULT_ATTACKS)]
+    choices: dict[str, Choice] = {}
+    for transformer in chosen:
+        shift = transformer.shift()
+        if not isinstance(shift, Attack):
+            choices[transformer.label] = Choice(transformer.label, shift)
+        elif stored:
+            choices[transformer.label] = Choice(transformer.label, shift, "stored predictions cannot be attacked")
+        elif model.capabilities >= shift.NEEDS:
+            choices.setdefault(transformer.label, Choice(transformer.label, shift))
+        elif isinstance(shift, MaximumNorm):
+            why = f"{model.name} gives no gradient: {BLACK_BOX} with the same epsilon stands in"
+            choices[transformer.label] = Choice(transformer.label, shift, why)
+            instead = ATTACKS.get(BLACK_BOX).at(1, {1: {"epsilon": shift.epsilon}})
+            label = f"{BLACK_BOX} epsilon {shift.epsilon}"
+            choices.setdefault(label, Choice(label, instead))
+        else:
+            choices[transformer.label] = Choice(transformer.label, shift, f"{model.name} gives no gradient")
+    return list(choices.values())

@@ -1,0 +1,147 @@
+"""What a run has stored for the measures: answers, conditions, objects, activations and heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain, combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.engine.readouts import Readouts
+from roadworthy.metrics.coverage import Coverage, condition_texts, scenario_coverage
+from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.dependability import names
+from roadworthy.protocols.dependability.context import Context
+from roadworthy.protocols.dependability.heat_maps import StoredHeatMaps
+from roadworthy.protocols.dependability.probes import CONDITION
+from roadworthy.protocols.estimates import failed_estimate
+from roadworthy.statistics import GroupBootstrap
+
+
+class StoredData:
+    """The stored cases of one source, as the measures read them; all but the cases is read when it is asked for.
+
+    ids, groups, labels  of the N images of the data;  objects  the index of the object that each shows, (N,)
+    clean                the undisturbed case of every model
+    no_conditions        why the conditions of the data could not be read; empty where they could
+    """
+
+    def __init__(
+        self, cases: Sequence[StoredCase], class_names: Sequence[str], context: Context, seed: int, resamples: int
+    ) -> None:
+        self.cases, self.class_names, self.context = cases, tuple(class_names), context
+        self.seed, self.resamples = seed, resamples
+        self.clean = {case.system: case for case in self.cases_of("undisturbed")}
+        resolved, (conditions,) = context.resolved, self.cases_of("conditions")
+        self.no_conditions = failed_estimate(conditions.failure).reason if conditions.failure else ""
+        unknown: dict[str, Any] = {"conditions": None, "situations": [], "no_schema": self.no_conditions}
+        self.resolved = resolved.model_copy(update=unknown) if self.no_conditions else resolved
+        self.settings = resolved.settings
+        stored = {name: CONDITION + name for name in resolved.columns if not self.no_conditions}
+        keys = ("id", "group", "label")
+        readable = [case for case in (conditions, *self.clean.values()) if not case.failure]
+        rows = readable[0].columns(*keys, *stored.values()) if readable else dict.fromkeys(keys, np.array([]))
+        self.ids: tuple[str, ...] = tuple(rows["id"].tolist())
+        self.row_of = {name: row for row, name in enumerate(self.ids)}
+        self.groups, self.labels = rows["group"], rows["label"]
+        self.columns = {name: rows[column] for name, column in stored.items()}
+        self.objects = np.unique(self.groups, return_inverse=True)[1]
+
+    def cases_of(self, role: str, model: str | None = None) -> list[StoredCase]:
+        """The cases of a role, of all systems or of one, in the order of the plan."""
+        return [case for case in self.cases if case.labels["role"] == role and model in (None, case.system)]
+
+    def failure(self, model: str) -> str:
+        """Why a model gave no undisturbed answers; empty where it did."""
+        return failed_estimate(self.clean[model].failure).reason if self.clean[model].failure else ""
+
+    @cached_property
+    def readouts(self) -> dict[str, Readouts]:
+        """The undisturbed answers of every model that gave them, by its name, in order."""
+        readouts = {name: self.clean[name].load() for name in sorted(self.clean) if not self.clean[name].failure}
+        for name, given in readouts.items():
+            if given.ids != self.ids:
+                raise InputError(f"the readouts of {name} are of other images than the run's conditions")
+        return readouts
+
+    @cached_property
+    def conditions(self) -> dict[str, NDArray[np.str_]]:
+        """The conditions of the schema as text (N,), empty where an image has no value."""
+        return {name: np.array(condition_texts(self.columns[name])) for name in self.resolved.conditions or {}}
+
+    @cached_property
+    def coverage(self) -> Coverage | None:
+        """The scenario coverage of the data; None where it has no conditions."""
+        schema = self.resolved.condition_schema()
+        if schema is None:
+            return None
+        k, needs = self.resolved.k, self.resolved.needs()
+        return scenario_coverage(schema, self.columns, k=k, needs=needs, groups=self.counted_groups)
+
+    @property
+    def counted_groups(self) -> NDArray[Any] | None:
+        """The objects (N,) whose number fills a cell of coverage; None where images are counted."""
+        return self.groups if self.settings.count == "objects" else None
+
+    def scenarios(self, *counts: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
+        """Every combination of values of so many conditions that images show, with its rows; "" is all images."""
+        if 0 in counts:
+            yield "", np.arange(len(self.objects))
+        for chosen in chain.from_iterable(combinations(self.conditions, count) for count in counts if count):
+            columns = [self.conditions[name] for name in chosen]
+            known = np.logical_and.reduce([column != "" for column in columns])
+            for values in sorted(set(zip(*(column[known].tolist() for column in columns), strict=True))):
+                rows = np.logical_and.reduce([c == value for c, value in zip(columns, values, strict=True)])
+                yield names.scenario_scope(dict(zip(chosen, values, strict=True))), np.flatnonzero(rows)
+
+    def identity(self, row: int) -> dict[str, str]:
+        """How tables name an image."""
+        return {"id": self.ids[row], "label": self.class_names[int(self.labels[row])]}
+
+    def bootstrap(self, objects: NDArray[np.intp]) -> GroupBootstrap:
+        """Resamples of the objects (n,) of some images, the same for the same objects."""
+        return GroupBootstrap(objects, resamples=self.resamples, seed=self.seed)
+
+    def active_neurons(self, model: str) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        """Every layer of a model that was read, with which of its neurons are on, (N, neurons)."""
+        for case in self.cases_of("layer", model):
+            if not case.failure:
+                bits = case.columns("on", "neurons")
+                on = np.unpackbits(bits["on"], axis=1, count=int(bits["neurons"][0])).astype(bool)
+                yield case.labels["layer"], on
+
+    def layer_failure(self, model: str, scope: str) -> str:
+        """Why the layer of a scope was not read; empty where it was. `activations` of schema 1 speak of all layers."""
+        reasons = dict(self.context.models[model].reasons)
+        for case in self.cases_of("layer", model):
+            if case.failure:
+                reasons[names.layer_scope(case.labels["layer"])] = case.failure
+        fitting = [why for at, why in reasons.items() if at == "activations" or f"{scope}, ".startswith(f"{at}, ")]
+        return fitting[-1] if fitting else ""
+
+    def heat_maps_failure(self, model: str) -> str:
+        """Why a model has no heat maps; empty where it has."""
+        failures = [case.failure for case in self.cases_of("heat maps", model)]
+        return "".join([self.context.models[model].reasons.get("heat_maps", ""), *failures])
+
+    @cached_property
+    def heat_maps(self) -> dict[str, StoredHeatMaps]:
+        """The heat maps of every model that has them."""
+        return {model: self._heat_maps(model) for model in self.readouts if not self.heat_maps_failure(model)}
+
+    def _heat_maps(self, model: str) -> StoredHeatMaps:
+        (case,) = self.cases_of("heat maps", model)
+        stored = case.columns("map", "cells", "undisturbed", "prediction", "row")
+        return StoredHeatMaps(
+            rows=stored["row"],
+            labels=self.labels[stored["row"]],
+            maps=stored["map"],
+            cells=stored["cells"],
+            undisturbed=stored["undisturbed"].astype(np.float64),
+            predictions=stored["prediction"],
+            choice=self.settings.heat_maps,
+        )
