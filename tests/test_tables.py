@@ -8,15 +8,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import roadworthy as rw
+from roadworthy.cli import app
 from roadworthy.core.tables import StudyColumns, TableError, TableSpec
 from roadworthy.engine.folder import RunFolder
 from roadworthy.listing import listing
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.classification.table_specs import MISTAKES
 from roadworthy.protocols.declared import check_stored_tables, check_tables, declared_tables, tables_page
-from test_cli import call
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -131,7 +132,10 @@ def test_a_run_whose_table_lacks_a_column_is_refused_in_one_sentence(tmp_path: P
     run = shutil.copytree(GOLDEN / "run", tmp_path / "run")
     folder = RunFolder(run)
     folder.write_table(MISTAKES.name, folder.table(MISTAKES.name).drop(columns="confidence"))
-    words = call("report", run, code=2)
+    outcome = CliRunner().invoke(app, ["report", str(run)])
+    assert isinstance(outcome.exception, rw.InputError)
+    assert outcome.exception.exit_code == 2
+    words = str(outcome.exception)
     assert words.startswith(f"table {MISTAKES.name} of {run} lacks the column confidence: it was changed, or")
     assert words.endswith("run the study again to make it anew")
     (run / "tables" / f"{MISTAKES.name}.parquet").write_bytes(b"damaged")
@@ -151,7 +155,7 @@ def test_every_table_is_listed_with_its_sentence() -> None:
     listed = dict(listing("tables"))
     assert listed == {name: spec.about for name, spec in declared_tables(PROTOCOLS).items()}
     assert all(about.endswith(".") and about.count(". ") == 0 for about in listed.values())
-    assert f"{MISTAKES.name} {MISTAKES.about}" in call("list", "tables").splitlines()
+    assert f"{MISTAKES.name} {MISTAKES.about}" in CliRunner().invoke(app, ["list", "tables"]).stdout.splitlines()
 
 
 def test_the_page_of_tables_is_what_the_declarations_say() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
 from roadworthy.core.tables import ESTIMATE, StudyColumns, TableSpec
 
 NAME = "dependability"
@@ -137,3 +142,18 @@ TABLE_SPECS = (
     *(FIGURES, CELLS, UNCOVERED, PROPOSALS, NEURONS, PATTERNS, LOSS, TRANSFORMERS, SCENARIOS, SLICES, DOMAIN),
     *(OCCLUSION, OCCLUSION_CLASSES, RHO, CONFUSIONS, HEAT_GALLERY, CONFUSION_GALLERY, LOSS_GALLERY),
 )
+
+
+def short_name(spec: TableSpec) -> str:
+    """The name of a companion table without that of the protocol.
+
+    >>> short_name(CELLS)
+    'cells'
+    """
+    return spec.name.removeprefix(f"{NAME}_")
+
+
+def frame_of(spec: TableSpec, rows: Iterable[Mapping[str, Any]], first: Sequence[str] = ()) -> pd.DataFrame:
+    """The table of rows that may hold more than its columns, what pictures need; `first` as in `TableSpec.frame`."""
+    columns = (*first, *spec.columns)
+    return spec.frame(({name: row[name] for name in columns if name in row} for row in rows), first)
