@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -49,7 +50,17 @@ from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeats.analysis import analyse
 from roadworthy.study import load_study, parse_study
-from roadworthy.verdict import Criterion, Failed, Measurement, Verdict, failed_parts, history, judge, load_criteria
+from roadworthy.verdict import (
+    Criterion,
+    Failed,
+    Measurement,
+    Verdict,
+    criteria_file_of,
+    failed_parts,
+    history,
+    judge,
+    load_criteria,
+)
 from roadworthy.verdict.history import HISTORY, read_history
 from roadworthy.verdict.judge import never_pass
 
@@ -114,7 +125,9 @@ class Run:
         record = self.record
         chosen = load_criteria(record.criteria or None if criteria is None else criteria)
         check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
-        return _judge(chosen, load_evidence(self.folder, record), self.folder, record)
+        own = history.own_entry(read_history(self.path)) if criteria is None else None
+        file = own.criteria_file if own else criteria_file_of(criteria)
+        return replace(_judge(chosen, load_evidence(self.folder, record), self.folder, record), criteria_file=file)
 
     @property
     def has_other_criteria(self) -> bool:
@@ -160,7 +173,7 @@ class Run:
             raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
 
     def _with_entry(self, verdict: Verdict, made: history.Made) -> list[history.Entry]:
-        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
+        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now(), verdict.criteria_file)
         return history.with_entry(read_history(self.path), entry)
 
     def conclude(self, record: RunRecord, verdict: Verdict) -> None:
@@ -431,7 +444,8 @@ def execute(
             for name, table in some.items() if find_protocol(protocol).prints_latex else ():
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
         run = Run(folder.path)
-        run.conclude(record, _judge(prepared.criteria, evidence, folder, record))
+        verdict = _judge(prepared.criteria, evidence, folder, record)
+        run.conclude(record, replace(verdict, criteria_file=criteria_file_of(prepared.study.criteria)))
     return run
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roadworthy.core.hashing import canonical_json
+from roadworthy.core.protocols import Model, leaves
 from roadworthy.core.record import (
     ArtifactRecord,
     CaseRecord,
@@ -77,6 +78,7 @@ def source_record(
         models={
             name: ModelRecord(
                 fingerprint=bench.fingerprint(model),
+                **_described(model),
                 capabilities=sorted(model.capabilities),
                 changes_by=changes.get(name, 0.0),
                 artifacts=_artifacts_of(plan, bench.source, name),
@@ -84,6 +86,18 @@ def source_record(
             for name, model in bench.models.items()
         },
     )
+
+
+def _described(model: Model) -> dict[str, Any]:
+    """Where a model comes from, and what its adapters say of input and outputs; a wrapped one by what it wraps."""
+    known = [model] if model.origin.kind else [leaf for leaf in leaves(model) if leaf.origin.kind]
+    details: list[dict[str, Any]] = [getattr(leaf, "describe", dict)() for leaf in leaves(model)]
+    texts = {key: [str(own[key]) for own in details if key in own] for key in ("input", "outputs")}
+    return {
+        "origin": " and ".join(dict.fromkeys(part.origin.kind for part in known)),
+        "files": {name: sha256 for part in known for name, sha256 in part.origin.files.items()},
+        **{key: "; ".join(dict.fromkeys(values)) for key, values in texts.items()},
+    }
 
 
 def _artifacts_of(plan: Plan, source: str, model: str) -> list[str]:

@@ -108,9 +108,9 @@ def marks(
     return shown | {"error_x": whiskers(cells) | {"width": 3, "color": colour}, "marker": {"color": colour, **marker}}
 
 
-def look(place: int) -> tuple[str, str]:
-    """The colour and the mark of the model at a place."""
-    return COLOURS[place % len(COLOURS)], SYMBOLS[place % len(SYMBOLS)]
+def look(index: int) -> tuple[str, str]:
+    """The colour and the mark of the model with an index."""
+    return COLOURS[index % len(COLOURS)], SYMBOLS[index % len(SYMBOLS)]
 
 
 def line_at(axis: str, value: float | None, dash: str = "dash") -> dict[str, Any]:
@@ -182,9 +182,9 @@ def value_text(metric: str, cell: Cell) -> str:
 def hover_text(name: str, where: object, metric: str, cell: Cell, spread: str = "") -> str:
     """What is shown where the reader points at a value: of which model, where, and the value with its bounds.
 
-    `spread` says what the standard deviation, where there is one, is taken over.
+    `spread` names the standard deviation, where there is one, by what it is taken over.
     """
-    sd = f"<br>sd over {spread} {number(metric, cell.sd)}" if spread and not math.isnan(cell.sd) else ""
+    sd = f"<br>{spread} {number(metric, cell.sd)}" if spread and not math.isnan(cell.sd) else ""
     return f"<b>{text(name)}</b>, {text(where)}<br>{value_text(metric, cell)}{sd}"
 
 

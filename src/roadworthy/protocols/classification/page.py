@@ -6,7 +6,7 @@ from pathlib import Path
 
 from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
 from roadworthy.protocols.classification import figures, words
-from roadworthy.protocols.classification.facts import CLEAN, load_classification
+from roadworthy.protocols.classification.facts import CLEAN, WHOLE_MATRIX, load_classification
 from roadworthy.protocols.repeats import facts as differences
 from roadworthy.protocols.repeats.figures import difference_charts
 from roadworthy.report.facts import Facts
@@ -17,7 +17,8 @@ def page(name: str, run: Path, stored: Facts) -> Page:
     """The page of a run's classification."""
     facts = load_classification(run, stored)
     tested = differences.load_differences(run, facts, ("transformed", "classification"))
-    context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED, "text_classes": figures.TEXT_CLASSES}
+    context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED}
+    context |= {"text_classes": figures.TEXT_CLASSES, "whole_matrix": WHOLE_MATRIX}
     chance = [f"No better than chance: {sentence}" for sentence in words.chance_words(facts)]
     return Page(
         name,

@@ -42,7 +42,7 @@ from roadworthy.protocols.estimates import (
     mean_rows,
     standard_deviation,
 )
-from roadworthy.protocols.pictures import save_gallery, save_mistakes
+from roadworthy.protocols.pictures import gallery_rows, save_gallery, save_mistakes
 from roadworthy.statistics import GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
@@ -77,8 +77,8 @@ class CellKey:
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """One wrong answer."""
+class StoredAnswer:
+    """One answer: to which row of the data, in which repeat."""
 
     confidence: float
     p_label: float
@@ -98,6 +98,7 @@ class Cell:
     missing    per metric that is undefined, why
     confusion  counts by (label, prediction)
     mistakes   the most confident wrong answers
+    gallery    the answers to the images of the gallery, in the first repeat
     """
 
     per_image: Mapping[str, NDArray[np.float32]]
@@ -106,7 +107,8 @@ class Cell:
     missing: Mapping[str, str]
     confusion: Mapping[tuple[int, int], int]
     reliability: Reliability
-    mistakes: Sequence[Mistake]
+    mistakes: Sequence[StoredAnswer]
+    gallery: Sequence[StoredAnswer]
 
 
 def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
@@ -128,6 +130,7 @@ def _cell(repeats: Sequence[Answers], bootstrap: GroupBootstrap) -> Cell:
         confusion=_confusion(repeats),
         reliability=reliability(_stacked(repeats)),
         mistakes=_mistakes(repeats),
+        gallery=[_answer(repeats[0], row) for row in gallery_rows(repeats[0].label)],
     )
 
 
@@ -138,14 +141,17 @@ def _confusion(repeats: Sequence[Answers]) -> dict[tuple[int, int], int]:
     return {divmod(int(pair), classes): int(count) for pair, count in zip(unique_pairs, counts, strict=True)}
 
 
-def _mistakes(repeats: Sequence[Answers]) -> list[Mistake]:
+def _answer(answers: Answers, row: int, repeat: int = 0) -> StoredAnswer:
+    columns = ("confidence", "p_label", "label", "prediction")
+    return StoredAnswer(**{name: getattr(answers, name)[row].item() for name in columns}, repeat=repeat, row=row)
+
+
+def _mistakes(repeats: Sequence[Answers]) -> list[StoredAnswer]:
     mistakes = []
     for repeat, answers in enumerate(repeats):
         wrong = np.flatnonzero(~answers.correct)
-        for row in wrong[np.argsort(-answers.confidence[wrong], kind="stable")][:MISTAKES_KEPT].tolist():
-            columns = ("confidence", "p_label", "label", "prediction")
-            answer = {name: getattr(answers, name)[row].item() for name in columns}
-            mistakes.append(Mistake(**answer, repeat=repeat, row=row))
+        most_confident = wrong[np.argsort(-answers.confidence[wrong], kind="stable")][:MISTAKES_KEPT]
+        mistakes += [_answer(answers, row, repeat) for row in most_confident.tolist()]
     return sorted(mistakes, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
 
 
@@ -262,12 +268,9 @@ class Evidence(base.Evidence):
         return tables if corrupted.empty else {**tables, corruption_error.NAME: corrupted}
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-        """A gallery of the shifts and the most confident mistakes."""
-        showings = list({case.showing.stimulus.hash: case.showing for case in cases}.values())
-        return {
-            f"{NAME}_gallery": save_gallery(showings, media),
-            f"{NAME}_mistakes": save_mistakes(self, cases, media),
-        }
+        """A gallery of the shifts with the answers to it, and the most confident mistakes."""
+        tables = {**save_gallery(self, cases, media), "mistakes": save_mistakes(self, cases, media)}
+        return {f"{NAME}_{name}": table for name, table in tables.items()}
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every shift at every level by each of the metrics; both must have been tested on the same images."""

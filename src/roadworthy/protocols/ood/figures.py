@@ -39,7 +39,7 @@ def set_chart(outliers: Outliers, facts: Facts, kind: str, metric: str) -> drawi
         shown = drawing.trace(
             "scatter",
             [
-                drawing.hover_text(facts.named(model), outlier_set, metric, cell, "repeats")
+                drawing.hover_text(facts.named(model), outlier_set, metric, cell, "sd over repeats")
                 for outlier_set, cell in zip(sets, cells, strict=True)
             ],
             mode="markers",

@@ -86,8 +86,8 @@ class Gans:
         """AUROC of a model against a GAN's images."""
         return self.cells.get((model, gan.configuration, gan.index), NOT_RUN)
 
-    def said(self, model: str, configuration: str) -> tuple[Answer, ...]:
-        """What a model said to the shown images of the hardest GAN."""
+    def answers_of(self, model: str, configuration: str) -> tuple[Answer, ...]:
+        """What a model answered to the shown images of the hardest GAN."""
         return self.answers.get((model, configuration), ())
 
     @cached_property
@@ -101,10 +101,10 @@ def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | Non
     if not has_table(run, "gan"):
         return None
     rows = [row for row in read_rows(run, "gan", source) if row["metric"] == ROLE]
-    places = {(row["ood_set"], row["gan"]): row for row in rows}
+    rows_by_gan = {(row["ood_set"], row["gan"]): row for row in rows}
     pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, "gan_gallery", source)}
     history = grouped(((row["ood_set"], row["gan"]), row) for row in read_rows(run, "gan_epochs", source))
-    gans = [_gan(run, row, pictures[place], history[place]) for place, row in places.items()]
+    gans = [_gan(run, row, pictures[key], history[key]) for key, row in rows_by_gan.items()]
     return Gans(
         gans=tuple(sorted(gans, key=lambda gan: (order.index(gan.configuration), gan.index))),
         cells={(row["model"], row["ood_set"], row["gan"]): cell_of(row) for row in rows},

@@ -49,7 +49,7 @@ def gan_chart(gans: Gans, facts: Facts, averages: dict[tuple[str, str], Cell]) -
         means = drawing.trace(
             "scatter",
             [
-                drawing.hover_text(facts.named(model), f"{name}, average", ROLE, cell, "GANs and repeats")
+                drawing.hover_text(facts.named(model), f"{name}, average", ROLE, cell, "sd over GANs and repeats")
                 for name, cell in zip(names, cells, strict=True)
             ],
             mode="markers",
