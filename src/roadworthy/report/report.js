@@ -66,16 +66,20 @@
     }).join("");
   }
 
-  // The name of the file: the title of the section, the heading above the table and, where that is taken, a number.
+  // The name of the file: the headings that the table stands under and, where that name is taken, a number.
   const fileNames = new Set();
   function fileName(table) {
-    const headings = Array.from((table.closest("section") || document).querySelectorAll("h2, h3, h4, summary"));
-    const above = headings.filter(function (heading) {
-      return heading.compareDocumentPosition(table) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const headings = [];
+    (table.closest("section") || document).querySelectorAll("h2, h3, h4, summary").forEach(function (heading) {
+      const card = heading.closest(".card");
+      const above = heading.compareDocumentPosition(table) & Node.DOCUMENT_POSITION_FOLLOWING;
+      if (above && (!card || card.contains(table))) {
+        headings.splice({ H2: 0, H3: 1 }[heading.tagName] ?? 2);
+        headings.push(heading.textContent.trim().slice(0, 60));
+      }
     });
-    const words = [above[0], above[above.length - 1]].map(function (heading) { return heading ? heading.textContent : ""; });
-    const stem = Array.from(new Set(words)).join(" ").toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 80)
-      .replace(/^-+|-+$/g, "") || "table";
+    const words = headings.join(" ").toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-");
+    const stem = words.replace(/^-+|-+$/g, "") || "table";
     let name = stem;
     for (let number = 2; fileNames.has(name); number += 1) { name = stem + "-" + number; }
     fileNames.add(name);

@@ -231,12 +231,16 @@ def hardest(facts: ClassificationFacts) -> list[HardCase]:
 
 def _answered(facts: ClassificationFacts, strip: Strip) -> tuple[AnsweredImage, ...]:
     """The images of a strip with what the models that saw it answered; none where no answer is stored."""
-    by_image = grouped((answer.image, answer) for answer in facts.gallery_answers.get(strip.condition, ()))
+    stored = [a for a in facts.gallery_answers.get(strip.condition, ()) if a.model in facts.models]
+    by_image = grouped((answer.image, answer) for answer in stored)
     return tuple(
         AnsweredImage(
             strip.tile(image),
             answers[0].label,
-            tuple(Answer(a.model, a.prediction, a.confidence, a.label == a.prediction) for a in answers),
+            tuple(
+                Answer(answer.model, answer.prediction, answer.confidence, answer.label == answer.prediction)
+                for answer in sorted(answers, key=lambda answer: facts.models.index(answer.model))
+            ),
         )
         for image, answers in sorted(by_image.items())
     )
@@ -339,9 +343,11 @@ def matrix_words(facts: ClassificationFacts, model: str, condition: Condition) -
     if len(classes) == len(facts.class_names):
         return ""
     wrong = [entry for entry in facts.confusion[model, condition] if entry.label != entry.prediction]
+    names = f"{len(classes)} of {plural(len(facts.class_names), 'class')}"
+    if not wrong:
+        return f"No answer is wrong: the matrix shows the first {names}."
     inside = sum(entry.count for entry in wrong if {entry.label, entry.prediction} <= classes)
     answers = f"{whole(inside)} of {plural(sum(entry.count for entry in wrong), 'wrong answer')}"
-    names = f"{len(classes)} of {plural(len(facts.class_names), 'class')}"
     return f"The matrix shows the {names} with most confusions, as true class or as prediction: {answers}."
 
 
