@@ -506,7 +506,10 @@ def test_many_classes_are_cut_to_those_with_most_confusions(tmp_path: Path) -> N
     assert {"class 0", "class 3", "class 700", "class 500", "class 501", "class 998"} < set(shown)
     row, column = shown.index("class 700"), shown.index("class 3")
     assert fog["customdata"][row][column] == 3
-    assert fog["z"][row][column] == 37.5, "the share is of all answers to the class"
+    assert fog["z"][row][column] == 37.5
+    assert "class 999" not in shown
+    share = fog["z"][shown.index("class 998")][shown.index("class 1")]
+    assert share == 14.3, "the share is of all answers to the class, those outside the matrix too"
     text = Elements(html).text
     inside = sum(count for label, prediction, count in confused if {classes[label], classes[prediction]} <= set(shown))
     assert "No answer is wrong: the matrix shows the first 60 of 1,000 classes." in text
@@ -969,6 +972,7 @@ SAVE = """<script>
 URL.createObjectURL = (blob) => { blob.text().then((text) => saved.push(text)); return "#saved"; };
 HTMLAnchorElement.prototype.click = function () { names.push(this.download); };
 const saved = [], names = [];
+document.querySelector("#summary tbody").insertAdjacentHTML("beforeend", '<tr><td colspan="4">all columns</td></tr>');
 document.querySelectorAll("button.save").forEach((button) => button.click());
 setTimeout(() => { document.body.dataset.saved = JSON.stringify([names, saved]); }, 2000);
 </script></body>"""
@@ -996,6 +1000,7 @@ def test_every_table_is_saved_as_csv_that_no_spreadsheet_runs(tmp_path: Path) ->
     assert {row[0] for row in recall[1:]} == {escape_cell(name) for name in classes}
     assert recall[0] == ["Class", "Images", "Objects", "Undisturbed", "Average under shifts", "Lowest"]
     assert tables["summary.csv"][2][0] == "'+cmd|x"
+    assert tables["summary.csv"][3] == ["all columns", "", "", ""]
 
 
 MEASURE = """<script>addEventListener("load", () => setTimeout(() => {
