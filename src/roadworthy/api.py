@@ -125,9 +125,8 @@ class Run:
         record = self.record
         chosen = load_criteria(record.criteria or None if criteria is None else criteria)
         check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
-        own = history.own_entry(read_history(self.path)) if criteria is None else None
-        file = own.criteria_file if own else criteria_file_of(criteria)
-        return replace(_judge(chosen, load_evidence(self.folder, record), self.folder, record), criteria_file=file)
+        verdict = _judge(chosen, load_evidence(self.folder, record), self.folder, record)
+        return replace(verdict, criteria_file=criteria_file_of(criteria))
 
     @property
     def has_other_criteria(self) -> bool:
