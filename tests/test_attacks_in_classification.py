@@ -103,6 +103,9 @@ def test_every_model_meets_its_own_attack_with_epsilon_as_the_level(two: Any) ->
     assert sorted({case.stimulus.parameters["epsilon"] for case in attacks}) == [1, 16]
     assert len({case.folder for case in attacks}) == len(attacks) == 4
     assert len(two.tables["classification_gallery"].query("shift == 'fgsm'")) == 2
+    answers = two.tables["classification_gallery_answers"]
+    assert set(answers.query("shift == 'none'")["model"]) == {"net", "sharp"}
+    assert set(answers.query("shift == 'fgsm'")["model"]) == {"net"}, "the strips show the attack on the first"
     assert two.verify() == []
 
 

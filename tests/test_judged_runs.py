@@ -19,12 +19,14 @@ from typer.testing import CliRunner
 import roadworthy as rw
 from roadworthy.cli import app
 from roadworthy.core.errors import RoadworthyError
+from roadworthy.core.hashing import digest
 from roadworthy.metrics import find_metric
 from roadworthy.protocols.classification import Classification
 from roadworthy.protocols.classification.tables import metric_names
 from roadworthy.protocols.dependability import Dependability
 from roadworthy.protocols.od_test.plan import OdTest
 from roadworthy.protocols.ood.plan import OutOfDistribution
+from roadworthy.verdict.history import make_entry
 from samples import fill, study
 from test_od_test import Broken
 from tiny import save_onnx
@@ -203,6 +205,8 @@ def test_judging_by_other_criteria_changes_nothing_but_the_history(run: Path, tm
     assert 'class="badge fail"' in page
     assert "are not those that the study was run with" not in page
     assert "EASY: accuracy at least 0.01" in page, "the history is listed"
+    assert f"by other criteria, once, <code>{tmp_path / 'c.yaml'}</code>" in page
+    assert re.search(r">By criteria of the study, \d{4}-\d\d-\d\d \d\d:\d\d UTC\.<", page)
     assert call("verdict", run)[0] == 1
     assert call("verdict", run, "--criteria", tmp_path / "c.yaml")[0] == 0
     assert bytes_of(run) == after, "the same judgement again is no news"
@@ -218,6 +222,7 @@ def test_replacing_a_verdict_is_asked_for_and_leaves_a_trace(run: Path, tmp_path
     page = (run / "report.html").read_text()
     assert page.count("are not those that the study was run with") == 1
     assert "HARD: accuracy at least 0.95" in page
+    assert re.search(r">By c\.yaml, \d{4}-\d\d-\d\d \d\d:\d\d UTC\.<", page)
     code, _, said = call("verdict", run)
     assert code == 0
     assert "not the criteria that the study was run with" in said
@@ -226,6 +231,15 @@ def test_replacing_a_verdict_is_asked_for_and_leaves_a_trace(run: Path, tmp_path
     assert call("verdict", run, "--criteria", hard, "--replace")[0] == 1
     assert "are not those that the study was run with" not in (run / "report.html").read_text()
     assert history(run) == [("study", "fail"), ("replaced", "pass"), ("replaced", "fail")]
+
+
+def test_an_entry_without_a_criteria_file_keeps_its_hash_and_one_with_it_seals_it() -> None:
+    entry = make_entry({"status": "none"}, [], "study", "2026-03-01T12:30:00+00:00")
+    before = digest([entry.model_dump(exclude={"sha256", "criteria_file"}), ""])
+    assert entry.sealed("").sha256 == before, "as versions that noted no file have stored it"
+    named = entry.model_copy(update={"criteria_file": "a.yaml"})
+    other = entry.model_copy(update={"criteria_file": "b.yaml"})
+    assert len({sealed.sha256 for sealed in (entry.sealed(""), named.sealed(""), other.sealed(""))}) == 3
 
 
 def test_a_rerun_with_edited_criteria_keeps_the_earlier_verdict(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import json
 import math
 import re
@@ -22,6 +24,7 @@ import pytest
 
 from records import Shown, changed, run_record, source_record, with_cases
 from roadworthy import api, report
+from roadworthy.core.cells import escape_cell, unescape_cell
 from roadworthy.core.errors import InputError
 from roadworthy.core.record import AskedCase, ProtocolRecord, RunRecord, SourcePart
 from roadworthy.engine.folder import RunFolder, write_json
@@ -172,6 +175,13 @@ def make_run(
         picture(path / "media" / f"gallery-{len(gallery)}.png", 4, level)
         gallery.append({"shift": shift, "level": level, "media": f"gallery-{len(gallery)}.png", "images": 4})
     folder.write_table(table_specs.GALLERY.name, pd.DataFrame(gallery))
+    answers = []
+    for key in done:
+        for image in range(4):
+            label, prediction = classes[image % len(classes)], classes[image // 2 % len(classes)]
+            answer = {"id": image_id.format(image), "label": label, "prediction": prediction, "confidence": 0.8}
+            answers.append({**where(key), "image": image, **answer})
+    folder.write_table(table_specs.GALLERY_ANSWERS.name, pd.DataFrame(answers))
     wrong = []
     for place, key in enumerate(done):
         for count in range(mistakes):
@@ -458,6 +468,71 @@ def test_a_run_without_pictures_of_a_condition_still_renders(tmp_path: Path) -> 
     RunFolder(run).write_table(table_specs.GALLERY.name, gallery[gallery["shift"] != "snow"].reset_index(drop=True))
     assert [case.after is None for case in summary.hardest(load_facts(run))] == [True, False, False]
     assert "snow, level 4 40.0 %" in Elements(render(run)).text
+
+
+def test_the_worst_conditions_show_what_the_models_answered(tmp_path: Path) -> None:
+    models = ["second", "first"]
+    run = make_run(tmp_path / "run", accuracy_of(models, ["fog", "rain"], [1, 2]), classes=[HOSTILE, "yield", "stop"])
+    case = summary.hardest(load_facts(run))[0]
+    assert [image.label for image in case.images] == [HOSTILE, "yield", "stop", HOSTILE]
+    assert [(a.model, a.prediction, a.right) for a in case.images[1].answers] == [(m, HOSTILE, False) for m in models]
+    assert all(answer.right for answer in case.images[0].answers)
+    text = Elements(render(run)).text
+    assert f"yield ✗ second, wrong: {HOSTILE} 80.0 % ✗ first, wrong: {HOSTILE} 80.0 %" in text
+    assert f"{HOSTILE} ✓ second, right: {HOSTILE} 80.0 %" in text
+    (run / "tables" / "classification_gallery_answers.parquet").unlink()
+    assert "second, right:" not in Elements(render(run)).text, "an earlier version did not store the answers"
+
+
+def test_many_classes_are_cut_to_those_with_most_confusions(tmp_path: Path) -> None:
+    classes = [f"class {index}" for index in range(1000)]
+    run = make_run(tmp_path / "run", {("m", "none", 0): 1.0, ("m", "fog", 1): 0.5}, classes=classes, images=4000)
+    confused = [
+        (700, 3, 3),
+        (3, 700, 1),
+        (500, 501, 2),
+        (998, 999, 1),
+        (998, 1, 1),
+        *((i, 0, 1) for i in range(100, 160)),
+    ]
+    right = [(index, index, 5) for index in range(1000)]
+    rows = [
+        {"model": "m", "shift": shift, "level": level, "label": classes[a], "prediction": classes[b], "count": count}
+        for shift, level, counts in (("none", 0, right), ("fog", 1, [*right, *confused]))
+        for a, b, count in counts
+    ]
+    RunFolder(run).write_table("classification_confusion", pd.DataFrame(rows))
+    html = render(run)
+    clean, fog = (view["data"][0] for view in chart_data(html)["classification-confusion-0"])
+    assert len(clean["z"]) == len(fog["z"]) == len(fog["z"][0]) == len(fog["x"]) == 60
+    shown = fog["y"]
+    assert shown == sorted(shown, key=classes.index)
+    assert {"class 0", "class 3", "class 700", "class 500", "class 501", "class 998"} < set(shown)
+    row, column = shown.index("class 700"), shown.index("class 3")
+    assert fog["customdata"][row][column] == 3
+    assert fog["z"][row][column] == 37.5
+    assert "class 999" not in shown
+    share = fog["z"][shown.index("class 998")][shown.index("class 1")]
+    assert share == 14.3, "the share is of all answers to the class, those outside the matrix too"
+    text = Elements(html).text
+    inside = sum(count for label, prediction, count in confused if {classes[label], classes[prediction]} <= set(shown))
+    assert "No answer is wrong: the matrix shows the first 60 of 1,000 classes." in text
+    assert f"the 60 of 1,000 classes with most confusions, as true class or as prediction: {inside} of 68" in text
+    assert "class 700 class 3 3 37.5 %" in text, "the worst pairs are listed"
+    assert "Recall of the 100 weakest of 1,000 classes with images" in text
+    assert len(html) < 500_000
+
+
+def test_the_models_card_names_files_input_and_outputs(tmp_path: Path) -> None:
+    def describe(record: RunRecord) -> RunRecord:
+        known = {"origin": "onnx", "files": {HOSTILE: "ab" * 32}, "input": "32x32 rgb, range 0-1", "outputs": "logits"}
+        record.sources[""].models["v3"] = record.sources[""].models["v3"].model_copy(update=known)
+        return record
+
+    run = make_run(tmp_path / "run", KNOWN)
+    assert f"Models v3 gives probabilities; fingerprint {'f' * 64}" in Elements(render(run)).text
+    words = f"Models v3 onnx {HOSTILE} (SHA-256 abababababab); input 32x32 rgb, range 0-1; outputs logits; gives"
+    assert words in Elements(render(changed(run, describe))).text
 
 
 def test_headline_is_three_lines_for_a_terminal(known: Path) -> None:
@@ -778,7 +853,7 @@ def test_small_and_large_runs(
     run = make_run(tmp_path / "run", accuracy_of(models, shifts, levels), classes=classes, images=400, mistakes=1)
     charts = chart_data(render(run))
     matrix = charts["classification-confusion-0"][0]["data"][0]
-    assert len(matrix["z"]) == len(classes)
+    assert len(matrix["z"]) == (len(classes) if len(classes) <= 100 else 60)
     assert ("text" in matrix) == (len(classes) <= figures.TEXT_CLASSES)
     assert ("classification-drop-ranking" in charts) == bool(shifts)
 
@@ -833,7 +908,7 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     models = {
         "bright": load_model(by_brightness, name="bright", num_classes=3, version="1"),
-        "first": load_model(always_first, name="first", num_classes=3, version="1"),
+        "first": load_model(always_first, name="first", num_classes=3, version="2"),
     }
     content = {
         "data": {"test": str(folder / "d.npz")},
@@ -858,6 +933,21 @@ def test_a_real_run_has_the_schema_that_the_report_reads(real_run: Path) -> None
     assert set(facts.shifts) == {"fog", "noise"}
     assert facts.mistakes["first"]
     assert len(facts.gallery) == 5
+    answers = pd.read_parquet(real_run / "tables" / "classification_gallery_answers.parquet")
+    assert len(answers) == 2 * 5 * 3, "models, strips, and an image of each class"
+    first = answers[answers.model == "first"]
+    assert set(first.prediction) == {"a"}
+    assert first.confidence.to_numpy() == pytest.approx(0.6)
+    for asked in facts.record.cases.values():
+        if asked.system == "bright":
+            where = (answers.model == "bright") & (answers["shift"] == asked.stimulus.name)
+            own = answers[where & (answers.level == asked.stimulus.level)]
+            parts = [pd.read_parquet(part) for part in (real_run / asked.folder).glob("*.parquet")]
+            stored = pd.concat(parts).set_index("id").loc[own.id]
+            probabilities = np.stack(stored["probabilities"].to_list())
+            assert own.prediction.tolist() == ["abc"[best] for best in probabilities.argmax(axis=1)]
+            assert own.confidence.to_numpy() == pytest.approx(probabilities.max(axis=1))
+            assert own.label.tolist() == ["a", "b", "c"]
     assert facts.status == "fail"
     text = Elements((real_run / "report.html").read_text()).text
     assert "33.3 %" in text
@@ -880,6 +970,41 @@ def in_browser(page: Path, profile: Path, size: str = "1280,900") -> subprocess.
     return subprocess.run(
         [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=180, check=True
     )
+
+
+SAVE = """<script>
+URL.createObjectURL = (blob) => { blob.text().then((text) => saved.push(text)); return "#saved"; };
+HTMLAnchorElement.prototype.click = function () { names.push(this.download); };
+const saved = [], names = [];
+document.querySelector("#summary tbody").insertAdjacentHTML("beforeend", '<tr><td colspan="4">all columns</td></tr>');
+document.querySelectorAll("button.save").forEach((button) => button.click());
+setTimeout(() => { document.body.dataset.saved = JSON.stringify([names, saved]); }, 2000);
+</script></body>"""
+
+
+def test_every_table_is_saved_as_csv_that_no_spreadsheet_runs(tmp_path: Path) -> None:
+    classes = ["=1+1", "@sum(a1)", "-2+3", "'=x", HOSTILE, 'a "quoted", name', "-0.5", "plain"]
+    accuracy = accuracy_of(["v3", "+cmd|x"], ["fog"], [1, 2])
+    page = tmp_path / "page.html"
+    html = render(make_run(tmp_path / "run", accuracy, classes=classes, images=400))
+    page.write_text(re.sub("<meta http-equiv[^>]*>", "", html).replace("</body>", SAVE))
+    (content,) = [
+        attrs["data-saved"]
+        for _, attrs in Elements(in_browser(page, tmp_path / "p").stdout).tags
+        if "data-saved" in attrs
+    ]
+    names, saved = json.loads(content or "")
+    assert len(names) == len(set(names)) == len(saved) == html.count("<thead>")
+    assert all(re.fullmatch(r"[\w-]+\.csv", name) for name in names)
+    tables = dict(zip(names, ([*csv.reader(io.StringIO(text.lstrip("\ufeff")))] for text in saved), strict=True))
+    assert all(len(row) == len(table[0]) for table in tables.values() for row in table)
+    for cell in (cell for table in tables.values() for row in table for cell in row):
+        assert cell == escape_cell(unescape_cell(cell))
+    recall = tables["classes-and-confusions-v3-recall-per-class.csv"]
+    assert {row[0] for row in recall[1:]} == {escape_cell(name) for name in classes}
+    assert recall[0] == ["Class", "Images", "Objects", "Undisturbed", "Average under shifts", "Lowest"]
+    assert tables["summary.csv"][2][0] == "'+cmd|x"
+    assert tables["summary.csv"][3] == ["all columns", "", "", ""]
 
 
 MEASURE = """<script>addEventListener("load", () => setTimeout(() => {

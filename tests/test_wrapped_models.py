@@ -14,6 +14,7 @@ import roadworthy as rw
 import tiny
 from roadworthy.api import execute, prepare
 from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest_file
 from roadworthy.data import open_dataset
 from roadworthy.models import load_model, softmax
 from roadworthy.study import parse_study
@@ -48,6 +49,10 @@ def test_a_temperature_is_fitted_on_the_validation_data_before_any_case(tmp_path
     assert (artifact.system, artifact.builder) == ("fitted", "temperature")
     assert artifact.competence["temperature"] == pytest.approx(expected.temperature, rel=1e-6)
     assert expected.temperature > 2, "the model was made too sure on purpose"
+    for name, kind in (("sharp", "onnx"), ("fitted", "temperature"), ("known", "temperature")):
+        model = run.record.models[name]
+        assert (model.origin, model.files) == (kind, {sharp: digest_file(Path(sharp))})
+        assert (model.input, model.outputs[:13]) == ("32x32 rgb, layout nchw, range 0-1, float32", "probabilities")
     assert accuracy(run, "fitted").mean() < accuracy(run, "sharp").mean()
     table = run.tables["classification"].set_index(["model", "shift", "metric"]).value
     for model in ("fitted", "known"):

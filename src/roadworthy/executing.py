@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from roadworthy.core import record as records
@@ -26,6 +27,7 @@ from roadworthy.protocols.declared import check_tables
 from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.repeats.analysis import analyse
 from roadworthy.stored import Run, judge_run, load_evidence, utc_now, write_history
+from roadworthy.verdict import criteria_file_of
 from roadworthy.verdict.history import HISTORY, read_history
 
 
@@ -83,7 +85,8 @@ def execute(
             for name, table in some.items() if find_protocol(protocol).prints_latex else ():
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
         run = Run(folder.path)
-        run.conclude(record, judge_run(prepared.criteria, evidence, folder, record))
+        verdict = judge_run(prepared.criteria, evidence, folder, record)
+        run.conclude(record, replace(verdict, criteria_file=criteria_file_of(prepared.study.criteria)))
     return run
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,17 @@ from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.declared import check_stored_tables, declared_tables
 from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeats.analysis import analyse
-from roadworthy.verdict import Criterion, Failed, Measurement, Verdict, failed_parts, history, judge, load_criteria
+from roadworthy.verdict import (
+    Criterion,
+    Failed,
+    Measurement,
+    Verdict,
+    criteria_file_of,
+    failed_parts,
+    history,
+    judge,
+    load_criteria,
+)
 from roadworthy.verdict.history import HISTORY, read_history
 from roadworthy.verdict.judge import never_pass
 
@@ -111,7 +122,8 @@ class Run:
         record = self.record
         chosen = load_criteria(record.criteria or None if criteria is None else criteria)
         check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
-        return judge_run(chosen, load_evidence(self.folder, record), self.folder, record)
+        verdict = judge_run(chosen, load_evidence(self.folder, record), self.folder, record)
+        return replace(verdict, criteria_file=criteria_file_of(criteria))
 
     @property
     def has_other_criteria(self) -> bool:
@@ -159,7 +171,7 @@ class Run:
             raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
 
     def _with_entry(self, verdict: Verdict, made: history.Made) -> list[history.Entry]:
-        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
+        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now(), verdict.criteria_file)
         return history.with_entry(read_history(self.path), entry)
 
     def conclude(self, record: RunRecord, verdict: Verdict) -> None:
@@ -285,6 +297,8 @@ def same_table(a: pd.DataFrame, b: pd.DataFrame) -> bool:
     """Equal to the last printed digit that another machine's arithmetic keeps."""
     if not len(a) and not len(b):
         return True
+    if set(a.columns) == set(b.columns):
+        a = a[list(b.columns)]
     try:
         pd.testing.assert_frame_equal(_blank(a), _blank(b), check_dtype=False, rtol=1e-9, atol=1e-12)
     except AssertionError:

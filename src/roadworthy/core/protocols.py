@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -168,6 +168,14 @@ class System(ABC):
         return () if self.underlying is None else self.underlying.requires()
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a model comes from: its kind, as a study names it, and the SHA-256 of every file that its entry names."""
+
+    kind: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
 class Model(System):
     """A system under test. Images in, class probabilities out is enough; more is declared in `capabilities`.
 
@@ -185,6 +193,8 @@ class Model(System):
     capabilities: frozenset[str] = frozenset({"probabilities"})
     learns_from: frozenset[str] = frozenset()
     """The data that a study must give it before it is complete: `train`, `validation`."""
+    origin: Origin = Origin()
+    """Where it comes from, as far as that is known when it is loaded; no hash depends on it."""
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -47,10 +47,16 @@ class DataRecord(_Part):
 class ModelRecord(_Part):
     """A model: what it is known by, and by how much its answers change when it is asked again.
 
-    `artifacts` are the hashes of those it is made of; several where it is trained anew for each repeat.
+    `artifacts` are the hashes of those it is made of; several where it is trained anew for each repeat. `origin` is its
+    kind, as a study names it, `files` the SHA-256 of each file that the study names for it, `input` and `outputs` what
+    its adapter gives it and takes from it; they are empty where they are not known.
     """
 
     fingerprint: str
+    origin: str = ""
+    files: dict[str, str] = {}
+    input: str = ""
+    outputs: str = ""
     capabilities: list[str] = []
     changes_by: float = 0.0
     artifacts: list[str] = []

@@ -45,6 +45,7 @@ class TableSpec:
     optional       columns that are there only where the run has something to say in them
     added_later    columns that every new table has, and that runs of earlier versions may lack
     study_columns  columns whose names depend on the study
+    names_joined   whether the key has names joined into one text, which may be equal by chance
     by_source      whether a row belongs to a source: then `source` is the first column where a study has several
 
     >>> spec = TableSpec("speed", "The speed of a model.", key=("model",), columns=("model", "value", "reason"))
@@ -59,6 +60,7 @@ class TableSpec:
     optional: tuple[str, ...] = ()
     added_later: tuple[str, ...] = ()
     study_columns: StudyColumns | None = None
+    names_joined: bool = False
     by_source: bool = True
 
     def __post_init__(self) -> None:
@@ -126,7 +128,7 @@ class TableSpec:
         if self.study_columns is not None and self.study_columns.in_key:
             identifying |= set(table.columns).difference(self.columns)
         key = [name for name in table.columns if name in identifying]
-        repeated = table.duplicated(key)
+        repeated = table.duplicated(key) & (not self.names_joined)
         unexplained = pd.Series(False, table.index)
         if {VALUE, REASON} <= set(table.columns):
             unexplained = table[VALUE].isna() & (table[REASON].isna() | (table[REASON] == ""))

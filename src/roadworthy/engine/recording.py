@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roadworthy.core.hashing import canonical_json
+from roadworthy.core.protocols import Model, leaves
 from roadworthy.core.record import (
     ArtifactRecord,
     CaseRecord,
@@ -18,6 +19,8 @@ from roadworthy.core.record import (
 from roadworthy.data import OpenedDataset
 from roadworthy.engine.local import Outcome
 from roadworthy.engine.plan import ArtifactNode, Bench, CaseNode, Graph, Plan
+from roadworthy.models import MODELS, StoredPredictions
+from roadworthy.models.base import Adapter
 
 
 def node_records(graph: Graph, outcome: Outcome) -> dict[str, Any]:
@@ -77,6 +80,7 @@ def source_record(
         models={
             name: ModelRecord(
                 fingerprint=bench.fingerprint(model),
+                **_described(model, bench.section.models.get(name) if bench.section else None),
                 capabilities=sorted(model.capabilities),
                 changes_by=changes.get(name, 0.0),
                 artifacts=_artifacts_of(plan, bench.source, name),
@@ -84,6 +88,19 @@ def source_record(
             for name, model in bench.models.items()
         },
     )
+
+
+def _described(model: Model, entry: Any) -> dict[str, Any]:
+    """Where a model comes from, given its entry in the study, and what its adapters say of input and outputs."""
+    known = [model] if model.origin.kind else [leaf for leaf in leaves(model) if leaf.origin.kind]
+    kinds = [kind for kind in entry if kind in MODELS] if isinstance(entry, Mapping) else []
+    details = [leaf.describe() for leaf in leaves(model) if isinstance(leaf, Adapter | StoredPredictions)]
+    texts = {key: [str(own[key]) for own in details if key in own] for key in ("input", "outputs")}
+    return {
+        "origin": " and ".join(dict.fromkeys(kinds or [part.origin.kind for part in known])),
+        "files": {name: sha256 for part in known for name, sha256 in part.origin.files.items()},
+        **{key: "; ".join(dict.fromkeys(values)) for key, values in texts.items()},
+    }
 
 
 def _artifacts_of(plan: Plan, source: str, model: str) -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Model
+from roadworthy.core.hashing import digest_file
+from roadworthy.core.protocols import Model, Origin
 from roadworthy.core.registry import Registry
 from roadworthy.core.validation import check_settings, find_mode
 from roadworthy.models.callable import CallableModel, load_callable
@@ -114,7 +115,22 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     check_settings(loader, settings, f"{kind} model setting")
     if common["device"] != "auto" and "device" not in known:
         raise InputError(f"a {kind} model runs where it runs: the device {common['device']!r} cannot be chosen for it")
-    return loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
+    origin = Origin(kind, dict(_named_files(value, common["base"])))
+    model = loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
+    object.__setattr__(model, "origin", origin)  # a model of a plugin may be a frozen dataclass
+    return model
+
+
+def _named_files(value: Any, base: Path) -> Iterator[tuple[str, str]]:
+    """The files that the value of a model's entry names, those of models inside it too, each with its SHA-256."""
+    if isinstance(value, str | Path):
+        name = str(value) if (base / value).is_file() else str(value).rpartition(":")[0]
+        if Path(name).suffix and (base / name).is_file():
+            yield name, digest_file(base / name)
+    elif isinstance(value, Mapping):
+        yield from (file for kind in value if kind in MODELS for file in _named_files(value[kind], base))
+    elif isinstance(value, list):
+        yield from (file for member in value for file in _named_files(member, base))
 
 
 def kind_of(text: str, base: Path = Path()) -> str:

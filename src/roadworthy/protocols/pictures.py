@@ -8,36 +8,69 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes
 from roadworthy.engine.plan import PlannedCase, Showing
 
 if TYPE_CHECKING:
-    from roadworthy.protocols.classification.tables import CellKey, Evidence, Mistake
+    from roadworthy.protocols.classification.tables import CellKey, Evidence, StoredAnswer
 
 THUMBNAIL = 96
 GALLERY_IMAGES = 4
 MISTAKES_PER_SHIFT = 3
+Row = dict[str, Any]
 
 
-def save_gallery(showings: Sequence[Showing], media: Path) -> list[dict[str, Any]]:
+def gallery_rows(labels: Sequence[int] | NDArray[np.int64]) -> list[int]:
+    """The rows of the images that a gallery shows, given the labels of all: a few, each the first of its class.
+
+    >>> gallery_rows([2, 2, 0, 1, 0])
+    [2, 3, 0]
+    """
+    _, firsts = np.unique(labels, return_index=True)
+    return [int(firsts[index]) for index in evenly_spaced(len(firsts), GALLERY_IMAGES)]
+
+
+def save_gallery(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> tuple[list[Row], list[Row]]:
     """A strip per shift and level with the same few images of different classes, as the models saw them.
 
-    An attack looks different for every model; that of the first by name is shown.
+    An attack looks different for every model; that of the first by name is shown. The second table says what each model
+    that saw a strip, in the first repeat, answered to its images.
     """
-    _, firsts = np.unique(showings[0].data.labels, return_index=True)
-    rows = [int(firsts[place]) for place in evenly_spaced(len(firsts), GALLERY_IMAGES)]
-    table, drawn = [], set[tuple[str, int]]()
-    for showing in sorted(
-        showings, key=lambda s: (s.stimulus.name, s.stimulus.level, s.attacked.name if s.attacked else "")
-    ):
-        stimulus = showing.stimulus
-        if stimulus.repeat == 0 and (stimulus.name, stimulus.level) not in drawn:
-            drawn.add((stimulus.name, stimulus.level))
-            name = save_strip(showing, media / f"gallery-{stimulus.key}.png", rows)
-            table.append({"shift": stimulus.name, "level": stimulus.level, "media": name, "images": len(rows)})
-    return table
+    first = sorted(
+        (case for case in cases if case.showing.stimulus.repeat == 0),
+        key=lambda case: case.showing.attacked.name if case.showing.attacked else "",
+    )
+    drawn: dict[tuple[str, int], Showing] = {}
+    for case in first:
+        drawn.setdefault(_condition(case), case.showing)
+    table = []
+    for (shift, level), showing in sorted(drawn.items(), key=lambda item: item[0]):
+        rows = gallery_rows(showing.data.labels)
+        name = save_strip(showing, media / f"gallery-{showing.stimulus.key}.png", rows)
+        table.append({"shift": shift, "level": level, "media": name, "images": len(rows)})
+    hashes = {showing.stimulus.hash for showing in drawn.values()}
+    saw = {(c.case.system, *_condition(c)) for c in first if c.showing.stimulus.hash in hashes}
+    answers = [
+        {
+            **key.where(),
+            "image": position,
+            "id": evidence.ids[answer.row],
+            "label": evidence.class_names[answer.label],
+            "prediction": evidence.class_names[answer.prediction],
+            "confidence": answer.confidence,
+        }
+        for key, cell in evidence.cells.items()
+        if (key.model, key.shift, key.level) in saw
+        for position, answer in enumerate(cell.gallery)
+    ]
+    return table, answers
+
+
+def _condition(case: PlannedCase) -> tuple[str, int]:
+    return case.showing.stimulus.name, case.showing.stimulus.level
 
 
 def save_strip(showing: Showing, path: Path, rows: int | Sequence[int]) -> str:
@@ -58,7 +91,7 @@ def evenly_spaced(images: int, count: int) -> list[int]:
     return rows
 
 
-def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> list[dict[str, Any]]:
+def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> list[Row]:
     """Per model and shift the most confident wrong answers, one per object, with the picture as it was shown."""
     shown = {
         (case.case.system, case.case.stimulus.name, case.case.stimulus.level, case.case.stimulus.repeat): case.showing
@@ -84,11 +117,11 @@ def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path)
     return table
 
 
-def _most_confident(evidence: Evidence, cells: Sequence[CellKey]) -> list[tuple[CellKey, Mistake]]:
+def _most_confident(evidence: Evidence, cells: Sequence[CellKey]) -> list[tuple[CellKey, StoredAnswer]]:
     """The most confident mistakes over several cells, one per object."""
-    found = [(key, mistake) for key in cells for mistake in evidence.cells[key].mistakes]
-    chosen: dict[str, tuple[CellKey, Mistake]] = {}
-    for key, mistake in sorted(found, key=lambda pair: -pair[1].confidence):
+    mistakes = [(key, mistake) for key in cells for mistake in evidence.cells[key].mistakes]
+    chosen: dict[str, tuple[CellKey, StoredAnswer]] = {}
+    for key, mistake in sorted(mistakes, key=lambda pair: -pair[1].confidence):
         chosen.setdefault(evidence.groups[mistake.row], (key, mistake))
         if len(chosen) == MISTAKES_PER_SHIFT:
             break

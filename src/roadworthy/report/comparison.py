@@ -121,9 +121,9 @@ def load_comparison(table: pd.DataFrame) -> Compared:
     )
 
 
-def sentences(found: Compared, alpha: float, margin: float) -> list[str]:
+def sentences(comparison: Compared, alpha: float, margin: float) -> list[str]:
     """What came out, and what the words mean, in sentences."""
-    worse = found.by_metric(REGRESSION)
+    worse = comparison.by_metric(REGRESSION)
     lines = [_largest_loss(name, changes[0]) for name, changes in worse]
     lines.append(
         f"A change is clear where chance does not explain it: its 95 % interval leaves 0 out and p after Holm's "
@@ -147,11 +147,11 @@ def _largest_loss(name: str, most: Change) -> str:
     )
 
 
-def charts(found: Compared) -> Charts:
+def charts(comparison: Compared) -> Charts:
     """A heat map of changes for every pair and protocol, a view per metric."""
     return {
-        f"changes-{place}": [heat_map(pair, metric) for metric in pair.metrics]
-        for place, pair in enumerate(found.pairs)
+        f"changes-{index}": [heat_map(pair, metric) for metric in pair.metrics]
+        for index, pair in enumerate(comparison.pairs)
     }
 
 

@@ -109,9 +109,9 @@ def marks(
     return shown | {"error_x": whiskers(cells) | {"width": 3, "color": colour}, "marker": {"color": colour, **marker}}
 
 
-def look(place: int) -> tuple[str, str]:
-    """The colour and the mark of the model at a place."""
-    return COLOURS[place % len(COLOURS)], SYMBOLS[place % len(SYMBOLS)]
+def look(index: int) -> tuple[str, str]:
+    """The colour and the mark of the model with an index."""
+    return COLOURS[index % len(COLOURS)], SYMBOLS[index % len(SYMBOLS)]
 
 
 def line_at(axis: str, value: float | None, dash: str = "dash") -> dict[str, Any]:

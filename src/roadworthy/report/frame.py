@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
 from roadworthy.report.facts import REPORT, Facts
@@ -16,6 +17,9 @@ from roadworthy.verdict.failures import count_failed
 
 OTHER_CRITERIA = "These criteria are not those that the study was run with."
 
+SHORT_HASH = 12
+"""How many digits of a SHA-256 tell files apart for a reader; all of them are in run.json."""
+
 
 @dataclass(frozen=True)
 class Line(ModelWords):
@@ -23,7 +27,7 @@ class Line(ModelWords):
 
     model: str = ""
     source: str | None = None
-    place: int | None = None
+    colour_index: int | None = None
 
 
 def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
@@ -38,16 +42,16 @@ def summary_lines(pages: Sequence[Page], parts: Sequence[Facts]) -> list[Line]:
         own = [page for page in pages if page.source in (part.source, None) and page.models]
         # A model has one colour in all charts only where every page is about all models.
         coloured = len(part.models) > 1 and all(tuple(page.models) == part.models for page in own)
-        for place, model in enumerate(part.models):
+        for index, model in enumerate(part.models):
             known = [page.models[model] for page in own if model in page.models]
             if not known:
                 continue
             leads = bool(own) and own[0].title == leading.title and model in own[0].models
             figures = known[0].figures if leads else tuple(labels)
-            sentences = [s for order, said in enumerate(known) for s in (said.brief if order else said.sentences)]
-            rule = " ".join(said.rule for said in known if said.rule)
-            brief = tuple(s for said in known for s in said.brief)
-            lines.append(Line(figures, tuple(sentences), brief, rule, model, part.source, place if coloured else None))
+            sentences = (*known[0].sentences, *(sentence for later in known[1:] for sentence in later.brief))
+            brief = tuple(sentence for model_words in known for sentence in model_words.brief)
+            rule = " ".join(model_words.rule for model_words in known if model_words.rule)
+            lines.append(Line(figures, sentences, brief, rule, model, part.source, index if coloured else None))
     return lines
 
 
@@ -98,12 +102,20 @@ def verdict_words(facts: Facts) -> str:
     return f"Of {len(facts.criteria)} criteria {listing(parts)}."
 
 
+def judged_words(facts: Facts) -> str:
+    """By which criteria the run's own verdict was made, and when; an empty text where nothing was judged."""
+    if not facts.criteria or facts.own is None:
+        return ""
+    unnamed = {"study": "criteria of the study"}.get(facts.own.made, "criteria that replaced those of the study")
+    return f"By {PurePath(facts.own.criteria_file).name or unnamed}, {to_the_minute(facts.own.date)}."
+
+
 def undertrained_words(facts: Facts) -> str:
     """How far networks are below their floors.
 
     Several networks stand for one model where it is trained anew for each repeat.
     """
-    found = []
+    shortfalls = []
     for model in facts.models:
         networks = [network for network in facts.networks if network.system == model]
         below = [network for network in networks if network.undertrained]
@@ -111,8 +123,8 @@ def undertrained_words(facts: Facts) -> str:
             lowest = min(below, key=lambda network: network.clean_accuracy)
             share = f"{len(below)} of {len(networks)} networks, the lowest " if len(networks) > 1 else ""
             accuracy, floor = (number("accuracy", value) for value in (lowest.clean_accuracy, lowest.floor))
-            found.append(f"{model}: {share}{accuracy} on undisturbed images, below its floor of {floor}")
-    return f"{'; '.join(found)}." if found else ""
+            shortfalls.append(f"{model}: {share}{accuracy} on undisturbed images, below its floor of {floor}")
+    return f"{'; '.join(shortfalls)}." if shortfalls else ""
 
 
 def unsteady_words(facts: Facts) -> list[str]:
@@ -128,22 +140,22 @@ def unsteady_words(facts: Facts) -> list[str]:
 def notes(facts: Facts) -> list[str]:
     """What a reader must know about the data before trusting a number."""
     data = facts.data
-    found = list(data.notes)
+    lines = list(data.notes)
     for protocol, own in facts.record.protocols.items():
         for source, part in own.sources.items():
             if facts.source in (None, source):
-                found += [f"Left out of {protocol}: {reason}." for reason in part.left_out.values()]
+                lines += [f"Left out of {protocol}: {reason}." for reason in part.left_out.values()]
     if data.bad_images:
-        found.append(f"Unreadable and left out of every figure: {plural(len(data.bad_images), 'image')}.")
+        lines.append(f"Unreadable and left out of every figure: {plural(len(data.bad_images), 'image')}.")
     for role, seen in (("test", data.seen), ("validation", data.validation_seen)):
         are = "is a training image" if len(seen) == 1 else "are training images"
-        found += [f"{plural(len(seen), f'{role} image')} {are} too, such as {name}." for name in seen[:1]]
+        lines += [f"{plural(len(seen), f'{role} image')} {are} too, such as {name}." for name in seen[:1]]
     if data.images and data.groups == data.images:
-        found.append(
+        lines.append(
             "Every image counts as an independent object. If several images show the same object, the bounds are too "
             "narrow: name the object of each image (group) in the data."
         )
-    return found
+    return lines
 
 
 def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> dict[str, Sequence[tuple[str, str]]]:
@@ -156,7 +168,7 @@ def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> d
         ("created", record.created),
         ("seed", str(record.seed)),
         ("cases", f"{whole(len(record.cases))}, {whole(failed)} failed"),
-        ("repeats", str(facts.repeats)),
+        ("repeats per condition", str(facts.repeats)),
         *((name, _plain(value)) for name, value in record.settings.items()),
         *(("plugin", f"{p.plugin}; SHA-256 of {_hashes(p.files)}") for p in record.plugins),
         ("run schema", str(record.schema_)),
@@ -187,8 +199,15 @@ def _data(facts: Facts) -> list[tuple[str, str]]:
 def _models(facts: Facts) -> list[tuple[str, str]]:
     rows = []
     for name, model in facts.known_models.items():
-        gives = f"; gives {', '.join(model.capabilities)}" if model.capabilities else ""
-        rows.append((facts.named(name), f"fingerprint {model.fingerprint}{gives}"))
+        files = [f"{file} (SHA-256 {sha256[:SHORT_HASH]})" for file, sha256 in model.files.items()]
+        parts = {
+            "": " ".join(filter(None, [model.origin, listing(files)])),
+            "input ": model.input,
+            "outputs ": model.outputs,
+            "gives ": ", ".join(model.capabilities),
+            "fingerprint ": model.fingerprint,
+        }
+        rows.append((facts.named(name), "; ".join(f"{label}{text}" for label, text in parts.items() if text)))
     return rows
 
 

@@ -81,13 +81,36 @@ class ModelWords:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """The class that a model answered to an image, with its confidence, and whether it is the true one."""
+
+    model: str
+    prediction: str
+    confidence: float
+    right: bool
+
+
+@dataclass(frozen=True)
+class AnsweredImage:
+    """An image as a data URI, its true class, and what the models answered to it."""
+
+    uri: str
+    label: str
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
 class HardCase:
-    """One of the hardest conditions: what every model makes of it, and an image without it and with it."""
+    """One of the hardest conditions: what every model makes of it, and an image without it and with it.
+
+    `images` are some that were shown under it, with the answers, where the run has them.
+    """
 
     condition: Any
     figures: tuple[tuple[str, Estimate], ...]
     before: str | None
     after: str | None
+    images: tuple[AnsweredImage, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Verdict: acceptance criteria against measured bounds gives pass, fail or inconclusive."""
 
-from roadworthy.verdict.criteria import Criterion, load_criteria
+from roadworthy.verdict.criteria import Criterion, criteria_file_of, load_criteria
 from roadworthy.verdict.failures import Failed, failed_parts
 from roadworthy.verdict.judge import Measure, Measurement, Verdict, judge
 from roadworthy.verdict.thresholds import check_threshold, threshold_remark
@@ -12,6 +12,7 @@ __all__ = [
     "Measurement",
     "Verdict",
     "check_threshold",
+    "criteria_file_of",
     "failed_parts",
     "judge",
     "load_criteria",

@@ -80,6 +80,11 @@ def _words(value: Any) -> str:
     return " or ".join(str(item) for item in value) if isinstance(value, list) else str(value)
 
 
+def criteria_file_of(source: str | Path | list[Any] | None) -> str:
+    """The file that `load_criteria` reads, as it was named; empty where it is given a list or nothing."""
+    return str(source) if isinstance(source, str | Path) else ""
+
+
 def load_criteria(source: str | Path | list[Any] | None, base: Path = Path()) -> list[Criterion]:
     """Criteria from a YAML file (a list, or a mapping with the key `criteria`) or from a list already parsed."""
     if source is None:

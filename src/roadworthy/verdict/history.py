@@ -27,7 +27,11 @@ or by others that were put in place of the run's own."""
 
 
 class Entry(BaseModel):
-    """One verdict of a run. `sha256` is that of all else in the entry and of the `sha256` before it."""
+    """One verdict of a run. `sha256` is that of all else in the entry and of the `sha256` before it.
+
+    `criteria_file` is the file that the criteria were read from, as it was named; empty where they came as a list, or
+    from a version that did not note it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -36,6 +40,7 @@ class Entry(BaseModel):
     status: VerdictStatus
     criteria: list[dict[str, Any]]
     criteria_sha256: str
+    criteria_file: str = ""
     verdict_sha256: str
     sha256: str = ""
 
@@ -57,7 +62,8 @@ class Entry(BaseModel):
 
     def sealed(self, before: str) -> Entry:
         """The same with its hash, after an entry with the hash `before` (empty for the first)."""
-        return self.model_copy(update={"sha256": digest([self.model_dump(exclude={"sha256"}), before])})
+        left_out = {"sha256"} if self.criteria_file else {"sha256", "criteria_file"}
+        return self.model_copy(update={"sha256": digest([self.model_dump(exclude=left_out), before])})
 
 
 _ENTRIES = TypeAdapter(list[Entry])
@@ -97,8 +103,10 @@ def study_criteria(run: Path) -> list[Criterion] | None:
         return None
 
 
-def make_entry(verdict: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]], made: Made, date: str) -> Entry:
-    """An entry for a verdict (the content of verdict.json) by some criteria; to be sealed when it is added."""
+def make_entry(
+    verdict: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]], made: Made, date: str, file: str = ""
+) -> Entry:
+    """An entry for a verdict (the content of verdict.json) by criteria, of a file; to be sealed when it is added."""
     plain = [dict(criterion) for criterion in criteria]
     return Entry(
         date=date,
@@ -106,6 +114,7 @@ def make_entry(verdict: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]]
         status=verdict["status"],
         criteria=plain,
         criteria_sha256=digest(plain),
+        criteria_file=file,
         verdict_sha256=digest(verdict),
     )
 

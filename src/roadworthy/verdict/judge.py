@@ -68,11 +68,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All findings, and the cases (or monitors) that failed. `none` where there was no criterion and no failure."""
+    """All findings, and the cases (or monitors) that failed. `none` where there was no criterion and no failure.
+
+    `criteria_file` is the file that the criteria were read from: the history of verdicts holds it, not verdict.json.
+    """
 
     status: VerdictStatus
     findings: tuple[Finding, ...] = field(default=())
     failed: tuple[Failed, ...] = ()
+    criteria_file: str = field(default="", compare=False)
 
     @property
     def exit_code(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -21,6 +22,10 @@ from roadworthy.statistics import Estimate
 
 ROLE = "accuracy"
 """The metric that ranks conditions."""
+WHOLE_MATRIX = 100
+"""Up to this many classes a confusion matrix shows all of them."""
+MATRIX_CLASSES = 60
+"""How many classes it shows where there are more: so many that its rows have room for their names."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,17 @@ class Strip(Picture):
     """Example images of one condition, side by side in one stored picture."""
 
     condition: Condition = CLEAN
+
+
+@dataclass(frozen=True)
+class GalleryAnswer:
+    """What a model answered to one image of a strip; `image` is the index of the image in it."""
+
+    model: str
+    image: int
+    label: str
+    prediction: str
+    confidence: float
 
 
 @dataclass(frozen=True)
@@ -102,6 +118,7 @@ class ClassificationFacts(Facts):
     confusion: Mapping[tuple[str, Condition], tuple[Confusion, ...]] = field(default_factory=dict)
     recall: Mapping[str, tuple[ClassRecall, ...]] = field(default_factory=dict)
     gallery: tuple[Strip, ...] = ()
+    gallery_answers: Mapping[Condition, tuple[GalleryAnswer, ...]] = field(default_factory=dict)
     mistakes: Mapping[str, tuple[Mistake, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -141,6 +158,22 @@ class ClassificationFacts(Facts):
         clean = () if self.cell(model, CLEAN, ROLE).missing else (CLEAN,)
         return (*clean, *self.hardest([model]))
 
+    def matrix_classes(self, model: str, condition: Condition) -> tuple[int, ...]:
+        """The classes that a confusion matrix shows, in their order: all, or of many those with most confusions.
+
+        A wrong answer counts for its true class and for the class that it names.
+        """
+        if len(self.class_names) <= WHOLE_MATRIX:
+            return tuple(range(len(self.class_names)))
+        confusions: Counter[int] = Counter()
+        for entry in self.confusion[model, condition]:
+            if entry.label != entry.prediction:
+                confusions.update({entry.label: entry.count})
+                confusions.update({entry.prediction: entry.count})
+        return tuple(
+            sorted(sorted(range(len(self.class_names)), key=lambda label: -confusions[label])[:MATRIX_CLASSES])
+        )
+
 
 def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
     """Read the tables and pictures of classification under shifts."""
@@ -171,6 +204,7 @@ def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
         gallery=tuple(
             Strip(media_path(run, row["media"]), row["images"], _condition(row)) for row in rows_of(table_specs.GALLERY)
         ),
+        gallery_answers=_gallery_answers(run, facts.source),
         mistakes=_mistakes(run, rows_of(table_specs.MISTAKES), facts.models),
     )
     return replace(classification, confusion=_confusion(run, classification))
@@ -247,6 +281,14 @@ def _class_recall(name: str, by_condition: Mapping[Condition, Estimate]) -> Clas
         worst=worst,
         worst_value=shifted[worst] if worst else math.nan,
     )
+
+
+def _gallery_answers(run: Path, source: str | None) -> dict[Condition, tuple[GalleryAnswer, ...]]:
+    """The answers to the images of the gallery; none in a run of a version that did not store them."""
+    name = table_specs.GALLERY_ANSWERS.name
+    rows = read_rows(run, name, source) if has_table(run, name) else []
+    columns = [column.name for column in fields(GalleryAnswer)]
+    return grouped((_condition(row), GalleryAnswer(**{column: row[column] for column in columns})) for row in rows)
 
 
 def _mistakes(run: Path, rows: Sequence[Row], models: Sequence[str]) -> dict[str, tuple[Mistake, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,20 +26,20 @@ NAMED_ROWS, NAMED_COLUMNS = 60, 25
 
 def charts(facts: ClassificationFacts) -> drawing.Charts:
     """Every chart by the id of its element."""
-    found: drawing.Charts = {}
-    for place, model in enumerate(facts.models):
+    charts_by_id: drawing.Charts = {}
+    for index, model in enumerate(facts.models):
         if facts.shifts:
-            found[f"heat-{place}"] = [heat_map(facts, model, metric) for metric in facts.metrics]
-        for number_, condition in enumerate(facts.shown(model)):
-            found[f"reliability-{place}-{number_}"] = [reliability_diagram(facts, model, condition)]
+            charts_by_id[f"heat-{index}"] = [heat_map(facts, model, metric) for metric in facts.metrics]
+        for order, condition in enumerate(facts.shown(model)):
+            charts_by_id[f"reliability-{index}-{order}"] = [reliability_diagram(facts, model, condition)]
         if facts.shown(model):
-            found[f"confusion-{place}"] = [confusion_matrix(facts, model, c) for c in facts.shown(model)]
+            charts_by_id[f"confusion-{index}"] = [confusion_matrix(facts, model, c) for c in facts.shown(model)]
     if facts.shifts:
-        found["curve-all"] = [average_curve(facts, metric) for metric in facts.metrics]
-        for place, shift in enumerate(facts.shifts):
-            found[f"curve-{place}"] = [curve(facts, shift, metric) for metric in facts.metrics]
-        found["drop-ranking"] = [drop_ranking(facts, metric) for metric in facts.drops]
-    return found
+        charts_by_id["curve-all"] = [average_curve(facts, metric) for metric in facts.metrics]
+        for index, shift in enumerate(facts.shifts):
+            charts_by_id[f"curve-{index}"] = [curve(facts, shift, metric) for metric in facts.metrics]
+        charts_by_id["drop-ranking"] = [drop_ranking(facts, metric) for metric in facts.drops]
+    return charts_by_id
 
 
 def heat_map(facts: ClassificationFacts, model: str, metric: str) -> drawing.View:
@@ -90,10 +91,10 @@ def _curve_view(
 ) -> drawing.View:
     traces = []
     dodge = 0.07
-    for place, points in enumerate(lines):
-        offset = dodge * (place - (len(lines) - 1) / 2)
-        colour, symbol = drawing.look(place)
-        name = facts.named(facts.models[place])
+    for model_index, points in enumerate(lines):
+        offset = dodge * (model_index - (len(lines) - 1) / 2)
+        colour, symbol = drawing.look(model_index)
+        name = facts.named(facts.models[model_index])
         shown = drawing.trace(
             "scatter",
             [drawing.hover_text(name, f"level {level}", metric, cell) for level, cell in points],
@@ -125,8 +126,8 @@ def drop_ranking(facts: ClassificationFacts, metric: str) -> drawing.View:
     rows = {s: [facts.by_shift.get((model, s, metric), nothing) for model in facts.models] for s in facts.shifts}
     order = sorted(rows, key=lambda shift: max((c.value for c in rows[shift] if not c.missing), default=math.inf))
     traces = []
-    for place, model in enumerate(facts.models):
-        cells = {shift: rows[shift][place] for shift in order}
+    for model_index, model in enumerate(facts.models):
+        cells = {shift: rows[shift][model_index] for shift in order}
         shown = drawing.trace(
             "bar",
             [drawing.hover_text(facts.named(model), shift, metric, cell) for shift, cell in cells.items()],
@@ -134,7 +135,7 @@ def drop_ranking(facts: ClassificationFacts, metric: str) -> drawing.View:
             y=list(range(len(order))),
             x=[drawing.plain(cell.value) for cell in cells.values()],
             error_x=drawing.whiskers([*cells.values()]) | {"width": 3, "color": drawing.INK},
-            marker={"color": drawing.look(place)[0]},
+            marker={"color": drawing.look(model_index)[0]},
         )
         traces.append(shown | {"showlegend": False})
     bar = 12 * len(facts.models) + 16
@@ -213,15 +214,19 @@ def reliability_diagram(facts: ClassificationFacts, model: str, condition: Condi
 
 def confusion_matrix(facts: ClassificationFacts, model: str, condition: Condition) -> drawing.View:
     """Which class was taken for which: colour is the share of the true class, the counts are given too."""
-    names = facts.class_names
-    size = len(names)
-    counts = [[0] * size for _ in names]
-    for entry in facts.confusion[model, condition]:
-        counts[entry.label][entry.prediction] = entry.count
+    classes = facts.matrix_classes(model, condition)
+    size = len(classes)
+    answers = {(entry.label, entry.prediction): entry.count for entry in facts.confusion[model, condition]}
+    totals: Counter[int] = Counter()
+    for (label, _), count in answers.items():
+        totals[label] += count
+    counts = [[answers.get((label, prediction), 0) for prediction in classes] for label in classes]
     shares = [
-        [round(100 * count / total, 1) if count else 0 for count in row] for row in counts for total in [sum(row)]
+        [round(100 * count / totals[label], 1) if count else 0 for count in row]
+        for label, row in zip(classes, counts, strict=True)
     ]
-    categories = _distinct([drawing.text(name) for name in names])
+    distinct = _distinct([drawing.text(name) for name in facts.class_names])
+    categories = [distinct[label] for label in classes]
     trace: dict[str, Any] = {
         "type": "heatmap",
         "x": categories,
@@ -247,10 +252,10 @@ def confusion_matrix(facts: ClassificationFacts, model: str, condition: Conditio
         "tickfont": {"size": 11 if size <= TEXT_CLASSES else 9},
         "fixedrange": size <= TEXT_CLASSES,
     }
-    across = down = [drawing.short_text(name) for name in names]
+    across = down = [drawing.short_text(facts.class_names[label]) for label in classes]
     if size > TEXT_CLASSES:
-        across = [str(place) for place in range(size)]
-        down = [f"{drawing.short_text(name)} {place}" for place, name in enumerate(names)]
+        across = [str(label) for label in classes]
+        down = [f"{name} {label}" for label, name in zip(classes, down, strict=True)]
     layout["xaxis"] = {
         **axis,
         **_class_ticks(across, NAMED_COLUMNS),
@@ -270,13 +275,14 @@ def confusion_matrix(facts: ClassificationFacts, model: str, condition: Conditio
 
 def _class_ticks(labels: Sequence[str], room: int) -> dict[str, Any]:
     """Ticks at every class, or at every second, third, ... where there is no room for all."""
-    places = range(0, len(labels), math.ceil(len(labels) / room))
-    return {"tickvals": list(places), "ticktext": [labels[place] for place in places]}
+    ticks = range(0, len(labels), math.ceil(len(labels) / room))
+    return {"tickvals": list(ticks), "ticktext": [labels[index] for index in ticks]}
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
-    """Labels that plotly cannot merge: those that occur twice carry their place."""
-    return [f"{label} ({place})" if labels.count(label) > 1 else label for place, label in enumerate(labels)]
+    """Labels that plotly cannot merge: those that occur twice carry their index."""
+    occurrences = Counter(labels)
+    return [f"{label} ({index})" if occurrences[label] > 1 else label for index, label in enumerate(labels)]
 
 
 def _measured(facts: ClassificationFacts, metric: str) -> list[Estimate]:
@@ -288,7 +294,7 @@ def _colour_range(facts: ClassificationFacts, metric: str) -> tuple[float, float
     values = [cell.value for cell in _measured(facts, metric)] or [0.0]
     better = higher_is_better(metric)
     if better:
-        turned = [(1 - place, colour) for place, colour in reversed(WORSE_IS_DARKER)]
+        turned = [(1 - share, colour) for share, colour in reversed(WORSE_IS_DARKER)]
         return round(min([*values, 0.8]), 6), max([*values, 1.0]), turned
     colours = MORE_IS_DARKER if better is None else WORSE_IS_DARKER
     return min([*values, 0.0]), round(max([*values, 0.05]), 6), colours

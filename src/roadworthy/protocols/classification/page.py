@@ -6,7 +6,7 @@ from pathlib import Path
 
 from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
 from roadworthy.protocols.classification import figures, words
-from roadworthy.protocols.classification.facts import CLEAN, load_classification
+from roadworthy.protocols.classification.facts import CLEAN, WHOLE_MATRIX, load_classification
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.scatter import load_scatter, scatter_charts
 from roadworthy.protocols.repeats import facts as differences
@@ -20,7 +20,8 @@ def page(name: str, run: Path, stored: Facts) -> Page:
     facts = load_classification(run, stored)
     tested = differences.load_differences(run, facts, QUESTIONS)
     scatter = load_scatter(run, facts.source, tested)
-    context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED, "text_classes": figures.TEXT_CLASSES}
+    context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED}
+    context |= {"text_classes": figures.TEXT_CLASSES, "whole_matrix": WHOLE_MATRIX}
     chance = [f"No better than chance: {sentence}" for sentence in words.chance_words(facts)]
     return Page(
         name,

@@ -74,6 +74,12 @@ GALLERY = TableSpec(
     key=("shift", "level"),
     columns=("shift", "level", "media", "images"),
 )
+GALLERY_ANSWERS = TableSpec(
+    f"{NAME}_gallery_answers",
+    "What one model answered, in the first repeat, to one image of the gallery: `image` counts from 0 in its picture.",
+    key=(*CELL, "image"),
+    columns=(*CELL, "image", "id", "label", "prediction", "confidence"),
+)
 MISTAKES = TableSpec(
     f"{NAME}_mistakes",
     "One of the most confident wrong answers of a model under a shift, with its picture in `media`.",
@@ -83,5 +89,5 @@ MISTAKES = TableSpec(
 
 TABLE_SPECS = (
     *(CELLS, BY_SHIFT, BY_LEVEL, OVERALL, SEVERITY, REPEATS, RECALL, CONFUSION, RELIABILITY, CORRUPTION_ERROR),
-    *(GALLERY, MISTAKES),
+    *(GALLERY, GALLERY_ANSWERS, MISTAKES),
 )

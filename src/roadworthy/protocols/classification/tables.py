@@ -25,7 +25,7 @@ from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
 from roadworthy.protocols.classification import corruption_error, table_specs
 from roadworthy.protocols.classification.settings import METRICS, NAME
-from roadworthy.protocols.pictures import save_gallery, save_mistakes
+from roadworthy.protocols.pictures import gallery_rows, save_gallery, save_mistakes
 from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
@@ -68,8 +68,8 @@ class CellKey:
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """One wrong answer."""
+class StoredAnswer:
+    """One answer: to which row of the data, in which repeat."""
 
     confidence: float
     p_label: float
@@ -89,6 +89,7 @@ class AnswerSummary:
     missing    per metric that is undefined, why;  no_bounds: per metric that could not be resampled, why
     confusion  counts by (label, prediction)
     mistakes   the most confident wrong answers
+    gallery    the answers to the images of the gallery, in the first repeat
     """
 
     per_image: Mapping[str, NDArray[np.float32]]
@@ -98,7 +99,8 @@ class AnswerSummary:
     no_bounds: Mapping[str, str]
     confusion: Mapping[tuple[int, int], int]
     reliability: Reliability
-    mistakes: Sequence[Mistake]
+    mistakes: Sequence[StoredAnswer]
+    gallery: Sequence[StoredAnswer]
 
 
 def _summary(repeats: Sequence[Answers], metrics: Sequence[Metric], bootstrap: GroupBootstrap) -> AnswerSummary:
@@ -126,6 +128,7 @@ def _summary(repeats: Sequence[Answers], metrics: Sequence[Metric], bootstrap: G
         confusion=_confusion(repeats),
         reliability=reliability(_stacked(repeats)),
         mistakes=_mistakes(repeats),
+        gallery=[_answer(repeats[0], row) for row in gallery_rows(repeats[0].label)],
     )
 
 
@@ -136,14 +139,17 @@ def _confusion(repeats: Sequence[Answers]) -> dict[tuple[int, int], int]:
     return {divmod(int(pair), classes): int(count) for pair, count in zip(unique_pairs, counts, strict=True)}
 
 
-def _mistakes(repeats: Sequence[Answers]) -> list[Mistake]:
+def _answer(answers: Answers, row: int, repeat: int = 0) -> StoredAnswer:
+    columns = ("confidence", "p_label", "label", "prediction")
+    return StoredAnswer(**{name: getattr(answers, name)[row].item() for name in columns}, repeat=repeat, row=row)
+
+
+def _mistakes(repeats: Sequence[Answers]) -> list[StoredAnswer]:
     mistakes = []
     for repeat, answers in enumerate(repeats):
         wrong = np.flatnonzero(~answers.correct)
-        for row in wrong[np.argsort(-answers.confidence[wrong], kind="stable")][:MISTAKES_KEPT].tolist():
-            columns = ("confidence", "p_label", "label", "prediction")
-            answer = {name: getattr(answers, name)[row].item() for name in columns}
-            mistakes.append(Mistake(**answer, repeat=repeat, row=row))
+        most_confident = wrong[np.argsort(-answers.confidence[wrong], kind="stable")][:MISTAKES_KEPT]
+        mistakes += [_answer(answers, row, repeat) for row in most_confident.tolist()]
     return sorted(mistakes, key=lambda mistake: (-mistake.confidence, mistake.repeat, mistake.row))[:MISTAKES_KEPT]
 
 
@@ -273,10 +279,11 @@ class Evidence(base.Evidence):
         return {spec.name: spec.frame(part) for spec, part in rows.items()}
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-        """A gallery of the shifts and the most confident mistakes."""
-        showings = list({case.showing.stimulus.hash: case.showing for case in cases}.values())
+        """A gallery of the shifts with the answers to it, and the most confident mistakes."""
+        gallery, answers = save_gallery(self, cases, media)
         rows = {
-            table_specs.GALLERY: save_gallery(showings, media),
+            table_specs.GALLERY: gallery,
+            table_specs.GALLERY_ANSWERS: answers,
             table_specs.MISTAKES: save_mistakes(self, cases, media),
         }
         return {spec.name: spec.frame(part) for spec, part in rows.items()}

@@ -13,8 +13,8 @@ from roadworthy.core.grouping import grouped
 from roadworthy.metrics import compare_with_chance
 from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
 from roadworthy.report.facts import NOT_RUN, bounded
-from roadworthy.report.page import HardCase, ModelWords
-from roadworthy.report.words import NO_BREAK, listing, number, plural
+from roadworthy.report.page import Answer, AnsweredImage, HardCase, ModelWords
+from roadworthy.report.words import NO_BREAK, listing, number, plural, whole
 from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion
 
@@ -226,8 +226,25 @@ def hardest(facts: ClassificationFacts) -> list[HardCase]:
         pictures: tuple[str | None, str | None] = (None, None)
         if clean and strip and strip.images == clean.images:
             pictures = clean.tile(clean.clearest), strip.tile(clean.clearest)
-        cases.append(HardCase(condition, figures, *pictures))
+        cases.append(HardCase(condition, figures, *pictures, _answered(facts, strip) if strip else ()))
     return cases
+
+
+def _answered(facts: ClassificationFacts, strip: Strip) -> tuple[AnsweredImage, ...]:
+    """The images of a strip with what the models that saw it answered; none where no answer is stored."""
+    stored = [a for a in facts.gallery_answers.get(strip.condition, ()) if a.model in facts.models]
+    by_image = grouped((answer.image, answer) for answer in stored)
+    return tuple(
+        AnsweredImage(
+            strip.tile(image),
+            answers[0].label,
+            tuple(
+                Answer(answer.model, answer.prediction, answer.confidence, answer.label == answer.prediction)
+                for answer in sorted(answers, key=lambda answer: facts.models.index(answer.model))
+            ),
+        )
+        for image, answers in sorted(by_image.items())
+    )
 
 
 def headline(facts: ClassificationFacts) -> list[str]:
@@ -319,6 +336,20 @@ def top_confusions(facts: ClassificationFacts, model: str, condition: Condition,
     return [
         TopConfusion(names[e.label], names[e.prediction], e.count, e.count / totals[e.label]) for e in wrong[:count]
     ]
+
+
+def matrix_words(facts: ClassificationFacts, model: str, condition: Condition) -> str:
+    """Which classes the confusion matrix shows, and what it leaves out; an empty text where it shows all of them."""
+    classes = set(facts.matrix_classes(model, condition))
+    if len(classes) == len(facts.class_names):
+        return ""
+    wrong = [entry for entry in facts.confusion[model, condition] if entry.label != entry.prediction]
+    names = f"{len(classes)} of {plural(len(facts.class_names), 'class')}"
+    if not wrong:
+        return f"No answer is wrong: the matrix shows the first {names}."
+    inside = sum(entry.count for entry in wrong if {entry.label, entry.prediction} <= classes)
+    answers = f"{whole(inside)} of {plural(sum(entry.count for entry in wrong), 'wrong answer')}"
+    return f"The matrix shows the {names} with most confusions, as true class or as prediction: {answers}."
 
 
 def weakest_classes(facts: ClassificationFacts, model: str) -> list[ClassRecall]:

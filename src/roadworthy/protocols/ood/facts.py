@@ -228,7 +228,8 @@ def hard_sets(outliers: Outliers) -> list[HardCase]:
         figures = tuple((model, outliers.cell(model, outlier_set.name)) for model in outliers.models)
         pictures = outliers.gallery.get(outlier_set.name)
         sides = (pictures.inside, pictures.outside) if pictures else (None, None)
-        cards.append(HardCase(outlier_set, figures, *(side.tile(side.clearest) if side else None for side in sides)))
+        before, after = (side.tile(side.clearest) if side else None for side in sides)
+        cards.append(HardCase(outlier_set, figures, before, after))
     return cards
 
 

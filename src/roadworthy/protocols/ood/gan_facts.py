@@ -88,8 +88,8 @@ class Gans:
         """AUROC of a model against a GAN's images."""
         return self.cells.get((model, gan.configuration, gan.index), NOT_RUN)
 
-    def said(self, model: str, configuration: str) -> tuple[Answer, ...]:
-        """What a model said to the shown images of the hardest GAN."""
+    def answers_of(self, model: str, configuration: str) -> tuple[Answer, ...]:
+        """What a model answered to the shown images of the hardest GAN."""
         return self.answers.get((model, configuration), ())
 
     @cached_property
@@ -103,12 +103,12 @@ def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | Non
     if not has_table(run, table_specs.GANS.name):
         return None
     rows = [row for row in read_rows(run, table_specs.GANS.name, source) if row["metric"] == ROLE]
-    places = {(row["ood_set"], row["gan"]): row for row in rows}
+    rows_by_gan = {(row["ood_set"], row["gan"]): row for row in rows}
     pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, table_specs.GAN_GALLERY.name, source)}
     history = grouped(
         ((row["ood_set"], row["gan"]), row) for row in read_rows(run, table_specs.GAN_EPOCHS.name, source)
     )
-    gans = [_gan(run, row, pictures[place], history[place]) for place, row in places.items()]
+    gans = [_gan(run, row, pictures[key], history[key]) for key, row in rows_by_gan.items()]
     return Gans(
         gans=tuple(sorted(gans, key=lambda gan: (order.index(gan.configuration), gan.index))),
         cells={(row["model"], row["ood_set"], row["gan"]): estimate_of(row) for row in rows},

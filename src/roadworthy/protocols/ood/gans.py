@@ -148,17 +148,17 @@ def _course(grids: Sequence[Images], size: tuple[int, int], kept: int) -> Images
     columns = []
     for epoch, grid in enumerate(grids):
         across = grid.shape[1] // width
-        places = [round(place * (across - 1) / 2) for place in range(3)]
-        tiles = [grid[:height, place * width : (place + 1) * width] for place in places]
-        column = cv2.resize(np.vstack(tiles), None, fx=2, fy=2, interpolation=cv2.INTER_NEAREST)
+        chosen = [round(third * (across - 1) / 2) for third in range(3)]
+        tiles = [grid[:height, column * width : (column + 1) * width] for column in chosen]
+        tower = cv2.resize(np.vstack(tiles), None, fx=2, fy=2, interpolation=cv2.INTER_NEAREST)
         colour = MARK if epoch == kept else (255, 255, 255)
-        columns.append(cv2.copyMakeBorder(column, 3, 3, 3, 3, cv2.BORDER_CONSTANT, value=colour))
+        columns.append(cv2.copyMakeBorder(tower, 3, 3, 3, 3, cv2.BORDER_CONSTANT, value=colour))
     return np.hstack(columns)
 
 
 def _read(path: Path) -> Images:
     """A stored picture as RGB."""
-    found = cv2.imread(str(path), cv2.IMREAD_COLOR)
-    if found is None:
+    pixels = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if pixels is None:
         raise InputError(f"{path} is missing or damaged: delete {path.parent} to train this GAN again")
-    return np.asarray(cv2.cvtColor(found, cv2.COLOR_BGR2RGB), np.uint8)
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)

@@ -157,7 +157,7 @@ class Evidence(base.Evidence):
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(measure_set, grouped((key.ood_set, key) for key in self.keys).values()))
         self.results = {key: self.results[key] for key in self.keys if key in self.results}
-        self.by_gan = {place: self.by_gan[place] for place in sorted(self.by_gan, key=lambda p: (p[0].order(), p[1]))}
+        self.by_gan = {key: self.by_gan[key] for key in sorted(self.by_gan, key=lambda p: (p[0].order(), p[1]))}
         self.hardest = _hardest_gans(self.by_gan)
 
     def estimate(self, key: SetKey, metric: str, confidence: float = CONFIDENCE) -> Estimate:
@@ -298,13 +298,13 @@ class Evidence(base.Evidence):
             case = next(c for c in self.outside[key] if _gan(c) == gan and not c.stimulus.repeat)
             readouts = case.load()
             own = readouts.certainty is not None
-            for place, row in enumerate(evenly_spaced(len(readouts.ids), count)):
+            for position, row in enumerate(evenly_spaced(len(readouts.ids), count)):
                 rows.append(
                     {
                         "model": key.model,
                         "ood_set": key.ood_set,
                         "gan": gan,
-                        "place": place,
+                        "place": position,
                         "id": readouts.ids[row],
                         "prediction": self.class_names[int(readouts.answers.prediction[row])],
                         "confidence": float(readouts.answers.confidence[row]),
@@ -328,10 +328,10 @@ def _gan(case: KnownCase | PlannedCase) -> int:
     return int(case.labels["gan"])
 
 
-def _hardest_gans(found: Mapping[tuple[SetKey, int], _Result]) -> dict[str, int]:
+def _hardest_gans(results: Mapping[tuple[SetKey, int], _Result]) -> dict[str, int]:
     """Per configuration the GAN with the lowest mean AUROC over all models and repeats: chosen on the test data."""
     values: dict[str, dict[int, list[float]]] = {}
-    for (key, gan), result in found.items():
+    for (key, gan), result in results.items():
         values.setdefault(key.ood_set, {}).setdefault(gan, []).extend(result.values["auroc"])
     return {name: min(by_gan, key=lambda gan: mean_defined(by_gan[gan])) for name, by_gan in values.items()}
 

@@ -42,4 +42,5 @@ def means_table(name: str, title: str) -> TableSpec:
         f"The mean of one level, or one combination of levels, in the analysis '{title}'.",
         key=("metric", "by", "method", "cell"),
         columns=("metric", "by", "method", "cell", "n", "mean", "lo", "hi", "letters", "reason", "notes"),
+        names_joined=True,
     )
