@@ -951,7 +951,7 @@ def test_a_run_knows_the_monitors_it_was_given_and_another_process_says_what_it_
     partly: rw.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert partly.verify() == []
-    monkeypatch.setattr("roadworthy.monitors.base._SEEN", {})
+    monkeypatch.setattr("roadworthy.monitors.kinds._SEEN", {})
     found = rw.open_run(partly.path)
     for ask in (found.verify, lambda: found.verdict([REQUIRED])):
         with pytest.raises(InputError, match=r"monitor brightness is not known here: import .* roadworthy\.monitors"):

@@ -11,9 +11,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +21,14 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError, foreign_code, is_the_machine_s
+from roadworthy.core.errors import (
+    InputError,
+    ModelError,
+    RoadworthyError,
+    foreign_code,
+    is_the_machine_s,
+    is_the_store_s,
+)
 from roadworthy.core.grouping import grouped
 from roadworthy.core.manifests import is_committed
 from roadworthy.core.protocols import Dataset, Model
@@ -32,7 +39,6 @@ from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, Showing
 from roadworthy.engine.progress import ProgressBar, no_progress
 from roadworthy.engine.workers import Turns, in_workers
-from roadworthy.models.base import first_line
 from roadworthy.models.signals import Signals
 
 
@@ -119,7 +125,7 @@ class LocalExecutor(Executor):
         started, part = time.perf_counter(), node.parts[0]
         what, was_there = f"{part.activity} {node.name}", is_built(store, part.recipe)
         try:
-            with self.progress(what, part.work) as advance, _blaming(what):
+            with self.progress(what, part.work) as advance, foreign_code(what, is_the_machine_s):
                 ensure_artifact(store, part.recipe, partial(part.build, progress=advance, store=store))
                 outcome.built[node.hash] = load_artifact(node, store)
         except RoadworthyError as error:
@@ -134,19 +140,6 @@ class LocalExecutor(Executor):
             title = self.title if not nodes[0].early else "reading training data"
             with self.progress(title, sum(len(planned.showing.data) for planned in cases)) as advance:
                 show(cases, store, outcome, batch=graph.batch, workers=self.workers, progress=advance)
-
-
-@contextmanager
-def _blaming(what: str, *through: type[BaseException]) -> Iterator[None]:
-    """What the code of others raises costs one node, and names `what` raised; the machine's and `through` pass."""
-
-    def explain(error: BaseException) -> ModelError:
-        if isinstance(error, through) or is_the_machine_s(error):
-            raise error
-        return ModelError(f"{what} raised {type(error).__name__}: {first_line(error)}")
-
-    with foreign_code(explain):
-        yield
 
 
 def load_artifact(node: ArtifactNode, store: RunFolder) -> dict[str, Any]:
@@ -205,7 +198,7 @@ def show(
                     try:
                         if isinstance(answer, RoadworthyError):
                             raise answer
-                        with _blaming(planned.system.name, OSError):
+                        with foreign_code(planned.system.name, is_the_store_s):
                             readouts.write_part(home, task.chunk, shown, join_columns(answer))
                     except RoadworthyError as error:
                         failed_at[planned.case.hash][task.chunk] = str(error)
@@ -249,7 +242,7 @@ def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
         block, starts = [_signals(model, shown, start, size) for start in starts[:at_once]], starts[at_once:]
         for place, planned in enumerate(cases):
             try:
-                with _blaming(planned.system.name):
+                with foreign_code(planned.system.name, is_the_machine_s):
                     for signals, count in block if place not in errors else ():
                         answer, elapsed = signals.timed(planned.system.read)
                         parts[place].append({name: first_rows(name, values, count) for name, values in answer.items()})
@@ -333,7 +326,7 @@ class _Chunks:
 
     def _decode(self, data: int, size: int, chunk: int) -> Batch:
         what = f"data set {self._data[data].name}"
-        with _blaming(what):
+        with foreign_code(what, is_the_machine_s):
             try:
                 return self._data[data].batch(slice(chunk * size, (chunk + 1) * size))
             except RoadworthyError as error:

@@ -14,10 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from roadworthy.core.code import code_files
-from roadworthy.core.errors import InputError, foreign_code
+from roadworthy.core.errors import InputError, first_line, foreign_code
 from roadworthy.core.hashing import digest
 from roadworthy.core.validation import find_mode
-from roadworthy.models.base import first_line
 from roadworthy.models.identity import watched_files
 
 

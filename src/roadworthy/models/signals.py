@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError, UnknownName
-from roadworthy.core.protocols import BATCH, Dataset, Model, asking
+from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code
+from roadworthy.core.protocols import BATCH, Dataset, Model
 from roadworthy.core.types import STORED, Batch, Images, Prediction
 from roadworthy.models.head import penultimate
 
@@ -177,7 +177,7 @@ class Signals:
         return self._known[name]
 
     def _asked(self, layer: str) -> NDArray[np.float32]:
-        with asking(self.model):
+        with foreign_code(f"model {self.model.name}"):
             values = np.array(self.model.features(self.batch.copy(), layer))
         if not values.ndim or len(values) != len(self):
             raise ModelError(f"layer {layer!r} of model {self.model.name} gives {values.shape} for {len(self)} images")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, MissingExtra, ModelError, foreign_code
+from roadworthy.core.errors import InputError, MissingExtra, ModelError, first_line, foreign_code
 from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, parse_size
-from roadworthy.models.base import Adapter, first_line, passes_settings_to, pick_device, probe
+from roadworthy.models.base import Adapter, passes_settings_to, pick_device, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import load_object, require_trust, require_unpickle
 from roadworthy.models.head import Head

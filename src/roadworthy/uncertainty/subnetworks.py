@@ -19,8 +19,7 @@ from torch import fx, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
-from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.models.base import first_line
+from roadworthy.core.errors import InputError, UnknownName, first_line
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.outputs import same_scores

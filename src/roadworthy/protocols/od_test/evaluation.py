@@ -21,10 +21,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, TiesWarning
-from roadworthy.monitors.base import monitor_errors
 from roadworthy.protocols.estimates import CONFIDENCE, Estimate, bootstrap_bounds
 from roadworthy.statistics import GroupBootstrap, Interval, proportion_interval
 from roadworthy.verdict import Criterion, Measurement
@@ -184,7 +183,7 @@ def calibrate(represented: Represented, aim: Aim, valid_set: str = "") -> Calibr
     if isinstance(monitor, str) or isinstance(sides, str):
         return monitor if isinstance(monitor, str) else str(sides)
     try:
-        with monitor_errors(), warnings.catch_warnings():
+        with foreign_code("", is_the_machine_s), warnings.catch_warnings():
             warnings.simplefilter("ignore", TiesWarning)
             return monitor.calibrate(*(side.rows for side in sides), **asdict(aim))
     except (InputError, ModelError) as error:
@@ -219,7 +218,7 @@ def decide(represented: Represented, monitor: CalibratedMonitor | str, test_set:
     if not len(sides[0]):
         return "no image is left on one side"
     try:
-        with monitor_errors():
+        with foreign_code("", is_the_machine_s):
             scores = monitor.score(sides[0].rows), monitor.score(sides[1].rows)
     except (InputError, ModelError) as error:
         return f"not scored: {error}"

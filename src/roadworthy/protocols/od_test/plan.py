@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roadworthy.core.code import code_of
-from roadworthy.core.errors import InputError, RoadworthyError, UnknownName
+from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.core.protocols import Dataset, Model, Outliers, leaves
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Stimulus
@@ -23,7 +23,7 @@ from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.metrics import value_range
 from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
-from roadworthy.monitors.base import monitor_errors, remember_kind
+from roadworthy.monitors.kinds import remember_kind
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
@@ -144,7 +144,7 @@ def _monitor_cases(
     outliers = [key for key in shown if key.startswith(OUTLIERS)]
     for fitted_on in outliers if monitor.learns_from_outliers else [""]:
         try:
-            with monitor_errors():
+            with foreign_code("", is_the_machine_s):
                 system = MonitorOn(label, MonitorFit(monitor, model, bench, shown.get(fitted_on)))
                 labels = {"role": "monitor", "model": name, "artifact": system.fit.recipe.hash}
         except RoadworthyError as error:

@@ -18,7 +18,7 @@ from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.monitoring import REPRESENTATION
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.monitors import FittedMonitor
-from roadworthy.monitors.base import find_kind
+from roadworthy.monitors.kinds import find_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.changes import not_paired
