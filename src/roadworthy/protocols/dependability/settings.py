@@ -24,7 +24,8 @@ from roadworthy.models.occlusion import FILLS
 from roadworthy.protocols.dependability.names import ALL, DATA, NAME, PROPOSAL, FigureKey, explained
 from roadworthy.shifts import ATTACKS, Attack, make_shift
 from roadworthy.shifts.adversarial import MaximumNorm
-from roadworthy.statistics.degradation import check_slices, independent_frequencies
+from roadworthy.statistics.degradation import independent_frequencies
+from roadworthy.statistics.slices import check_slices
 
 SEVERITIES = Path(__file__).parent.parent / "severities"
 LEVEL = 3

@@ -33,7 +33,8 @@ from roadworthy.protocols.dependability.probes import CONDITION
 from roadworthy.protocols.dependability.settings import Context, Occlusion
 from roadworthy.protocols.estimates import CONFIDENCE, RESAMPLES, Estimate, bootstrap_bounds, failed_estimate
 from roadworthy.statistics import GroupBootstrap, Interval, mean_interval, proportion_interval
-from roadworthy.statistics.degradation import domain_performance, time_between_failures, worst_slices
+from roadworthy.statistics.degradation import domain_performance, time_between_failures
+from roadworthy.statistics.slices import worst_slices
 from roadworthy.verdict import Criterion, Measurement
 
 RHOS = tuple(place / 20 for place in range(21))
@@ -407,7 +408,7 @@ class Evidence(base.Evidence):
         values, choice = sign * per_image(metric, answers), self.settings.slices
         look = partial(worst_slices, depth=choice.depth, support=choice.support, limit=choice.limit)
         worst = look(values, self.objects, self.conditions, low, high)
-        for part in worst.found:
+        for part in worst.worst:
             lo, hi = sorted((sign * part.interval.lo, sign * part.interval.hi))
             difference_lo, difference_hi = sorted((sign * part.lo, sign * part.hi))
             yield {
