@@ -34,20 +34,20 @@ from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.preparing import open_monitors, prepare
 from roadworthy.protocols.od_test.evaluation import (
-    METRICS,
     Represented,
     Sample,
     check_criterion,
-    check_places,
+    check_triples,
     clustered_interval,
     dropped_sources,
     evaluate,
     evaluate_unsupervised,
     measure,
-    places,
     tables,
 )
-from roadworthy.protocols.od_test.words import Source, _ranking
+from roadworthy.protocols.od_test.facts import Source, rank_monitors
+from roadworthy.protocols.od_test.names import METRICS
+from roadworthy.protocols.od_test.subjects import triples_of
 from roadworthy.report.facts import Cell
 from roadworthy.study import load_study, parse_study
 from roadworthy.uncertainty.temperature import Calibrated
@@ -837,7 +837,7 @@ def test_criteria_that_speak_of_something_else_are_refused(changes: dict[str, An
 
     def measured() -> None:
         check_criterion(criterion)
-        check_places(criterion, places("source", ["msp"], "abc"))
+        check_triples(criterion, triples_of("source", ["msp"], "abc"))
 
     with pytest.raises(InputError, match=sentence):
         measured()
@@ -886,7 +886,7 @@ def ranked(
     source = Source("s", "vgg", False, 2, "8 x 8", (), sets | {"test": 1}, {})
     triples = {("s", *each): Cell(0.5) for each in known} | ({("s", *missing): Cell(np.nan)} if missing else {})
     means = {("all", "all", label, judged): Cell(0.5 + 0.1 * (label == "y")) for label in "xy"}
-    return {method.label: method.rank for method in _ranking(means, triples, (source,), judged)}
+    return {method.label: method.rank for method in rank_monitors(means, triples, (source,), judged)}
 
 
 def test_only_monitors_that_have_every_triple_are_ranked() -> None:

@@ -28,9 +28,10 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
-from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, check_criterion, check_places
+from roadworthy.protocols.od_test.evaluation import check_criterion, check_triples
+from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
-from roadworthy.protocols.od_test.tables import Evidence, Subjects
+from roadworthy.protocols.od_test.tables import Evidence, subjects_of
 from roadworthy.verdict import Criterion
 
 if TYPE_CHECKING:
@@ -106,8 +107,8 @@ class OdTest(base.Protocol):
 
     def metric_range(self, metric: str, settings: Settings, num_classes: int) -> tuple[float, float]:
         """The range of a metric; the expected cost is highest where every decision is wrong."""
-        aim = settings.aim
-        return value_range(metric, num_classes=2, highest_cost=(1 - aim.prior) + aim.prior * aim.cost)
+        highest = (1 - settings.prior) + settings.prior * settings.cost
+        return value_range(metric, num_classes=2, highest_cost=highest)
 
     def is_over_objects(self, criterion: Criterion) -> bool:
         """The mean over triples is not bounded by objects."""
@@ -118,9 +119,9 @@ class OdTest(base.Protocol):
 
     def check_all(self, parts: Sequence[Part], criterion: Criterion, settings: Any = None) -> None:
         """Refuse a criterion that speaks of what is not measured, or matches no triple of any source."""
-        subjects = Subjects(parts)
+        subjects = subjects_of(parts)
         check_criterion(criterion, subjects.columns)
-        check_places(subjects.translated(criterion), subjects.places())
+        check_triples(subjects.translated(criterion), subjects.triples())
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
@@ -159,16 +160,16 @@ def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
     """Monitors by label; two equal ones, or two classes of one name, are an error."""
     if not monitors:
         raise InputError(f"od_test needs a monitor: name at least one of {', '.join(sorted(MONITORS))}")
-    found: dict[str, Monitor] = {}
+    by_label: dict[str, Monitor] = {}
     for label, monitor in monitors.items():
         _check_name("monitor", label)
         _check_name("monitor", monitor.name)
         remember_kind(type(monitor))
-        same = [other for other, known in found.items() if known == monitor]
+        same = [other for other, known in by_label.items() if known == monitor]
         if same:
             raise InputError(f"monitor {label} is named twice, as {same[0]} too: leave one out")
-        found[label] = monitor
-    return found
+        by_label[label] = monitor
+    return by_label
 
 
 def _check_name(what: str, name: Any) -> None:

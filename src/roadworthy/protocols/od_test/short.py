@@ -14,7 +14,7 @@ from roadworthy.data import open_dataset
 from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.monitors import Monitor, make_monitor
 from roadworthy.preparing import Given, model_builder, prepare
-from roadworthy.protocols.od_test.evaluation import NAME
+from roadworthy.protocols.od_test.names import NAME
 from roadworthy.study import parse_study
 
 SPLIT = [0.6, 0.2, 0.2]
