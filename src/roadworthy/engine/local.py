@@ -66,7 +66,7 @@ class _Task:
     cases: tuple[PlannedCase, ...]
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def images(self) -> tuple[int, int, int]:
         """Which images it decodes."""
         return id(self.showing.data), self.size, self.chunk
 
@@ -240,17 +240,17 @@ def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
     starts, at_once = [*range(0, len(shown), size)], 1
     while starts:
         block, starts = [_signals(model, shown, start, size) for start in starts[:at_once]], starts[at_once:]
-        for place, planned in enumerate(cases):
+        for row, planned in enumerate(cases):
             try:
                 with foreign_code(planned.system.name, is_the_machine_s):
-                    for signals, count in block if place not in errors else ():
+                    for signals, count in block if row not in errors else ():
                         answer, elapsed = signals.timed(planned.system.read)
-                        parts[place].append({name: first_rows(name, values, count) for name, values in answer.items()})
-                        seconds[place] += elapsed
+                        parts[row].append({name: first_rows(name, values, count) for name, values in answer.items()})
+                        seconds[row] += elapsed
             except RoadworthyError as error:
-                errors[place] = error
+                errors[row] = error
         at_once = max(1, SIGNAL_BYTES // max(signals.nbytes for signals, _ in block))
-    return [(errors.get(place) or parts[place], seconds[place]) for place in range(len(cases))]
+    return [(errors.get(row) or parts[row], seconds[row]) for row in range(len(cases))]
 
 
 def _signals(model: Model | None, shown: Batch, start: int, size: int) -> tuple[Signals, int]:
@@ -295,10 +295,10 @@ class _Chunks:
         self._users: dict[tuple[int, int, int], int] = defaultdict(int)
         self._data: dict[int, Dataset] = {}
         for task in tasks:
-            self._users[task.place] += 1
+            self._users[task.images] += 1
             self._data[id(task.showing.data)] = task.showing.data
         self._order = list(self._users)
-        self._index = {place: number for number, place in enumerate(self._order)}
+        self._index = {images: number for number, images in enumerate(self._order)}
         self._decoded: dict[tuple[int, int, int], Future[Batch]] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="decode")
@@ -311,18 +311,18 @@ class _Chunks:
 
     def get(self, task: _Task) -> Batch:
         with self._lock:
-            here = self._index[task.place]
+            here = self._index[task.images]
             for wanted in self._order[here : here + 2]:
                 if wanted not in self._decoded and self._users[wanted]:
                     self._decoded[wanted] = self._pool.submit(self._decode, *wanted)
-            future = self._decoded[task.place]
+            future = self._decoded[task.images]
         return future.result()
 
     def release(self, task: _Task) -> None:
         with self._lock:
-            self._users[task.place] -= 1
-            if not self._users[task.place]:
-                self._decoded.pop(task.place, None)
+            self._users[task.images] -= 1
+            if not self._users[task.images]:
+                self._decoded.pop(task.images, None)
 
     def _decode(self, data: int, size: int, chunk: int) -> Batch:
         what = f"data set {self._data[data].name}"

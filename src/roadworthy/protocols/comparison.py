@@ -68,15 +68,15 @@ def choose_pairs(
         if not pairs:
             one = "one model of each source only" if len(names[0]) > 1 else "one model only"
             raise InputError(f"{runs[0]} holds {one}: name a second run to compare it with")
-    for place, others in list(enumerate(names))[1:]:
+    for number, others in list(enumerate(names))[1:]:
         for model in others:
             baseline = names[0][0] if len(names[0]) == len(others) == 1 else model
             if baseline not in names[0]:
                 raise InputError(
-                    f"{model} of {runs[place]} has no counterpart in {runs[0]}, whose models are "
+                    f"{model} of {runs[number]} has no counterpart in {runs[0]}, whose models are "
                     f"{', '.join(sorted(names[0]))}: name the two with `models=`"
                 )
-            pairs.append(((0, baseline), (place, model)))
+            pairs.append(((0, baseline), (number, model)))
     return pairs
 
 
@@ -88,10 +88,10 @@ def _named_pairs(
     baseline, model = models
     if len(runs) == 1 and baseline == model:
         raise InputError(f"{model} of {runs[0]} would be compared with itself: name two models, or a second run")
-    pairs = [((0, baseline), (place, model)) for place in (range(1, len(runs)) if len(runs) > 1 else [0])]
-    for place, name in [choice for pair in pairs for choice in pair]:
-        if name not in names[place]:
-            raise InputError(f"{runs[place]}: {UnknownName('model', name, names[place])}")
+    pairs = [((0, baseline), (number, model)) for number in (range(1, len(runs)) if len(runs) > 1 else [0])]
+    for number, name in [choice for pair in pairs for choice in pair]:
+        if name not in names[number]:
+            raise InputError(f"{runs[number]}: {UnknownName('model', name, names[number])}")
     return pairs
 
 
@@ -149,13 +149,13 @@ def _source_and_model(name: str, parts: Mapping[str, Sequence[Part]]) -> tuple[s
 def _of_choice(choice: Choice, parts: Mapping[str, Sequence[Part]]) -> dict[str, Part]:
     """What each protocol has of one model, as if its source were the only one."""
     source, model = _source_and_model(choice[1], parts)
-    found = {}
+    by_protocol = {}
     for protocol, own in parts.items():
         for part in own:
             kept = [case for case in part.cases if case.labels.get("model", case.system) == model]
             if kept and part.source == source:
-                found[protocol] = replace(part, source="", cases=kept)
-    return found
+                by_protocol[protocol] = replace(part, source="", cases=kept)
+    return by_protocol
 
 
 def needed_resamples(

@@ -28,7 +28,7 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
     An attack looks different for every model; that of the first by name is shown.
     """
     _, firsts = np.unique(showings[0].data.labels, return_index=True)
-    rows = [int(firsts[place]) for place in spread(len(firsts), GALLERY_IMAGES)]
+    rows = [int(firsts[number]) for number in spread(len(firsts), GALLERY_IMAGES)]
     table, drawn = [], set[tuple[str, int]]()
     for showing in sorted(
         showings, key=lambda s: (s.stimulus.name, s.stimulus.level, s.attacked.name if s.attacked else "")
@@ -88,9 +88,9 @@ def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path)
 
 def _most_confident(evidence: Evidence, cells: Sequence[CellKey]) -> list[tuple[CellKey, Mistake]]:
     """The most confident mistakes over several cells, one per object."""
-    found = [(key, mistake) for key in cells for mistake in evidence.cells[key].mistakes]
+    mistakes = [(key, mistake) for key in cells for mistake in evidence.cells[key].mistakes]
     chosen: dict[str, tuple[CellKey, Mistake]] = {}
-    for key, mistake in sorted(found, key=lambda pair: -pair[1].confidence):
+    for key, mistake in sorted(mistakes, key=lambda pair: -pair[1].confidence):
         chosen.setdefault(evidence.groups[mistake.row], (key, mistake))
         if len(chosen) == MISTAKES_PER_SHIFT:
             break

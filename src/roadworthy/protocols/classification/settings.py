@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from roadworthy.core.protocols import Shift
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
-from roadworthy.shifts import make_shift
+from roadworthy.shifts import THESIS_SHIFTS
 
 NAME = "classification"
-THESIS_SHIFTS = (
-    "noise",
-    "grey",
-    "snow",
-    "rain",
-    "fog",
-    "perspective",
-    "blur",
-    "rotation",
-    "crop",
-    "reflection",
-)
 
 
 class ShiftChoice(Choice):
@@ -42,8 +28,3 @@ class Settings(BaseModel):
     ]
     levels: Annotated[Levels, distinct("a level")] = [1, 2, 3, 4, 5]
     repeats: Annotated[int, Field(ge=1)] = 1
-
-
-def shift_levels(choice: ShiftChoice, levels: Sequence[int]) -> list[Shift]:
-    """A shift at each of the levels, or at those of its own table; an unknown name, level or parameter is an error."""
-    return [make_shift(choice.name, level, choice.levels) for level in sorted(choice.levels or levels)]

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from roadworthy.metrics.ranking import Separation
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
-from roadworthy.protocols.classification.settings import THESIS_SHIFTS
 from roadworthy.protocols.ood.gans import KIND as GAN
 from roadworthy.protocols.ood.gans import Gans
+from roadworthy.shifts import THESIS_SHIFTS
 
 NAME = "ood"
 METRICS = tuple(field.name for field in fields(Separation))

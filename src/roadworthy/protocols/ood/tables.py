@@ -194,7 +194,7 @@ class Evidence(base.Evidence):
             self.estimate(key, metric, confidence).measurement(
                 {"model": key.model, "ood_set": key.ood_set}, metric, *self._size(key)
             )
-            for key in _select(self.keys, criterion)
+            for key in asked_sets(self.keys, criterion)
         ]
 
     def _size(self, key: SetKey) -> tuple[int, int]:
@@ -393,7 +393,8 @@ def _chosen(ids: Sequence[str], count: int) -> list[int]:
     return sorted(sorted(range(len(ids)), key=hashes.__getitem__)[:count])
 
 
-def _select(keys: Sequence[SetKey], criterion: Criterion) -> list[SetKey]:
+def asked_sets(keys: Sequence[SetKey], criterion: Criterion) -> list[SetKey]:
+    """The sets that a criterion asks for; an `InputError` where it asks for what is not measured, or for none."""
     label = f"criterion {criterion.id}"
     if criterion.metric not in METRICS:
         raise InputError(f"{label}: {UnknownName('metric', criterion.metric, METRICS)}")
