@@ -80,7 +80,7 @@ class DataSection(_Section):
 def _model_names(value: dict[str, Any]) -> dict[str, Any]:
     for name in value:
         if not name.strip() or any(ord(c) < 32 for c in name):
-            raise ValueError(f"{name!r} is no name for a model")
+            raise ValueError(f"{name!r} is not a valid name for a model")
     return value
 
 
@@ -195,7 +195,7 @@ class Study(_Section):
     @classmethod
     def _name(cls, value: str) -> str:
         if value.strip() in ("", ".", "..") or re.search(r"[/\\\x00-\x1f]", value):
-            raise ValueError(f"{value!r} is no name for a study: it names a folder, so it has no slash or line break")
+            raise ValueError(f"{value!r} is not a valid name for a study: it names a folder, so it has no slash or line break")
         return value
 
     @field_validator("outliers", "sources")

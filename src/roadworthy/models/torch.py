@@ -139,7 +139,7 @@ class TorchModel(Adapter):
         if not self._has_hooks:
             return super().features(batch, layer)
         modules = dict(self.module.named_modules())
-        wants_input = layer.endswith(INPUT_OF)
+        reads_input = layer.endswith(INPUT_OF)
         layer = layer.removesuffix(INPUT_OF)
         if layer not in modules:
             raise InputError(f"model {self.name} has no layer {layer!r}: it has {', '.join(self.layers()[-5:])}, ...")
@@ -151,7 +151,7 @@ class TorchModel(Adapter):
 
         def keep(module: object, inputs: Any, output: Any) -> None:
             if threading.get_ident() == caller:
-                activations.append(_tensors(inputs if wants_input else output)[0].detach().float().cpu().numpy())
+                activations.append(_tensors(inputs if reads_input else output)[0].detach().float().cpu().numpy())
 
         with self._hooks, self.guarded(batch):
             handle = modules[layer].register_forward_hook(keep)

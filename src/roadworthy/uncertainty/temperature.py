@@ -55,7 +55,7 @@ def fit_temperature(
     """The temperature T that minimises the mean of -log softmax(z_n / T)_{y_n} over held-out logits (N, K).
 
     The mean is convex in 1/T, so the minimum within `bounds` is found by a bounded scalar search. Where there is none
-    inside (answers that are all correct want T = 0, answers worse than chance T = infinity) the bound is given, and
+    inside (answers that are all correct call for T = 0, answers worse than chance T = infinity) the bound is given, and
     `notes` say so.
 
     >>> logits = np.log(np.array([[0.9, 0.1]] * 4)) * 2

@@ -41,7 +41,7 @@ class ConfigurationChoice(Choice):
     @classmethod
     def _plain(cls, value: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", value):
-            raise ValueError(f"{value!r} is not a valid name of a GAN: use letters, digits, _ . and -")
+            raise ValueError(f"{value!r} is not a valid name for a GAN: use letters, digits, _ . and -")
         return value
 
     def chosen(self) -> Configuration:
