@@ -195,7 +195,9 @@ class Study(_Section):
     @classmethod
     def _name(cls, value: str) -> str:
         if value.strip() in ("", ".", "..") or re.search(r"[/\\\x00-\x1f]", value):
-            raise ValueError(f"{value!r} is not a valid name for a study: it names a folder, so it has no slash or line break")
+            raise ValueError(
+                f"{value!r} is not a valid name for a study: it names a folder, so it has no slash or line break"
+            )
         return value
 
     @field_validator("outliers", "sources")
