@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import subprocess
@@ -934,6 +935,19 @@ def test_what_is_out_of_a_monitor_s_hands_stops_the_run(
             evaluate(by_hand(monitor=Raising(stage=stage).build(ToyModel(), toy_data()[0])), Aim())
     with pytest.raises(error):
         run(onnx, tmp_path / "run", Raising())
+
+
+class FullDisk(OSError):
+    def __init__(self, text: str) -> None:
+        super().__init__(errno.ENOSPC, text)
+
+
+def test_a_disk_that_is_full_stops_the_run_and_blames_no_monitor(
+    onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Raising, "error", FullDisk)
+    with pytest.raises(InputError, match="cannot write to .*: no luck"):
+        run(onnx, tmp_path / "run", Raising(stage="fit"))
 
 
 def test_an_attempt_that_fails_leaves_a_finished_run_as_it_was(onnx: Path, partly: rw.Run) -> None:
