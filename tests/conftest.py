@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("commands")  # a helper that asserts: failures show what was compared
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -35,14 +35,13 @@ from roadworthy.models import CallableModel, StoredPredictions
 from roadworthy.models.occlusion import FILLS, occlusion_map
 from roadworthy.statistics import GroupBootstrap, bootstrap_interval, mean_interval
 from roadworthy.statistics.degradation import (
-    check_slices,
     discounted,
     domain_performance,
     independent_frequencies,
     scenario_values,
     time_between_failures,
-    worst_slices,
 )
+from roadworthy.statistics.slices import check_slices, worst_slices
 
 SEVERITIES = Path(__file__).parent.parent / "src" / "roadworthy" / "protocols" / "severities"
 PAPER = {"weather": ["sunny", "cloudy", "rainy"], "surface": ["stone", "mud", "tarmac"], "road": ["straight", "curvy"]}
@@ -312,7 +311,7 @@ def planted(seed: int, bad: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 def test_the_planted_slice_is_found_first() -> None:
     values, conditions = planted(0, bad=0.5)
     result = worst_slices(values, range(600), conditions, 0, 1, depth=2, limit=3)
-    first = result.found[0]
+    first = result.worst[0]
     assert first.scenario == {"weather": "rain", "light": "night"}
     assert first.p_holm < 0.001
     assert first.hi < 0
@@ -325,14 +324,14 @@ def test_without_a_bad_slice_the_family_is_hardly_ever_wrong() -> None:
     wrong = 0
     for seed in range(12):
         values, conditions = planted(seed, bad=0.95)
-        found = worst_slices(values, range(600), conditions, 0, 1, depth=2, limit=2).found
+        found = worst_slices(values, range(600), conditions, 0, 1, depth=2, limit=2).worst
         wrong += any(one.p_holm < 0.05 for one in found)
     assert wrong <= 1
 
 
 def test_slices_count_objects_and_leave_out_those_too_small() -> None:
     values, conditions = planted(0, bad=0.5)
-    by_image = worst_slices(values, range(600), conditions, 0, 1, depth=1, limit=1).found[0]
+    by_image = worst_slices(values, range(600), conditions, 0, 1, depth=1, limit=1).worst[0]
     doubled = worst_slices(
         np.tile(values, 2),
         np.tile(np.arange(600), 2),
@@ -341,10 +340,10 @@ def test_slices_count_objects_and_leave_out_those_too_small() -> None:
         1,
         depth=1,
         limit=1,
-    ).found[0]
+    ).worst[0]
     assert doubled.p == pytest.approx(by_image.p, rel=1e-6)
     small = worst_slices([0, 0, 1, 1, 1, 1], range(6), {"w": ["r", "r", "d", "d", "d", "d"]}, 0, 1, support=3)
-    assert (small.found, small.looked_at, small.too_small) == ((), 0, 2)
+    assert (small.worst, small.looked_at, small.too_small) == ((), 0, 2)
     with pytest.raises(ValueError, match="NaN"):
         worst_slices([math.nan], [0], {"w": ["r"]}, 0, 1)
 
@@ -352,7 +351,7 @@ def test_slices_count_objects_and_leave_out_those_too_small() -> None:
 def test_a_more_general_slice_says_it_all() -> None:
     rain = np.array(["rain", "dry"] * 100)
     light = np.repeat(["day", "night"], 100)
-    found = worst_slices((rain == "dry").astype(float), range(200), {"weather": rain, "light": light}, 0, 1).found
+    found = worst_slices((rain == "dry").astype(float), range(200), {"weather": rain, "light": light}, 0, 1).worst
     assert [one.scenario for one in found] == [{"weather": "rain"}]
 
 
@@ -612,8 +611,8 @@ def test_objects_seen_inside_and_elsewhere_count_on_both_sides() -> None:
     objects = np.repeat(np.arange(60), 2)
     found = worst_slices((weather == "dry").astype(float), objects, {"weather": weather}, 0, 1)
     assert (found.looked_at, found.too_small) == (2, 0)
-    assert found.found[0].scenario == {"weather": "rain"}
-    assert found.found[0].p_holm < 1e-6
+    assert found.worst[0].scenario == {"weather": "rain"}
+    assert found.worst[0].p_holm < 1e-6
     # All ten objects are seen in rain, only two of them elsewhere.
     few = ["rain"] * 20 + ["dry"] * 2
     alone = worst_slices([0] * 20 + [1] * 2, [*range(10), *range(10), 0, 1], {"weather": few}, 0, 1, support=3)
@@ -623,7 +622,7 @@ def test_objects_seen_inside_and_elsewhere_count_on_both_sides() -> None:
 def test_images_without_a_value_are_neither_inside_nor_elsewhere() -> None:
     weather = ["rain"] * 20 + ["dry"] * 20 + [""] * 200
     values = [0.5] * 20 + [1.0] * 20 + [0.0] * 200
-    found = worst_slices(values, range(240), {"weather": weather}, 0, 1).found
+    found = worst_slices(values, range(240), {"weather": weather}, 0, 1).worst
     assert [(one.scenario["weather"], one.elsewhere) for one in found] == [("rain", 1.0)]
     assert worst_slices(values, range(240), {"weather": ["rain"] * 20 + [None] * 220}, 0, 1).looked_at == 0
 
@@ -632,7 +631,7 @@ def test_the_difference_of_a_slice_knows_the_objects_of_both_sides() -> None:
     def width(opposite: bool) -> float:
         values, objects, conditions = seen_in_both(0, opposite)
         values[np.flatnonzero(conditions["weather"] == "rain")[:8]] = 0.0
-        one = next(iter(worst_slices(values, objects, conditions, 0, 1, depth=1).found))
+        one = next(iter(worst_slices(values, objects, conditions, 0, 1, depth=1).worst))
         return one.hi - one.difference
 
     # Hard in one weather only, an object's difference is +1 or -1: the mean of 40 such has a deviation of 1 / sqrt(40).
@@ -644,7 +643,7 @@ def test_slices_with_objects_on_both_sides_are_hardly_ever_wrong() -> None:
     wrong = 0
     for seed in range(60):
         values, objects, conditions = seen_in_both(seed, opposite=True, objects=60)
-        wrong += any(one.p < 0.025 for one in worst_slices(values, objects, conditions, 0, 1, depth=1).found)
+        wrong += any(one.p < 0.025 for one in worst_slices(values, objects, conditions, 0, 1, depth=1).worst)
     # Two slices, each other's elsewhere: at most about 3 of 60 by chance, and 10 if the sides were independent.
     assert wrong <= 5
 

@@ -33,7 +33,7 @@ from roadworthy.core.registry import Registry
 from roadworthy.data import Subset
 from roadworthy.models import CallableModel, OnnxModel, TorchModel, align
 from roadworthy.models import signals as signals_module
-from roadworthy.models.head import find_head, penultimate
+from roadworthy.models.head import Head, find_head, penultimate
 from roadworthy.models.signals import LiveTraining, Signals, Training, full_name
 from roadworthy.monitors import (
     MONITORS,
@@ -1226,6 +1226,21 @@ def test_the_bits_of_a_signal_do_not_depend_on_what_else_is_read(torch_model: To
     np.testing.assert_array_equal(Signals(torch_model, batch).probabilities, answer.probabilities)
     sixteen = np.concatenate([Signals(torch_model, batch.take([*range(64)]))["logits"], answer.logits[64:]])
     np.testing.assert_array_equal(Signals(torch_model, batch).logits, sixteen)
+
+
+def test_the_last_layer_is_looked_up_once_per_network() -> None:
+    asked: list[ToyModel] = []
+
+    class Counted(ToyModel):
+        def head(self) -> Head:
+            asked.append(self)
+            return super().head()
+
+    models = Counted(), Counted()
+    for model in models:
+        for start in (0, 70, 140):
+            Signals(model, TRAIN.batch(slice(start, start + 70))).features()
+    assert asked == [*models]
 
 
 def test_signals_of_layers_and_what_is_not_given(torch_model: TorchModel) -> None:

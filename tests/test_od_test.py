@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import subprocess
@@ -35,20 +36,20 @@ from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.opening import open_monitors
 from roadworthy.preparing import prepare
 from roadworthy.protocols.od_test.evaluation import (
-    METRICS,
     Represented,
     Sample,
     check_criterion,
-    check_places,
+    check_triples,
     clustered_interval,
     dropped_sources,
     evaluate,
     evaluate_unsupervised,
     measure,
-    places,
     tables,
 )
-from roadworthy.protocols.od_test.words import Source, _ranking
+from roadworthy.protocols.od_test.facts import Source, rank_monitors
+from roadworthy.protocols.od_test.names import METRICS
+from roadworthy.protocols.od_test.subjects import triples_of
 from roadworthy.statistics import Estimate
 from roadworthy.study import load_study, parse_study
 from roadworthy.uncertainty.temperature import Calibrated
@@ -838,7 +839,7 @@ def test_criteria_that_speak_of_something_else_are_refused(changes: dict[str, An
 
     def measured() -> None:
         check_criterion(criterion)
-        check_places(criterion, places("source", ["msp"], "abc"))
+        check_triples(criterion, triples_of("source", ["msp"], "abc"))
 
     with pytest.raises(InputError, match=sentence):
         measured()
@@ -887,7 +888,7 @@ def ranked(
     source = Source("s", "vgg", False, 2, "8 x 8", (), sets | {"test": 1}, {})
     triples = {("s", *each): Estimate(0.5) for each in known} | ({("s", *missing): Estimate(np.nan)} if missing else {})
     means = {("all", "all", label, judged): Estimate(0.5 + 0.1 * (label == "y")) for label in "xy"}
-    return {method.label: method.rank for method in _ranking(means, triples, (source,), judged)}
+    return {method.label: method.rank for method in rank_monitors(means, triples, (source,), judged)}
 
 
 def test_only_monitors_that_have_every_triple_are_ranked() -> None:
@@ -937,6 +938,19 @@ def test_what_is_out_of_a_monitor_s_hands_stops_the_run(
         run(onnx, tmp_path / "run", Raising())
 
 
+class FullDisk(OSError):
+    def __init__(self, text: str) -> None:
+        super().__init__(errno.ENOSPC, text)
+
+
+def test_a_disk_that_is_full_stops_the_run_and_blames_no_monitor(
+    onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Raising, "error", FullDisk)
+    with pytest.raises(InputError, match=r"cannot write to .*: no luck"):
+        run(onnx, tmp_path / "run", Raising(stage="fit"))
+
+
 def test_an_attempt_that_fails_leaves_a_finished_run_as_it_was(onnx: Path, partly: rw.Run) -> None:
     def content() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in partly.path.rglob("*") if path.is_file()}
@@ -952,7 +966,7 @@ def test_a_run_knows_the_monitors_it_was_given_and_another_process_says_what_it_
     partly: rw.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert partly.verify() == []
-    monkeypatch.setattr("roadworthy.monitors.base._SEEN", {})
+    monkeypatch.setattr("roadworthy.monitors.kinds._SEEN", {})
     found = rw.open_run(partly.path)
     for ask in (found.verify, lambda: found.verdict([REQUIRED])):
         with pytest.raises(InputError, match=r"monitor brightness is not known here: import .* roadworthy\.monitors"):

@@ -15,7 +15,7 @@ import pytest
 
 import roadworthy as rw
 import tiny
-from roadworthy.protocols.od_test.words import OdTest, load_od_test
+from roadworthy.protocols.od_test.facts import OdTestFacts, load_od_test
 from roadworthy.report.facts import load_facts
 from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion
@@ -76,7 +76,7 @@ def section(page: str, name: str) -> str:
     return page.partition(f'<section id="{own}"')[2].partition("</section>")[0]
 
 
-def opened(run: Path) -> OdTest:
+def opened(run: Path) -> OdTestFacts:
     return load_od_test(run, load_facts(run))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.protocols import SHIFTS, Dataset, Model, Shift
@@ -18,9 +18,8 @@ from roadworthy.core.validation import parse_size, read_yaml
 from roadworthy.data import open_dataset
 from roadworthy.engine.plan import BATCH
 from roadworthy.models import load_model
-from roadworthy.protocols.classification.settings import ShiftChoice, shift_levels
 from roadworthy.protocols.pictures import write_picture
-from roadworthy.shifts import Attack, find_shift
+from roadworthy.shifts import Attack, find_shift, shift_levels
 from roadworthy.shifts.preview import contact_sheet, level_similarity
 
 CALIBRATION_IMAGES = 256
@@ -75,9 +74,7 @@ def write_preview(
     )
     dataset = open_dataset(data, size=parse_size(size), fallback_size=opened.input_size if opened else (64, 64))
     table = None if levels is None else _level_table(levels)
-    series = [
-        shift_levels(ShiftChoice(name=name, levels=table), [1, 2, 3, 4, 5]) for name in ([shift] if shift else SHIFTS)
-    ]
+    series = [shift_levels(name, [1, 2, 3, 4, 5], table) for name in ([shift] if shift else SHIFTS)]
     captions: list[list[str] | None] = [None] * len(series)
     if calibrate:
         larger = dataset.batch(first_of_classes(dataset, CALIBRATION_IMAGES))
@@ -105,7 +102,7 @@ def write_preview(
 def _level_table(path: Path) -> dict[int, dict[str, Any]]:
     """The user's own level table: a number, then its parameters."""
     try:
-        return TypeAdapter(dict[int, dict[str, Any]]).validate_python(read_yaml(path, "levels"))
+        return TypeAdapter(dict[Annotated[int, Field(ge=1)], dict[str, Any]]).validate_python(read_yaml(path, "levels"))
     except ValidationError:
         raise InputError(f"levels {path} must look like {{1: {{factor: 0.1}}, 2: {{factor: 0.3}}}}") from None
 

@@ -124,23 +124,13 @@ def is_the_machine_s(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in full)
 
 
-@contextmanager
-def foreign_code(explain: Callable[[BaseException], RoadworthyError]) -> Iterator[None]:
-    """Turn whatever the code of others raises into the error that `explain` makes of it; ours and Ctrl-C pass.
+def is_the_store_s(error: BaseException) -> bool:
+    """True where writing or reading files fails in whatever way, or memory has run out.
 
-    What is raised need not be an `Exception`: `sys.exit()`, a panic of a Rust extension and some classes are none.
-
-    >>> with foreign_code(lambda error: ModelError(f"it raised {type(error).__name__}")):
-    ...     raise SystemExit(3)
-    Traceback (most recent call last):
-    roadworthy.core.errors.ModelError: it raised SystemExit
+    >>> is_the_store_s(FileNotFoundError(2, "no data")), is_the_store_s(ValueError("no data"))
+    (True, False)
     """
-    try:
-        yield
-    except (RoadworthyError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise explain(error) from error
+    return isinstance(error, MemoryError | OSError)
 
 
 def first_line(error: BaseException) -> str:
@@ -154,3 +144,39 @@ def first_line(error: BaseException) -> str:
     line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
     line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
     return line if len(line) <= 300 else line[:297] + "..."
+
+
+@contextmanager
+def foreign_code(
+    explain: str | Callable[[BaseException], RoadworthyError],
+    passes: Callable[[BaseException], bool] = lambda error: False,
+) -> Iterator[None]:
+    """Turn whatever the code of others raises into one of our errors; ours, Ctrl-C and what `passes` says go through.
+
+    `explain` makes that error, or names who is to blame: then it is a `ModelError`, with the kind of the error and its
+    first line. What is raised need not be an `Exception`: `sys.exit()`, a panic of a Rust extension and some classes
+    are none.
+
+    >>> with foreign_code("model v3"):
+    ...     [][1]
+    Traceback (most recent call last):
+    roadworthy.core.errors.ModelError: model v3 raised IndexError: list index out of range
+    >>> with foreign_code(lambda error: InputError(f"it raised {type(error).__name__}")):
+    ...     raise SystemExit(3)
+    Traceback (most recent call last):
+    roadworthy.core.errors.InputError: it raised SystemExit
+    """
+    try:
+        yield
+    except (RoadworthyError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if passes(error):
+            raise
+        raise (_blame(explain, error) if isinstance(explain, str) else explain(error)) from error
+
+
+def _blame(who: str, error: BaseException) -> ModelError:
+    kind, line = type(error).__name__, first_line(error)
+    what = kind if line == kind else f"{kind}: {line}"
+    return ModelError(f"{who} raised {what}" if who else what)

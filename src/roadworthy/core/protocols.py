@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.code import Written, code_of
-from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code
+from roadworthy.core.errors import InputError, UnknownName, foreign_code
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
 from roadworthy.core.types import STORED, Artifact, Batch, Prediction, Stimulus
@@ -225,7 +224,7 @@ class Model(System):
         parts = []
         for start in range(0, len(batch), size):
             rows = range(start, min(start + size, len(batch)))
-            with asking(self):
+            with foreign_code(f"model {self.name}"):
                 prediction = self.predict(batch.take(padded(rows, size)))
                 parts.append(prediction.check(size, self.num_classes, self.name, self.columns).rows(len(rows)))
         return Prediction.concatenate(parts, self.num_classes)
@@ -299,16 +298,6 @@ class Buildable(ABC):
 def leaves(model: Model) -> list[Model]:
     """The models that answer by themselves, whatever they are wrapped in."""
     return [leaf for inner in model.wrapped() for leaf in leaves(inner)] or [model]
-
-
-def asking(model: Model) -> AbstractContextManager[None]:
-    """While a model is asked something: what it raises becomes a `ModelError` with its first line."""
-
-    def explain(error: BaseException) -> ModelError:
-        lines = str(error).splitlines() or [""]
-        return ModelError(f"model {model.name} raised {type(error).__name__}: {lines[0]}")
-
-    return foreign_code(explain)
 
 
 def entered_by(model: Model) -> dict[Hashable, bool]:

@@ -11,9 +11,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +21,14 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError, foreign_code, is_the_machine_s
+from roadworthy.core.errors import (
+    InputError,
+    ModelError,
+    RoadworthyError,
+    foreign_code,
+    is_the_machine_s,
+    is_the_store_s,
+)
 from roadworthy.core.grouping import grouped
 from roadworthy.core.manifests import is_committed
 from roadworthy.core.protocols import Dataset, Model
@@ -33,7 +40,6 @@ from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, S
 from roadworthy.engine.progress import ProgressBar, no_progress
 from roadworthy.engine.table_specs import TIMING_ARTIFACTS, TIMING_CASES
 from roadworthy.engine.workers import Turns, in_workers
-from roadworthy.models.base import first_line
 from roadworthy.models.signals import Signals
 
 
@@ -61,7 +67,7 @@ class _Task:
     cases: tuple[PlannedCase, ...]
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def images(self) -> tuple[int, int, int]:
         """Which images it decodes."""
         return id(self.showing.data), self.size, self.chunk
 
@@ -120,7 +126,7 @@ class LocalExecutor(Executor):
         started, part = time.perf_counter(), node.parts[0]
         what, was_there = f"{part.activity} {node.name}", is_built(store, part.recipe)
         try:
-            with self.progress(what, part.work) as advance, _blaming(what):
+            with self.progress(what, part.work) as advance, foreign_code(what, is_the_machine_s):
                 ensure_artifact(store, part.recipe, partial(part.build, progress=advance, store=store))
                 outcome.built[node.hash] = load_artifact(node, store)
         except RoadworthyError as error:
@@ -135,19 +141,6 @@ class LocalExecutor(Executor):
             title = self.title if not nodes[0].early else "reading training data"
             with self.progress(title, sum(len(planned.showing.data) for planned in cases)) as advance:
                 show(cases, store, outcome, batch=graph.batch, workers=self.workers, progress=advance)
-
-
-@contextmanager
-def _blaming(what: str, *through: type[BaseException]) -> Iterator[None]:
-    """What the code of others raises costs one node, and names `what` raised; the machine's and `through` pass."""
-
-    def explain(error: BaseException) -> ModelError:
-        if isinstance(error, through) or is_the_machine_s(error):
-            raise error
-        return ModelError(f"{what} raised {type(error).__name__}: {first_line(error)}")
-
-    with foreign_code(explain):
-        yield
 
 
 def load_artifact(node: ArtifactNode, store: RunFolder) -> dict[str, Any]:
@@ -206,7 +199,7 @@ def show(
                     try:
                         if isinstance(answer, RoadworthyError):
                             raise answer
-                        with _blaming(planned.system.name, OSError):
+                        with foreign_code(planned.system.name, is_the_store_s):
                             readouts.write_part(home, task.chunk, shown, join_columns(answer))
                     except RoadworthyError as error:
                         failed_at[planned.case.hash][task.chunk] = str(error)
@@ -248,17 +241,17 @@ def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
     starts, at_once = [*range(0, len(shown), size)], 1
     while starts:
         block, starts = [_signals(model, shown, start, size) for start in starts[:at_once]], starts[at_once:]
-        for place, planned in enumerate(cases):
+        for row, planned in enumerate(cases):
             try:
-                with _blaming(planned.system.name):
-                    for signals, count in block if place not in errors else ():
+                with foreign_code(planned.system.name, is_the_machine_s):
+                    for signals, count in block if row not in errors else ():
                         answer, elapsed = signals.timed(planned.system.read)
-                        parts[place].append({name: first_rows(name, values, count) for name, values in answer.items()})
-                        seconds[place] += elapsed
+                        parts[row].append({name: first_rows(name, values, count) for name, values in answer.items()})
+                        seconds[row] += elapsed
             except RoadworthyError as error:
-                errors[place] = error
+                errors[row] = error
         at_once = max(1, SIGNAL_BYTES // max(signals.nbytes for signals, _ in block))
-    return [(errors.get(place) or parts[place], seconds[place]) for place in range(len(cases))]
+    return [(errors.get(row) or parts[row], seconds[row]) for row in range(len(cases))]
 
 
 def _signals(model: Model | None, shown: Batch, start: int, size: int) -> tuple[Signals, int]:
@@ -303,10 +296,10 @@ class _Chunks:
         self._users: dict[tuple[int, int, int], int] = defaultdict(int)
         self._data: dict[int, Dataset] = {}
         for task in tasks:
-            self._users[task.place] += 1
+            self._users[task.images] += 1
             self._data[id(task.showing.data)] = task.showing.data
         self._order = list(self._users)
-        self._index = {place: number for number, place in enumerate(self._order)}
+        self._index = {images: number for number, images in enumerate(self._order)}
         self._decoded: dict[tuple[int, int, int], Future[Batch]] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="decode")
@@ -319,22 +312,22 @@ class _Chunks:
 
     def get(self, task: _Task) -> Batch:
         with self._lock:
-            here = self._index[task.place]
+            here = self._index[task.images]
             for wanted in self._order[here : here + 2]:
                 if wanted not in self._decoded and self._users[wanted]:
                     self._decoded[wanted] = self._pool.submit(self._decode, *wanted)
-            future = self._decoded[task.place]
+            future = self._decoded[task.images]
         return future.result()
 
     def release(self, task: _Task) -> None:
         with self._lock:
-            self._users[task.place] -= 1
-            if not self._users[task.place]:
-                self._decoded.pop(task.place, None)
+            self._users[task.images] -= 1
+            if not self._users[task.images]:
+                self._decoded.pop(task.images, None)
 
     def _decode(self, data: int, size: int, chunk: int) -> Batch:
         what = f"data set {self._data[data].name}"
-        with _blaming(what):
+        with foreign_code(what, is_the_machine_s):
             try:
                 return self._data[data].batch(slice(chunk * size, (chunk + 1) * size))
             except RoadworthyError as error:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import ModelError
+from roadworthy.core.errors import ModelError, foreign_code, is_the_machine_s, is_the_store_s
 from roadworthy.core.files import remove
 from roadworthy.core.hashing import digest
 from roadworthy.core.protocols import Buildable, Dataset, Model, System
@@ -20,7 +20,6 @@ from roadworthy.engine.plan import Bench, Showing
 from roadworthy.engine.readouts import read_columns
 from roadworthy.models.signals import Training
 from roadworthy.monitors import FittedMonitor, Monitor
-from roadworthy.monitors.base import monitor_errors
 
 SIGNAL, REPRESENTATION = "signal", "representation"
 OF_DATA = ("images", "labels")
@@ -130,11 +129,11 @@ class MonitorFit(Buildable):
             training = self.training.stored(store, self.outliers.stored(store) if self.outliers else None)
             training.workshop, training.progress = own_files, advance
             own_files.mkdir(exist_ok=True)
-        with monitor_errors():
+        with foreign_code("", is_the_machine_s):
             fitted = self.monitor.build(self.model, training)
             kept = sum(array.nbytes for array in fitted.state.values())
             competence = {"state_bytes": kept, "notes": [*fitted.notes]}
-        with monitor_errors(OSError):
+        with foreign_code("", is_the_store_s):
             fitted.write_parts(workshop)
         remove(own_files)
         progress(left)
@@ -142,7 +141,7 @@ class MonitorFit(Buildable):
 
     def load(self, home: Path) -> None:
         """Take it from the folder it was saved in."""
-        with monitor_errors(OSError):
+        with foreign_code("", is_the_store_s):
             self._fitted = FittedMonitor.load(home, self.model, kind=type(self.monitor))
 
     @property
@@ -181,7 +180,7 @@ class MonitorOn(System):
 
     def read(self, signals: Any) -> Mapping[str, NDArray[Any]]:
         """What it keeps of each image (N, D)."""
-        with monitor_errors():
+        with foreign_code("", is_the_machine_s):
             return {REPRESENTATION: self.fit.fitted.represent_signals(signals)}
 
 

@@ -219,16 +219,16 @@ class Graph:
 
     def _required(self, planned: PlannedCase, recipe: Artifact) -> tuple[int, frozenset[str]]:
         """The highest level of what a recipe requires, and the hashes of that."""
-        level, found = 0, set()
+        level, hashes = 0, set()
         for need in recipe.requires:
             if isinstance(need, PlannedCase):
                 level = max(level, self._add_case(need, early=True))
-                found.add(need.case.hash)
+                hashes.add(need.case.hash)
             else:
                 node = self._add_artifact(planned, need)
                 level = max(level, node.level)
-                found.add(node.hash)
-        return level, frozenset(found)
+                hashes.add(node.hash)
+        return level, frozenset(hashes)
 
 
 def _asking(node: CaseNode) -> tuple[str, int, int]:

@@ -19,7 +19,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "packages": {name: found for name in (*PACKAGES, *OPTIONAL, *_extensions()) if (found := _version(name))},
+        "packages": {name: version for name in (*PACKAGES, *OPTIONAL, *_extensions()) if (version := _version(name))},
     }
 
 

@@ -36,7 +36,7 @@ def in_workers(work: Callable[[Task], None], tasks: Sequence[Task], workers: int
                 errors.append(error)
                 stopped.set()
 
-    threads = [threading.Thread(target=worker, name=f"worker-{place}", daemon=True) for place in range(workers)]
+    threads = [threading.Thread(target=worker, name=f"worker-{number}", daemon=True) for number in range(workers)]
     try:
         for thread in threads:
             thread.start()

@@ -22,7 +22,8 @@ from roadworthy.models.outputs import softmax
 from roadworthy.models.predictions import SUFFIXES, StoredPredictions
 from roadworthy.models.preprocess import Preprocess
 from roadworthy.models.reference import ReferenceModel
-from roadworthy.models.torch import TorchModel, load_torch
+from roadworthy.models.torch import TorchModel
+from roadworthy.models.torch_files import load_torch
 from roadworthy.models.training import train_classifier
 
 if TYPE_CHECKING:

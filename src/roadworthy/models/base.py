@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError, foreign_code
-from roadworthy.core.errors import first_line as first_line
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError, first_line, foreign_code
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.models.outputs import PROBE_SIZES, PROBES, probe_images

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError, foreign_code
+from roadworthy.core.errors import InputError, ModelError, first_line, foreign_code
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Prediction
 from roadworthy.core.validation import MOST_BATCH, MOST_CLASSES, check_whole, parse_size
-from roadworthy.models.base import Adapter, first_line, passes_settings_to, probe
+from roadworthy.models.base import Adapter, passes_settings_to, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import LoadedObject, load_object
 from roadworthy.models.identity import Unseen, identity_of, watched_files

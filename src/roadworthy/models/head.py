@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,16 @@ def find_head(model: Model) -> Head:
     return model.head()
 
 
+_PENULTIMATE: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
+"""By network, since a head copies its weights and is asked for with every batch."""
+
+
 def penultimate(model: Model) -> str:
-    """The layer whose features go into the last linear layer: an argument for `Model.features`."""
-    return find_head(model).layer
+    """The layer whose features go into the last linear layer: an argument for `Model.features`.
+
+    Looked up once per network: its weights may change, its layers do not.
+    """
+    network = network_of(model)
+    if network not in _PENULTIMATE:
+        _PENULTIMATE[network] = find_head(network).layer
+    return _PENULTIMATE[network]

@@ -14,11 +14,11 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, first_line
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, find_mode, parse_size
-from roadworthy.models.base import Adapter, first_line, pick_device, probe
+from roadworthy.models.base import Adapter, pick_device, probe
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.head import Head
 from roadworthy.models.outputs import OUTPUTS, as_rows, decide, prediction, same_scores, softmax

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError, UnknownName
-from roadworthy.core.protocols import BATCH, Dataset, Model, asking
+from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code
+from roadworthy.core.protocols import BATCH, Dataset, Model
 from roadworthy.core.types import STORED, Batch, Images, Prediction
 from roadworthy.models.head import penultimate
 
@@ -53,6 +53,7 @@ class Signals:
     def __init__(self, model: Model | None, batch: Batch, size: int = BATCH) -> None:
         self._model, self.batch, self.size = model, batch.read_only(), getattr(model, "fixed_batch", None) or size
         self._answer: Prediction | None = None  # no cached_property: its lock would be one for all threads
+        self._cut: tuple[Signals, ...] | None = None
         self._known: dict[str, NDArray[Any]] = {}
         self._cost: dict[str, float] = {}
         self._touched: set[str] = set()
@@ -95,13 +96,13 @@ class Signals:
     @property
     def pieces(self) -> tuple[Signals, ...]:
         """The batch in pieces of exactly `size` images, the last one filled up; always the same objects."""
-        return (self,) if len(self) == self.size else self._cut
-
-    @cached_property
-    def _cut(self) -> tuple[Signals, ...]:
-        last = len(self) - 1
-        rows = (np.minimum(np.arange(start, start + self.size), last) for start in range(0, len(self), self.size))
-        return tuple(Signals(self.model, self.batch.take(part.tolist()), self.size) for part in rows)
+        if len(self) == self.size:
+            return (self,)
+        if self._cut is None:
+            last = len(self) - 1
+            rows = (np.minimum(np.arange(start, start + self.size), last) for start in range(0, len(self), self.size))
+            self._cut = tuple(Signals(self.model, self.batch.take(part.tolist()), self.size) for part in rows)
+        return self._cut
 
     @property
     def images(self) -> Images:
@@ -149,11 +150,7 @@ class Signals:
         return self._once(f"activations:{layer}", lambda piece: piece._asked(layer))
 
     def _named(self, layer: str | None) -> str:
-        return self._last_layer if layer in (None, PENULTIMATE) else layer
-
-    @cached_property
-    def _last_layer(self) -> str:
-        return penultimate(self.model)
+        return penultimate(self.model) if layer in (None, PENULTIMATE) else layer
 
     def _given(self, column: str) -> NDArray[np.float32]:
         if column not in self.prediction.columns:
@@ -177,7 +174,7 @@ class Signals:
         return self._known[name]
 
     def _asked(self, layer: str) -> NDArray[np.float32]:
-        with asking(self.model):
+        with foreign_code(f"model {self.model.name}"):
             values = np.array(self.model.features(self.batch.copy(), layer))
         if not values.ndim or len(values) != len(self):
             raise ModelError(f"layer {layer!r} of model {self.model.name} gives {values.shape} for {len(self)} images")

@@ -87,14 +87,14 @@ def train_classifier(
     known = {"data": data.fingerprint(), "network": digest(digest_tensors(network.state_dict().items(), str(network)))}
     recipe: dict[str, Any] = {**known, **settings, "held_out": HELD_OUT, "threads": threads or THREADS}
     folder.mkdir(parents=True, exist_ok=True)
-    told = progress or (lambda images: None)
+    advance = progress or (lambda images: None)
     record = finished_record(folder, recipe)
     if record is None:
         course = _Course(network, recipe, recipe["threads"])
         course.resume(folder)
-        record = _run(course, data, folder, told)
+        record = _run(course, data, folder, advance)
     else:
-        told(epochs * len(data))
+        advance(epochs * len(data))
     network.load_state_dict(load_weights(folder / WEIGHTS)[0])
     network.eval()
     best = record["best_epoch"]
@@ -236,15 +236,15 @@ class _Course(TrainingCourse):
         return {"best_epoch": self.kept_epoch}
 
 
-def _run(course: _Course, data: Dataset, folder: Path, told: Progress) -> dict[str, Any]:
+def _run(course: _Course, data: Dataset, folder: Path, advance: Progress) -> dict[str, Any]:
     """Train what is left, then write the weights of the best epoch and the record."""
     torch = import_torch()
-    told(course.epoch * len(data))
+    advance(course.epoch * len(data))
     with course.parts_of(data) as ((labels, read), (held_out_labels, read_held_out)):
         while course.epoch < course.recipe["epochs"]:
             try:
-                training_loss = _train_epoch(torch, course, read, labels, len(data.class_names), told)
-                accuracy, loss = _evaluate(torch, course, read_held_out, held_out_labels, told)
+                training_loss = _train_epoch(torch, course, read, labels, len(data.class_names), advance)
+                accuracy, loss = _evaluate(torch, course, read_held_out, held_out_labels, advance)
             except FloatingPointError as error:
                 raise _diverged(course, folder, str(error)) from None
             course.close_epoch(training_loss=training_loss, accuracy=accuracy, loss=loss)
@@ -253,7 +253,7 @@ def _run(course: _Course, data: Dataset, folder: Path, told: Progress) -> dict[s
 
 
 def _train_epoch(
-    torch: Any, course: _Course, read: Reader, labels: NDArray[np.int64], classes: int, told: Progress
+    torch: Any, course: _Course, read: Reader, labels: NDArray[np.int64], classes: int, advance: Progress
 ) -> float:
     """One pass over the training images in an order of its own; the mean loss."""
     from roadworthy.models.fast_dropout import FastDropout
@@ -272,12 +272,12 @@ def _train_epoch(
         if not math.isfinite(value):
             raise FloatingPointError(f"the training loss became {value}")
         total += value * len(rows)
-        told(len(rows))
+        advance(len(rows))
     return total / len(labels)
 
 
 def _evaluate(
-    torch: Any, course: _Course, read: Reader, labels: NDArray[np.int64], told: Progress
+    torch: Any, course: _Course, read: Reader, labels: NDArray[np.int64], advance: Progress
 ) -> tuple[float, float]:
     """Accuracy and mean loss on images that were not trained on."""
     course.network.eval()
@@ -288,7 +288,7 @@ def _evaluate(
             answer, target = course.network(image_tensor(torch, read(rows))).float(), torch.from_numpy(labels[rows])
             total += float(torch.nn.functional.cross_entropy(answer, target, reduction="sum"))
             correct += int((answer.argmax(1) == target).sum())
-            told(len(rows))
+            advance(len(rows))
     if not math.isfinite(total):
         raise FloatingPointError(f"the loss on held-out images became {total}")
     return correct / len(labels), total / len(labels)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from roadworthy.monitors.base import (
-    MONITORS,
-    CalibratedMonitor,
-    FittedMonitor,
-    Learned,
-    Monitor,
-    load_monitor,
-    represent_data,
-)
+from roadworthy.monitors.adapters import PytorchOod
+from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor, load_monitor, represent_data
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
 from roadworthy.monitors.features import Mahalanobis, React, Vim
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
 from roadworthy.monitors.odin import Odin
 from roadworthy.monitors.openmax import OpenMax
-from roadworthy.monitors.pytorch_ood import PytorchOod
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.threshold import (
     Aim,

@@ -11,35 +11,29 @@ from __future__ import annotations
 
 import inspect
 import json
-import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.code import Written, code_of
-from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.protocols import BATCH, Dataset, Model
-from roadworthy.core.registry import Registry
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings
-from roadworthy.models.base import first_line
 from roadworthy.models.signals import PART, SUPPLY, LiveTraining, Signals, Training, full_name
+from roadworthy.monitors.checks import checked_arrays, checked_reading, checked_rows, checked_scores
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.saving import commit_monitor, read_monitor, write_monitor
 from roadworthy.monitors.threads import one_thread
 from roadworthy.monitors.threshold import Aim, RejectedShare, TiesWarning
-
-Rep = NDArray[np.float32]
-Floats = NDArray[np.float64]
-Arrays = Mapping[str, NDArray[Any]]
-Made = TypeVar("Made")
 
 CAPABILITY = {"gradients": "input_gradient"}
 """The capability of a model behind a need, where it has another name."""
@@ -49,63 +43,6 @@ NEEDS = frozenset({"probabilities", "input", *SUPPLY})
 TRAIN, VALID_OUTLIERS = "train", "valid_outliers"
 ROLES = {TRAIN: "training images", VALID_OUTLIERS: "validation outliers (outliers=)"}
 """The data that a monitor can learn from, by role."""
-
-MONITORS: Registry[type[Monitor]] = Registry("monitor")
-_SEEN: dict[str, type[Monitor]] = {}
-"""Classes that are not registered but were used in this process, by name."""
-
-
-def remember_kind(kind: type[Monitor]) -> None:
-    """Note a class of monitors, so that `find_kind` knows it; another class of the same name is an error."""
-    name = kind.name
-    known = MONITORS.get(name) if name in MONITORS else _SEEN.setdefault(name, kind)
-    if known is kind:
-        return
-    if name in MONITORS or (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise InputError(
-            f"{kind.__module__}.{kind.__qualname__} bears the name {name} of another monitor, "
-            f"{known.__module__}.{known.__qualname__}: give it a name of its own"
-        )
-    _SEEN[name] = kind  # a notebook cell that was run again
-
-
-def find_kind(name: str) -> type[Monitor]:
-    """The class of monitors of that name: registered, or used in this process."""
-    if name not in MONITORS and name not in _SEEN:
-        raise InputError(
-            f"monitor {name} is not known here: import what defines and registers it, or install the package that "
-            "declares it (entry point group roadworthy.monitors)"
-        )
-    return MONITORS.get(name) if name in MONITORS else _SEEN[name]
-
-
-class Learned(Mapping[str, NDArray[Any]]):
-    """Arrays by name that cannot be written to: what `fit` or `tune` has learned.
-
-    `cached` keeps what can be made from them again, such as a search tree; nothing that decides a result.
-    """
-
-    def __init__(self, arrays: Arrays | None = None) -> None:
-        self._arrays = {key: _read_only(array) for key, array in (arrays or {}).items()}
-        self._lock, self._made = threading.RLock(), dict[str, tuple[Any, Any]]()
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def cached(self, name: str, make: Callable[[], Made], of: Any = None) -> Made:
-        """What `make` returns, made once; again where it is to be made for another object than the last time."""
-        with self._lock:
-            known, made = self._made.get(name, (None, None))
-            if name not in self._made or known is not of:
-                made = make()
-                self._made[name] = of, made
-            return made  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +186,7 @@ class Monitor(Written, ABC):
             return FittedMonitor(self, Learned(), (model.fingerprint(),))
         training = self._checked_training(model, train, outliers, size)
         with one_thread():
-            state = _learned(self, self.fit(training), "fit")
+            state = checked_arrays(self, self.fit(training), "fit")
         for name, array in state.items():
             if not np.isfinite(array).all():
                 raise InputError(f"monitor {self.name} cannot be built on {training.name}: {name} is NaN or infinite")
@@ -320,17 +257,14 @@ class FittedMonitor:
         with one_thread():
             rows = np.concatenate([self._rows(piece) for piece in signals.pieces])[: len(signals)]
         rows = np.ascontiguousarray(rows.reshape(len(signals), -1), np.float32)
-        return _checked(self.monitor, rows, f"of {len(signals)} images")
+        return checked_rows(self.monitor, rows, f"of {len(signals)} images")
 
     def _rows(self, signals: Signals) -> NDArray[Any]:
-        name = self.monitor.name
-        rows = _numbers(self.monitor.read(signals, self.state), f"monitor {name}: what read returns")
-        if rows.ndim not in (1, 2) or len(rows) != len(signals) or not rows.size:
-            raise InputError(
-                f"monitor {name}: read must return one row per image, (N,) or (N, D) with N = {len(signals)}, "
-                f"not {rows.shape}"
-            )
-        return rows
+        return checked_reading(self.monitor, self.monitor.read(signals, self.state), len(signals))
+
+    def scores(self, rows: Rep, rule: Learned) -> Floats:
+        """Scores (N,) of representations (N, D), by what `tune` learned; an `InputError` where one is NaN."""
+        return checked_scores(self.monitor, self.monitor.rate(rows, rule, self.state), len(rows))
 
     def calibrate(
         self,
@@ -349,8 +283,8 @@ class FittedMonitor:
         expected cost: see `Aim`.
         """
         aim, monitor = Aim(rejected, prior, cost, threshold), self.monitor
-        inside = _checked(monitor, rep_id, "of in-distribution images")
-        outside = None if rep_ood is None else _checked(monitor, rep_ood, "of outliers")
+        inside = checked_rows(monitor, rep_id, "of in-distribution images")
+        outside = None if rep_ood is None else checked_rows(monitor, rep_ood, "of outliers")
         for side, rows in (("in-distribution images", inside), ("outliers", outside)):
             if rows is not None and not len(rows):
                 raise InputError(f"monitor {monitor.name} cannot be calibrated without {side}: the set is empty")
@@ -358,9 +292,9 @@ class FittedMonitor:
             raise InputError(
                 f"monitor {monitor.name}: {inside.shape[1]} columns inside but {outside.shape[1]} of the outliers"
             )
-        rule = _learned(monitor, monitor.tune(inside, outside, aim, self.state), "tune")
-        scores = _scored(self, rule, inside)
-        cut = monitor.cut(scores, None if outside is None else _scored(self, rule, outside), aim)
+        rule = checked_arrays(monitor, monitor.tune(inside, outside, aim, self.state), "tune")
+        scores = self.scores(inside, rule)
+        cut = monitor.cut(scores, None if outside is None else self.scores(outside, rule), aim)
         share = RejectedShare.of(scores, cut, rejected) if outside is None else None
         if share is not None and share.tied:
             warnings.warn(f"monitor {monitor.name} {share.sentence()}", TiesWarning, stacklevel=2)
@@ -430,13 +364,13 @@ class CalibratedMonitor:
 
     def score(self, rep: Rep) -> Floats:
         """Scores (N,) of representations (N, D), higher = more in-distribution."""
-        rows = _checked(self.fitted.monitor, rep, "to score")
+        rows = checked_rows(self.fitted.monitor, rep, "to score")
         if len(rows) and self.columns is not None and rows.shape[1] != self.columns:
             raise InputError(
                 f"monitor {self.fitted.monitor.name} was calibrated on representations of {self.columns} columns, not "
                 f"{rows.shape[1]}: represent the images with this monitor"
             )
-        return _scored(self.fitted, self.rule, rows)
+        return self.fitted.scores(rows, self.rule)
 
     def reject(self, rep: Rep) -> NDArray[np.bool_]:
         """(N,): True where the score lies below the threshold."""
@@ -476,25 +410,6 @@ class CalibratedMonitor:
         return cls(fitted, record["aim"], record["columns"], rule, threshold, record["rejected"], calibrated_on)
 
 
-@contextmanager
-def monitor_errors(*through: type[BaseException]) -> Iterator[None]:
-    """Turn whatever a monitor raises into a `ModelError` of one line, but what is out of its hands, and `through`.
-
-    >>> with monitor_errors():
-    ...     [][1]
-    Traceback (most recent call last):
-    roadworthy.core.errors.ModelError: IndexError: list index out of range
-    """
-    unchanged: tuple[type[BaseException], ...] = (RoadworthyError, MemoryError, KeyboardInterrupt, *through)
-    try:
-        yield
-    except unchanged:
-        raise
-    except BaseException as error:
-        kind, line = type(error).__name__, first_line(error)
-        raise ModelError(kind if line == kind else f"{kind}: {line}") from error
-
-
 def load_monitor(folder: str | Path, model: Model | None = None) -> CalibratedMonitor:
     """A saved monitor of any registered kind, ready to decide."""
     return CalibratedMonitor.load(folder, model)
@@ -518,72 +433,6 @@ def _loaded(
 
 def _under(prefix: str, arrays: Arrays) -> Learned:
     return Learned({key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)})
-
-
-def _learned(monitor: Monitor, arrays: Any, method: str) -> Learned:
-    """What `fit` or `tune` returned; an `InputError` where it is other than arrays of numbers by name."""
-    if not isinstance(arrays, Mapping) or not all(isinstance(key, str) for key in arrays):
-        raise InputError(f"monitor {monitor.name}: {method} must return arrays by name, not {type(arrays).__name__}")
-    numbers = {key: _numbers(array, f"monitor {monitor.name}: {key} of {method}") for key, array in arrays.items()}
-    return arrays if isinstance(arrays, Learned) else Learned(numbers)
-
-
-def _scored(fitted: FittedMonitor, rule: Learned, rows: Rep) -> Floats:
-    name = fitted.monitor.name
-    rated = fitted.monitor.rate(rows, rule, fitted.state)
-    scores = _numbers(rated, f"monitor {name}: what rate returns").astype(np.float64, copy=False)
-    if scores.shape != (len(rows),):
-        raise InputError(f"monitor {name}: rate must return one score per image, ({len(rows)},), not {scores.shape}")
-    undefined = int(np.isnan(scores).sum())
-    if undefined:
-        raise InputError(f"monitor {name}: rate returned NaN for {undefined} of {len(rows)} images")
-    return scores
-
-
-def _checked(monitor: Monitor, rep: Rep, which: str) -> Rep:
-    """Representations as rows that cannot be written to; an `InputError` where they are none."""
-    rows = _numbers(rep, f"monitor {monitor.name}: representations {which}").astype(np.float32, copy=False)
-    if rows.ndim != 2:
-        raise InputError(f"monitor {monitor.name}: representations {which} must be (N, D), not {rows.shape}")
-    bad = int((~np.isfinite(rows)).any(axis=1).sum())
-    if bad:
-        raise InputError(
-            f"monitor {monitor.name}: representations {which} hold NaN or infinity in {bad} of {len(rows)}"
-        )
-    return _read_only(rows)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _numbers(value: Any, what: str) -> NDArray[Any]:
-    """An array of numbers; what is none is an `InputError`."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{what} must be an array of numbers: {error}") from None
-    if array.dtype.kind not in "biuf":
-        kind = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise InputError(f"{what} must be an array of numbers, not {kind}")
-    return array
-
-
-def require_count(monitor: Monitor, setting: str, least: int = 1, most: int | None = None) -> None:
-    """Refuse a setting that is no whole number of at least `least`, and at most `most` where there is one."""
-    value = getattr(monitor, setting)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"monitor {monitor.name}: {setting} is a whole number of at least {least}, not {value!r}")
-    if most is not None and value > most:
-        raise InputError(f"monitor {monitor.name}: {setting} is at most {most:,}, not {value:,}")
-
-
-def require_layer(monitor: Monitor, layer: Any) -> None:
-    """Refuse what is not the name of a layer; None stands for the default one."""
-    if layer is not None and not (isinstance(layer, str) and layer):
-        raise InputError(f"monitor {monitor.name}: layer is the name of a layer of the model, or None, not {layer!r}")
 
 
 def represent_data(fitted: FittedMonitor, model: Model, data: Dataset, size: int = BATCH) -> Rep:

@@ -11,7 +11,9 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.core.random import Streams
 from roadworthy.models.signals import Signals, Training
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Arrays, Floats, Learned
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 """What a probability of 0 counts as in a divergence."""

@@ -25,7 +25,8 @@ from roadworthy.models import softmax
 from roadworthy.models.head import Head
 from roadworthy.models.signals import Signals
 from roadworthy.monitors import base
-from roadworthy.monitors.base import NEEDS, CalibratedMonitor, FittedMonitor, Monitor, Rep, represent_data
+from roadworthy.monitors.base import NEEDS, CalibratedMonitor, FittedMonitor, Monitor, represent_data
+from roadworthy.monitors.learned import Learned, Rep
 
 SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8
 CLOSE = 1e-5
@@ -65,7 +66,7 @@ def check_monitor(
     with _promised("the class must state what it is"):
         _check_class(monitor)
     with _promised("settings must be plain values"):
-        monitor.check_savable(base.Learned())
+        monitor.check_savable(Learned())
     with _promised("what does not fit must be refused with an InputError"):
         _check_refusals(monitor, model, ToyModel(size, None, width), train, outliers)
     with _promised("build must learn from training images"):

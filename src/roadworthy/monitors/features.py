@@ -14,8 +14,11 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.models.head import find_head
 from roadworthy.models.signals import PART, Signals, Training
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, require_count, require_layer
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.checks import require_count, require_layer
 from roadworthy.monitors.confidence import energy
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Arrays, Floats, Learned
 
 SMALLEST_VARIANCE = 1e-10
 """Directions whose variance is below this share of the largest carry no information, and are left out."""

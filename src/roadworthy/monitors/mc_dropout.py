@@ -11,7 +11,10 @@ from roadworthy.core.validation import MOST_PASSES
 from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of
 from roadworthy.models.signals import Signals
-from roadworthy.monitors.base import MONITORS, Floats, Learned, Monitor, require_count
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.checks import require_count
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Floats, Learned
 from roadworthy.uncertainty import McDropout, predictive_entropy
 
 

@@ -12,7 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.models.signals import Signals, Training
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, Rep, require_count, require_layer
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.checks import require_count, require_layer
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.svm import SOLVED_EXACTLY, SvmMonitor
 
 PANEL_BYTES = 2**26

@@ -15,7 +15,9 @@ from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of
 from roadworthy.models.quick import QuickForward
 from roadworthy.models.signals import SUPPLY, Signals
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, Rep
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.threshold import Aim
 
 TEMPERATURES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)

@@ -11,7 +11,9 @@ from scipy import stats
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.models.signals import Signals, Training
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Rep, require_count
+from roadworthy.monitors.checks import require_count
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.svm import SvmMonitor
 
 EUCLIDEAN_SCALE = 200.0

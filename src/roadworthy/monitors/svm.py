@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from roadworthy.core.parameters import registered
 from roadworthy.models.signals import Signals
-from roadworthy.monitors.base import MONITORS, Arrays, Floats, Learned, Monitor, Rep
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.threshold import Aim, LinearSvm, fit_svm
 
 NOT_CONVERGED = "the linear SVM did not converge: its scores are not those of the best one"

@@ -66,7 +66,7 @@ class ColourSwap(Painted):
         """The images (N, H, W, 3) with their channels in the new order."""
         images = pixels(source, rows)
         swapped = np.empty_like(images)
-        moves = [place for new, letter in enumerate(self.channels) for place in ("rgb".index(letter), new)]
+        moves = [channel for new, letter in enumerate(self.channels) for channel in ("rgb".index(letter), new)]
         for image, target in zip(images, swapped, strict=True):
             cv2.mixChannels([image], [target], moves)
         return swapped
@@ -139,8 +139,8 @@ def partners(data: Dataset, seed: int) -> Rows:
             f"{data.class_names[labels[0]]!r}"
         )
     drawn = np.array([rng.random() for rng in Streams("partners", seed).each(ids)])
-    place = (drawn * others).astype(np.int64)
-    return np.asarray(order[np.where(place < starts, place, place + ends - starts)], dtype=np.int64)
+    rank = (drawn * others).astype(np.int64)
+    return np.asarray(order[np.where(rank < starts, rank, rank + ends - starts)], dtype=np.int64)
 
 
 def _joined(partner: Rows, source: OpenedDataset, rows: Rows, streams: Streams) -> Images:
@@ -236,7 +236,7 @@ class Shuffled(Painted):
 
 
 def random_order(rng: np.random.Generator, count: int) -> NDArray[np.intp]:
-    """A permutation of 0..count-1: the places sorted by a random number of 16 bits each.
+    """A permutation of 0..count-1: the indices sorted by a random number of 16 bits each.
 
     Two places draw the same number with probability 2^-16 and then keep their order, so a pair does so with probability
     1/2 + 2^-17 instead of 1/2.
@@ -262,15 +262,15 @@ class Swirl(Painted):
         """The images (N, H, W, C), swirled."""
         images = pixels(source, rows)
         swirled = np.empty_like(images)
-        whole, fraction = _places(float(self.strength), float(self.radius), *source.size)
+        whole, fraction = _swirl_map(float(self.strength), float(self.radius), *source.size)
         for image, target in zip(images, swirled, strict=True):
             cv2.remap(image, whole, fraction, cv2.INTER_LINEAR, dst=target, borderMode=cv2.BORDER_REFLECT)
         return swirled
 
 
 @lru_cache(maxsize=8)
-def _places(strength: float, radius: float, height: int, width: int) -> tuple[NDArray[np.int16], NDArray[np.uint16]]:
-    """Where every pixel comes from, as OpenCV wants it: whole pixels (H, W, 2) and the rest in 1/32 (H, W)."""
+def _swirl_map(strength: float, radius: float, height: int, width: int) -> tuple[NDArray[np.int16], NDArray[np.uint16]]:
+    """Where every pixel comes from, as OpenCV requires it: whole pixels (H, W, 2) and the rest in 1/32 (H, W)."""
     y, x = np.mgrid[:height, :width] - np.array([(height - 1) / 2, (width - 1) / 2]).reshape(2, 1, 1)
     turn = strength * 10 ** (-3 * np.hypot(x, y) / (radius * unit(height, width)))
     from_x = x * np.cos(turn) - y * np.sin(turn) + (width - 1) / 2

@@ -266,19 +266,19 @@ class Protocol(ABC):
 class BySource(Evidence):
     """The evidence of several sources side by side, `matching` a criterion or not: tables gain the column `source`."""
 
-    def __init__(self, found: Mapping[str, Evidence], matching: Callable[[Criterion], list[str]]) -> None:
-        self.found, self.matching = found, matching
+    def __init__(self, by_source: Mapping[str, Evidence], matching: Callable[[Criterion], list[str]]) -> None:
+        self.by_source, self.matching = by_source, matching
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table with the rows of all sources."""
-        return joined({source: evidence.tables() for source, evidence in self.found.items()})
+        return joined({source: evidence.tables() for source, evidence in self.by_source.items()})
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches in the sources that the criterion speaks of."""
         return [
             replace(measured, where={"source": source, **measured.where})
             for source in self.matching(criterion)
-            for measured in self.found[source].measure(without_source(criterion), confidence)
+            for measured in self.by_source[source].measure(without_source(criterion), confidence)
         ]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
@@ -286,30 +286,32 @@ class BySource(Evidence):
         return joined(
             {
                 source: evidence.pictures(own, media)
-                for source, evidence in self.found.items()
+                for source, evidence in self.by_source.items()
                 if (own := [planned for planned in cases if planned.source == source])
             }
         )
 
     def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """Those of every source."""
-        return joined({source: evidence.timing(cases, artifacts) for source, evidence in self.found.items()})
+        return joined({source: evidence.timing(cases, artifacts) for source, evidence in self.by_source.items()})
 
     def lost(self) -> str:
         """Why no source has a value."""
-        reasons = [evidence.lost() for evidence in self.found.values()]
+        reasons = [evidence.lost() for evidence in self.by_source.values()]
         return reasons[0] if all(reasons) else ""
 
 
 def joined(tables: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
     """Tables of several sources, one below the other, with the source as first column."""
-    found: dict[str, list[pd.DataFrame]] = {}
+    by_name: dict[str, list[pd.DataFrame]] = {}
     for source, own in tables.items():
         for name, table in own.items():
             placed = table.copy()
             placed.insert(0, "source", source)
-            found.setdefault(name, []).append(placed)
-    return {name: pd.concat([t for t in some if len(t)] or some[:1], ignore_index=True) for name, some in found.items()}
+            by_name.setdefault(name, []).append(placed)
+    return {
+        name: pd.concat([t for t in some if len(t)] or some[:1], ignore_index=True) for name, some in by_name.items()
+    }
 
 
 def without_source(criterion: Criterion) -> Criterion:

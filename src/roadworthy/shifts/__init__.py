@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cv2
@@ -18,8 +18,12 @@ from roadworthy.shifts.adversarial import ATTACKS, Attack
 
 cv2.setNumThreads(1)  # The workers are the parallelism; threads inside OpenCV would only compete with them.
 
+THESIS_SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
+"""The ten shifts of the thesis, by the names that they are registered under."""
+
 __all__ = [
     "ATTACKS",
+    "THESIS_SHIFTS",
     "Attack",
     "Blur",
     "Crop",
@@ -34,6 +38,7 @@ __all__ = [
     "corruptions",
     "find_shift",
     "make_shift",
+    "shift_levels",
 ]
 
 
@@ -48,6 +53,15 @@ def make_shift(name: str, level: int, table: Mapping[int, Mapping[str, Any]] | N
     Fgsm(level=3, epsilon=4)
     """
     return find_shift(name).at(level, table)
+
+
+def shift_levels(name: str, levels: Sequence[int], table: Mapping[int, Mapping[str, Any]] | None = None) -> list[Shift]:
+    """A shift at each of the levels, or at those of the table given; an unknown name, level or parameter is an error.
+
+    >>> shift_levels("fog", [1, 2])
+    [Fog(level=1, factor=0.2), Fog(level=2, factor=0.4)]
+    """
+    return [make_shift(name, level, table) for level in sorted(table or levels)]
 
 
 def find_shift(name: str) -> type[Shift]:

@@ -50,7 +50,7 @@ def load_ensemble(spec: Any, *, members: int | None = None, name: str = "ensembl
             raise InputError(f"ensemble {name} lists its models: `members` is for one reference network")
         if len(spec) < 2:
             raise InputError(f"ensemble {name} needs at least 2 models, not {len(spec)}")
-        named = (_loaded(entry, f"{name} {place}", common) for place, entry in enumerate(spec))
+        named = (_loaded(entry, f"{name} {number}", common) for number, entry in enumerate(spec))
         return Ensemble(list(named), name=name)
     network = _loaded(spec, name, common)
     if not isinstance(network, ReferenceModel):

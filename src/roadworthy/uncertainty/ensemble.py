@@ -102,7 +102,7 @@ class TrainedEnsemble(Ensemble):
             raise InputError(f"ensemble {name} needs at least 2 members, not {count}")
         check_whole(f"ensemble {name}: members", count, 2, MOST_MEMBERS)
         self.network, self.count = network, count
-        super().__init__([network.member(first + place) for place in range(count)], name=name)
+        super().__init__([network.member(first + offset) for offset in range(count)], name=name)
 
     def with_data(self, data: Mapping[str, Dataset]) -> TrainedEnsemble:
         """The ensemble on the training data of a study."""

@@ -19,8 +19,7 @@ from torch import fx, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
-from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.models.base import first_line
+from roadworthy.core.errors import InputError, UnknownName, first_line
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.outputs import same_scores
@@ -86,7 +85,7 @@ class _Chosen:
     inserted: Mapping[str, float]
 
     def active(self, name: str, p: float) -> bool:
-        return p > 0 and (self.patterns is None or any(fnmatch.fnmatchcase(name, each) for each in self.patterns))
+        return p > 0 and (self.patterns is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.patterns))
 
     def check(self, active: Collection[str], network: nn.Module, what: str) -> None:
         """Refuse a network without active dropout, and a pattern that makes none active."""
@@ -152,7 +151,7 @@ def _points(network: nn.Module, graph: fx.Graph, what: str) -> list[_Point]:
     """Every dropout in the order of the graph; one that is run twice is two."""
     modules = dict(network.named_modules())
     seen: dict[str, int] = {}
-    found = []
+    points = []
     for node in graph.nodes:
         module = modules.get(str(node.target)) if node.op == "call_module" else None
         if isinstance(module, _DropoutNd):
@@ -168,8 +167,8 @@ def _points(network: nn.Module, graph: fx.Graph, what: str) -> list[_Point]:
         else:
             continue
         seen[name] = seen.get(name, 0) + 1
-        found.append(_Point(node, name if seen[name] == 1 else f"{name}#{seen[name]}", p, by_channel))
-    return found
+        points.append(_Point(node, name if seen[name] == 1 else f"{name}#{seen[name]}", p, by_channel))
+    return points
 
 
 def _split(
@@ -224,8 +223,8 @@ def _after(
 ) -> fx.GraphModule:
     """The part behind the first active dropout: takes the crossing values, then one mask per active dropout."""
     part = fx.Graph()
-    copies = {node: part.placeholder(f"value_{place}") for place, node in enumerate(crossing)}
-    masks = {node: part.placeholder(f"mask_{place}") for place, node in enumerate(active)}
+    copies = {node: part.placeholder(f"value_{number}") for number, node in enumerate(crossing)}
+    masks = {node: part.placeholder(f"mask_{number}") for number, node in enumerate(active)}
     for node in graph.nodes:
         if node in masks:
             copies[node] = part.call_function(operator.mul, (copies[_dropped(node)], masks[node]))
@@ -295,8 +294,8 @@ def _torch_runtime(first: nn.Module, second: nn.Module) -> Runtime:
 def _onnx_runtime(
     first: nn.Module, second: nn.Module, tensor: torch.Tensor, values: Sequence[torch.Tensor], layers: Sequence[Layer]
 ) -> Runtime:
-    crossing = [f"value_{place}" for place in range(len(values))]
-    names = [f"mask_{place}" for place in range(len(layers))]
+    crossing = [f"value_{number}" for number in range(len(values))]
+    names = [f"mask_{number}" for number in range(len(layers))]
     head = cpu_session(onnx_bytes(first, {"image": tensor}, crossing))
     ones = {name: torch.ones(layer.shape) for name, layer in zip(names, layers, strict=True)}
     tail = cpu_session(onnx_bytes(second, dict(zip(crossing, values, strict=True)) | ones, ["scores"], fixed=names))

@@ -55,7 +55,7 @@ def fit_temperature(
     """The temperature T that minimises the mean of -log softmax(z_n / T)_{y_n} over held-out logits (N, K).
 
     The mean is convex in 1/T, so the minimum within `bounds` is found by a bounded scalar search. Where there is none
-    inside (answers that are all correct want T = 0, answers worse than chance T = infinity) the bound is given, and
+    inside (answers that are all correct call for T = 0, answers worse than chance T = infinity) the bound is given, and
     `notes` say so.
 
     >>> logits = np.log(np.array([[0.9, 0.1]] * 4)) * 2
@@ -87,8 +87,8 @@ def fit_temperature(
     if np.ptp(values, axis=1).max() == 0:
         notes.append("all logits of an image are equal: every temperature answers the same, 1 is kept")
         return FittedTemperature(1.0, nll(1.0), nll(1.0), tuple(notes))
-    found = minimize_scalar(nll, bounds=(1 / high, 1 / low), method="bounded", options={"xatol": 1e-9})
-    inverse = min((1 / low, 1 / high, 1.0, float(found.x)), key=nll)
+    minimum = minimize_scalar(nll, bounds=(1 / high, 1 / low), method="bounded", options={"xatol": 1e-9})
+    inverse = min((1 / low, 1 / high, 1.0, float(minimum.x)), key=nll)
     if inverse in (1 / high, 1 / low):
         why = "worse than chance" if inverse == 1 / high else "all correct, or nearly"
         notes.append(f"the best temperature lies beyond the bound {1 / inverse:g}: the answers are {why}")

@@ -20,7 +20,7 @@ from roadworthy.data.signs.camera import (
     rain,
     relief,
 )
-from roadworthy.data.signs.scenes import LANDMARKS, Camera, Place, Shape, draw_place
+from roadworthy.data.signs.scenes import LANDMARKS, Camera, Roadside, Shape, draw_roadside
 from roadworthy.data.signs.shapes import FACES
 from roadworthy.data.signs.sprites import Colour, Matrix, ellipse, placed, rectangle
 from roadworthy.data.signs.traffic import GROUND, SPANS, USERS
@@ -59,12 +59,12 @@ class Conditions:
 def sign_crop(kind: str, conditions: Conditions, instance: Rng, view: Rng, size: Size) -> Picture:
     """A sign that fills most of the picture. `instance` decides the sign and its place, `view` how it is seen."""
     sign = _Sign.draw(instance, kind)
-    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=5)
+    roadside = Roadside.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=5)
     radius = view.uniform(*_CROP_RADIUS[conditions.distance])
     room = 0.6 * max(0.0, 0.49 - 1.06 * radius)
     x, y = view.uniform(-room, room, 2)
     stand = sign.stand(conditions.light, x, y, radius)
-    image = draw_place(place, _telephoto(view, size), conditions.light, size, stand)
+    image = draw_roadside(roadside, _telephoto(view, size), conditions.light, size, stand)
     mask = sign.put(image, view, conditions, x, y, radius)
     return _finish(image, view, conditions, conditions.distance), mask
 
@@ -73,41 +73,41 @@ def road_scene(kind: str, conditions: Conditions, instance: Rng, view: Rng, size
     """A road with exactly one object on it or beside it: a sign or a road user."""
     sign = _Sign.draw(instance, SIGN_CLASSES[int(instance.integers(len(SIGN_CLASSES)))])
     drawing = None if kind == "traffic sign" else USERS[kind][int(instance.integers(len(USERS[kind])))]
-    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=8)
+    roadside = Roadside.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=8)
     camera = _dashcam(view, size)
     if drawing is not None:
         share = view.uniform(*_SCENE_SHARE[conditions.distance])
-        shown, mask = _with_user(drawing, share, place, camera, conditions, view, size)
+        shown, mask = _with_user(drawing, share, roadside, camera, conditions, view, size)
         return _finish(shown, view, conditions, "near"), mask
     radius = view.uniform(*_SCENE_RADIUS[conditions.distance])
     side = 1 if view.random() < 0.75 else -1
     x, y = side * view.uniform(0.16, 0.46 - radius), camera.horizon - view.uniform(0.6, 1.6) * radius
     stand = sign.stand(conditions.light, x, y, radius, length=4.6 * radius)
-    image = draw_place(place, camera, conditions.light, size, stand)
+    image = draw_roadside(roadside, camera, conditions.light, size, stand)
     mask = sign.put(image, view, conditions, x, y, radius)
     return _finish(image, view, conditions, "near"), mask
 
 
 def scenery(kind: str, conditions: Conditions, instance: Rng, view: Rng, size: Size) -> Picture:
     """A road, a part of it or one landmark beside it, without any sign; some with a road user or a bare post."""
-    place = Place.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=8)
+    roadside = Roadside.draw(instance, conditions.road_surface, conditions.road_layout, LANDMARKS, count=8)
     users = [drawing for drawings in USERS.values() for drawing in drawings]
     drawing = users[int(instance.integers(len(users)))]
     post = _STEEL[int(instance.integers(len(_STEEL)))]
     share = view.uniform(0.3, 1.0)
     chance, x = view.random(), view.uniform(-0.4, 0.4)
     if conditions.distance == "near":
-        camera = _close_up(view, size, place)
-        image = draw_place(place, camera, conditions.light, size, ())
+        camera = _close_up(view, size, roadside)
+        image = draw_roadside(roadside, camera, conditions.light, size, ())
         return _finish(image, view, conditions, "near"), np.zeros(size, dtype=np.bool_)
     camera = _dashcam(view, size) if conditions.distance == "far" else _telephoto(view, size)
     if chance < 0.5:
-        image, _ = _with_user(drawing, share, place, camera, conditions, view, size)
+        image, _ = _with_user(drawing, share, roadside, camera, conditions, view, size)
     else:
         half = 0.02 if conditions.distance == "middle" else 0.006
         bare = rectangle(x - half, camera.horizon - 0.35, x + half, 2.0 if half > 0.01 else camera.horizon + 0.12)
         stand: list[Shape] = [(bare, conditions.light.shade(post, 0.8))] if chance < 0.75 else []
-        image = draw_place(place, camera, conditions.light, size, stand)
+        image = draw_roadside(roadside, camera, conditions.light, size, stand)
     return _finish(image, view, conditions, "near"), np.zeros(size, dtype=np.bool_)
 
 
@@ -154,19 +154,19 @@ class _Sign:
 
 
 def _with_user(
-    drawing: str, share: float, place: Place, camera: Camera, conditions: Conditions, view: Rng, size: Size
+    drawing: str, share: float, roadside: Roadside, camera: Camera, conditions: Conditions, view: Rng, size: Size
 ) -> tuple[Image, Mask]:
-    """The place with a road user that has that share of the largest size that fits, and its mask."""
+    """The roadside with a road user that has that share of the largest size that fits, and its mask."""
     light, span = conditions.light, SPANS[drawing]
     side = view.uniform(-1, 1)
     half = share * min(0.43, 0.45 * camera.metre(0.95) * span)
     nearness = half / (span / 2) / camera.metre(1.0)
     reach = size[1] / min(size) / 2 - 1.04 * half
     aside = 4.6 * np.sign(side) if drawing.startswith("pedestrian") else 2.2 * side
-    ahead, ground = place.along(camera, np.array([nearness]), np.array([aside]))[0]
+    ahead, ground = roadside.along(camera, np.array([nearness]), np.array([aside]))[0]
     x, ground = float(np.clip(ahead, -reach, reach)), float(min(ground, camera.bottom - 0.02))
     shadow = (ellipse(x, ground, 0.95 * half, 0.07 * half), light.shade((34, 34, 36), nearness))
-    image = draw_place(place, camera, light, size, [shadow])
+    image = draw_roadside(roadside, camera, light, size, [shadow])
     matrix = _pixels(x, ground - GROUND * half, half, size)
     body = placed(drawing, matrix, size)
     glow = light.on_body(conditions.distance, view.uniform(0.85, 1.1))
@@ -192,9 +192,9 @@ def _dashcam(view: Rng, size: Size) -> Camera:
     return Camera(horizon, vanish, view.uniform(-0.25, 0.1), view.uniform(0.85, 1.15), _bottom(size), zoom=1.3)
 
 
-def _close_up(view: Rng, size: Size, place: Place) -> Camera:
+def _close_up(view: Rng, size: Size, roadside: Roadside) -> Camera:
     """A view that is filled by the nearest landmark."""
-    landmark = place.landmarks[-1]
+    landmark = roadside.landmarks[-1]
     half_road = view.uniform(1.2, 2.6)
     metre = half_road * landmark.nearness / 3.5
     foot = -landmark.aside * metre / landmark.nearness + view.uniform(-0.25, 0.25)

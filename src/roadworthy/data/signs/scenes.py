@@ -1,4 +1,4 @@
-"""Roads and what stands beside them: places that are drawn in any light, from far away or close up."""
+"""Roads and what stands beside them: roadsides that are drawn in any light, from far away or close up."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Landmark:
 
 
 @dataclass(frozen=True)
-class Place:
+class Roadside:
     """A piece of road with its surroundings; the same one can be seen by day and by night, from near and from far."""
 
     surface: str
@@ -81,8 +81,8 @@ class Place:
     texture: tuple[float, float]
 
     @staticmethod
-    def draw(rng: np.random.Generator, surface: str, layout: str, kinds: tuple[str, ...], count: int) -> Place:
-        """A random place: verge, hills or houses far away, and `count` landmarks, the far ones first."""
+    def draw(rng: np.random.Generator, surface: str, layout: str, kinds: tuple[str, ...], count: int) -> Roadside:
+        """A random roadside: verge, hills or houses far away, and `count` landmarks, the far ones first."""
         bend = rng.uniform(0.06, 0.11) * (1 if rng.random() < 0.5 else -1) if layout == "curve" else 0.0
         nearness = np.sort(0.08 + 0.42 * rng.random(count) ** 1.6)
         landmarks = []
@@ -92,7 +92,7 @@ class Place:
             landmarks.append(Landmark(kinds[int(shape[1] * len(kinds))], near, side * (6.0 + 7 * shape[2]), shape))
         x, y, verge = rng.random(3)
         colour = _VERGE[int(verge * len(_VERGE))]
-        return Place(surface, layout, bend, colour, rng.random(13), tuple(landmarks), (x, y))
+        return Roadside(surface, layout, bend, colour, rng.random(13), tuple(landmarks), (x, y))
 
     def road(self, camera: Camera) -> list[Floats]:
         """Outlines of the road, overlapping, each (M, 2)."""
@@ -150,31 +150,33 @@ _LUMPS = np.linspace(0, 2 * np.pi, 24, endpoint=False)
 _ROUND = np.stack([np.cos(_LUMPS), np.sin(_LUMPS)], axis=1)
 
 
-def draw_place(place: Place, camera: Camera, light: Light, size: tuple[int, int], stand: Sequence[Shape]) -> Image:
-    """The place in that light, as (H, W, 3) float32, with the shapes of `stand` before everything else."""
+def draw_roadside(
+    roadside: Roadside, camera: Camera, light: Light, size: tuple[int, int], stand: Sequence[Shape]
+) -> Image:
+    """The roadside in that light, as (H, W, 3) float32, with the shapes of `stand` before everything else."""
     height, width = size
     rows = (np.arange(height) + (0.5 - height / 2)) / min(size)
     nearness = (rows - camera.horizon) / (camera.bottom - camera.horizon)
-    canvas, share = _ground(place, camera, light, rows, nearness, size)
+    canvas, share = _ground(roadside, camera, light, rows, nearness, size)
     pen = Pen(canvas, min(size))
-    _far_away(pen, place, camera, light)
-    if place.layout == "roundabout":
-        island = place.island(camera)
+    _far_away(pen, roadside, camera, light)
+    if roadside.layout == "roundabout":
+        island = roadside.island(camera)
         pen.polygon(island + np.array((0, 0.012)), light.shade((170, 168, 160), 0.45))
         pen.polygon(island, light.shade((84, 112, 56), 0.4))
-    if place.surface != "cobbles":
-        pen.polygons(place.marks(camera), light.shade(_PAINT, 0.7))
+    if roadside.surface != "cobbles":
+        pen.polygons(roadside.marks(camera), light.shade(_PAINT, 0.7))
     edge = width / min(size) / 2
-    for landmark in place.landmarks:
+    for landmark in roadside.landmarks:
         draw, reach = _KINDS[landmark.kind]
         if abs(camera.ground(landmark.nearness, landmark.aside)[0]) < edge + reach * camera.metre(landmark.nearness):
             draw(pen, camera, light, landmark)
     for points, colour in stand:
         pen.polygon(points, colour)
     image = canvas.astype(np.float32)
-    factors = window(clouds(), *place.texture, 110, size) * np.float32(0.085)
+    factors = window(clouds(), *roadside.texture, 110, size) * np.float32(0.085)
     visible = np.clip(3 * nearness, 0, 1).astype(np.float32)[:, None]
-    factors += share * visible * (_surface(place, camera, size) - 1) + 1
+    factors += share * visible * (_surface(roadside, camera, size) - 1) + 1
     image *= grey(factors)
     if light.weather == "rain":
         _wet(image, share, camera)
@@ -182,22 +184,22 @@ def draw_place(place: Place, camera: Camera, light: Light, size: tuple[int, int]
 
 
 def _ground(
-    place: Place, camera: Camera, light: Light, rows: Floats, nearness: Floats, size: tuple[int, int]
+    roadside: Roadside, camera: Camera, light: Light, rows: Floats, nearness: Floats, size: tuple[int, int]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Sky, verge and road (H, W, 3), and the share (H, W) of each pixel that is road."""
     mask = np.zeros(size, dtype=np.uint8)
     stencil = Pen(mask, min(size))
-    for outline in place.road(camera):
+    for outline in roadside.road(camera):
         stencil.polygon(outline, (255, 0, 0))
     above, low = (np.array(colour) for colour in light.sky)
     height = np.clip((camera.horizon - rows) / max(camera.horizon + 0.5, 0.3), 0, 1)[:, None]
     sky = low + (above - low) * np.sqrt(height)
-    backdrop = np.where(nearness[:, None] < 0, sky, _hazy(place.verge, light, nearness))
-    road = _hazy(_ROAD[place.surface], light, nearness)
+    backdrop = np.where(nearness[:, None] < 0, sky, _hazy(roadside.verge, light, nearness))
+    road = _hazy(_ROAD[roadside.surface], light, nearness)
     share = mask * np.float32(1 / 255)
     canvas = cv2.blendLinear(_across(road, size), _across(backdrop, size), share, 1 - share)
-    if place.layout == "roundabout":
-        stencil.polygon(place.island(camera), (0, 0, 0))
+    if roadside.layout == "roundabout":
+        stencil.polygon(roadside.island(camera), (0, 0, 0))
         share = mask * np.float32(1 / 255)
     return np.asarray(canvas, dtype=np.uint8), share
 
@@ -217,16 +219,16 @@ def _hazy(colour: Colour, light: Light, nearness: Floats) -> Floats:
 _HAZE_STEPS = (0.06, 0.14, 0.3, 0.6, 1.0)
 
 
-def _far_away(pen: Pen, place: Place, camera: Camera, light: Light) -> None:
+def _far_away(pen: Pen, roadside: Roadside, camera: Camera, light: Light) -> None:
     """Woods and hills on the horizon."""
     outline = np.empty((15, 2))
     outline[:13, 0] = _HILLS_X
-    outline[:13, 1] = camera.horizon - 0.02 - 0.05 * place.hills[:13]
+    outline[:13, 1] = camera.horizon - 0.02 - 0.05 * roadside.hills[:13]
     outline[13:] = (3, camera.horizon + 0.01), (-3, camera.horizon + 0.01)
     pen.polygon(outline, light.shade((70, 88, 60), 0.1))
 
 
-def _surface(place: Place, camera: Camera, size: tuple[int, int]) -> NDArray[np.float32]:
+def _surface(roadside: Roadside, camera: Camera, size: tuple[int, int]) -> NDArray[np.float32]:
     """Factors (H, W) of the road's texture: the tile laid on the ground, fainter where it is too far to be seen."""
     height, width = size
     side = min(size)
@@ -239,7 +241,7 @@ def _surface(place: Place, camera: Camera, size: tuple[int, int]) -> NDArray[np.
     shifted = np.array([[1, 0, 0], [0, 1, -top], [0, 0, 1]]) @ pixels @ ground @ metres
     factors = np.ones(size, dtype=np.float32)
     factors[top:] = cv2.warpPerspective(
-        pavement(place.surface), shifted, (width, height - top), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP
+        pavement(roadside.surface), shifted, (width, height - top), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP
     )
     return factors
 

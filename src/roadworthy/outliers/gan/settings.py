@@ -59,8 +59,8 @@ WASSERSTEIN_BETA = 0.02
 """For Lee: a critic with weights clipped at 0.01 moves within 0.1; against that a whole KL would be all that counts."""
 
 CONFIGURATIONS = {
-    found.name: found
-    for found in (
+    configuration.name: configuration
+    for configuration in (
         Configuration(name="lee_gan", aim="lee", loss="original", stop="accuracy", at=0.3),
         Configuration(name="lee_wgan", aim="lee", loss="wasserstein", stop="accuracy", at=0.3, beta=WASSERSTEIN_BETA),
         Configuration(name="sricharan_gan_005", aim="sricharan", loss="original", stop="classifier_loss", at=0.005),

@@ -70,17 +70,17 @@ def train_gan(
         "threads": settings.threads or THREADS,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    told = progress or (lambda images: None)
+    advance = progress or (lambda images: None)
     record = finished_record(folder, recipe)
     if record is None:
         course = Course(configuration, settings, data, seed, recipe, recipe["threads"])
         course.resume(folder)
-        told(course.epoch * len(data))
-        record = _run(course, data, folder, told)
+        advance(course.epoch * len(data))
+        record = _run(course, data, folder, advance)
     else:
         load_weights(folder / WEIGHTS)
-        told(record["history"][-1]["epoch"] * len(data))
-    told((settings.epochs - record["history"][-1]["epoch"]) * len(data))
+        advance(record["history"][-1]["epoch"] * len(data))
+    advance((settings.epochs - record["history"][-1]["epoch"]) * len(data))
     return competence_of(record, settings)
 
 
@@ -199,7 +199,7 @@ class Course(TrainingCourse):
         return np.vstack([np.hstack(list(row)) for row in rows])
 
 
-def _run(course: Course, data: Dataset, folder: Path, told: Progress) -> dict[str, Any]:
+def _run(course: Course, data: Dataset, folder: Path, advance: Progress) -> dict[str, Any]:
     """Train what is left, then write the generator that is kept and the record."""
     torch = import_torch()
     with course.parts_of(data) as ((labels, read), (held_out_labels, read_held_out)):
@@ -210,9 +210,9 @@ def _run(course: Course, data: Dataset, folder: Path, told: Progress) -> dict[st
                 course.close_epoch(**dict.fromkeys(LOSSES), **evaluate(course, *known))
                 _save_grid(course, folder)
             while course.outcome()["stopped_by"] is None:
-                losses = train_epoch(course, read, labels, told)
+                losses = train_epoch(course, read, labels, advance)
                 course.close_epoch(**losses, **evaluate(course, *known))
-                told(held_out)
+                advance(held_out)
                 _save_grid(course, folder)
                 course.save(folder)
         except FloatingPointError as error:
@@ -222,7 +222,7 @@ def _run(course: Course, data: Dataset, folder: Path, told: Progress) -> dict[st
     return record
 
 
-def train_epoch(course: Course, read: Reader, labels: NDArray[np.int64], told: Progress) -> Epoch:
+def train_epoch(course: Course, read: Reader, labels: NDArray[np.int64], advance: Progress) -> Epoch:
     """One pass over the training images in an order of its own; the mean losses."""
     torch = import_torch()
     batches = course.batches(len(labels), course.settings.batch)
@@ -239,7 +239,7 @@ def train_epoch(course: Course, read: Reader, labels: NDArray[np.int64], told: P
             if not math.isfinite(value):
                 raise FloatingPointError(f"the {name.replace('_', ' ')} became {value}")
             totals[name] += value / len(batches)
-        told(len(rows))
+        advance(len(rows))
     return totals
 
 

@@ -13,11 +13,12 @@ from roadworthy.metrics import Metric
 from roadworthy.protocols import base
 from roadworthy.protocols.classification.page import page
 from roadworthy.protocols.classification.questions import QUESTIONS
-from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, ShiftChoice, metrics_of, shift_levels
+from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, ShiftChoice, metrics_of
 from roadworthy.protocols.classification.table_specs import TABLE_SPECS
 from roadworthy.protocols.classification.tables import CellKey, Evidence, check_metric, select
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
+from roadworthy.shifts import shift_levels
 from roadworthy.shifts.corruptions import COMMON, EXTRA
 from roadworthy.verdict import Criterion
 
@@ -30,7 +31,7 @@ def showings(settings: Settings, data: Dataset, seed: int, clean_repeats: int = 
     fingerprint = data.fingerprint()
     planned = [Showing(Stimulus(fingerprint, repeat=repeat, seed=seed), data) for repeat in range(clean_repeats)]
     for choice in settings.shifts:
-        for shift in shift_levels(choice, settings.levels):
+        for shift in shift_levels(choice.name, settings.levels, choice.levels):
             for repeat in range(settings.repeats):
                 stimulus = shift.stimulus(fingerprint, seed=seed, repeat=repeat, name=choice.name)
                 planned.append(Showing(stimulus, data, shift))
@@ -73,7 +74,7 @@ class Classification(base.Protocol):
         """Raise an `InputError` where a metric or shift is unknown, or lacks a level that is asked for."""
         metrics_of(settings)
         for choice in settings.shifts:
-            shift_levels(choice, settings.levels)
+            shift_levels(choice.name, settings.levels, choice.levels)
 
     def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         """Undisturbed data and every shift at every level, in every repeat."""

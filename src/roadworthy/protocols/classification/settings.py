@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Shift
 from roadworthy.metrics import METRICS as REGISTERED
 from roadworthy.metrics import (
     Metric,
@@ -25,25 +23,13 @@ from roadworthy.metrics import (
 )
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
 from roadworthy.protocols.classification.table_specs import NAME as NAME
-from roadworthy.shifts import make_shift
+from roadworthy.shifts import THESIS_SHIFTS
 
 METRICS = (
     *(accuracy, auroc, brier, brier_mean, ece, nll, mean_confidence),
     *(overconfidence, underconfidence, fpr95_right),
 )
 """The metrics of every study, in the order of the table."""
-THESIS_SHIFTS = (
-    "noise",
-    "grey",
-    "snow",
-    "rain",
-    "fog",
-    "perspective",
-    "blur",
-    "rotation",
-    "crop",
-    "reflection",
-)
 
 
 class ShiftChoice(Choice):
@@ -81,8 +67,3 @@ def metrics_of(settings: Settings) -> tuple[Metric, ...]:
         if not metric.is_of_answers:
             raise InputError(f"{NAME}: metrics: {metric.name} is not computed from answers")
     return (*METRICS, *further)
-
-
-def shift_levels(choice: ShiftChoice, levels: Sequence[int]) -> list[Shift]:
-    """A shift at each of the levels, or at those of its own table; an unknown name, level or parameter is an error."""
-    return [make_shift(choice.name, level, choice.levels) for level in sorted(choice.levels or levels)]

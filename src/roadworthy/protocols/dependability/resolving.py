@@ -22,7 +22,8 @@ from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT
 from roadworthy.protocols.dependability.table_specs import PROPOSALS
 from roadworthy.shifts import ATTACKS, Attack
 from roadworthy.shifts.adversarial import MaximumNorm
-from roadworthy.statistics.degradation import check_slices, independent_frequencies
+from roadworthy.statistics.degradation import independent_frequencies
+from roadworthy.statistics.slices import check_slices
 
 BLACK_BOX = "square"
 MOST_VALUES = 20

@@ -13,7 +13,8 @@ import numpy as np
 
 from roadworthy.monitors import Aim
 from roadworthy.protocols.changes import OTHER_IMAGES, by_mcnemar, not_paired
-from roadworthy.protocols.od_test.evaluation import ACCURACY, Decisions, Represented, Sample, calibrate, decide
+from roadworthy.protocols.od_test.evaluation import Decisions, Represented, Sample, calibrate, decide
+from roadworthy.protocols.od_test.names import ACCURACY
 from roadworthy.statistics.paired import PairedChange
 
 PAIRED_PRIOR = 0.5

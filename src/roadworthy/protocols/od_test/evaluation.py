@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -21,22 +20,27 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.metrics import find_metric
 from roadworthy.metrics.ranking import separation
 from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, TiesWarning
-from roadworthy.monitors.base import monitor_errors
 from roadworthy.protocols.od_test import metrics, table_specs
-from roadworthy.protocols.od_test.table_specs import NAME as NAME
+from roadworthy.protocols.od_test.names import (
+    ACCURACY,
+    ALL,
+    COST,
+    DISTANCE,
+    FAR,
+    METRICS,
+    NAME,
+    NEAR,
+    SEPARATION,
+    TRIPLE,
+)
 from roadworthy.statistics import Estimate, GroupBootstrap, proportion_interval
 from roadworthy.statistics.estimates import CONFIDENCE, bootstrap_estimate, no_estimate
 from roadworthy.verdict import Criterion, Measurement
 
-METRICS = tuple(metric.name for metric in metrics.METRICS)
-ACCURACY, COST, *SEPARATION = METRICS
-ALL, NEAR, FAR = "all", "near", "far"
-PLACES = ("source", "valid_set", "test_set", "monitor")
-"""What names a triple, and what a criterion may ask for; `ood` (near or far) too."""
 NO_BOUNDS = "no bounds asked for: set resamples"
 NO_VALUE = "no value could be computed"
 LEARNS_FROM_OUTLIERS = "it learns from the validation outliers, so it has no threshold without them"
@@ -148,7 +152,7 @@ def _tested(
             "undertrained": represented.undertrained,
             "valid_set": valid_set,
             "test_set": test_set,
-            "ood": NEAR if test_set in represented.near else FAR,
+            DISTANCE: NEAR if test_set in represented.near else FAR,
             "monitor": represented.label,
         }
         outcome = decide(represented, monitor, test_set)
@@ -167,10 +171,10 @@ def _tested(
         yield from (estimate.over(*counts).row(where, metric) for metric, estimate in estimates.items())
 
 
-def without_value(places: Iterable[Mapping[str, Any]], reason: str) -> list[dict[str, Any]]:
-    """A row per place and metric where there is nothing to be measured."""
+def without_value(triples: Iterable[Mapping[str, Any]], reason: str) -> list[dict[str, Any]]:
+    """A row per triple and metric where there is nothing to be measured."""
     missing = no_estimate(reason)
-    return [missing.row(where, metric) for where in places for metric in METRICS]
+    return [missing.row(where, metric) for where in triples for metric in METRICS]
 
 
 def calibrate(represented: Represented, aim: Aim, valid_set: str = "") -> CalibratedMonitor | str:
@@ -185,7 +189,7 @@ def calibrate(represented: Represented, aim: Aim, valid_set: str = "") -> Calibr
     if isinstance(monitor, str) or isinstance(sides, str):
         return monitor if isinstance(monitor, str) else str(sides)
     try:
-        with monitor_errors(), warnings.catch_warnings():
+        with foreign_code("", is_the_machine_s), warnings.catch_warnings():
             warnings.simplefilter("ignore", TiesWarning)
             return monitor.calibrate(*(side.rows for side in sides), **asdict(aim))
     except (InputError, ModelError) as error:
@@ -220,7 +224,7 @@ def decide(represented: Represented, monitor: CalibratedMonitor | str, test_set:
     if not len(sides[0]):
         return "no image is left on one side"
     try:
-        with monitor_errors():
+        with foreign_code("", is_the_machine_s):
             scores = monitor.score(sides[0].rows), monitor.score(sides[1].rows)
     except (InputError, ModelError) as error:
         return f"not scored: {error}"
@@ -292,10 +296,10 @@ def methods(triples: Sequence[Mapping[str, Any]], by: str = "source") -> pd.Data
         weak = all(triple["undertrained"] for triple in members)
         counted = {triple["source"] for triple in members if weak or not triple["undertrained"]}
         dropped = sorted({triple["source"] for triple in members} - counted)
-        for ood in (ALL, NEAR, FAR):
+        for distance in (ALL, NEAR, FAR):
             by_metric: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
             for triple in members:
-                if ood in (ALL, triple["ood"]):
+                if distance in (ALL, triple[DISTANCE]):
                     chosen = by_metric.setdefault((triple["monitor"], triple["metric"]), [])
                     chosen += [triple] if triple["source"] in counted else []
             for (monitor, metric), chosen in by_metric.items():
@@ -303,9 +307,9 @@ def methods(triples: Sequence[Mapping[str, Any]], by: str = "source") -> pd.Data
                 short = f"{served} of {len(counted)} sources only: not comparable with the others"
                 noted = [
                     f"without undertrained: {', '.join(dropped)}" if dropped else "",
-                    short if ood == ALL and served < len(counted) else "",
+                    short if distance == ALL and served < len(counted) else "",
                 ]
-                where = {by: group, "ood": ood, "monitor": monitor, "metric": metric}
+                where = {by: group, DISTANCE: distance, "monitor": monitor, "metric": metric}
                 rows.append(where | _mean(chosen, noted) | {"undertrained": weak})
     return pd.DataFrame(rows)
 
@@ -370,22 +374,6 @@ def heat_map(matrix: pd.DataFrame) -> pd.DataFrame:
     return cells.agg(accuracy="mean", sources="count").reset_index()
 
 
-def places(
-    source: str, monitors: Sequence[str], outlier_sets: Sequence[str], near: Collection[str] = ()
-) -> list[dict[str, str]]:
-    """Where a source's triples are: a place per monitor and ordered pair D_v != D_t, as rows and criteria name it.
-
-    >>> [(place["valid_set"], place["test_set"], place["ood"]) for place in places("signs", ["msp"], "ab", near="a")]
-    [('a', 'b', 'far'), ('b', 'a', 'near')]
-    """
-    return [
-        {"source": source, "valid_set": valid_set, "test_set": test_set, "monitor": monitor}
-        | {"ood": NEAR if test_set in near else FAR}
-        for monitor in monitors
-        for valid_set, test_set in permutations(outlier_sets, 2)
-    ]
-
-
 def dropped_sources(sources: Mapping[str, bool], criterion: Criterion) -> list[str]:
     """The sources that a criterion's mean leaves out, of sources by name with whether they are undertrained.
 
@@ -410,7 +398,7 @@ def measure(
     if criterion.over != "pooled":
         return [
             Measurement(
-                {key: row[key] for key in PLACES},
+                {key: row[key] for key in TRIPLE},
                 Estimate(**{key: row[key] for key in ("value", "lo", "hi", "n", "groups", "method", "reason")}),
                 proportion=find_metric(criterion.metric, metrics.METRICS).proportion,
             )
@@ -444,19 +432,19 @@ def check_criterion(criterion: Criterion, subject_columns: Sequence[str] = ("sou
     """Refuse a criterion that speaks of what an OD-test does not measure; subjects are told apart by these columns."""
     if criterion.metric not in METRICS:
         raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, METRICS)}")
-    known = (*subject_columns, *PLACES[1:], "ood")
+    known = (*subject_columns, *TRIPLE[1:], DISTANCE)
     for key in criterion.where:
         if key not in {*known, "protocol"}:
             raise InputError(f"criterion {criterion.id}: {UnknownName('condition', str(key), known)}")
-    for key, names in (("protocol", (NAME,)), ("ood", (NEAR, FAR))):
+    for key, names in (("protocol", (NAME,)), (DISTANCE, (NEAR, FAR))):
         _check_names(criterion, key, names)
 
 
-def check_places(criterion: Criterion, triples: Sequence[Mapping[str, str]]) -> None:
-    """Refuse a criterion that names a source, set or monitor that is not there, or matches none of these places."""
-    for key in PLACES:
-        _check_names(criterion, key, list(dict.fromkeys(place[key] for place in triples)))
-    if not any(matches(place, criterion) for place in triples):
+def check_triples(criterion: Criterion, triples: Sequence[Mapping[str, str]]) -> None:
+    """Refuse a criterion that names a source, set or monitor that is not there, or matches none of these triples."""
+    for key in TRIPLE:
+        _check_names(criterion, key, list(dict.fromkeys(triple[key] for triple in triples)))
+    if not any(matches(triple, criterion) for triple in triples):
         raise InputError(
             f"criterion {criterion.id} matches no triple: no source meets all that it names under where together"
         )

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, FAR, NEAR
-from roadworthy.protocols.od_test.words import OdTest, better, cost_text, metric_words
+from roadworthy.protocols.od_test.facts import OdTestFacts
+from roadworthy.protocols.od_test.names import ACCURACY, ALL, FAR, NEAR
+from roadworthy.protocols.od_test.words import better, cost_text, metric_words
 from roadworthy.report import drawing
 from roadworthy.report.drawing import VALUE_AXIS, Chart, Charts, View, look, plain, text
 from roadworthy.report.words import bounds, number, plural
@@ -19,47 +20,47 @@ LEAST_ROWS = 4
 """A heat map of fewer rows is as high as one of these, so that the title beside it has room."""
 
 
-def charts(found: OdTest) -> Charts:
+def charts(test: OdTestFacts) -> Charts:
     """Every chart by the id of its element."""
-    made: Charts = {"ranking-chart": [ranking(found, metric) for metric in found.metrics]}
-    if found.has_near:
-        made["near-far"] = [near_and_far(found, metric) for metric in found.metrics]
-    for place, source in enumerate(found.sources):
-        made[f"source-{place}"] = _breakdown(found, partial(found.mean, source=source.name))
-    for place, name in enumerate(found.architecture_names):
-        made[f"architecture-{place}"] = _breakdown(found, partial(found.of_architecture, name))
-    for place, name in enumerate(heat_sources(found)):
-        made[f"heat-{place}"] = [heat_map(found, label, name) for label in found.labels]
-    made["cost-chart"] = [costs(found)]
+    made: Charts = {"ranking-chart": [ranking(test, metric) for metric in test.metrics]}
+    if test.has_near:
+        made["near-far"] = [near_and_far(test, metric) for metric in test.metrics]
+    for index, source in enumerate(test.sources):
+        made[f"source-{index}"] = _breakdown(test, partial(test.mean, source=source.name))
+    for index, name in enumerate(test.architecture_names):
+        made[f"architecture-{index}"] = _breakdown(test, partial(test.of_architecture, name))
+    for index, name in enumerate(heat_sources(test)):
+        made[f"heat-{index}"] = [heat_map(test, label, name) for label in test.labels]
+    made["cost-chart"] = [costs(test)]
     return made
 
 
-def heat_sources(found: OdTest) -> list[str]:
+def heat_sources(test: OdTestFacts) -> list[str]:
     """What has a heat map: each source, and before them all together where there are several."""
-    names = [source.name for source in found.sources]
+    names = [source.name for source in test.sources]
     return [ALL, *names] if len(names) > 1 else names
 
 
-def ranking(found: OdTest, metric: str) -> View:
+def ranking(test: OdTestFacts, metric: str) -> View:
     """Figure 3: the mean of each monitor with its interval, best accuracy on top; hollow marks have no rank."""
-    hollow = [method.label for method in found.methods if method.rank is None]
-    means = [found.mean(label, metric) for label in found.labels]
-    return _view(found, metric, {"mean of all sources": means}, height=26, hollow=hollow)
+    hollow = [method.label for method in test.methods if method.rank is None]
+    means = [test.mean(label, metric) for label in test.labels]
+    return _view(test, metric, {"mean of all sources": means}, height=26, hollow=hollow)
 
 
-def near_and_far(found: OdTest, metric: str) -> View:
+def near_and_far(test: OdTestFacts, metric: str) -> View:
     """The mean over outliers near to their source and far from it."""
-    series = {ood: [found.mean(label, metric, ood=ood) for label in found.labels] for ood in (NEAR, FAR)}
-    return _view(found, metric, series, height=30)
+    series = {side: [test.mean(label, metric, distance=side) for label in test.labels] for side in (NEAR, FAR)}
+    return _view(test, metric, series, height=30)
 
 
-def _breakdown(found: OdTest, estimate_of: Callable[[str, str], Estimate]) -> Chart:
+def _breakdown(test: OdTestFacts, estimate_of: Callable[[str, str], Estimate]) -> Chart:
     """Figures 4 and 6: every monitor at one source, in the order of the ranking; a view per metric, of one scale."""
     views = []
-    for metric in found.metrics:
-        everywhere = [cell for (_, ood, _, name), cell in found.means.items() if name == metric and ood == ALL]
-        cells = [estimate_of(label, metric) for label in found.labels]
-        views.append(_view(found, metric, {"": cells}, height=21, scale=everywhere))
+    for metric in test.metrics:
+        everywhere = [cell for (_, distance, _, name), cell in test.means.items() if (name, distance) == (metric, ALL)]
+        cells = [estimate_of(label, metric) for label in test.labels]
+        views.append(_view(test, metric, {"": cells}, height=21, scale=everywhere))
     return views
 
 
@@ -73,7 +74,7 @@ def _hover(label: str, metric: str, cell: Estimate, what: str) -> str:
 
 
 def _view(
-    found: OdTest,
+    test: OdTestFacts,
     metric: str,
     series: Mapping[str, Sequence[Estimate]],
     height: int,
@@ -84,9 +85,9 @@ def _view(
 
     `scale` are the cells that the axis has room for, those shown by default; `hollow` marks belong to these monitors.
     """
-    labels, traces = found.labels, []
-    for place, (what, cells) in enumerate(series.items()):
-        (colour, symbol), offset = look(place), 0.36 * place - 0.18 * (len(series) - 1)
+    labels, traces = test.labels, []
+    for index, (what, cells) in enumerate(series.items()):
+        (colour, symbol), offset = look(index), 0.36 * index - 0.18 * (len(series) - 1)
         shown = drawing.marks(
             cells,
             [row + offset for row in range(len(labels))],
@@ -96,7 +97,7 @@ def _view(
         )
         shown["marker"]["color"] = ["#ffffff" if label in hollow else colour for label in labels]
         traces.append(shown)
-    guess = found.guesses.get(metric)
+    guess = test.guesses.get(metric)
     room = scale or [cell for cells in series.values() for cell in cells]
     ends = drawing.ends_of(room) + ([guess] if guess is not None else [])
     layout = drawing.layout_of(height=62 + height * len(labels), margin={"l": 8, "r": 16, "t": 8, "b": 46})
@@ -114,18 +115,18 @@ def _view(
     return drawing.view(metric_words(metric).label, traces, layout)
 
 
-def heat_map(found: OdTest, label: str, source: str) -> View:
+def heat_map(test: OdTestFacts, label: str, source: str) -> View:
     """The accuracy of a monitor by the set it was calibrated with (rows) and the one it was tested with (columns)."""
-    met = {name for where, _, *pair in found.triples if source in (ALL, where) for name in pair}
-    sets = [name for name in found.sets if name in met]
+    met = {name for where, _, *pair in test.triples if source in (ALL, where) for name in pair}
+    sets = [name for name in test.sets if name in met]
 
     def square(one: str, other: str) -> drawing.Square:
         if one == other:
             return drawing.Square(None, "", "the same set is never both", grey=True)
-        cell = found.triple(source, label, one, other)
+        cell = test.triple(source, label, one, other)
         return drawing.square(ACCURACY, cell, _heat_hover(source, one, other, cell))
 
-    chance = found.guesses[ACCURACY]
+    chance = test.guesses[ACCURACY]
     reach = max(chance, 1 - chance)
     squares = [[square(one, other) for other in sets] for one in sets]
     traces = drawing.heat_map(squares, chance - reach, chance + reach, LOW_TO_HIGH, size=11)
@@ -154,9 +155,9 @@ def _decades(values: Sequence[float]) -> list[float]:
     return [math.floor(math.log10(min(known))), math.ceil(math.log10(max(known))) + 0.2]
 
 
-def costs(found: OdTest) -> View:
+def costs(test: OdTestFacts) -> View:
     """Milliseconds per image of each monitor on its own, the network's pass included."""
-    rows = found.monitor_costs
+    rows = test.monitor_costs
     values = [1000 * row.seconds_per_image for row in rows]
     trace = drawing.trace(
         "bar",

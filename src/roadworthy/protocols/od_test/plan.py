@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roadworthy.core.code import code_of
-from roadworthy.core.errors import InputError, RoadworthyError, UnknownName
+from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.core.protocols import Dataset, Model, Outliers, leaves
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Stimulus
@@ -24,16 +24,17 @@ from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
-from roadworthy.monitors.base import monitor_errors, remember_kind
+from roadworthy.monitors.kinds import remember_kind
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
-from roadworthy.protocols.od_test.evaluation import ALL, NAME, check_criterion, check_places
+from roadworthy.protocols.od_test.evaluation import check_criterion, check_triples
 from roadworthy.protocols.od_test.metrics import ACCURACY, EXPECTED_COST, METRICS
+from roadworthy.protocols.od_test.names import ALL, NAME
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.od_test.table_specs import TABLE_SPECS
-from roadworthy.protocols.od_test.tables import Evidence, Subjects
+from roadworthy.protocols.od_test.tables import Evidence, subjects_of
 from roadworthy.verdict import Criterion
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ class OdTest(base.Protocol):
 
     def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
         """The metrics; the expected cost is highest where every decision is wrong."""
-        aim = settings.aim
-        cost = replace(EXPECTED_COST, range=(0.0, (1 - aim.prior) + aim.prior * aim.cost))
+        cost = replace(EXPECTED_COST, range=(0.0, (1 - settings.prior) + settings.prior * settings.cost))
         return tuple(cost if metric is EXPECTED_COST else metric for metric in METRICS)
 
     def comparable(self, settings: Settings) -> tuple[Metric, ...]:
@@ -128,9 +128,9 @@ class OdTest(base.Protocol):
 
     def check_all(self, parts: Sequence[Part], criterion: Criterion, settings: Any = None) -> None:
         """Refuse a criterion that speaks of what is not measured, or matches no triple of any source."""
-        subjects = Subjects(parts)
+        subjects = subjects_of(parts)
         check_criterion(criterion, subjects.columns)
-        check_places(subjects.translated(criterion), subjects.places())
+        check_triples(subjects.translated(criterion), subjects.triples())
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
@@ -154,7 +154,7 @@ def _monitor_cases(
     outliers = [key for key in shown if key.startswith(OUTLIERS)]
     for fitted_on in outliers if monitor.learns_from_outliers else [""]:
         try:
-            with monitor_errors():
+            with foreign_code("", is_the_machine_s):
                 system = MonitorOn(label, MonitorFit(monitor, model, bench, shown.get(fitted_on)))
                 labels = {"role": "monitor", "model": name, "artifact": system.fit.recipe.hash}
         except RoadworthyError as error:
@@ -169,16 +169,16 @@ def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
     """Monitors by label; two equal ones, or two classes of one name, are an error."""
     if not monitors:
         raise InputError(f"od_test needs a monitor: name at least one of {', '.join(sorted(MONITORS))}")
-    found: dict[str, Monitor] = {}
+    by_label: dict[str, Monitor] = {}
     for label, monitor in monitors.items():
         _check_name("monitor", label)
         _check_name("monitor", monitor.name)
         remember_kind(type(monitor))
-        same = [other for other, known in found.items() if known == monitor]
+        same = [other for other, known in by_label.items() if known == monitor]
         if same:
             raise InputError(f"monitor {label} is named twice, as {same[0]} too: leave one out")
-        found[label] = monitor
-    return found
+        by_label[label] = monitor
+    return by_label
 
 
 def _check_name(what: str, name: Any) -> None:

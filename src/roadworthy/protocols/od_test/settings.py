@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from roadworthy.monitors import Aim
-
 HIGHEST_COST = 1e9
 MOVED = {
     "sources": "sources stand at the top of a study now: sources: NAME: {data: {test: ..., train: ...}, models: "
@@ -61,11 +59,6 @@ class Settings(BaseModel):
         if 0 < value < 100:
             raise ValueError(f"a bootstrap takes at least 100 resamples, not {value}; 0 leaves it out")
         return value
-
-    @property
-    def aim(self) -> Aim:
-        """What every calibration aims at."""
-        return Aim(self.rejected, self.prior, self.cost, self.threshold)
 
 
 class MonitorNote(BaseModel):

@@ -15,7 +15,7 @@ from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.monitors import Monitor, make_monitor
 from roadworthy.opening import Given, model_builder
 from roadworthy.preparing import prepare
-from roadworthy.protocols.od_test.evaluation import NAME
+from roadworthy.protocols.od_test.names import NAME
 from roadworthy.study import parse_study
 
 SPLIT = [0.6, 0.2, 0.2]

@@ -7,8 +7,8 @@ Monitors are tested on a model of a source. Where a study has one source, `model
 from __future__ import annotations
 
 from roadworthy.core.tables import ESTIMATE, TableSpec
+from roadworthy.protocols.od_test.names import DISTANCE, NAME
 
-NAME = "od_test"
 MODEL = ("model",)
 NETWORK = ("architecture", "undertrained")
 """The architecture of the model, and whether it is below the clean accuracy that was asked of it."""
@@ -17,27 +17,27 @@ MEAN = (
     "undertrained",
 )
 """A mean over triples, with an interval over pairs of source and test set and one over triples."""
-BY_MONITOR = ("ood", "monitor", "metric")
+BY_MONITOR = (DISTANCE, "monitor", "metric")
 
 TRIPLES = TableSpec(
     NAME,
     "A metric of one monitor on one model, calibrated with one set of outliers and tested with another.",
     key=(*MODEL, "valid_set", "test_set", "monitor", "metric"),
-    columns=(*MODEL, *NETWORK, "valid_set", "test_set", "ood", "monitor", *ESTIMATE),
+    columns=(*MODEL, *NETWORK, "valid_set", "test_set", DISTANCE, "monitor", *ESTIMATE),
     optional=MODEL,
 )
 METHODS = TableSpec(
     f"{NAME}_methods",
     "A metric of one monitor: the mean over triples of one model or of `all`, of near, far or `all` test sets.",
     key=(*MODEL, *BY_MONITOR),
-    columns=(*MODEL, "ood", "monitor", *MEAN),
+    columns=(*MODEL, DISTANCE, "monitor", *MEAN),
     optional=MODEL,
 )
 ARCHITECTURES = TableSpec(
     f"{NAME}_architectures",
     "A metric of one monitor: the mean over triples of one architecture or of `all`, of near, far or `all` test sets.",
     key=("architecture", *BY_MONITOR),
-    columns=("architecture", "ood", "monitor", *MEAN),
+    columns=("architecture", DISTANCE, "monitor", *MEAN),
     by_source=False,
 )
 HEAT_MAP = TableSpec(
@@ -51,14 +51,14 @@ UNSUPERVISED = TableSpec(
     f"{NAME}_unsupervised",
     "A metric of one monitor on one model, whose threshold rejects a share of images inside, tested with one set.",
     key=(*MODEL, "test_set", "monitor", "metric"),
-    columns=(*MODEL, *NETWORK, "test_set", "ood", "monitor", *ESTIMATE),
+    columns=(*MODEL, *NETWORK, "test_set", DISTANCE, "monitor", *ESTIMATE),
     optional=MODEL,
 )
 UNSUPERVISED_METHODS = TableSpec(
     f"{NAME}_unsupervised_methods",
     "The mean of such a metric over the test sets of one model or of `all`, near, far or `all`.",
     key=(*MODEL, *BY_MONITOR),
-    columns=(*MODEL, "ood", "monitor", *MEAN),
+    columns=(*MODEL, DISTANCE, "monitor", *MEAN),
     optional=MODEL,
 )
 COMPETENCE = TableSpec(

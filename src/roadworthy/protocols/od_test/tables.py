@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -13,139 +13,41 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from roadworthy.core.errors import InputError, RoadworthyError, UnknownName
+from roadworthy.core.errors import RoadworthyError
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.monitoring import REPRESENTATION
 from roadworthy.engine.plan import PlannedCase
-from roadworthy.monitors import FittedMonitor
-from roadworthy.monitors.base import find_kind
+from roadworthy.monitors import Aim, FittedMonitor
+from roadworthy.monitors.kinds import find_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.changes import not_paired
 from roadworthy.protocols.od_test import evaluation, table_specs
 from roadworthy.protocols.od_test.comparison import compare_monitors
-from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, NO_VALUE, PLACES, Represented, Sample
-from roadworthy.protocols.od_test.settings import Context, Settings
+from roadworthy.protocols.od_test.evaluation import NO_VALUE, Represented, Sample
+from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME, TRIPLE
+from roadworthy.protocols.od_test.settings import Settings
+from roadworthy.protocols.od_test.subjects import Subjects
 from roadworthy.statistics import proportion_interval
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
-LEAST_REPRESENTED = 4
-"""The sets of a triple: validation and test images of the source, D_v and D_t."""
 NO_IMAGES = Sample(np.zeros((0, 1), np.float32), np.zeros(0, str), np.zeros(0, str), np.zeros(0, np.int64))
 """In place of a set that could not be represented."""
 Rows = list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A model of a source, which monitors are tested on: the `source` of a triple. `label` names it in the rows."""
-
-    label: str
-    source: str
-    model: str
-    cases: Sequence[Any]
-    context: Context
-
-    @property
-    def outliers(self) -> list[str]:
-        """The outlier sets that it meets."""
-        return [key.partition("/")[2] for key in self.context.images if key.startswith("outliers/")]
-
-    def places(self, *monitors: str) -> list[dict[str, str]]:
-        """The triples of some monitors, or of all: those that failed, too."""
-        chosen = monitors or [*{**self.context.monitors, **self.context.failed}]
-        return evaluation.places(self.label, chosen, self.outliers, self.context.near)
-
-    @cached_property
-    def fits(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """The cases of its monitors: by label, by the D_v that a fit is for ('' for all), by set."""
-        fits: dict[str, dict[str, dict[str, Any]]] = {}
-        for case in self.cases:
-            if (case.labels["role"], case.labels.get("model")) == ("monitor", self.model):
-                own = fits.setdefault(case.system, {}).setdefault(case.labels.get("fitted_on", ""), {})
-                own[case.labels["set"]] = case
-        return fits
-
-    def failed(self, failure: Callable[[Any], str] = lambda case: str(case.failure)) -> dict[str, str]:
-        """The monitors without any triple whose four sets were represented, with the reason.
-
-        `failure` says of a case why it failed. A monitor that lacks some sets loses the triples that read them alone.
-        """
-        reasons = dict(self.context.failed)
-        for label, fits in self.fits.items():
-            left = {on: {key for key, case in sets.items() if not failure(case)} for on, sets in fits.items()}
-            needed = {on: {"valid", "test", *([f"outliers/{on}"] if on else [])} for on in fits}
-            if not any(needed[on] <= left[on] and len(left[on]) >= LEAST_REPRESENTED for on in fits):
-                reasons[label] = next(filter(None, (failure(case) for sets in fits.values() for case in sets.values())))
-        return reasons
-
-    @property
-    def pairs(self) -> int:
-        """How many triples each monitor has: the ordered pairs of the sets."""
-        return len(self.outliers) * (len(self.outliers) - 1)
-
-
-class Subjects:
-    """All models of all sources. Tables tell them apart by `source`, or by `model` where a study has one source.
-
-    Where a source of several has several models, by both.
-    """
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        several = "" not in {part.source for part in parts}
-        both = several and any(len(part.context.architectures) > 1 for part in parts)
-        self.columns: tuple[str, ...] = ("source", "model") if both else ("source",) if several else ("model",)
-        self.all = [
-            Subject(f"{p.source}/{model}" if both else p.source or model, p.source, model, p.cases, p.context)
-            for p in parts
-            for model in p.context.architectures
-        ]
-
-    def places(self) -> list[dict[str, str]]:
-        """Every triple."""
-        return [place for subject in self.all for place in subject.places()]
-
-    def translated(self, criterion: Criterion) -> Criterion:
-        """A criterion that speaks of the labels of subjects in place of sources and models."""
-        asked = {name: criterion.where[name] for name in ("source", "model") if name in criterion.where}
-        if not asked:
-            return criterion
-        where = {name: wanted for name, wanted in criterion.where.items() if name not in asked}
-        chosen = self.all
-        for name, wanted in asked.items():
-            names = wanted if isinstance(wanted, list) else [wanted]
-            known = [*dict.fromkeys(getattr(subject, name) for subject in self.all)]
-            for unknown in (one for one in names if one not in known):
-                raise InputError(f"criterion {criterion.id}: {UnknownName(name, str(unknown), known)}")
-            chosen = [subject for subject in chosen if getattr(subject, name) in names]
-        return criterion.model_copy(update={"where": where | {"source": [subject.label for subject in chosen]}})
-
-    def named(self, label: str) -> dict[str, str]:
-        """The columns that tell a subject apart; `all` stays what it is."""
-        subject = next((subject for subject in self.all if subject.label == label), None)
-        return {column: label if subject is None else getattr(subject, column) for column in self.columns}
-
-    def told(self, table: pd.DataFrame) -> pd.DataFrame:
-        """A table with the columns that tell subjects apart, in place of their label."""
-        if self.columns == ("source",) or "source" not in table:
-            return table
-        place = list(table.columns).index("source")
-        named = {label: self.named(label) for label in table["source"].unique()}
-        columns = pd.DataFrame([named[label] for label in table["source"]], table.index, self.columns)
-        return pd.concat([table.iloc[:, :place], columns, table.iloc[:, place + 1 :]], axis=1)
-
-    def where(self, where: Mapping[str, Any]) -> dict[str, Any]:
-        """The same of what a measurement says of its place."""
-        named = self.named(where["source"]) if "source" in where else {}
-        return {**named, **{key: value for key, value in where.items() if key != "source"}}
+def subjects_of(parts: Sequence[Part]) -> Subjects:
+    """The subjects of all sources, planned or stored."""
+    return Subjects({part.source: (part.cases, part.context) for part in parts})
 
 
 class Evidence(base.Evidence):
     """What the stored representations of all sources say."""
 
     def __init__(self, parts: Sequence[Part], settings: Settings, *, seed: int = 0) -> None:
-        self.subjects, self.settings, self.seconds = Subjects(parts), settings, 0.0
+        self.subjects, self.settings, self.seconds = subjects_of(parts), settings, 0.0
+        self.aim = Aim(settings.rejected, settings.prior, settings.cost, settings.threshold)
         self._bootstrap = {"resamples": settings.resamples, "seed": seed}
 
     @cached_property
@@ -162,7 +64,7 @@ class Evidence(base.Evidence):
                     weak.add(subject.label)
         return weak
 
-    def _represented(self, wanted: Callable[[Mapping[str, str]], bool] = lambda place: True) -> Iterator[Represented]:
+    def _represented(self, wanted: Callable[[Mapping[str, str]], bool] = lambda subject: True) -> Iterator[Represented]:
         """What every monitor keeps of every subject, read one by one; once for every D_v that it was fitted for."""
         for subject in self.subjects.all:
             failed = subject.failed()
@@ -190,7 +92,7 @@ class Evidence(base.Evidence):
     @cached_property
     def rows(self) -> tuple[Rows, Rows, Rows]:
         """The rows of algorithm 1, of algorithm 2, and of its thresholds."""
-        started, aim = time.perf_counter(), self.settings.aim
+        started, aim = time.perf_counter(), self.aim
         triples, alone, thresholds = Rows(), Rows(), Rows()
         seen: set[tuple[str, str]] = set()
         for represented in self._represented():
@@ -208,7 +110,7 @@ class Evidence(base.Evidence):
             row
             for subject in self.subjects.all
             for label, reason in subject.failed().items()
-            for row in evaluation.without_value(subject.places(label), f"failed: {reason}")
+            for row in evaluation.without_value(subject.triples(label), f"failed: {reason}")
         ]
 
     def lost(self) -> str:
@@ -232,14 +134,14 @@ class Evidence(base.Evidence):
             table_specs.MISSING.name: self._missing(tables[NAME]),
             table_specs.THRESHOLDS.name: table_specs.THRESHOLDS.frame(thresholds, first=["source"]),
         }
-        return {name: self.subjects.told(table) for name, table in tables.items()}
+        return {name: self.subjects.with_own_columns(table) for name, table in tables.items()}
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion, evaluated anew with the confidence that it asks for."""
         asked = self.subjects.translated(criterion)
         rows = Rows()
         for represented in self._represented(partial(evaluation.matches, criterion=asked)):
-            rows += evaluation.evaluate(represented, self.settings.aim, confidence=confidence, **self._bootstrap)
+            rows += evaluation.evaluate(represented, self.aim, confidence=confidence, **self._bootstrap)
         rows += self._failed_rows()
         dropped = evaluation.dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
         measured = evaluation.measure(rows, asked, confidence, dropped)
@@ -258,7 +160,7 @@ class Evidence(base.Evidence):
         the two runs calibrate by other settings.
         """
         systems = before, after
-        aims = asdict(self.settings.aim), asdict(other.settings.aim)
+        aims = asdict(self.aim), asdict(other.aim)
         differing = [f"{key} {aims[0][key]} and {aims[1][key]}" for key in aims[0] if aims[0][key] != aims[1][key]]
         known = self._monitors_on(before.model), other._monitors_on(after.model)
         for label in dict.fromkeys([*known[0], *known[1]]) if metrics else ():
@@ -278,26 +180,26 @@ class Evidence(base.Evidence):
                     yield PairedChange(f"{label}: {valid_set or ALL} -> {ALL}", 0, ACCURACY, reason=why)
                     continue
                 then = replace(theirs[valid_set], source=ours[valid_set].source)
-                yield from compare_monitors(ours[valid_set], then, self.settings.aim, systems)
+                yield from compare_monitors(ours[valid_set], then, self.aim, systems)
 
     def _monitors_on(self, model: str) -> dict[str, dict[str, Represented] | str]:
         """What monitors on a model keep, by label and the D_v that a fit is for ('' for all); or why one failed."""
         subject = next(subject for subject in self.subjects.all if subject.model == model)
-        found: dict[str, dict[str, Represented] | str] = {
+        by_label: dict[str, dict[str, Represented] | str] = {
             label: f"failed: {reason}" for label, reason in subject.failed().items()
         }
-        for represented in self._represented(lambda place: place["source"] == subject.label):
-            fits = found.setdefault(represented.label, {})
+        for represented in self._represented(lambda row: row["source"] == subject.label):
+            fits = by_label.setdefault(represented.label, {})
             assert isinstance(fits, dict)
             fits[represented.fitted_on] = represented
-        return found
+        return by_label
 
     def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """What each monitor cost: to build, per image, in memory; and the share of all calibrations and tests."""
         _ = self.rows
         spent = {str(row["case"])[-16:]: row for row in cases.to_dict("records")}
         built = {str(row["artifact"]): float(row["seconds"]) for row in artifacts.to_dict("records")}
-        triples = sum(len(subject.places()) for subject in self.subjects.all)
+        triples = sum(len(subject.triples()) for subject in self.subjects.all)
         rows = []
         for subject in self.subjects.all:
             failed = subject.failed()
@@ -322,7 +224,9 @@ class Evidence(base.Evidence):
                         "matrix_seconds": self.seconds * subject.pairs / triples,
                     }
                 )
-        return {table_specs.TIMING.name: self.subjects.told(table_specs.TIMING.frame(rows, first=["source"]))}
+        return {
+            table_specs.TIMING.name: self.subjects.with_own_columns(table_specs.TIMING.frame(rows, first=["source"]))
+        }
 
     def _missing(self, matrix: pd.DataFrame) -> pd.DataFrame:
         """Triples without a value and why; `all` stands for every one, `triples` says how many a row stands for."""
@@ -338,7 +242,7 @@ class Evidence(base.Evidence):
         if self.rows[0]:
             lost = matrix[(matrix["metric"] == ACCURACY) & matrix["value"].isna()]
             rows += [
-                {**{key: row[key] for key in PLACES}, "triples": 1, "reason": row["reason"] or NO_VALUE}
+                {**{key: row[key] for key in TRIPLE}, "triples": 1, "reason": row["reason"] or NO_VALUE}
                 for _, row in lost.iterrows()
             ]
         return table_specs.MISSING.frame(rows, first=["source"])

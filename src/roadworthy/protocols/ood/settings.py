@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
-from roadworthy.protocols.classification.settings import THESIS_SHIFTS
 from roadworthy.protocols.ood.gans import Gans
 from roadworthy.protocols.ood.table_specs import GAN
 from roadworthy.protocols.ood.table_specs import NAME as NAME
+from roadworthy.shifts import THESIS_SHIFTS
 
 FOREIGN = "foreign"
 NOISE = ("uniform_noise", "normal_noise")

@@ -195,7 +195,7 @@ class Evidence(base.Evidence):
         """A measurement per model and set."""
         return [
             Measurement({"model": key.model, "ood_set": key.ood_set}, self.estimate(key, criterion.metric, confidence))
-            for key in _select(self.keys, criterion)
+            for key in asked_sets(self.keys, criterion)
         ]
 
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -388,7 +388,8 @@ def _chosen(ids: Sequence[str], count: int) -> list[int]:
     return sorted(sorted(range(len(ids)), key=hashes.__getitem__)[:count])
 
 
-def _select(keys: Sequence[SetKey], criterion: Criterion) -> list[SetKey]:
+def asked_sets(keys: Sequence[SetKey], criterion: Criterion) -> list[SetKey]:
+    """The sets that a criterion asks for; an `InputError` where it asks for what is not measured, or for none."""
     label = f"criterion {criterion.id}"
     if criterion.metric not in NAMES:
         raise InputError(f"{label}: {UnknownName('metric', criterion.metric, NAMES)}")

@@ -9,7 +9,7 @@ from roadworthy.protocols.dependability.measures.base import Row, Search
 from roadworthy.protocols.dependability.names import scenario_scope
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.protocols.dependability.table_specs import SLICES
-from roadworthy.statistics.degradation import worst_slices
+from roadworthy.statistics.slices import worst_slices
 
 
 class WorstSlices(Search):
@@ -31,8 +31,8 @@ def _slices(data: StoredData, model: str, metric: Metric) -> Iterator[Row]:
     sign = 1.0 if metric.higher_is_better else -1.0
     low, high = sorted(sign * end for end in metric.limits(answers.num_classes))
     values, limits = sign * metric.per_image(answers), {"depth": choice.depth, "support": choice.support}
-    worst = worst_slices(values, data.objects, data.conditions, low, high, **limits, limit=choice.limit)
-    for part in worst.found:
+    slices = worst_slices(values, data.objects, data.conditions, low, high, **limits, limit=choice.limit)
+    for part in slices.worst:
         lo, hi = sorted((sign * part.interval.lo, sign * part.interval.hi))
         difference_lo, difference_hi = sorted((sign * part.lo, sign * part.hi))
         yield {
@@ -50,6 +50,6 @@ def _slices(data: StoredData, model: str, metric: Metric) -> Iterator[Row]:
             "p_holm": part.p_holm,
             "n": part.interval.n,
             "groups": part.interval.groups,
-            "looked_at": worst.looked_at,
-            "too_small": worst.too_small,
+            "looked_at": slices.looked_at,
+            "too_small": slices.too_small,
         }

@@ -1,4 +1,4 @@
-"""Any detector of the package pytorch-ood as a monitor, where that package can be imported."""
+"""Monitors of other packages: any detector of pytorch-ood, where that package can be imported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of
 from roadworthy.models.signals import Signals, Training
 from roadworthy.models.torch import import_torch
-from roadworthy.monitors.base import MONITORS, Arrays, Learned, Monitor
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Arrays, Learned
 
 
 @registered(MONITORS, "pytorch_ood")

@@ -1,0 +1,14 @@
+"""Names that the tables of an OD-test and its page in the report share: columns and metrics."""
+
+from __future__ import annotations
+
+from roadworthy.protocols.od_test import metrics
+
+NAME = "od_test"
+METRICS = tuple(metric.name for metric in metrics.METRICS)
+ACCURACY, COST, *SEPARATION = METRICS
+ALL, NEAR, FAR = "all", "near", "far"
+TRIPLE = ("source", "valid_set", "test_set", "monitor")
+"""The columns that name a triple, and what a criterion may ask for; `DISTANCE` too."""
+DISTANCE = "ood"
+"""The column that says whether a test set is near to its source or far; stored runs and criteria name it so."""
