@@ -42,8 +42,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Batch
 from roadworthy.shifts import make_shift
 from roadworthy.shifts.corruptions import COMMON, EXTRA

@@ -31,7 +31,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 import torch
 
-from roadworthy.core.protocols import Model
+from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch
 from roadworthy.metrics.coverage import Schema
 from roadworthy.metrics.neurons import NeuronCoverage

@@ -43,14 +43,14 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Dataset
+from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch, Prediction, Stimulus
 from roadworthy.data.arrays import ArrayDataset
 from roadworthy.data.table import Table
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.local import LocalExecutor
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn
-from roadworthy.engine.plan import Bench, Graph, Showing
+from roadworthy.engine.plan import Bench, Graph, PlannedStimulus
 from roadworthy.models import TorchModel
 from roadworthy.models.networks import thesis_cnn
 from roadworthy.models.signals import Signals
@@ -233,7 +233,7 @@ def measure_together(network: torch.nn.Module, count: int) -> dict[str, Any]:
         fit = SimpleNamespace(model=model, fitted=monitor.build(model, train), recipe=SimpleNamespace(hash=str(number)))
         systems.append(MonitorOn(f"{monitor.name} {number}", cast(MonitorFit, fit)))
     bench = Bench(asked, {}, 0, 64, 1024)
-    showing = Showing(Stimulus(asked.fingerprint()), asked)
+    showing = PlannedStimulus(Stimulus(asked.fingerprint()), asked)
     graph = Graph([replace(bench.case(showing, system), system=Bare(system)) for system in systems])
     ours, parts = [], []
     for _ in range(5):

@@ -46,8 +46,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import cv2
 import numpy as np
 
-from roadworthy.core.protocols import SHIFTS as REGISTRY
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import SHIFTS as REGISTRY
 from roadworthy.core.types import Batch
 from roadworthy.data import open_dataset
 from roadworthy.outliers import make_outliers

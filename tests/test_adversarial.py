@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Batch, Stimulus
 from roadworthy.models import CallableModel, StoredPredictions, TorchModel, align
 from roadworthy.shifts.adversarial import ATTACKS, Attack, DeepFool, Fgsm, Pgd, Square, linear_step

@@ -14,7 +14,7 @@ import pytest
 
 from roadworthy.api import compare_runs, execute, export_study, prepare, run_study
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Model
+from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.engine import local
 from roadworthy.engine.folder import RunFolder
@@ -22,19 +22,10 @@ from roadworthy.models import TorchModel
 from roadworthy.preview import write_preview
 from roadworthy.shifts import make_shift
 from roadworthy.study import Study, load_study
-from tiny import CLASSES, SIZE, contents, save_onnx, study, templates
+from stand_ins import nearest_mean
+from tiny import CLASSES, SIZE, contents, save_onnx, study
 
 torch = pytest.importorskip("torch")
-
-
-def nearest_mean(gain: float = 1.0, name: str = "net") -> TorchModel:
-    """The classifier of `tiny.onnx` as a torch module, so that it gives gradients."""
-    means = torch.tensor(templates(), dtype=torch.float32)
-    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * SIZE * SIZE, CLASSES))
-    with torch.no_grad():
-        network[1].weight.copy_(gain * 2 * means / 20)
-        network[1].bias.copy_(-gain * (means**2).sum(1) / 20)
-    return TorchModel(network, size=SIZE, outputs="logits", name=name)
 
 
 class OneAtATime(Model):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import io
 import itertools
 import json
@@ -13,10 +12,8 @@ import pickle
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -29,16 +26,13 @@ import numpy as np
 import onnx
 import pandas as pd
 import pytest
-import typer
 import yaml
 from PIL import Image
 
-from roadworthy import cli
+from commands import call_main, check_sentence, snapshot, without_progress
 from samples import CRITERIA, MANIFEST, PREDICTIONS, arrays, fill, network, picture, squares, study
 
 Make = Callable[[Path], object]
-COMMAND = functools.cache(typer.main.get_command)
-"""The command line, built once: that takes longer than most mistakes."""
 
 
 class Row(NamedTuple):
@@ -771,21 +765,6 @@ ROWS = [
 ]  # fmt: skip
 
 
-def snapshot(folder: Path) -> dict[str, tuple[Any, ...]]:
-    """Everything below a folder: kind, time of the last write, and bytes or target."""
-    found: dict[str, tuple[Any, ...]] = {}
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        content: Any = None
-        if stat.S_ISREG(status.st_mode):
-            content = path.read_bytes()
-        elif stat.S_ISLNK(status.st_mode):
-            content = path.readlink()
-        changed = None if path.is_dir() else status.st_mtime_ns
-        found[str(path.relative_to(folder))] = (status.st_mode, changed, content)
-    return found
-
-
 @pytest.fixture(scope="module")
 def pantry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Valid files of every kind and a finished run, made once and copied for every row."""
@@ -806,36 +785,6 @@ def kitchen(pantry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return folder
 
 
-def call(words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of the command line, without its lines on progress."""
-    monkeypatch.setattr(sys, "argv", ["roadworthy", *shlex.split(words)])
-    monkeypatch.setattr(typer.main, "get_command", COMMAND)
-    capfd.readouterr()
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("default")
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-    assert not warned, [str(warning.message) for warning in warned]
-    code = left.value.code
-    assert code is None or isinstance(code, int)
-    printed, said = capfd.readouterr()
-    return code or 0, printed, without_progress(said)
-
-
-def without_progress(text: str) -> str:
-    return re.sub(r"^[a-z_ ]+: .*done in \d+ s\n", "", text, flags=re.MULTILINE)
-
-
-def check_sentence(text: str, says: str) -> None:
-    """One line, which says what it should, and no more than a person reads."""
-    assert text.startswith("error: ")
-    assert text.count("\n") == 1, text
-    assert text.endswith("\n"), text
-    assert re.search(says, text), text
-    assert "Traceback" not in text
-    assert len(text) < 900 or "xxxx" in text, text
-
-
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_one_sentence_and_nothing_changed(
     row: Row, pantry: Path, kitchen: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -844,7 +793,7 @@ def test_one_sentence_and_nothing_changed(
         shutil.copytree(pantry / "run", kitchen / "run")
     row.make(kitchen)
     before = snapshot(kitchen.parents[1])
-    code, _, said = call(row.words, monkeypatch, capfd)
+    code, _, said = call_main(row.words, monkeypatch, capfd)
     check_sentence(said, row.says)
     assert code == 2
     after = snapshot(kitchen.parents[1])
@@ -888,14 +837,14 @@ def test_what_looks_odd_but_is_fine(
     assert any("1 hidden, 1 link to a folder above, 1 neither file nor folder" in note for note in data.notes)
     converted = data.batch([data.ids.index("red/cmyk.jpg")]).images[0].astype(int)
     assert np.abs(converted - squares()[0][0]).mean() < 12
-    assert call("check --model model.onnx --data signs", monkeypatch, capfd)[0] == 0
+    assert call_main("check --model model.onnx --data signs", monkeypatch, capfd)[0] == 0
 
 
 def test_a_corrupt_image_can_be_skipped_and_is_recorded(
     kitchen: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spoil_png(kitchen)
-    code, _, said = call(f"{FOLDER} --on-bad-image skip --accept-chance --out out", monkeypatch, capfd)
+    code, _, said = call_main(f"{FOLDER} --on-bad-image skip --accept-chance --out out", monkeypatch, capfd)
     assert (code, said) == (0, "")
     (bad,) = json.loads(Path("out/run.json").read_text())["sources"][""]["data"]["bad_images"]
     assert bad[0] == "red/0.png"
@@ -933,7 +882,7 @@ def test_a_failure_in_one_case_is_recorded_and_the_others_go_on(
     grey = {"id": "GREY", "metric": "accuracy", "where": {"shift": "grey", "level": 5}, "at_least": 0.01}
     settings = {"classification": {"shifts": [{"name": "grey", "levels": {1: {"factor": 0.1}, 5: {"factor": 1.0}}}]}}
     put_study(models={"good": "model.onnx", **models}, criteria=[grey], protocols=settings)(kitchen)
-    code, printed, said = call("run study.yaml --out out --trust --accept-chance", monkeypatch, capfd)
+    code, printed, said = call_main("run study.yaml --out out --trust --accept-chance", monkeypatch, capfd)
     assert code == 3, said
     assert "Verdict: inconclusive" in printed
     assert {line.split(":")[1].strip() for line in said.splitlines()} == {f"{name} at grey 5" for name in FAILING}
@@ -954,7 +903,7 @@ def test_a_failure_in_one_case_is_recorded_and_the_others_go_on(
     report = Path("out/report.html").read_text()
     assert "lamp &lt;b&gt;lost" in report
     assert "lamp <b>" not in report
-    assert call("verify out", monkeypatch, capfd)[0] == 0
+    assert call_main("verify out", monkeypatch, capfd)[0] == 0
 
 
 class Elements(HTMLParser):
@@ -979,7 +928,7 @@ def test_hostile_names_are_shown_as_text(
     name = "</script><script>alert(3)</script>"
     criteria = [{"id": f"<b>{name}", "hazard": "<iframe src=y>", "metric": "accuracy", "at_least": 0.9}]
     put_study(data={"test": "signs"}, models={name: "model.onnx"}, criteria=criteria)(kitchen)
-    code, _, said = call("run study.yaml --out out --accept-chance", monkeypatch, capfd)
+    code, _, said = call_main("run study.yaml --out out --accept-chance", monkeypatch, capfd)
     assert code in (1, 3), said
     report = Path("out/report.html").read_text()
     page = Elements()
@@ -990,11 +939,11 @@ def test_hostile_names_are_shown_as_text(
     assert "<script>alert(3)" not in report
     assert "&lt;img src=x onerror=alert(1)&gt;" in report
     assert "49 {" not in report
-    assert call("verdict out --junit out.xml", monkeypatch, capfd)[0] == code
+    assert call_main("verdict out --junit out.xml", monkeypatch, capfd)[0] == code
     case = ElementTree.parse("out.xml").find(".//testcase")
     assert case is not None
     assert name in str(case.attrib)
-    assert call("verify out", monkeypatch, capfd)[0] == 0
+    assert call_main("verify out", monkeypatch, capfd)[0] == 0
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
@@ -1008,7 +957,7 @@ def test_a_folder_that_cannot_be_written(
     for words in (f"{NPZ} --out out", "export study.yaml out"):
         with monkeypatch.context() as patch:
             patch.setattr(os, "mkdir", refuse)
-            code, _, said = call(words, patch, capfd)
+            code, _, said = call_main(words, patch, capfd)
         assert code == 2
         check_sentence(said, f"cannot write to out: {os.strerror(number)}")
         assert snapshot(kitchen) == before
@@ -1032,14 +981,14 @@ def test_a_disk_that_fills_up_while_a_run_is_extended(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fill_up)
-        code, _, said = call("run study.yaml --out run --workers 1", patch, capfd)
+        code, _, said = call_main("run study.yaml --out run --workers 1", patch, capfd)
     assert code == 2
     check_sentence(said, r"cannot write to run: No space left on device; fix that and run again to resume")
     after = snapshot(kitchen / "run" / "readouts")
     assert {name: after.get(name) for name in before} == before
     assert not list((kitchen / "run").rglob("*.tmp"))
-    assert call("run study.yaml --out run", monkeypatch, capfd)[0] == 0
-    assert call("verify run", monkeypatch, capfd)[0] == 0
+    assert call_main("run study.yaml --out run", monkeypatch, capfd)[0] == 0
+    assert call_main("verify run", monkeypatch, capfd)[0] == 0
 
 
 def test_a_real_limit_on_the_size_of_files(kitchen: Path) -> None:
@@ -1062,7 +1011,7 @@ def test_a_real_disk(
     if mounted.returncode:
         pytest.skip("mounting a small disk is not allowed here")
     try:
-        code, _, said = call(f"{NPZ} --out disk/out", monkeypatch, capfd)
+        code, _, said = call_main(f"{NPZ} --out disk/out", monkeypatch, capfd)
         assert code == 2
         check_sentence(said, f"cannot write to disk/out: {says}")
     finally:
@@ -1077,7 +1026,7 @@ def test_a_second_writer_is_refused(
     with (kitchen / "run" / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for words in ("run study.yaml --out run", "report run"):
-            code, _, said = call(words, monkeypatch, capfd)
+            code, _, said = call_main(words, monkeypatch, capfd)
             assert code == 2
             check_sentence(said, "another process is writing to run")
     assert snapshot(kitchen) == before
@@ -1090,6 +1039,6 @@ def test_a_tampered_run_cannot_reach_outside(
     shutil.copytree(pantry / "run", kitchen / "run")
     put("precious.txt", "keep me")(kitchen)
     in_first_case("manifest.json", json.dumps({"parts": {"../../../../precious.txt": "0" * 64}}))(kitchen)
-    assert call("run study.yaml --out run", monkeypatch, capfd)[0] == 0
+    assert call_main("run study.yaml --out run", monkeypatch, capfd)[0] == 0
     assert Path("precious.txt").read_text() == "keep me"
-    assert call("verify run", monkeypatch, capfd)[0] == 0
+    assert call_main("verify run", monkeypatch, capfd)[0] == 0

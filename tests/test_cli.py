@@ -13,20 +13,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from commands import call
 from roadworthy import demo
-from roadworthy.cli import app, spelled
-from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.cli import app
+from roadworthy.core.errors import InputError
 from tiny import contents, save_onnx, study, write_study
-
-
-def call(*words: object, code: int = 0) -> str:
-    """Run a command in this process; errors come out as `main` would print them."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    if isinstance(result.exception, RoadworthyError):
-        assert result.exception.exit_code == code, result.exception
-        return spelled(str(result.exception), str(words[0]))
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stdout
 
 
 @pytest.fixture(scope="module")

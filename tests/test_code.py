@@ -15,9 +15,9 @@ import pytest
 
 import roadworthy.outliers
 import roadworthy.shifts  # noqa: F401 (these register)
-from roadworthy.core.code import Written, code_of
+from roadworthy.core.code import CodeIdentified, code_of
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import OUTLIERS, SHIFTS
+from roadworthy.core.roles import OUTLIERS, SHIFTS
 from roadworthy.data import open_dataset
 from roadworthy.monitors import MONITORS
 from tiny import import_text
@@ -30,7 +30,7 @@ import numpy as np
 import helping
 import package.inner
 from package import beside
-from roadworthy.core.code import Written
+from roadworthy.core.code import CodeIdentified
 
 SCALE = np.float32(2)
 TABLE = {"a": [1, 2], "b": np.arange(3)}
@@ -71,7 +71,7 @@ def noisy(f):
         return f(*given)
     return wrapped
 
-class Base(Written):
+class Base(CodeIdentified):
     def shared(self, x):
         return x * 3
 
@@ -197,14 +197,14 @@ def test_the_code_is_that_which_runs(load: Callable[..., Any], tmp_path: Path) -
 def test_who_states_a_version_answers_for_it(load: Callable[..., Any]) -> None:
     stated = {**FILES, "someone.py": WRITTEN.replace("calls = []", "code_version = '2.1'; calls = []")}
     assert code_of(load(files=stated).Mine) == code_of(load("x * 3", "x * 4", stated).Mine) == "version 2.1"
-    below = {**FILES, "someone.py": WRITTEN.replace("(Written):", "(Written):\n    code_version = 3")}
+    below = {**FILES, "someone.py": WRITTEN.replace("(CodeIdentified):", "(CodeIdentified):\n    code_version = 3")}
     first = code_of(load(files=below).Mine)
     assert code_of(load("lambda: [41]", "lambda: [42]", below).Mine) != first, "a base answers for itself alone"
 
 
 def test_code_that_cannot_be_read_asks_for_a_version() -> None:
     names: dict[str, Any] = {"__name__": "nowhere"}
-    exec("from roadworthy.core.code import Written\nclass Typed(Written):\n    def f(self): pass", names)
+    exec("from roadworthy.core.code import CodeIdentified\nclass Typed(CodeIdentified):\n    def f(self): pass", names)
     with pytest.raises(InputError, match=r"the code of Typed cannot be read.*code_version"):
         code_of(names["Typed"])
 
@@ -212,8 +212,8 @@ def test_code_that_cannot_be_read_asks_for_a_version() -> None:
 def test_cells_of_a_notebook_are_read_as_they_were_run() -> None:
     names: dict[str, Any] = {"__name__": "nowhere"}
     cells = {
-        "import": "from roadworthy.core.code import Written",
-        "class": "class Cell(Written):\n    def f(self):\n        return helper() + LIMIT",
+        "import": "from roadworthy.core.code import CodeIdentified",
+        "class": "class Cell(CodeIdentified):\n    def f(self):\n        return helper() + LIMIT",
         "helper": "def helper():\n    return deeper()",
         "deeper": "def deeper():\n    return 1",
         "limit": "LIMIT = 3",
@@ -235,7 +235,7 @@ def test_cells_of_a_notebook_are_read_as_they_were_run() -> None:
 
 
 def test_a_class_that_a_function_makes_is_told_by_what_it_captures(tmp_path: Path) -> None:
-    text = "from roadworthy.core.code import Written\n\ndef make(sign):\n    class Made(Written):\n"
+    text = "from roadworthy.core.code import CodeIdentified\n\ndef make(sign):\n    class Made(CodeIdentified):\n"
     text += "        def f(self):\n            return sign\n    return Made\n"
     make = import_text(text, tmp_path / "making.py").make
     assert code_of(make(1)) == code_of(make(1)) != code_of(make(-1))
@@ -256,7 +256,7 @@ def test_our_own_code_adds_nothing_to_a_hash_before_its_second_version() -> None
     codes = {name: code_of(registry.get(name)) for registry in (SHIFTS, OUTLIERS, MONITORS) for name in registry}
     changed = {name: code for name, code in codes.items() if code}
     assert changed == {"c_frost": "version 2", "c_glass_blur": "version 2"}
-    second = type("Second", (Written,), {"__module__": "roadworthy.shifts.thesis", "code_version": 2})
+    second = type("Second", (CodeIdentified,), {"__module__": "roadworthy.shifts.thesis", "code_version": 2})
     assert code_of(second) == "version 2"
 
 

@@ -18,7 +18,7 @@ from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.tables import TableError, TableSpec
 from roadworthy.core.types import Stimulus, join_columns
-from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
+from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus, plan_cases
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.base import Evidence, KnownCase, Part, Planned, Protocol, StoredCase, matching
 from roadworthy.shifts import make_shift
@@ -80,13 +80,13 @@ class Located(Protocol):
     def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         return 2
 
-    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+    def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
         data, shift = bench.data.fingerprint(), make_shift(settings.shift, 3)
-        clean = Showing(Stimulus(data, seed=bench.seed), bench.data)
-        return [clean, Showing(shift.stimulus(data, seed=bench.seed), bench.data, shift)]
+        clean = PlannedStimulus(Stimulus(data, seed=bench.seed), bench.data)
+        return [clean, PlannedStimulus(shift.stimulus(data, seed=bench.seed), bench.data, shift)]
 
     def plan(self, settings: Settings, bench: Bench) -> Planned:
-        return Planned(plan_cases(self.name, self.showings(settings, bench), bench))
+        return Planned(plan_cases(self.name, self.planned_stimuli(settings, bench), bench))
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         rows = [SimpleNamespace(model=case.system, shift=case.stimulus.name) for case in cases]

@@ -17,15 +17,15 @@ from scipy import ndimage, stats
 
 import roadworthy as rw
 import tiny
+from batches import filled, labelled, make_batch, pictures, same
 from conftest import ROOT
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Batch
 from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED, mean_corruption_error, relative_corruption_error
 from roadworthy.shifts import make_shift, preview
 from roadworthy.shifts.corruptions import COMMON, EXTRA, base, blur, digital, frost, noise, weather
-from test_shifts import filled, labelled, make_batch, pictures, same
 
 NAMES = COMMON + EXTRA
 WITHOUT_CHANCE = (

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 import roadworthy as rw
+from commands import call
+from dark_and_bright import CODE, draw, study
 from roadworthy.core import manifests
 from roadworthy.core.errors import DamagedFile, ModelError
 from roadworthy.core.hashing import digest_file
-from test_cli import call
-from test_stubborn_models import CODE, draw, study
 from tiny import contents
 
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Dataset
+from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.core.validation import read_classes
 from roadworthy.data import DATA, BuiltinDataset, Opening, Subset, files, open_dataset, split_by_group

@@ -20,12 +20,12 @@ import yaml
 
 from roadworthy.api import Run, execute, export_study, prepare, run_study
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Dataset
+from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch, Stimulus
 from roadworthy.data import BuiltinDataset, Opening, open_dataset
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.local import LocalExecutor
-from roadworthy.engine.plan import Bench, Graph, Showing
+from roadworthy.engine.plan import Bench, Graph, PlannedStimulus
 from roadworthy.engine.readouts import read_case
 from roadworthy.metrics.confidence_loss import confidence_loss
 from roadworthy.metrics.coverage import Need, Schema, scenario_coverage
@@ -44,7 +44,7 @@ from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
 from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
 from roadworthy.protocols.dependability.settings import SEVERITIES, Settings, Transformer
 from roadworthy.study import load_study
-from test_attacks_in_classification import nearest_mean
+from stand_ins import nearest_mean
 from tiny import CLASSES, SIZE, contents, save_onnx
 
 torch = pytest.importorskip("torch")
@@ -329,7 +329,7 @@ def test_heat_maps_go_on_where_they_were_stopped(tmp_path: Path) -> None:
         """How often the model was asked, and the files of the case."""
         model = Counting(flat, num_classes=2, version="1", name="light")
         model.most = most
-        showing = Showing(Stimulus(data.fingerprint()), data)
+        showing = PlannedStimulus(Stimulus(data.fingerprint()), data)
         case = Bench(data, {}, seed=0, batch=8, chunk=1024).case(showing, heat_maps(model, data))
         store = RunFolder(folder)
         with store.locked(), suppress(KeyboardInterrupt):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from test_cli import call
+from commands import call
 from tiny import forget_plugins, save_onnx, templates
 
 ROOT = Path(__file__).parent.parent
@@ -110,7 +110,7 @@ def test_the_python_in_its_page_works(workspace: Path, monkeypatch: pytest.Monke
 
 
 def test_the_shift_of_ones_own_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roadworthy.core.protocols import SHIFTS
+    from roadworthy.core.roles import SHIFTS
 
     monkeypatch.chdir(workspace)
     try:

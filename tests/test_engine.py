@@ -24,7 +24,7 @@ import pytest
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import OUTLIERS, Buildable, Model
+from roadworthy.core.roles import OUTLIERS, Buildable, Model
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact
@@ -34,31 +34,8 @@ from roadworthy.models.signals import Signals
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.outliers.base import Painted
 from roadworthy.study import parse_study
-from tiny import CLASSES, contents, import_text, study, write_npz, write_study
-
-
-class Counting(Model):
-    """A model that counts what it is shown, and may fail on purpose."""
-
-    num_classes = CLASSES
-    concurrent = True
-
-    def __init__(self, name: str = "counting", fails_on: str = "") -> None:
-        self.name = name
-        self.fails_on = fails_on
-        self.shown: list[tuple[str, int]] = []
-
-    def fingerprint(self) -> str:
-        return f"counting {self.name}"
-
-    def predict(self, batch: Batch) -> Prediction:
-        self.shown.append((batch.stimulus, len(batch)))
-        if self.fails_on and batch.stimulus.startswith(self.fails_on) and len(self.shown) > 3:
-            raise RuntimeError("out of luck\nsecond line")
-        means = batch.images.reshape(len(batch), -1).mean(1, dtype=np.float64)
-        scores = -(((means[:, None] - np.linspace(60, 180, CLASSES)) / 20) ** 2)
-        odds = np.exp(scores - scores.max(1, keepdims=True))
-        return Prediction((odds / odds.sum(1, keepdims=True)).astype(np.float32))
+from stand_ins import Counting
+from tiny import contents, import_text, study, write_npz, write_study
 
 
 def run(folder: Path, out: str, workers: int = 1, models: list[Model] | None = None, **changes: object) -> rw.Run:
@@ -197,13 +174,13 @@ def test_an_attempt_in_which_every_case_fails_leaves_a_finished_run_as_it_was(tm
 
 def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    original = local.Showing.show
+    original = local.PlannedStimulus.show
 
-    def counted(self: local.Showing, batch: Batch) -> Batch:
+    def counted(self: local.PlannedStimulus, batch: Batch) -> Batch:
         made.append(self.stimulus.key)
         return original(self, batch)
 
-    monkeypatch.setattr(local.Showing, "show", counted)
+    monkeypatch.setattr(local.PlannedStimulus, "show", counted)
     prepared = prepare(
         parse_study(study(tmp_path, models={"a": "<>", "b": "<>", "c": "<>"}), "study"),
         models={name: Counting(name) for name in "abc"},

@@ -19,10 +19,10 @@ import pytest
 import yaml
 
 import roadworthy as rw
+from commands import call_main, check_sentence, snapshot
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import sealed
 from samples import SIDE, arrays, fill, squares, study
-from test_bad_input import call, check_sentence, snapshot
 
 Said = tuple[int, str, str]
 ARCH = f"""
@@ -95,15 +95,15 @@ def test_trust_in_an_architecture_unpickles_nothing(
 ) -> None:
     before = snapshot(folder)
     for words in (f"{command} {GIVEN}{extra}" for command in ("evaluate", "check") for extra in ("", " --trust")):
-        code, _, said = call(words, monkeypatch, capfd)
+        code, _, said = call_main(words, monkeypatch, capfd)
         assert code == 2
         check_sentence(said, REFUSED)
     assert snapshot(folder) == before
-    code, _, said = call(f"evaluate {GIVEN} --unpickle", monkeypatch, capfd)
+    code, _, said = call_main(f"evaluate {GIVEN} --unpickle", monkeypatch, capfd)
     assert code == 2
     check_sentence(said, r"own\.py holds code.*--trust")
     mark.rmdir()
-    assert call(f"check {GIVEN} --trust --unpickle --sample 4", monkeypatch, capfd)[0] == 0
+    assert call_main(f"check {GIVEN} --trust --unpickle --sample 4", monkeypatch, capfd)[0] == 0
     assert mark.exists()
 
 
@@ -112,7 +112,7 @@ def test_no_entry_of_a_study_unpickles_by_trust(
     entry: dict[str, Any], folder: Path, mark: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     put_study(folder, models={"m": entry})
-    code, _, said = call("run study.yaml --trust --dry-run", monkeypatch, capfd)
+    code, _, said = call_main("run study.yaml --trust --dry-run", monkeypatch, capfd)
     assert code == 2
     check_sentence(said, REFUSED)
     with pytest.raises(InputError, match=REFUSED):
@@ -120,7 +120,7 @@ def test_no_entry_of_a_study_unpickles_by_trust(
     with pytest.raises(InputError, match=REFUSED):
         rw.load_model(entry, trust=True)
     assert not mark.exists()
-    assert call("run study.yaml --trust --unpickle --dry-run --accept-chance", monkeypatch, capfd)[0] == 0
+    assert call_main("run study.yaml --trust --unpickle --dry-run --accept-chance", monkeypatch, capfd)[0] == 0
     assert mark.exists()
 
 
@@ -130,7 +130,7 @@ def test_no_other_way_unpickles_by_trust(
     """OD-tests by study and by Python, `rw.evaluate`, and the calibration of a preview."""
     (folder / "study.yaml").write_text(yaml.safe_dump(od_test(models={"m": TRAP})))
     for words in ("run study.yaml --trust", "preview grey --data data.npz --calibrate --model trap.pt --trust"):
-        code, _, said = call(words, monkeypatch, capfd)
+        code, _, said = call_main(words, monkeypatch, capfd)
         assert code == 2
         check_sentence(said, REFUSED)
     sets = od_test()["outliers"]
@@ -142,7 +142,7 @@ def test_no_other_way_unpickles_by_trust(
         with pytest.raises(InputError, match=REFUSED):
             attempt()
     assert not mark.exists()
-    assert call("run study.yaml --trust --unpickle --dry-run --accept-chance", monkeypatch, capfd)[2] == ""
+    assert call_main("run study.yaml --trust --unpickle --dry-run --accept-chance", monkeypatch, capfd)[2] == ""
     assert mark.exists()
 
 
@@ -152,7 +152,7 @@ def test_a_study_grants_itself_nothing(
 ) -> None:
     for entry in ({**TRAP, key: True}, {"ensemble": [{**TRAP, key: True}, "model.onnx"]}):
         put_study(folder, models={"m": entry})
-        code, _, said = call("run study.yaml --dry-run", monkeypatch, capfd)
+        code, _, said = call_main("run study.yaml --dry-run", monkeypatch, capfd)
         assert code == 2
         check_sentence(said, f"unknown torch model setting '{key}'")
     assert not mark.exists()
@@ -165,7 +165,7 @@ def test_an_architecture_beside_a_file_that_has_its_own_is_refused(
     torch = pytest.importorskip("torch")
     torch.jit.save(torch.jit.script(torch.nn.Flatten()), folder / "script.pt")
     words = "check --data data.npz --arch own.py:net --trust --model script.pt"
-    code, _, said = call(words, monkeypatch, capfd)
+    code, _, said = call_main(words, monkeypatch, capfd)
     assert code == 2
     check_sentence(said, r"script\.pt is TorchScript, which comes with its architecture: leave out --arch")
 
@@ -278,7 +278,7 @@ def test_a_tampered_run_is_not_followed_outside(
     tamper(tmp_path / "run")
     before = snapshot(tmp_path)
     for command in commands.split():
-        code, _, said = call(f"{command} run" + (" run" if command == "compare" else ""), monkeypatch, capfd)
+        code, _, said = call_main(f"{command} run" + (" run" if command == "compare" else ""), monkeypatch, capfd)
         assert code == 2, (command, said)
         check_sentence(said, "outside")
         assert snapshot(tmp_path) == before
@@ -294,7 +294,7 @@ def test_nothing_outside_is_written_or_removed_through_a_link(
     (tmp_path / "outside" / "a.png").write_bytes(b"someone else's")
     before = snapshot(tmp_path)
     for options in ("", " --fresh"):
-        code, _, said = call(f"run run/study.yaml --out run{options}", monkeypatch, capfd)
+        code, _, said = call_main(f"run run/study.yaml --out run{options}", monkeypatch, capfd)
         assert code == 2, said
         check_sentence(said, f"'{name}' is a link that leads outside")
         assert snapshot(tmp_path) == before
@@ -421,7 +421,7 @@ def test_a_study_without_end_is_refused_with_its_size(
     (folder / "study.yaml").write_text(yaml.safe_dump(content))
     before = snapshot(folder)
     with at_most(20):
-        code, _, said = call("run study.yaml --dry-run --trust", monkeypatch, capfd)
+        code, _, said = call_main("run study.yaml --dry-run --trust", monkeypatch, capfd)
     assert code == 2
     check_sentence(said, says)
     assert snapshot(folder) == before
@@ -432,7 +432,7 @@ def test_an_export_without_end_is_refused(
 ) -> None:
     (folder / "study.yaml").write_text(yaml.safe_dump(classification(repeats=HUGE)))
     with at_most(20):
-        code, _, said = call("export study.yaml images", monkeypatch, capfd)
+        code, _, said = call_main("export study.yaml images", monkeypatch, capfd)
     assert code == 2
     check_sentence(said, "asks for 51,000,000,000 cases")
 
@@ -459,7 +459,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(
     models = {FORMULAS[0]: "model.onnx", "+b": "logits.onnx"}
     settings = {"classification": {"shifts": ["grey"], "levels": [5]}, "dependability": {"transformers": ["grey"]}}
     put_study(folder, models=models, protocols=settings, criteria=None)
-    assert call("run study.yaml --out run", monkeypatch, capfd)[0] == 0
+    assert call_main("run study.yaml --out run", monkeypatch, capfd)[0] == 0
     files = sorted(Path("run/tables").glob("*.csv"))
     assert {file.name: risky(file) for file in files if risky(file)} == {}
     exact = pd.read_parquet("run/tables/classification_mistakes.parquet")
@@ -469,9 +469,9 @@ def test_no_cell_of_a_csv_file_is_a_formula(
     assert [*shown["model"].str.removeprefix("'")] == [*exact["model"]]
     drops = pd.read_parquet("run/tables/classification.parquet")["value"].dropna()
     assert np.allclose(pd.read_csv("run/tables/classification.csv")["value"].dropna(), drops)
-    assert call("compare run --out changes.csv", monkeypatch, capfd)[0] == 0
+    assert call_main("compare run --out changes.csv", monkeypatch, capfd)[0] == 0
     assert risky(Path("changes.csv")) == []
-    assert call("verify run", monkeypatch, capfd)[0] == 0
+    assert call_main("verify run", monkeypatch, capfd)[0] == 0
 
 
 def test_exported_ids_that_are_formulas_come_back(
@@ -480,12 +480,12 @@ def test_exported_ids_that_are_formulas_come_back(
     ids = [f"{FORMULAS[row % len(FORMULAS)]} {row}" for row in range(12)]
     np.savez(folder / "data.npz", **arrays(id=np.array(ids)))
     put_study(folder, criteria=None)
-    assert call("export study.yaml images", monkeypatch, capfd)[0] == 0
+    assert call_main("export study.yaml images", monkeypatch, capfd)[0] == 0
     assert risky(Path("images/manifest.csv")) == []
     manifest = pd.read_csv("images/manifest.csv", dtype=str).drop(columns="path")
     manifest.assign(red=0.5, green=0.25, blue=0.25).to_csv("answers.csv", index=False, quoting=csv.QUOTE_ALL)
     put_study(folder, models={"m": {"predictions": "answers.csv"}}, criteria=None)
-    assert call("run study.yaml --out run --accept-chance", monkeypatch, capfd)[::2] == (0, "")
+    assert call_main("run study.yaml --out run --accept-chance", monkeypatch, capfd)[::2] == (0, "")
     stored = pd.concat(map(pd.read_parquet, Path("run/readouts").rglob("part-*.parquet")))
     assert set(stored["id"]) == set(ids)
 
@@ -505,7 +505,7 @@ def test_a_nul_character_in_data_is_refused(
     changes, says = NUL[what]
     np.savez(folder / "data.npz", **arrays(**changes()))
     before = snapshot(folder)
-    code, _, said = call("run study.yaml --out run", monkeypatch, capfd)
+    code, _, said = call_main("run study.yaml --out run", monkeypatch, capfd)
     assert code == 2
     check_sentence(said, says)
     assert snapshot(folder) == before
@@ -527,6 +527,6 @@ def test_a_nul_character_in_a_study_is_refused(
 ) -> None:
     (folder / "own.py").write_text("def answer(images): return [[0.2, 0.3, 0.5]] * len(images)\n")
     (folder / "study.yaml").write_text(yaml.safe_dump(content))
-    code, _, said = call("run study.yaml --dry-run --trust", monkeypatch, capfd)
+    code, _, said = call_main("run study.yaml --dry-run --trust", monkeypatch, capfd)
     assert code == 2
     check_sentence(said, r"a\\x00b")

@@ -28,7 +28,7 @@ from roadworthy.protocols.od_test.plan import OdTest
 from roadworthy.protocols.ood.plan import OutOfDistribution
 from roadworthy.verdict.history import make_entry
 from samples import fill, study
-from test_od_test import Broken
+from stand_ins import Broken
 from tiny import save_onnx
 
 HARD = {"id": "HARD", "metric": "accuracy", "at_least": 0.95, "over": "pooled"}

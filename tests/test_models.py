@@ -24,7 +24,7 @@ from scipy.special import softmax as scipy_softmax
 
 import roadworthy as rw
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, UnknownName
-from roadworthy.core.protocols import Model
+from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Stimulus
 from roadworthy.core.validation import parse_size
 from roadworthy.models import (

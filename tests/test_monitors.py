@@ -25,11 +25,12 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_info
 
+from commands import call
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.manifests import commit
-from roadworthy.core.protocols import Model
 from roadworthy.core.registry import Registry
+from roadworthy.core.roles import Model
 from roadworthy.data import Subset
 from roadworthy.models import CallableModel, OnnxModel, TorchModel, align
 from roadworthy.models import signals as signals_module
@@ -72,7 +73,6 @@ from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.openmax import distance, fit_weibull
 from roadworthy.monitors.threads import one_thread
 from roadworthy.uncertainty import McDropout
-from test_cli import call
 from tiny import import_text
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()

@@ -17,12 +17,12 @@ import yaml
 
 import roadworthy as rw
 import tiny
+from commands import call
 from roadworthy.api import compare_runs
 from roadworthy.monitors import Monitor, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.preparing import prepare, prepare_recipe
 from roadworthy.study import load_study
-from test_cli import call
 
 TRAIN, HELD_OUT, _, FLAT = toy_data()
 SETS: dict[str, Any] = {"flat": FLAT, "uniform": "uniform_noise", "normal": "normal_noise"}

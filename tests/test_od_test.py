@@ -54,6 +54,7 @@ from roadworthy.statistics import Estimate
 from roadworthy.study import load_study, parse_study
 from roadworthy.uncertainty.temperature import Calibrated
 from roadworthy.verdict import Criterion
+from stand_ins import Broken
 
 ROOT = Path(__file__).parent.parent
 SIGNS = {"builtin": "signs", "n": 140}
@@ -760,19 +761,6 @@ CRITERIA = [
     {"id": "worst", "metric": "accuracy", "over": "worst", "at_least": 0.999},
     {"id": "mean", "metric": "accuracy", "where": {"ood": "far"}, "over": "pooled", "at_least": 0.01},
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Broken(Monitor):
-    """Cannot be built."""
-
-    name: ClassVar[str] = "broken"
-
-    def fit(self, training: Any) -> Any:
-        raise InputError("no <b>luck</b> today")
-
-    def read(self, signals: Any, state: Any) -> Any:
-        raise AssertionError
 
 
 def test_a_run_ends_with_a_verdict_and_a_report_that_hide_nothing(onnx: Path, tmp_path: Path) -> None:

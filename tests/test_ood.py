@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 import roadworthy as rw
+from commands import call
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch, Stimulus
@@ -23,8 +24,7 @@ from roadworthy.metrics.ranking import separation
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.ood.tables import Evidence
 from roadworthy.study import parse_study
-from test_cli import call
-from test_engine import Counting
+from stand_ins import Counting
 from tiny import contents, study
 
 FOREIGN = {"builtin": "scenery", "n": 100}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
+from roadworthy.core.roles import OUTLIERS, Dataset, Outliers
 from roadworthy.core.types import Batch
 from roadworthy.data import OpenedDataset, Subset, open_dataset
 from roadworthy.outliers import OutlierSet, Painted, make_outliers, outlier_sheet

@@ -13,10 +13,10 @@ import pytest
 
 import roadworthy as rw
 from records import changed, network_record
+from reports import HOSTILE, Elements, chart_data, headline, make_run, render
 from roadworthy.core.record import RunRecord
 from roadworthy.engine.folder import RunFolder
 from roadworthy.report.words import NO_BREAK, number
-from test_report import HOSTILE, Elements, chart_data, headline, make_run, render
 from tiny import save_onnx
 
 SOURCES = ("gtsrb", "cure")

@@ -52,7 +52,7 @@ from pydantic import BaseModel
 import pandas as pd
 from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import Stimulus
-from roadworthy.engine.plan import Showing, plan_cases
+from roadworthy.engine.plan import PlannedStimulus, plan_cases
 from roadworthy.protocols.base import PROTOCOLS, Evidence, Planned, Protocol
 
 class Settings(BaseModel, extra="forbid", frozen=True):
@@ -75,10 +75,10 @@ class SureProtocol(Protocol):
     table_specs = (TableSpec("sure", "How sure a model is.", key=("model",), columns=("model", "value")),)
     def check_settings(self, settings): pass
     def count_stimuli(self, settings, foreign, monitors): return 1
-    def showings(self, settings, bench):
-        return [Showing(Stimulus(bench.data.fingerprint(), seed=bench.seed), bench.data)]
+    def planned_stimuli(self, settings, bench):
+        return [PlannedStimulus(Stimulus(bench.data.fingerprint(), seed=bench.seed), bench.data)]
     def plan(self, settings, bench):
-        return Planned(plan_cases(self.name, self.showings(settings, bench), bench))
+        return Planned(plan_cases(self.name, self.planned_stimuli(settings, bench), bench))
     def check(self, cases, criterion, context=None): pass
     def evidence(self, part, **options):
         return Sure(part.cases)

@@ -13,6 +13,7 @@ import statsmodels.formula.api as smf
 from hypothesis import example, given, settings
 from scipy import stats
 
+from designs import THESIS, grid, thesis_accuracy, warpbreaks
 from roadworthy.statistics import (
     comparison_half_widths,
     games_howell,
@@ -21,7 +22,6 @@ from roadworthy.statistics import (
     range_quantile,
     range_tail,
 )
-from test_anova import THESIS, grid, thesis_accuracy, warpbreaks
 
 
 def groups_of(*samples: list[float]) -> pd.DataFrame:

@@ -89,7 +89,8 @@ def test_check_takes_the_keywords_of_evaluate() -> None:
 
 
 def test_what_check_finds_can_be_given_to_evaluate(kitchen: Path) -> None:
-    from test_check import Preprocess, nearest_template, patches
+    from coloured_patches import nearest_template, patches
+    from roadworthy.models import Preprocess
 
     data = patches()
     nearest_template(kitchen / "m.onnx", data, Preprocess("imagenet"))

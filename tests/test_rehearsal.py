@@ -15,11 +15,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import roadworthy as rw
+from commands import call
 from roadworthy.core.errors import InputError
 from roadworthy.metrics import compare_with_chance
 from roadworthy.models.identity import identity_of
 from samples import CLASSES, SIDE, network, squares
-from test_cli import call
 from tiny import contents, save_onnx, write_npz, write_study
 
 

@@ -15,12 +15,12 @@ import pytest
 
 import roadworthy as rw
 import tiny
+from reports import headline, render
 from roadworthy.protocols.od_test.facts import OdTestFacts, load_od_test
 from roadworthy.report.facts import load_facts
 from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion
 from roadworthy.verdict.judge import Measurement, judge, judge_measurement
-from test_report import headline, render
 
 SIGNS = {"builtin": "signs", "n": 140}
 OUTLIERS = {"scenery": {"builtin": "scenery", "n": 8}, "uniform": "uniform_noise", "normal": "normal_noise"}

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from records import Shown, changed, network_record, with_cases, with_networks
+from reports import HOSTILE, Elements, accuracy_of, chart_data, headline, in_browser, make_run, picture, render
 from roadworthy import cli
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder
@@ -33,7 +34,6 @@ from roadworthy.report import comparison
 from roadworthy.report import render_comparison as render_page
 from roadworthy.report.facts import load_facts
 from roadworthy.report.words import NO_BREAK
-from test_report import HOSTILE, Elements, accuracy_of, chart_data, headline, in_browser, make_run, picture, render
 
 QUESTIONS = {q.name: q for q in (*classification_questions.QUESTIONS, *ood_questions.QUESTIONS)}
 SETS = {

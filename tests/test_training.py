@@ -13,7 +13,7 @@ import pytest
 
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, UnknownName
 from roadworthy.core.manifests import check_whole
-from roadworthy.core.protocols import Buildable, Dataset
+from roadworthy.core.roles import Buildable, Dataset
 from roadworthy.data import split_by_group
 from roadworthy.data.arrays import ArrayDataset
 from roadworthy.data.table import Table

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Model
+from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.models import CallableModel, TorchModel, load_model, softmax
 from roadworthy.models.networks import thesis_cnn

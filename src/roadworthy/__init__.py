@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roadworthy.api import compare_runs as compare
     from roadworthy.api import run_study as run
     from roadworthy.core.errors import InputError, ModelError, RoadworthyError
-    from roadworthy.core.protocols import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
+    from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
     from roadworthy.core.types import Batch, Prediction
     from roadworthy.data import open_dataset
     from roadworthy.models import load_model
@@ -33,7 +33,7 @@ __version__ = version("roadworthy")
 _MODULES = {
     "api": ("Run", "check", "compare_runs", "evaluate", "export_study", "no_progress", "open_run", "run_study"),
     "core.errors": ("InputError", "ModelError", "RoadworthyError"),
-    "core.protocols": ("OUTLIERS", "SHIFTS", "Dataset", "Model", "Outliers", "Shift"),
+    "core.roles": ("OUTLIERS", "SHIFTS", "Dataset", "Model", "Outliers", "Shift"),
     "core.types": ("Batch", "Prediction"),
     "data": ("open_dataset",),
     "models": ("load_model",),

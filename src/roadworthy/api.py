@@ -15,7 +15,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
 from roadworthy.engine.folder import RunFolder, writing
-from roadworthy.engine.plan import Showing
+from roadworthy.engine.plan import PlannedStimulus
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
 from roadworthy.engine.progress import terminal_progress as terminal_progress
@@ -120,10 +120,10 @@ def export_study(
     for protocol, settings in chosen:
         protocol.check_settings(settings)
     benches = open_benches(study, base, progress)
-    stimuli: dict[str, tuple[Showing, int, dict[str, None]]] = {}
+    stimuli: dict[str, tuple[PlannedStimulus, int, dict[str, None]]] = {}
     for protocol, settings in chosen:
         for name in settings.sources or benches:
-            for showing in protocol.showings(settings, benches[name]):
+            for showing in protocol.planned_stimuli(settings, benches[name]):
                 stimuli.setdefault(showing.stimulus.hash, (showing, benches[name].chunk, {}))[2][name] = None
     images = sum(len(showing.data) for showing, _, _ in stimuli.values())
     classes = {name: bench.data.class_names for name, bench in benches.items()}

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from roadworthy.core.protocols import OUTLIERS, SHIFTS
 from roadworthy.core.registry import Registry
+from roadworthy.core.roles import OUTLIERS, SHIFTS
 from roadworthy.data import DATA
 from roadworthy.metrics import METRICS
 from roadworthy.models import MODELS

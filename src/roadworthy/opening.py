@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import OUTLIERS, Dataset, Model, Outliers
+from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
 from roadworthy.data.subset import Mirrored
@@ -83,7 +83,7 @@ class OpeningSource:
         for role in sorted(wanted - set(roles)):
             raise InputError(LEARNING[role])
         seen = self._check_learning(roles)
-        meets_outliers = any(protocol.wants_foreign for protocol, _ in asked)
+        meets_outliers = any(protocol.shows_outliers for protocol, _ in asked)
         foreign, makers, order = self._outliers(data) if meets_outliers else ({}, {}, [])
         seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
         train, validation = roles.get("train"), roles.get("validation")

@@ -12,10 +12,10 @@ import yaml
 from pydantic import BaseModel
 
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Dataset, Model, leaves
+from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data.base import contents
-from roadworthy.engine.plan import Bench, Plan, PlannedCase, Showing
+from roadworthy.engine.plan import Bench, Plan, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.metrics import Metric, find_metric
 from roadworthy.metrics.base import Range
@@ -234,14 +234,14 @@ def _rehearse_all(
     rehearsals = {}
     cases = [node.planned for node in prepared.plan.graph().cases.values() if not node.planned.refused]
     asked_models = [(planned.showing, planned.system.underlying) for planned in cases]
-    showings = [(showing, {*map(id, leaves(model))}) for showing, model in asked_models if model is not None]
+    planned_stimuli = [(showing, {*map(id, leaves(model))}) for showing, model in asked_models if model is not None]
     for source, bench in prepared.sources.items():
         clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
         for name, model in bench.models.items():
             can_be_asked = all(part.loaded for part in model.requires()) and "probabilities" in model.columns
             for own in leaves(model):
                 if isinstance(own, StoredPredictions):
-                    shown = [showing for showing, asked in showings if id(own) in asked]
+                    shown = [showing for showing, asked in planned_stimuli if id(own) in asked]
                     _check_answered(own, shown, bench.data)
                     can_be_asked &= clean.key in {showing.stimulus.key for showing in shown}
             if can_be_asked:
@@ -255,7 +255,7 @@ def _identities(data: Dataset) -> set[tuple[str, str]]:
     return set(zip(data.ids, contents(data), strict=True))
 
 
-def _check_answered(model: StoredPredictions, shown: Sequence[Showing], test: Dataset) -> None:
+def _check_answered(model: StoredPredictions, shown: Sequence[PlannedStimulus], test: Dataset) -> None:
     """Refuse stored answers that do not hold all that is shown.
 
     Those that do not say which stimulus they answer are to the test data alone: ids of training images may be the same.

@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import SHIFTS, Dataset, Model, Shift
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import SHIFTS, Dataset, Model, Shift
 from roadworthy.core.types import Batch
 from roadworthy.core.validation import parse_size, read_yaml
 from roadworthy.data import open_dataset

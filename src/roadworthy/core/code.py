@@ -29,7 +29,7 @@ LIBRARIES = [
 ]
 
 
-class Written:
+class CodeIdentified:
     """A role whose classes are identified by their code: a file's as it was when loaded, a notebook's as it is now."""
 
     code_version: ClassVar[int | str] = 1
@@ -45,7 +45,7 @@ class Written:
 _KNOWN: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 
-def code_of(cls: type[Written]) -> str:
+def code_of(cls: type[CodeIdentified]) -> str:
     """What stands for the code of a class in a hash: empty for Roadworthy's own classes in their first version.
 
     Roadworthy's classes raise `code_version` when what they compute changes. The code of anyone else's class is what

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Dataset
 from roadworthy.core.registry import Registry
+from roadworthy.core.roles import Dataset
 from roadworthy.core.validation import check_settings, find_mode, parse_size
 from roadworthy.data.arrays import NpzDataset, from_arrays
 from roadworthy.data.base import OpenedDataset, Opening, Size

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Dataset
+from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import parse_size, read_classes, require_memory
 from roadworthy.data.images import resize_boxes

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
 from roadworthy.data.base import OpenedDataset, Size, deliver, row_index
 from roadworthy.data.parallel import Progress

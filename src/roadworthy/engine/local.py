@@ -31,12 +31,12 @@ from roadworthy.core.errors import (
 )
 from roadworthy.core.grouping import grouped
 from roadworthy.core.manifests import is_committed
-from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch, first_rows, join_columns
 from roadworthy.engine import readouts
 from roadworthy.engine.artifacts import ensure_artifact, is_built, read_artifact
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, Showing
+from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress
 from roadworthy.engine.table_specs import TIMING_ARTIFACTS, TIMING_CASES
 from roadworthy.engine.workers import Turns, in_workers
@@ -61,7 +61,7 @@ class Outcome:
 class _Task:
     """A chunk of a stimulus, and the cases that lack it."""
 
-    showing: Showing
+    showing: PlannedStimulus
     size: int
     chunk: int
     cases: tuple[PlannedCase, ...]

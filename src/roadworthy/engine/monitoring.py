@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import ModelError, foreign_code, is_the_machine_s, is_the_store_s
 from roadworthy.core.files import remove
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Buildable, Dataset, Model, System
+from roadworthy.core.roles import Buildable, Dataset, Model, System
 from roadworthy.core.types import Artifact, Stimulus
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.plan import Bench, Showing
+from roadworthy.engine.plan import Bench, PlannedStimulus
 from roadworthy.engine.readouts import read_columns
 from roadworthy.models.signals import Training
 from roadworthy.monitors import FittedMonitor, Monitor
@@ -76,7 +76,7 @@ class StoredTraining(Training):
 class PlannedTraining:
     """What a fit will read of a model and some data: a case for each signal, by its full name, in batches of `size`."""
 
-    def __init__(self, bench: Bench, model: Model, shown: Showing | Dataset, names: Sequence[str]) -> None:
+    def __init__(self, bench: Bench, model: Model, shown: PlannedStimulus | Dataset, names: Sequence[str]) -> None:
         showing = undisturbed(bench, shown) if isinstance(shown, Dataset) else shown
         self.model, self.data, self.size = model, showing.data, model.fixed_batch or bench.batch
         asked = [SignalOf(model, name, bench.fingerprint(model)) for name in names if name not in OF_DATA]
@@ -92,7 +92,7 @@ class MonitorFit(Buildable):
 
     activity = "fitting"
 
-    def __init__(self, monitor: Monitor, model: Model, bench: Bench, outliers: Showing | None = None) -> None:
+    def __init__(self, monitor: Monitor, model: Model, bench: Bench, outliers: PlannedStimulus | None = None) -> None:
         self.monitor, self.model = monitor, model
         names = monitor.signals(model)
         self.training, self.outliers = (
@@ -184,6 +184,6 @@ class MonitorOn(System):
             return {REPRESENTATION: self.fit.fitted.represent_signals(signals)}
 
 
-def undisturbed(bench: Bench, data: Dataset) -> Showing:
+def undisturbed(bench: Bench, data: Dataset) -> PlannedStimulus:
     """Data of a source as it is."""
-    return Showing(Stimulus(data.fingerprint(), seed=bench.seed), data)
+    return PlannedStimulus(Stimulus(data.fingerprint(), seed=bench.seed), data)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roadworthy.core.errors import InputError, ModelError, foreign_code
-from roadworthy.core.protocols import BATCH as BATCH
-from roadworthy.core.protocols import Buildable, Dataset, Model, Outliers, Shift, System, leaves
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import BATCH as BATCH
+from roadworthy.core.roles import Buildable, Dataset, Model, Outliers, Shift, System, leaves
 from roadworthy.core.types import Artifact, Batch, Case, Stimulus
 from roadworthy.models import StoredPredictions
 
@@ -22,7 +22,7 @@ THREADS = 1
 
 
 @dataclass(frozen=True)
-class Showing:
+class PlannedStimulus:
     """A stimulus together with what makes it: the data and, unless undisturbed, the shift.
 
     `fresh` says that the data itself is drawn anew in each repeat; `requires` must be built before that can be done.
@@ -46,7 +46,7 @@ class Showing:
         """True where another repeat shows other pixels."""
         return self.fresh or self.shift is not None
 
-    def against(self, model: Model) -> Showing:
+    def against(self, model: Model) -> PlannedStimulus:
         """What this model is shown: the same for all, unless the shift attacks the model it is shown to."""
         shift = None if self.shift is None else self.shift.bound(model)
         if shift is None or shift is self.shift:
@@ -79,7 +79,7 @@ class PlannedCase:
     """
 
     case: Case
-    showing: Showing
+    showing: PlannedStimulus
     system: System
     protocol: str = ""
     source: str = ""
@@ -111,7 +111,7 @@ class Plan:
     batch: int = BATCH
 
     @property
-    def stimuli(self) -> dict[str, Showing]:
+    def stimuli(self) -> dict[str, PlannedStimulus]:
         """All that is shown, by the hash of the stimulus."""
         return {planned.showing.stimulus.hash: planned.showing for planned in self.cases}
 
@@ -303,7 +303,7 @@ class Bench:
 
     def case(
         self,
-        showing: Showing,
+        showing: PlannedStimulus,
         system: System,
         *,
         name: str | None = None,
@@ -324,7 +324,7 @@ class Bench:
 
 
 def plan_cases(
-    protocol: str, showings: Sequence[Showing], bench: Bench, labels: Mapping[str, str] | None = None
+    protocol: str, planned_stimuli: Sequence[PlannedStimulus], bench: Bench, labels: Mapping[str, str] | None = None
 ) -> list[PlannedCase]:
     """Every stimulus shown to every model.
 
@@ -333,7 +333,7 @@ def plan_cases(
     stimulus of its own for every model; one that no model can be attacked by is an error.
     """
     planned = []
-    for showing in showings:
+    for showing in planned_stimuli:
         repeat = showing.stimulus.repeat
         refusals: list[InputError] = []
         for name, model in bench.models.items():

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roadworthy.core.hashing import canonical_json
-from roadworthy.core.protocols import Model, leaves
 from roadworthy.core.record import (
     ArtifactRecord,
     CaseRecord,
@@ -16,6 +15,7 @@ from roadworthy.core.record import (
     SourceRecord,
     StimulusRecord,
 )
+from roadworthy.core.roles import Model, leaves
 from roadworthy.data import OpenedDataset
 from roadworthy.engine.local import Outcome
 from roadworthy.engine.plan import ArtifactNode, Bench, CaseNode, Graph, Plan

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
-from roadworthy.core.protocols import Model, entered_by
+from roadworthy.core.roles import Model, entered_by
 
 GRACE = 1.0
 """Seconds that workers are given to finish what they are at once the run is stopped."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.protocols import Model, Origin
 from roadworthy.core.registry import Registry
+from roadworthy.core.roles import Model, Origin
 from roadworthy.core.validation import check_settings, find_mode
 from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import align

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, first_line, foreign_code
-from roadworthy.core.protocols import Model
+from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.models.outputs import PROBE_SIZES, PROBES, probe_images
 from roadworthy.models.preprocess import Preprocess, parse_choice

@@ -14,8 +14,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import binomtest
 
 from roadworthy.core.errors import InputError, RoadworthyError
-from roadworthy.core.protocols import BATCH, Dataset, Model
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.data.table import natural_key
 from roadworthy.metrics import ChanceTest, compare_with_chance

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Buildable, Model
+from roadworthy.core.roles import Buildable, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import check_no_nul, read_classes
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Model
+from roadworthy.core.roles import Model
 from roadworthy.models.classes import AlignedModel
 
 

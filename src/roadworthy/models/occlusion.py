@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Model
 from roadworthy.core.random import Streams, random_bytes
+from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Images
 from roadworthy.metrics.occlusion import PatchGrid
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roadworthy.core.cells import unescape_cell
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
-from roadworthy.core.protocols import Model
+from roadworthy.core.roles import Model
 from roadworthy.core.types import UNDISTURBED, Batch, Prediction
 from roadworthy.models.classes import read_class_names
 from roadworthy.models.outputs import OUTPUTS, are_probabilities, prediction

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Buildable, Dataset, Model
 from roadworthy.core.registry import Registry
+from roadworthy.core.roles import Buildable, Dataset, Model
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_THREADS, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress

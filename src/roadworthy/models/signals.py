@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code
-from roadworthy.core.protocols import BATCH, Dataset, Model
+from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import STORED, Batch, Images, Prediction
 from roadworthy.models.head import penultimate
 

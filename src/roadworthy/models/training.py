@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import DamagedFile, InputError, ModelError
 from roadworthy.core.files import write_json
 from roadworthy.core.hashing import digest, sealed, unsealed
-from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Dataset
 from roadworthy.data import split_by_group
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, save_weights

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.parameters import registered
-from roadworthy.core.protocols import BATCH, Model
+from roadworthy.core.roles import BATCH, Model
 from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of
 from roadworthy.models.signals import Signals, Training

@@ -21,10 +21,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.code import Written, code_of
+from roadworthy.core.code import CodeIdentified, code_of
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest, digest_array
-from roadworthy.core.protocols import BATCH, Dataset, Model
+from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings
 from roadworthy.models.signals import PART, SUPPLY, LiveTraining, Signals, Training, full_name
@@ -46,7 +46,7 @@ ROLES = {TRAIN: "training images", VALID_OUTLIERS: "validation outliers (outlier
 
 
 @dataclass(frozen=True, kw_only=True)
-class Monitor(Written, ABC):
+class Monitor(CodeIdentified, ABC):
     """A detector of images outside the distribution: a frozen keyword-only dataclass whose fields are its settings.
 
     All it must say is `read`, what it keeps of each image. `fit` adds what it learns from training data, `rate` how a

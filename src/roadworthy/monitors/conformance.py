@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest_array
-from roadworthy.core.protocols import Dataset, Model
+from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.data import Subset
 from roadworthy.data.arrays import ArrayDataset

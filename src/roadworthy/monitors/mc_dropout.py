@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
-from roadworthy.core.protocols import Model
+from roadworthy.core.roles import Model
 from roadworthy.core.validation import MOST_PASSES
 from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
+from roadworthy.core.roles import OUTLIERS, Dataset, Outliers
 from roadworthy.outliers import makers
 from roadworthy.outliers.base import OutlierSet, Painted
 from roadworthy.shifts.preview import picture_grid

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from roadworthy.core.code import code_of
 from roadworthy.core.hashing import digest
 from roadworthy.core.parameters import check_ranges
-from roadworthy.core.protocols import Dataset, Outliers
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Dataset, Outliers
 from roadworthy.core.types import Batch, Images
 from roadworthy.data.base import OpenedDataset, Size, deliver, row_index
 from roadworthy.data.parallel import Progress

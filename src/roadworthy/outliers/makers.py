@@ -21,8 +21,8 @@ from scipy.special import ndtri
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import parameter, registered
-from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
 from roadworthy.core.random import Streams, random_bytes
+from roadworthy.core.roles import OUTLIERS, Dataset, Outliers
 from roadworthy.core.types import Images
 from roadworthy.data.base import OpenedDataset
 from roadworthy.data.subset import Subset

@@ -17,7 +17,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.registry import Registry
 from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import Stimulus
-from roadworthy.engine.plan import Bench, PlannedCase, Showing
+from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Metric, declare_metrics
 from roadworthy.protocols.repeats.questions import RepeatQuestion
@@ -155,7 +155,7 @@ class Protocol(ABC):
     """What a system must answer in to be asked; others are left out and named."""
     is_default: ClassVar[bool] = False
     """True for the protocol of studies that name none, and of criteria that name none."""
-    wants_foreign: ClassVar[bool] = False
+    shows_outliers: ClassVar[bool] = False
     """True where it shows data from outside the domain."""
     prints_latex: ClassVar[bool] = False
     """True where its tables are written as LaTeX too."""
@@ -208,7 +208,7 @@ class Protocol(ABC):
         """How many stimuli it shows each model, given how many sets outside and monitors there are: by arithmetic."""
 
     @abstractmethod
-    def showings(self, settings: Any, bench: Bench) -> list[Showing]:
+    def planned_stimuli(self, settings: Any, bench: Bench) -> list[PlannedStimulus]:
         """Every stimulus it shows."""
 
     @abstractmethod

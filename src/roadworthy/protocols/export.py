@@ -13,7 +13,7 @@ from roadworthy.core.cells import ENDING, CsvText, escape_cell
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes, write_json
-from roadworthy.engine.plan import THREADS, Showing
+from roadworthy.engine.plan import THREADS, PlannedStimulus
 from roadworthy.models.predictions import SOURCE
 from roadworthy.shifts import Attack
 
@@ -40,7 +40,7 @@ the source that shows it, or all that do (`a;b`). Run the model of each SOURCE o
 
 
 def export(
-    stimuli: Sequence[tuple[Showing, int, Sequence[str]]],
+    stimuli: Sequence[tuple[PlannedStimulus, int, Sequence[str]]],
     class_names: Mapping[str, Sequence[str]],
     folder: Path,
     *,
@@ -52,14 +52,14 @@ def export(
 
     Stimuli come with the images to make at once and the sources that show them; class names by source, '' if it is one.
     """
-    showings, several = [showing for showing, _, _ in stimuli], "" not in class_names
-    attacks = sorted({showing.stimulus.name for showing in showings if isinstance(showing.shift, Attack)})
+    planned_stimuli, several = [showing for showing, _, _ in stimuli], "" not in class_names
+    attacks = sorted({showing.stimulus.name for showing in planned_stimuli if isinstance(showing.shift, Attack)})
     if attacks:
         raise InputError(
             f"the attack {attacks[0]} cannot be exported: it is made against the model under test, which is not here; "
             "leave it out of the study to be exported"
         )
-    unready = sorted({showing.stimulus.name for showing in showings if not showing.ready})
+    unready = sorted({showing.stimulus.name for showing in planned_stimuli if not showing.ready})
     if unready:
         raise InputError(f"{unready[0]} cannot be exported: its GAN is trained by a run first; leave out gans")
     unfinished = {*UNFINISHED, *(f"classes-{source}.txt" for source in class_names)}
@@ -93,14 +93,14 @@ def export(
             "batch": batch,
             "threads": THREADS,
             "images": written,
-            "stimuli": {showing.stimulus.key: showing.stimulus.config() for showing in showings},
+            "stimuli": {showing.stimulus.key: showing.stimulus.config() for showing in planned_stimuli},
         },
     )
     write_bytes(folder / "manifest.csv", manifest.getvalue().encode())
     return written
 
 
-def _path(showing: Showing, row: int) -> str:
+def _path(showing: PlannedStimulus, row: int) -> str:
     return f"images/{showing.stimulus.key}/{row:06d}.png"
 
 

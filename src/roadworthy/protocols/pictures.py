@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes
-from roadworthy.engine.plan import PlannedCase, Showing
+from roadworthy.engine.plan import PlannedCase, PlannedStimulus
 
 if TYPE_CHECKING:
     from roadworthy.protocols.classification.tables import CellKey, Evidence, StoredAnswer
@@ -43,7 +43,7 @@ def save_gallery(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) 
         (case for case in cases if case.showing.stimulus.repeat == 0),
         key=lambda case: case.showing.attacked.name if case.showing.attacked else "",
     )
-    drawn: dict[tuple[str, int], Showing] = {}
+    drawn: dict[tuple[str, int], PlannedStimulus] = {}
     for case in first:
         drawn.setdefault(_condition(case), case.showing)
     table = []
@@ -73,7 +73,7 @@ def _condition(case: PlannedCase) -> tuple[str, int]:
     return case.showing.stimulus.name, case.showing.stimulus.level
 
 
-def save_strip(showing: Showing, path: Path, rows: int | Sequence[int]) -> str:
+def save_strip(showing: PlannedStimulus, path: Path, rows: int | Sequence[int]) -> str:
     """A strip of some rows of what is shown, or of so many spread over it, once; returns the name of the file."""
     if not path.exists():
         chosen = evenly_spaced(len(showing.data), rows) if isinstance(rows, int) else rows

@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 
 from roadworthy.core.errors import UnknownName
-from roadworthy.core.protocols import SHIFTS, Shift
+from roadworthy.core.roles import SHIFTS, Shift
 from roadworthy.shifts.thesis import Blur, Crop, Fog, Grey, Noise, Perspective, Rain, Reflection, Rotation, Snow
 
 # isort: split

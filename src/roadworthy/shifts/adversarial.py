@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.parameters import parameter, registered
-from roadworthy.core.protocols import Model, padded
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
+from roadworthy.core.roles import Model, padded
 from roadworthy.core.types import Batch, Images, Prediction
 from roadworthy.shifts.base import Ranged
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.parameters import check_ranges
-from roadworthy.core.protocols import Shift
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Shift
 from roadworthy.core.types import Batch, Images
 
 Paint = Callable[[Images, Images, np.random.Generator], object]

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Shift
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Shift
 from roadworthy.core.types import Batch, Images
 from roadworthy.shifts.base import LUMA
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import parameter, registered
-from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
+from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import check_number
 from roadworthy.shifts import geometry, textures

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.protocols import Model, leaves
+from roadworthy.core.roles import Model, leaves
 from roadworthy.models import MODELS, WRAPPERS, load_model
 from roadworthy.models.base import passes_settings_to
 from roadworthy.models.predictions import StoredPredictions

@@ -8,7 +8,7 @@ import numpy as np
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Buildable, Dataset, Model
+from roadworthy.core.roles import Buildable, Dataset, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import check_whole
 from roadworthy.models.classes import align

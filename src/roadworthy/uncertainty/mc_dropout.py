@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Model
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Model
 from roadworthy.core.types import Prediction
 from roadworthy.core.validation import MOST_PASSES, check_whole, parse_size
 from roadworthy.models.base import Adapter

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.files import write_json
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import BATCH, Buildable, Dataset, Model
+from roadworthy.core.roles import BATCH, Buildable, Dataset, Model
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.models.classes import Wrapper, align
 from roadworthy.models.outputs import softmax

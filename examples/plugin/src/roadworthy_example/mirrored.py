@@ -18,7 +18,7 @@ import roadworthy as rw
 from roadworthy.core.errors import UnknownName
 from roadworthy.core.tables import ESTIMATE, TableSpec
 from roadworthy.core.types import Stimulus
-from roadworthy.engine.plan import Showing, plan_cases
+from roadworthy.engine.plan import PlannedStimulus, plan_cases
 from roadworthy.metrics import Metric
 from roadworthy.protocols.base import PROTOCOLS, Compared, Evidence, Planned, Protocol, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_mcnemar
@@ -93,18 +93,18 @@ class MirroredImages(Protocol):
         """The images, and the mirrored images."""
         return 2
 
-    def showings(self, settings, bench):
+    def planned_stimuli(self, settings, bench):
         """Undisturbed data, which other protocols show too and which is then asked once, and mirrored data."""
         for name in settings.leave_out:
             if name not in bench.data.class_names:
                 raise UnknownName(f"class of {bench.data.name}", name, bench.data.class_names)
         data, mirror = bench.data.fingerprint(), Mirror()
-        undisturbed = Showing(Stimulus(data, seed=bench.seed), bench.data)
-        return [undisturbed, Showing(mirror.stimulus(data, seed=bench.seed), bench.data, mirror)]
+        undisturbed = PlannedStimulus(Stimulus(data, seed=bench.seed), bench.data)
+        return [undisturbed, PlannedStimulus(mirror.stimulus(data, seed=bench.seed), bench.data, mirror)]
 
     def plan(self, settings, bench):
         """Both shown to every model."""
-        return Planned(plan_cases(NAME, self.showings(settings, bench), bench))
+        return Planned(plan_cases(NAME, self.planned_stimuli(settings, bench), bench))
 
     def check(self, cases, criterion, context=None):
         """Refuse a criterion on another metric, or on a model that the run does not have."""

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.protocols import Buildable, Dataset, Outliers
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Buildable, Dataset, Outliers
 from roadworthy.core.types import Artifact, Images
 from roadworthy.data.base import OpenedDataset
 from roadworthy.data.parallel import Progress

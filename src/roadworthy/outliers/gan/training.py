@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import DamagedFile, ModelError
 from roadworthy.core.files import write_bytes
 from roadworthy.core.manifests import discard, drop_receipts, has_receipt, write_receipt
-from roadworthy.core.protocols import Dataset
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Images
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from roadworthy.core.protocols import Dataset
+from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Stimulus
-from roadworthy.engine.plan import Bench, Showing, plan_cases
+from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
 from roadworthy.metrics import Metric
 from roadworthy.protocols import base
 from roadworthy.protocols.classification.page import page
@@ -23,18 +23,20 @@ from roadworthy.shifts.corruptions import COMMON, EXTRA
 from roadworthy.verdict import Criterion
 
 
-def showings(settings: Settings, data: Dataset, seed: int, clean_repeats: int = 1) -> list[Showing]:
+def planned_stimuli(settings: Settings, data: Dataset, seed: int, clean_repeats: int = 1) -> list[PlannedStimulus]:
     """Every stimulus of the protocol: undisturbed data first, then shift by shift, level by level, repeat by repeat.
 
     Undisturbed data is shown once, or once per repeat to models that are trained again for each.
     """
     fingerprint = data.fingerprint()
-    planned = [Showing(Stimulus(fingerprint, repeat=repeat, seed=seed), data) for repeat in range(clean_repeats)]
+    planned = [
+        PlannedStimulus(Stimulus(fingerprint, repeat=repeat, seed=seed), data) for repeat in range(clean_repeats)
+    ]
     for choice in settings.shifts:
         for shift in shift_levels(choice.name, settings.levels, choice.levels):
             for repeat in range(settings.repeats):
                 stimulus = shift.stimulus(fingerprint, seed=seed, repeat=repeat, name=choice.name)
-                planned.append(Showing(stimulus, data, shift))
+                planned.append(PlannedStimulus(stimulus, data, shift))
     return planned
 
 
@@ -81,13 +83,15 @@ class Classification(base.Protocol):
         conditions = sum(len(choice.levels or settings.levels) for choice in settings.shifts)
         return (1 + conditions) * settings.repeats
 
-    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+    def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
         """Undisturbed data, and every shift at every level in every repeat."""
-        return showings(settings, bench.data, bench.seed)
+        return planned_stimuli(settings, bench.data, bench.seed)
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Every stimulus shown to every model; undisturbed data in every repeat to those trained again for it."""
-        return base.Planned(plan_cases(NAME, showings(settings, bench.data, bench.seed, settings.repeats), bench))
+        return base.Planned(
+            plan_cases(NAME, planned_stimuli(settings, bench.data, bench.seed, settings.repeats), bench)
+        )
 
     def check(self, cases: Sequence[base.KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Dataset, Model, Shift, leaves
+from roadworthy.core.roles import Dataset, Model, Shift, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.data import Subset
 from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table
-from roadworthy.engine.plan import Bench, PlannedCase, Showing, is_stored, plan_cases
+from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus, is_stored, plan_cases
 from roadworthy.metrics import METRICS, Metric
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.models.head import network_of
@@ -68,7 +68,7 @@ class Dependability(base.Protocol):
         """Undisturbed data and every transformer."""
         return 1 + len(settings.transformers or (*DEFAULT_SHIFTS, *DEFAULT_ATTACKS))
 
-    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+    def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
         """Undisturbed data and every transformer that is named, else the usual shifts: attacks need a model.
 
         An export refuses attacks that are named.
@@ -186,9 +186,9 @@ class _Planner:
         return _ModelPlan(cases, ModelContext(reasons=reasons, scopes=scopes, refused=refused), unmet)
 
 
-def _showing(data: Dataset, seed: int, shift: Shift | None = None) -> Showing:
+def _showing(data: Dataset, seed: int, shift: Shift | None = None) -> PlannedStimulus:
     make = Stimulus if shift is None else shift.stimulus
-    return Showing(make(data.fingerprint(), seed=seed), data, shift)
+    return PlannedStimulus(make(data.fingerprint(), seed=seed), data, shift)
 
 
 def _loss_data(settings: Settings, data: Dataset) -> Dataset:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.protocols import Dataset, Model, System
+from roadworthy.core.roles import Dataset, Model, System
 from roadworthy.core.types import Batch
 from roadworthy.metrics.coverage import condition_texts
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_masks

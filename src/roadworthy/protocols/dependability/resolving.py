@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Dataset, Model, Shift
+from roadworthy.core.roles import Dataset, Model, Shift
 from roadworthy.data import OpenedDataset
 from roadworthy.metrics import METRICS
 from roadworthy.metrics.coverage import condition_texts, scenario_coverage

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import Shift
+from roadworthy.core.roles import Shift
 from roadworthy.core.validation import read_yaml, validated
 from roadworthy.metrics import METRICS
 from roadworthy.metrics.neurons import LARGEST_K

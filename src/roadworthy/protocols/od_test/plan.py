@@ -12,15 +12,15 @@ import numpy as np
 
 from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
-from roadworthy.core.protocols import Dataset, Model, Outliers, leaves
 from roadworthy.core.random import Streams
+from roadworthy.core.roles import Dataset, Model, Outliers, leaves
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.base import contents
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn, undisturbed
-from roadworthy.engine.plan import Bench, PlannedCase, Showing
+from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
@@ -55,7 +55,7 @@ class OdTest(base.Protocol):
     context = Context
     table_specs = TABLE_SPECS
     summary = "OD-test: how well a monitor rejects outliers of a kind that it was not calibrated with."
-    wants_foreign = True
+    shows_outliers = True
     prints_latex = True
     metrics = METRICS
     compared = (ACCURACY.name,)
@@ -74,7 +74,7 @@ class OdTest(base.Protocol):
         sets = len(settings.sets) if settings.sets else foreign + len(NOISE)
         return monitors * sets * (sets - 1)
 
-    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+    def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
         """Validation, test and training images, and every set outside."""
         return [*_shown(settings, bench).values()]
 
@@ -148,7 +148,7 @@ class OdTest(base.Protocol):
 
 
 def _monitor_cases(
-    bench: Bench, shown: Mapping[str, Showing], name: str, model: Model, label: str, monitor: Monitor
+    bench: Bench, shown: Mapping[str, PlannedStimulus], name: str, model: Model, label: str, monitor: Monitor
 ) -> Iterator[PlannedCase]:
     """Every set shown to one monitor; fitted once, or once per D_v where it learns from those."""
     outliers = [key for key in shown if key.startswith(OUTLIERS)]
@@ -195,7 +195,7 @@ def _what(bench: Bench) -> str:
     return f"source {bench.source}" if bench.source else "the source"
 
 
-def _shown(settings: Settings, bench: Bench) -> dict[str, Showing]:
+def _shown(settings: Settings, bench: Bench) -> dict[str, PlannedStimulus]:
     """What a source shows, checked against each other: `valid`, `test` and `outliers/NAME`, each in a random order.
 
     Where there is training data, it comes last: `train`, as it is. Models are asked about it, not monitors.
@@ -229,7 +229,7 @@ def _shown(settings: Settings, bench: Bench) -> dict[str, Showing]:
             name = key.removeprefix(OUTLIERS)
             code = code_of(type(makers[name]))
             stimulus = replace(stimulus, name=name, parameters=makers[name].parameters(), code=code)
-        shown[key] = Showing(stimulus, final)
+        shown[key] = PlannedStimulus(stimulus, final)
     return shown if bench.train is None else shown | {"train": undisturbed(bench, bench.train)}
 
 
@@ -285,7 +285,7 @@ def _labels(data: Dataset, classes: Iterable[str]) -> frozenset[int]:
     return frozenset(data.class_names.index(name) for name in classes)
 
 
-def _check_left(bench: Bench, shown: Mapping[str, Showing], overlap: Mapping[str, Collection[int]]) -> None:
+def _check_left(bench: Bench, shown: Mapping[str, PlannedStimulus], overlap: Mapping[str, Collection[int]]) -> None:
     """Refuse shared classes that leave nothing of a source where it meets a set."""
     for key, shared in overlap.items():
         for part, what in (("valid", "validation"), ("test", "test")):

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.protocols import OUTLIERS, Dataset, Outliers
+from roadworthy.core.roles import OUTLIERS, Dataset, Outliers
 from roadworthy.core.types import Stimulus
-from roadworthy.engine.plan import Bench, Showing, plan_cases
+from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
@@ -27,7 +27,7 @@ from roadworthy.report.page import Page
 from roadworthy.shifts import Attack, make_shift
 from roadworthy.verdict import Criterion
 
-Side = tuple[Showing, Mapping[str, str]]
+Side = tuple[PlannedStimulus, Mapping[str, str]]
 """One showing of a set: what is shown, and labels that say which set it belongs to."""
 
 
@@ -39,7 +39,7 @@ class OutOfDistribution(base.Protocol):
     settings = Settings
     table_specs = TABLE_SPECS
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
-    wants_foreign = True
+    shows_outliers = True
     compared = ("auroc", "fpr95_in")
     subject = "outliers"
     former_data_keys: ClassVar[Mapping[str, str]] = {
@@ -71,7 +71,7 @@ class OutOfDistribution(base.Protocol):
         gans = len(settings.gans.configurations) * settings.gans.count if settings.gans else 0
         return (1 + sets + 2 * transformed + gans) * settings.repeats
 
-    def showings(self, settings: Settings, bench: Bench) -> list[Showing]:
+    def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
         """Both sides of every set."""
         return [showing for showing, _ in _sides(settings, bench)]
 
@@ -119,9 +119,9 @@ def _sides(settings: Settings, bench: Bench) -> list[Side]:
     test, seed = bench.data.fingerprint(), bench.seed
     sides: list[Side] = []
     for repeat in range(settings.repeats):
-        sides.append((Showing(Stimulus(test, repeat=repeat, seed=seed), bench.data), {}))
+        sides.append((PlannedStimulus(Stimulus(test, repeat=repeat, seed=seed), bench.data), {}))
         for shift in shifts:
-            sides.append((Showing(shift.stimulus(test, seed=seed, repeat=repeat), bench.data, shift), {}))
+            sides.append((PlannedStimulus(shift.stimulus(test, seed=seed, repeat=repeat), bench.data, shift), {}))
         for choice in chosen:
             made, maker = _made(choice, bench, repeat)
             code = code_of(type(maker))
@@ -129,7 +129,7 @@ def _sides(settings: Settings, bench: Bench) -> list[Side]:
             kind = "literature" if maker.name in (*NOISE, FOREIGN) else "derived"
             fresh = choice.name not in bench.foreign
             labels = {"ood_set": choice.name, "kind": kind} | ({} if fresh else {"foreign": choice.name})
-            sides.append((Showing(stimulus, made, fresh=fresh), labels))
+            sides.append((PlannedStimulus(stimulus, made, fresh=fresh), labels))
         if shifts:
             name = settings.foreign or next(iter(bench.foreign))
             made, _ = _made(SetChoice(name=name), bench, repeat)
@@ -138,13 +138,13 @@ def _sides(settings: Settings, bench: Bench) -> list[Side]:
                 stimulus = shift.stimulus(made.fingerprint(), seed=seed, repeat=repeat, name=shown_as)
                 labels = {"ood_set": f"{shift.name}-{shift.level}", "kind": "transformed"}
                 labels |= {"shift": shift.name, "foreign": name}
-                sides.append((Showing(stimulus, made, shift), labels))
+                sides.append((PlannedStimulus(stimulus, made, shift), labels))
         for gan in generators:
             name, drawer = gan.configuration.name, GanOutliers(gan=gan)
             drawn = drawer.make(bench.data, seed=seed + repeat)
             stimulus = Stimulus(drawn.fingerprint(), name, 0, drawer.parameters(), repeat, seed)
             labels = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash}
-            sides.append((Showing(stimulus, drawn, fresh=True, requires=(gan,)), labels))
+            sides.append((PlannedStimulus(stimulus, drawn, fresh=True, requires=(gan,)), labels))
     return sides
 
 

@@ -14,8 +14,8 @@ from scipy.special import ndtri
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import parameter
-from roadworthy.core.protocols import Shift
 from roadworthy.core.random import random_bytes
+from roadworthy.core.roles import Shift
 from roadworthy.core.validation import check_number
 from roadworthy.shifts.base import Photometric
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.parameters import registered
-from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import Streams, random_bytes
+from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Batch, Images
 from roadworthy.shifts.base import Paint, gaussian
 from roadworthy.shifts.corruptions.base import LARGE, Corruption, Pair, TwoSizes, as_bytes, severities, surviving

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, pdtr
 
 from roadworthy.core.parameters import registered
-from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
+from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Images
 from roadworthy.shifts.base import Paint
 from roadworthy.shifts.corruptions.base import Corruption, Pair, severities

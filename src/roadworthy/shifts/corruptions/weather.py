@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import parameter, registered
-from roadworthy.core.protocols import SHIFTS
 from roadworthy.core.random import random_bytes
+from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Images
 from roadworthy.shifts.base import LUMA, Paint, coloured, gaussian
 from roadworthy.shifts.corruptions.base import (

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.code import Written, code_of
+from roadworthy.core.code import CodeIdentified, code_of
 from roadworthy.core.errors import InputError, UnknownName, foreign_code
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
@@ -57,7 +57,7 @@ class Dataset(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shift(Written, ABC):
+class Shift(CodeIdentified, ABC):
     """A disturbance that keeps the label: a Batch to a Batch, boxes and masks moved with the image.
 
     A subclass is a frozen keyword-only dataclass whose fields are its parameters; `LEVELS` gives their values at levels
@@ -103,7 +103,7 @@ class Shift(Written, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outliers(Written, ABC):
+class Outliers(CodeIdentified, ABC):
     """A maker of images outside the domain of a data set, which a model should not be sure of: a Dataset to a Dataset.
 
     A subclass is a frozen keyword-only dataclass whose fields are its parameters.
