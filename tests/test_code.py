@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -248,7 +249,9 @@ def test_the_same_in_every_process(tmp_path: Path, load: Callable[..., Any]) -> 
     line += "print(code_of(someone.Mine))"
     for seed in "12":
         command = [sys.executable, "-c", line, str(tmp_path)]
-        done = subprocess.run(command, env={"PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True
+        )
         assert done.stdout.strip() == expected
 
 

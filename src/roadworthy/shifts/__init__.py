@@ -59,7 +59,7 @@ def shift_levels(name: str, levels: Sequence[int], table: Mapping[int, Mapping[s
     """A shift at each of the levels, or at those of the table given; an unknown name, level or parameter is an error.
 
     >>> shift_levels("fog", [1, 2])
-    [Fog(level=1, factor=0.2), Fog(level=2, factor=0.4)]
+    [Fog(level=1, factor=0.3), Fog(level=2, factor=0.4)]
     """
     return [make_shift(name, level, table) for level in sorted(table or levels)]
 
