@@ -757,6 +757,7 @@ WORDS = [
     Row("levels is a list", put("l.yaml", "[1]"), "preview fog --data data.npz --levels l.yaml", r"levels"),
     Row("levels of text", put("l.yaml", "{a: b}"), "preview fog --data data.npz --levels l.yaml", r"levels"),
     Row("levels empty", put("l.yaml", ""), "preview fog --data data.npz --levels l.yaml", r"levels"),
+    Row("level 0", put("l.yaml", "{0: {factor: 0.1}}"), "preview fog --data data.npz --levels l.yaml", r"must look"),
 ]
 
 ROWS = [
