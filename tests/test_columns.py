@@ -16,6 +16,7 @@ from pydantic import BaseModel
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.tables import TableError, TableSpec
 from roadworthy.core.types import Stimulus, join_columns
 from roadworthy.engine.plan import Bench, PlannedCase, Showing, plan_cases
 from roadworthy.protocols import PROTOCOLS
@@ -58,10 +59,19 @@ class Settings(BaseModel, extra="forbid", frozen=True):
     shift: str = "rotation"
 
 
+FITS = TableSpec(
+    "located",
+    "How well the boxes of one model fit under one shift.",
+    key=("model", "shift", "metric"),
+    columns=("model", "shift", "metric", "value"),
+)
+
+
 class Located(Protocol):
     """A protocol that asks for boxes: how well do they fit, undisturbed and under a shift?"""
 
     name, summary, settings = "located", "Where is the object?", Settings
+    table_specs = (FITS,)
     columns = frozenset({"boxes"})
 
     def check_settings(self, settings: Settings) -> None:
@@ -99,7 +109,7 @@ class LocatedEvidence(Evidence):
             )
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        return {"located": pd.DataFrame(self.rows)}
+        return {FITS.name: FITS.frame(self.rows)}
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         return [
@@ -230,6 +240,31 @@ def test_a_registered_protocol_has_its_settings_and_criteria_checked(tmp_path: P
     study_of_fog = content(tmp_path, {MODEL: "<>"}, protocols={"located": {}}, criteria=asked)
     with pytest.raises(InputError, match="asks for shift 'fog', but the run has"):
         prepare(parse_study(study_of_fog, "study"), models={MODEL: Localizer()})
+
+
+def test_a_protocol_that_declares_no_table_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Located, "table_specs", ())
+    asked = parse_study(content(tmp_path, {MODEL: "<>"}, protocols={"located": {}}), "study")
+    with pytest.raises(InputError, match="protocol located declares no table: its author must list a TableSpec"):
+        prepare(asked, models={MODEL: Localizer()})
+
+
+def test_a_table_that_is_not_as_declared_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that ends so leaves the finished run as it was."""
+    asked = parse_study(content(tmp_path, {MODEL: "<>"}, protocols={"located": {}}), "study")
+    prepared = prepare(asked, models={MODEL: Localizer()})
+    run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
+    for tables, complaint in (
+        (lambda self: {"fits": FITS.frame(self.rows)}, "no protocol declares the table fits: add a TableSpec"),
+        (lambda self: {FITS.name: FITS.frame(self.rows).drop(columns="shift")}, "table located .* lacks the column sh"),
+    ):
+        monkeypatch.setattr(LocatedEvidence, "tables", tables)
+        with pytest.raises(TableError, match=complaint):
+            execute(prepared, run.path, workers=1, progress=no_progress)
+    monkeypatch.undo()
+    assert run.verify() == []
 
 
 class Undeclared(Localizer):

@@ -653,11 +653,11 @@ def test_no_figure_rests_on_a_search(finished: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_every_table_is_declared_by_one_measure_or_search(finished: Any) -> None:
-    declared = [(f"dependability_{name}", columns) for step in STEPS for name, columns in step.tables]
+    declared = [spec for step in STEPS for spec in step.tables]
     made = [name for name in finished.tables if name.startswith("dependability_") and not name.endswith("_gallery")]
-    assert sorted(name for name, _ in declared) == sorted(made)
-    for name, columns in declared:
-        assert tuple(finished.tables[name].columns)[-len(columns) :] == columns, name
+    assert sorted(spec.name for spec in declared) == sorted(made)
+    for spec in declared:
+        assert tuple(finished.tables[spec.name].columns)[-len(spec.columns) :] == spec.columns, spec.name
 
 
 def test_every_planned_figure_belongs_to_one_measure() -> None:

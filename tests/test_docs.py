@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from test_cli import call
-from tiny import save_onnx, templates
+from tiny import forget_plugins, save_onnx, templates
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,6 +66,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shown = Batch(tuple(map(str, range(20))), pixels, np.zeros(20, np.int64))
     labels = load_model(network, range="imagenet").answer(shown, 64).probabilities.argmax(axis=1)
     np.savez(folder / "cifar10_test.npz", images=pixels, labels=labels, class_names=np.array([*"abcdefghij"]))
+    for name, language in (("sure_and_wrong.py", "python"), ("sure.yaml", "yaml")):
+        (folder / name).write_text(blocks(ROOT / "docs" / "own_metric.md", language)[0])
     criteria = blocks(ROOT / "docs" / "criteria.md", "yaml")[0]
     (folder / "criteria.yaml").write_text(criteria)
     study = yaml.safe_load(blocks(ROOT / "docs" / "classification.md", "yaml")[0])
@@ -89,6 +91,7 @@ def test_every_command_in_the_docs_works(workspace: Path, monkeypatch: pytest.Mo
         assert not isinstance(result.exception, Exception), (page, line, result.output, result.exception)
         assert result.exit_code in code, (page, line, result.output)
         ran += 1
+        forget_plugins()
     assert ran >= 12
 
 

@@ -56,6 +56,7 @@ from roadworthy.monitors import (
     Vim,
     best_threshold,
     check_monitor,
+    check_usefulness,
     fit_svm,
     hinge_threshold,
     load_monitor,
@@ -113,7 +114,9 @@ def torch_model(network: Any) -> TorchModel:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_monitor_keeps_the_promises(name: str) -> None:
-    check_monitor(CASES[name], informed=name != "random")
+    check_monitor(CASES[name])
+    if name != "random":
+        check_usefulness(CASES[name])
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,7 @@ def test_every_monitor_keeps_the_promises(name: str) -> None:
 )
 def test_monitors_of_a_real_network_keep_the_promises(name: str, torch_model: TorchModel) -> None:
     check_monitor(CASES[name], model=torch_model)
+    check_usefulness(CASES[name], model=torch_model)
 
 
 def test_the_conformance_test_finds_what_is_wrong() -> None:
@@ -160,7 +164,6 @@ def test_the_conformance_test_finds_what_is_wrong() -> None:
             return {"mean": training.gather("logits").mean()}
 
     for kind, complaint in (
-        (Turned, "decisions are right"),
         (Neighbourly, "order|batch|alone"),
         (Restless, "a second calibration must leave the first as it is"),
         (Hasty, "one image alone"),
@@ -168,6 +171,33 @@ def test_the_conformance_test_finds_what_is_wrong() -> None:
     ):
         with pytest.raises(AssertionError, match=complaint):
             check_monitor(kind)
+    check_monitor(Turned)
+    for useless in (Turned, CASES["random"]):
+        with pytest.raises(AssertionError, match=r"of no use on plain outliers: .* decisions are right"):
+            check_usefulness(useless)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demanding(Monitor):
+    """The mean of a layer of 40 numbers, called block3, of images that are at least 32 pixels wide."""
+
+    name = "demanding"
+    needs = frozenset({"features"})
+    layer: str = "block3"
+
+    def read(self, signals: Any, state: Any) -> Any:
+        assert signals.images.shape[1] >= 32
+        features = signals.features(self.layer)
+        assert features.shape[1] == 40
+        return features.max(axis=1)
+
+
+def test_images_and_layers_are_as_a_monitor_needs_them() -> None:
+    for check in (check_monitor, check_usefulness):
+        check(Demanding, size=32, layer="block3", width=40)
+    check_monitor(CASES["mahalanobis"], size=32, width=40)
+    with pytest.raises(AssertionError, match="unknown layer 'block3': did you mean 'block2'"):
+        check_monitor(Demanding, size=32, layer="block2", width=40)
 
 
 ANY = {"name": "own", "code_version": "1", "read": lambda self, signals, state: signals.images.mean(axis=(1, 2, 3))}
@@ -206,7 +236,7 @@ def own_with(setting: Any) -> Callable[[], Monitor]:
 )
 def test_every_broken_promise_is_an_assertion_that_names_it(make: Callable[[], Monitor], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
-        check_monitor(make, informed=False)
+        check_monitor(make)
 
 
 @pytest.mark.parametrize(
@@ -1297,6 +1327,7 @@ class Between(Monitor):
 
 def test_a_monitor_that_learns_from_validation_outliers() -> None:
     check_monitor(Between)
+    check_usefulness(Between)
     built = Between().build(ToyModel(), TRAIN, outliers=OUTLIERS)
     assert built.built_from == (ToyModel().fingerprint(), TRAIN.fingerprint(), OUTLIERS.fingerprint())
     other = Between().build(ToyModel(), TRAIN, outliers=Subset(OUTLIERS, range(50)))
@@ -1393,7 +1424,7 @@ def test_detectors_of_pytorch_ood(torch_model: TorchModel, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pytorch_ood.detector", stub_detectors())
     monitor = PytorchOod(detector="EnergyBased", options={"t": 2.0})
     np.testing.assert_allclose(scored(monitor, torch_model), scored(Energy(temperature=2.0), torch_model), rtol=1e-5)
-    check_monitor(partial(PytorchOod, detector="Centre", options={"power": 2}), model=torch_model, informed=False)
+    check_monitor(partial(PytorchOod, detector="Centre", options={"power": 2}), model=torch_model)
     with pytest.raises(InputError, match="did you mean 'Centre'"):
         PytorchOod(detector="Center").build(torch_model, TRAIN)
     with pytest.raises(InputError, match=r"power.*give it in options"):

@@ -32,7 +32,8 @@ from roadworthy.models.quick import QuickForward
 from roadworthy.models.signals import Signals
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
-from roadworthy.preparing import open_monitors, prepare
+from roadworthy.opening import open_monitors
+from roadworthy.preparing import prepare
 from roadworthy.protocols.od_test.evaluation import (
     METRICS,
     Represented,

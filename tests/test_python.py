@@ -209,13 +209,13 @@ def messages(file: Path) -> list[str]:
     return [node.value for node in texts if id(node) not in docs]
 
 
-COMMAND_LINE_ONLY = ("cli.py", "preview.py")
+COMMAND_LINE_ONLY = {*(SOURCE / "cli").glob("*.py"), SOURCE / "preview.py"}
 
 
 def test_messages_name_python_keywords() -> None:
     """Write `size='HxW'` in backticks, not --size: the command line turns the keyword into its option."""
     ours = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
-    files = {*SOURCE.rglob("*.py")} - {SOURCE / name for name in COMMAND_LINE_ONLY}
+    files = {*SOURCE.rglob("*.py")} - COMMAND_LINE_ONLY
     texts = [text for file in files for text in messages(file) if set(re.findall(r"--[a-z-]+", text)) & ours]
     assert texts == []
 

@@ -26,7 +26,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.record import AskedCase, ProtocolRecord, RunRecord, SourcePart
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.models import load_model
-from roadworthy.protocols.classification import figures
+from roadworthy.protocols.classification import figures, table_specs
 from roadworthy.protocols.classification import words as summary
 from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition, load_classification
 from roadworthy.protocols.classification.settings import METRICS
@@ -133,10 +133,10 @@ def make_run(
     def where(key: Key) -> dict[str, Any]:
         return {"model": key[0], "shift": key[1], "level": key[2]}
 
-    folder.write_table("classification", pd.DataFrame([r for key in keys for r in estimates(where(key), [key])]))
-    folder.write_table("classification_by_shift", averages(("model", "shift")))
-    folder.write_table("classification_by_level", averages(("model", "level")))
-    folder.write_table("classification_overall", averages(("model",)))
+    folder.write_table(table_specs.CELLS.name, pd.DataFrame([r for key in keys for r in estimates(where(key), [key])]))
+    folder.write_table(table_specs.BY_SHIFT.name, averages(("model", "shift")))
+    folder.write_table(table_specs.BY_LEVEL.name, averages(("model", "level")))
+    folder.write_table(table_specs.OVERALL.name, averages(("model",)))
     severity = []
     for model, shift in dict.fromkeys((model, shift) for model, shift, _ in disturbed):
         steps = sorted(level for m, s, level in disturbed if (m, s) == (model, shift))
@@ -144,8 +144,8 @@ def make_run(
             change = {"model": model, "shift": shift, "from_level": steps[0], "to_level": steps[-1]}
             found = row(change, "accuracy_drop", [(model, shift, steps[-1])], 1.0)
             severity.append(found)
-    folder.write_table("classification_severity", pd.DataFrame(severity))
-    folder.write_table("classification_repeats", pd.DataFrame([{**where(key), "repeat": 0} for key in done]))
+    folder.write_table(table_specs.SEVERITY.name, pd.DataFrame(severity))
+    folder.write_table(table_specs.REPEATS.name, pd.DataFrame([{**where(key), "repeat": 0} for key in done]))
     recall, confusion, bins = [], [], []
     per_class = images // len(classes)
     for key in done:
@@ -164,14 +164,14 @@ def make_run(
             reached = math.nan if not count else min(inside * accuracy[key], 1.0)
             edges = {"bin": index, "from": index / 10, "to": (index + 1) / 10, "count": count}
             bins.append({**where(key), **edges, "confidence": inside, "accuracy": reached})
-    folder.write_table("classification_recall", pd.DataFrame(recall))
-    folder.write_table("classification_confusion", pd.DataFrame(confusion))
-    folder.write_table("classification_reliability", pd.DataFrame(bins))
+    folder.write_table(table_specs.RECALL.name, pd.DataFrame(recall))
+    folder.write_table(table_specs.CONFUSION.name, pd.DataFrame(confusion))
+    folder.write_table(table_specs.RELIABILITY.name, pd.DataFrame(bins))
     gallery = []
     for shift, level in dict.fromkeys((shift, level) for _, shift, level in keys):
         picture(path / "media" / f"gallery-{len(gallery)}.png", 4, level)
         gallery.append({"shift": shift, "level": level, "media": f"gallery-{len(gallery)}.png", "images": 4})
-    folder.write_table("classification_gallery", pd.DataFrame(gallery))
+    folder.write_table(table_specs.GALLERY.name, pd.DataFrame(gallery))
     wrong = []
     for place, key in enumerate(done):
         for count in range(mistakes):
@@ -180,7 +180,7 @@ def make_run(
             names = {"id": image_id.format(count), "label": classes[0], "prediction": classes[-1]}
             wrong.append({**where(key), **names, "confidence": 0.9 - place / 1000, "p_label": 0.01, "media": seen})
     columns = ["model", "shift", "level", "id", "label", "prediction", "confidence", "p_label", "media"]
-    folder.write_table("classification_mistakes", pd.DataFrame(wrong, columns=columns))
+    folder.write_table(table_specs.MISTAKES.name, pd.DataFrame(wrong, columns=columns))
 
     def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
         values = {key: accuracy[key] for key in done if key[1] != "none"}
@@ -455,7 +455,7 @@ def decoded(uri: str | None) -> np.ndarray:
 def test_a_run_without_pictures_of_a_condition_still_renders(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", KNOWN)
     gallery = pd.read_parquet(run / "tables" / "classification_gallery.parquet")
-    RunFolder(run).write_table("classification_gallery", gallery[gallery["shift"] != "snow"].reset_index(drop=True))
+    RunFolder(run).write_table(table_specs.GALLERY.name, gallery[gallery["shift"] != "snow"].reset_index(drop=True))
     assert [case.after is None for case in summary.hardest(load_facts(run))] == [True, False, False]
     assert "snow, level 4 40.0 %" in Elements(render(run)).text
 
@@ -810,7 +810,7 @@ def test_what_is_missing_is_named(tmp_path: Path, name: str) -> None:
 def test_a_picture_outside_the_run_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", KNOWN)
     gallery = pd.DataFrame([{"shift": "none", "level": 0, "media": "../../secret.png", "images": 1}])
-    RunFolder(run).write_table("classification_gallery", gallery)
+    RunFolder(run).write_table(table_specs.GALLERY.name, gallery)
     picture(tmp_path / "secret.png", 1, 0)
     with pytest.raises(InputError, match="outside the run"):
         render(run)

@@ -24,6 +24,7 @@ from roadworthy.protocols.comparison import COLUMNS, RESULTS
 from roadworthy.protocols.ood import facts as outliers
 from roadworthy.protocols.ood import figures as outlier_figures
 from roadworthy.protocols.ood import questions as ood_questions
+from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.facts import Outliers, load_outliers
 from roadworthy.protocols.repeats import figures as difference_figures
 from roadworthy.protocols.repeats.analysis import analyse
@@ -34,6 +35,7 @@ from roadworthy.report.facts import load_facts
 from roadworthy.report.words import NO_BREAK
 from test_report import HOSTILE, Elements, accuracy_of, chart_data, headline, in_browser, make_run, picture, render
 
+QUESTIONS = {q.name: q for q in (*classification_questions.QUESTIONS, *ood_questions.QUESTIONS)}
 SETS = {
     "uniform_noise": ("literature", 0.99),
     "tiny": ("literature", 0.95),
@@ -81,14 +83,14 @@ def add_outliers(
         picture(run / "media" / f"out-{place}.png", 3, place)
         picture(run / "media" / f"in-{place}.png", 3, place + 50)
         gallery.append({"ood_set": name, "kind": kind, "media": f"out-{place}.png", "media_in": f"in-{place}.png"})
-    folder.write_table("ood", pd.DataFrame(rows))
-    folder.write_table("ood_scores", pd.DataFrame(bins))
-    folder.write_table("ood_gallery", pd.DataFrame(gallery))
+    folder.write_table(table_specs.SETS.name, pd.DataFrame(rows))
+    folder.write_table(table_specs.SCORES.name, pd.DataFrame(bins))
+    folder.write_table(table_specs.GALLERY.name, pd.DataFrame(gallery))
     means = [
         {"model": model, "kind": kind, "sets": len(values), "metric": metric, "value": float(np.mean(values))}
         for (model, kind, metric), values in kinds.items()
     ]
-    folder.write_table("ood_by_kind", pd.DataFrame(means))
+    folder.write_table(table_specs.BY_KIND.name, pd.DataFrame(means))
     shown = [
         Shown(model, name, 0, "no answer" if (model, name) == failed else "", {"ood_set": name, "kind": kind})
         for model in models
@@ -228,7 +230,7 @@ def test_a_set_that_failed_has_no_value_and_says_why(tmp_path: Path) -> None:
 def test_a_model_without_any_set_is_shown_as_such(tmp_path: Path) -> None:
     run = only_outliers(both(tmp_path, ["a"], sets={"swirl": ("derived", 0.8)}))
     rows = pd.read_parquet(run / "tables" / "ood.parquet").assign(value=math.nan, lo=math.nan, hi=math.nan)
-    RunFolder(run).write_table("ood", rows.assign(reason="case failed: x", score=""))
+    RunFolder(run).write_table(table_specs.SETS.name, rows.assign(reason="case failed: x", score=""))
     for name in ("ood_scores", "ood_by_kind"):
         table = pd.read_parquet(run / "tables" / f"{name}.parquet")
         RunFolder(run).write_table(name, table.iloc[:0])
@@ -271,7 +273,7 @@ def test_a_network_below_its_floor_is_marked_everywhere_and_ranks_nothing(tmp_pa
     tables = RunFolder(run)
     rows = pd.read_parquet(run / "tables" / "ood.parquet")
     rows.loc[(rows.model == "weak") & (rows.ood_set == "swirl") & (rows.metric == "auroc"), "value"] = 0.01
-    tables.write_table("ood", rows)
+    tables.write_table(table_specs.SETS.name, rows)
     facts, found = load_facts(run), known(run)
     assert facts.undertrained == {"weak"}
     assert facts.named("weak") == "weak (undertrained)"
@@ -349,9 +351,7 @@ def tested(tmp_path: Path, repeated_run: Path) -> Path:
 
 
 def differences_of(run: Path) -> Differences:
-    differences = load_differences(
-        run, load_facts(run), (*classification_questions.QUESTIONS, *ood_questions.QUESTIONS)
-    )
+    differences = load_differences(run, load_facts(run), QUESTIONS.values())
     assert differences is not None
     return differences
 
@@ -390,7 +390,7 @@ def test_unequal_variances_are_said_and_change_the_companion(tested: Path) -> No
         (math.nan, "is not known (not tested)", GAMES_HOWELL),
     ):
         table.loc[equal, "p"] = p
-        RunFolder(tested).write_table("anova_classification", table)
+        RunFolder(tested).write_table(QUESTIONS["classification"].tests.name, table)
         question = differences_of(tested).questions[1]
         assert words in question.analyses[0].equal_variances_words
         assert question.analyses[0].companion == method
@@ -402,10 +402,10 @@ def test_forms_that_disagree_are_named(tested: Path) -> None:
     table = pd.read_parquet(path)
     table.loc[table.factor == "model", "p"] = 0.01
     table.loc[table.factor.isin(["ood_set", "model*ood_set"]), "p"] = 0.2
-    RunFolder(tested).write_table("anova_ood_sets", table)
+    RunFolder(tested).write_table(QUESTIONS["ood_sets"].tests.name, table)
     assert agreement(differences_of(tested).questions[2].analyses[0]).startswith("All forms agree")
     table.loc[(table.factor == "model") & (table.form == "robust"), "p"] = 0.3
-    RunFolder(tested).write_table("anova_ood_sets", table)
+    RunFolder(tested).write_table(QUESTIONS["ood_sets"].tests.name, table)
     assert "disagree at the 5 % level on Model:" in agreement(differences_of(tested).questions[2].analyses[0])
 
 
@@ -443,8 +443,8 @@ def test_a_comparison_that_could_not_be_made_says_why(tested: Path) -> None:
     one = pairs[(pairs.by == "ood_set") & (pairs.method == TUKEY)].iloc[:1].assign(reason="no <b>variation</b>")
     means = pd.read_parquet(tested / "tables" / "posthoc_ood_sets_means.parquet")
     folder = RunFolder(tested)
-    folder.write_table("posthoc_ood_sets", one)
-    folder.write_table("posthoc_ood_sets_means", means.iloc[:0])
+    folder.write_table(QUESTIONS["ood_sets"].pairs.name, one)
+    folder.write_table(QUESTIONS["ood_sets"].means.name, means.iloc[:0])
     html = render(tested)
     assert "no comparison: no &lt;b&gt;variation" in json.dumps(chart_data(html))
     assert "no <b>variation</b>" in Elements(html).text

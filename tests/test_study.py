@@ -52,7 +52,7 @@ def test_a_study_survives_its_own_yaml(tmp_path: Path) -> None:
         ({"protocols": {"classification": {"levels": [0]}}}, "levels"),
         ({"protocols": {"classification": {"shifts": [{"name": "fog", "levels": {0: {"factor": 0.1}}}]}}}, "levels"),
         ({"protocols": {"classification": {"shifts": ["fog", "fog"]}}}, "named twice"),
-        ({"models": {"a\nb": "m"}}, "no name for a model"),
+        ({"models": {"a\nb": "m"}}, "not a valid name for a model"),
     ],
 )
 def test_mistakes_are_one_sentence(changes: dict[str, Any], complaint: str) -> None:

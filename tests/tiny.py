@@ -104,3 +104,15 @@ def import_text(text: str, path: Path) -> Any:
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     exec(compile(text, str(path), "exec"), vars(module))
     return module
+
+
+def forget_plugins() -> None:
+    """Forget every plugin, as a new process would."""
+    from roadworthy import plugins
+
+    for loaded in plugins._LOADED.values():
+        for registry, name, _ in loaded.registered:
+            registry._members.pop(name, None)
+        for module in loaded.modules:
+            sys.modules.pop(module, None)
+    plugins._LOADED.clear()

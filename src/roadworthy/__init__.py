@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roadworthy.models import load_model
     from roadworthy.models.signals import Signals
     from roadworthy.monitors import MONITORS, CalibratedMonitor, FittedMonitor, Monitor, make_monitor
-    from roadworthy.monitors.conformance import check_monitor
+    from roadworthy.monitors.conformance import check_monitor, check_usefulness
     from roadworthy.protocols.od_test.short import od_test
 
 __version__ = version("roadworthy")
@@ -39,7 +39,7 @@ _MODULES = {
     "models": ("load_model",),
     "models.signals": ("Signals",),
     "monitors": ("MONITORS", "CalibratedMonitor", "FittedMonitor", "Monitor", "make_monitor"),
-    "monitors.conformance": ("check_monitor",),
+    "monitors.conformance": ("check_monitor", "check_usefulness"),
     "protocols.od_test.short": ("od_test",),
 }
 """Where public names are defined."""
@@ -65,6 +65,7 @@ __all__ = [
     "Signals",
     "check",
     "check_monitor",
+    "check_usefulness",
     "compare",
     "compare_runs",
     "evaluate",

@@ -13,6 +13,7 @@ from roadworthy.metrics import METRICS
 from roadworthy.models import MODELS
 from roadworthy.monitors import MONITORS
 from roadworthy.protocols import PROTOCOLS, Protocol, find_protocol
+from roadworthy.protocols.declared import declared_tables
 from roadworthy.shifts import ATTACKS
 
 REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
@@ -25,12 +26,14 @@ REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
 
 
 def listing(kind: str) -> list[tuple[str, str]]:
-    """Names and summaries of a kind: shifts, outliers, monitors, metrics, protocols, models, data or suites."""
+    """Names and summaries of a kind: shifts, outliers, monitors, metrics, protocols, models, data, suites or tables."""
     protocols = [find_protocol(name) for name in PROTOCOLS]
     if kind == "metrics":
         return _metrics(protocols)
     if kind == "protocols":
         return [(protocol.name, protocol.summary) for protocol in protocols]
+    if kind == "tables":
+        return [(name, spec.about) for name, spec in declared_tables(PROTOCOLS).items()]
     if kind == "suites":
         return [(name, p.describe(settings)) for p in protocols for name, settings in p.suites.items()]
     return [(name, _summary(registry.get(name))) for registry in REGISTRIES[kind] for name in registry]

@@ -21,8 +21,10 @@ from pydantic import (
 )
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.record import PluginRecord
 from roadworthy.core.validation import MOST_BATCH, parse_size, read_yaml, validated
 from roadworthy.engine.plan import BATCH
+from roadworthy.plugins import GivenPlugins, load_plugins, name_plugins
 from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
 
 
@@ -68,19 +70,19 @@ class DataSection(_Section):
     @model_validator(mode="before")
     @classmethod
     def _former_places(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "ood" in value:
-            if value["ood"]:
-                raise ValueError(
-                    "sets from outside stand at the top of a study now: write outliers: instead of data: ood:"
-                )
-            value = {key: content for key, content in value.items() if key != "ood"}
-        return value
+        former = {key: hint for name in PROTOCOLS for key, hint in PROTOCOLS.get(name).former_data_keys.items()}
+        if not isinstance(value, dict) or former.keys().isdisjoint(value):
+            return value
+        for key, hint in former.items():
+            if value.get(key):
+                raise ValueError(hint)
+        return {key: content for key, content in value.items() if key not in former}
 
 
 def _model_names(value: dict[str, Any]) -> dict[str, Any]:
     for name in value:
         if not name.strip() or any(ord(c) < 32 for c in name):
-            raise ValueError(f"{name!r} is no name for a model")
+            raise ValueError(f"{name!r} is not a valid name for a model")
     return value
 
 
@@ -125,6 +127,22 @@ def _monitors(value: Any) -> Any:
     return {label: {} if chosen is None else chosen for label, chosen in value.items()} if value else value
 
 
+def _plugins(value: Any) -> Any:
+    """Plugins: a list of Python files and modules; each may come with the SHA-256 of its files."""
+    if not isinstance(value, list):
+        raise ValueError("plugins is a list of Python files or modules: write plugins: [my.py]")
+    return [{"plugin": plugin} if isinstance(plugin, str) else plugin for plugin in value]
+
+
+Plugins = Annotated[list[PluginRecord], BeforeValidator(_plugins)]
+
+
+class _Plugins(BaseModel):
+    """What must be read of a study before the rest of it: plugins may bring the protocols that it names."""
+
+    plugins: Plugins = []
+
+
 class ProtocolsSection(_Section):
     """The protocols to run, each with its settings: a field per registered protocol, None where it is not named."""
 
@@ -146,7 +164,8 @@ class ProtocolsSection(_Section):
 class Study(_Section):
     """A whole study: of one source (`data`, `models` and what else a source has, at the top) or of several `sources`.
 
-    Everything but test data and one model has a default. `outliers` and `monitors` serve all sources.
+    Everything but test data and one model has a default. `outliers` and `monitors` serve all sources. `plugins` are
+    imported before the study is read.
     """
 
     name: Annotated[str, Field(min_length=1)] = "study"
@@ -160,6 +179,7 @@ class Study(_Section):
     overlap: dict[str, Overlap] = {}
     leave_out: list[str] = []
     sources: dict[str, SourceSection] = {}
+    plugins: Plugins = []
     outliers: dict[str, Spec] = {}
     monitors: Annotated[dict[str, dict[str, Any]], BeforeValidator(_monitors)] = {}
     protocols: ProtocolsSection
@@ -195,7 +215,9 @@ class Study(_Section):
     @classmethod
     def _name(cls, value: str) -> str:
         if value.strip() in ("", ".", "..") or re.search(r"[/\\\x00-\x1f]", value):
-            raise ValueError(f"{value!r} is no name for a study: it names a folder, so it has no slash or line break")
+            raise ValueError(
+                f"{value!r} is not a valid name for a study: it names a folder, so it has no slash or line break"
+            )
         return value
 
     @field_validator("outliers", "sources")
@@ -239,29 +261,40 @@ def whole_paths(spec: Any, base: Path) -> Any:
     if isinstance(spec, str) and spec:
         path, colon, name = spec.partition(":")
         try:
-            found = (base / path).exists()
+            exists = (base / path).exists()
         except (OSError, ValueError):
-            found = False
-        return f"{base / path}{colon}{name}" if found else spec
+            exists = False
+        return f"{base / path}{colon}{name}" if exists else spec
     return spec
 
 
-def load_study(source: str | Path | dict[str, Any]) -> tuple[Study, Path]:
-    """A study and the folder that its relative paths start from."""
+def load_study(
+    source: str | Path | dict[str, Any], *, plugins: GivenPlugins = (), trust: bool = False
+) -> tuple[Study, Path]:
+    """A study, its plugins and the given ones imported, and the folder that its relative paths start from."""
     if isinstance(source, dict):
-        study, base = parse_study(source, "study"), Path()
+        content, what, base = source, "study", Path()
     else:
         path = Path(source)
-        content = read_yaml(path, "study")
+        content, what, base = read_yaml(path, "study"), f"study {path}", path.parent
         if not isinstance(content, dict):
             raise InputError(f"study {path} must be a mapping with the keys data and models, or sources")
-        study, base = parse_study(content, f"study {path}"), path.parent
+    study = parse_study(content, what, base=base, plugins=plugins, trust=trust)
     return study.model_copy(update={"protocols": study.protocols.inlined(base)}), base
 
 
-def parse_study(content: dict[str, Any], what: str) -> Study:
-    """A study from parsed YAML; the first mistake is one sentence."""
-    return validated(_study_model(tuple(PROTOCOLS)), content, what)
+def parse_study(
+    content: dict[str, Any], what: str, *, base: Path = Path(), plugins: GivenPlugins = (), trust: bool = False
+) -> Study:
+    """A study from parsed YAML, its plugins (paths starting from `base`) and the given ones imported.
+
+    The first mistake is one sentence. Code of plugins that is not loaded yet runs only with `trust`.
+    """
+    named = validated(_Plugins, {key: content[key] for key in ("plugins",) if key in content}, what).plugins
+    loaded = load_plugins(name_plugins(named, base, plugins), trust)
+    if loaded:
+        content = {**content, "plugins": [record.model_dump() for record in loaded]}
+    return validated(_study_model(tuple((name, PROTOCOLS.get(name)) for name in PROTOCOLS)), content, what)
 
 
 def _settings_model(protocol: type[Protocol]) -> Any:
@@ -270,8 +303,8 @@ def _settings_model(protocol: type[Protocol]) -> Any:
 
 
 @cache
-def _study_model(protocols: tuple[str, ...]) -> type[Study]:
+def _study_model(protocols: tuple[tuple[str, type[Protocol]], ...]) -> type[Study]:
     """The form of a study with these protocols; the default one is run where a study names none."""
-    fields: dict[str, Any] = {name: (_settings_model(PROTOCOLS.get(name)) | None, None) for name in protocols}
+    fields: dict[str, Any] = {name: (_settings_model(protocol) | None, None) for name, protocol in protocols}
     section = create_model("ProtocolsSection", __base__=ProtocolsSection, **fields)
     return create_model("Study", __base__=Study, protocols=(section, section(**{default_protocol().name: {}})))

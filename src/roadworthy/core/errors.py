@@ -6,6 +6,7 @@ import difflib
 import errno
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -140,3 +141,16 @@ def foreign_code(explain: Callable[[BaseException], RoadworthyError]) -> Iterato
         raise
     except BaseException as error:
         raise explain(error) from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, shortened and without codes; its type where it has none.
+
+    >>> first_line(KeyError()), first_line(ValueError("no such layer\\ntrace"))
+    ('KeyError', 'no such layer')
+    """
+    if isinstance(error, SystemExit):
+        return "it called sys.exit()"
+    line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
+    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
+    return line if len(line) <= 300 else line[:297] + "..."

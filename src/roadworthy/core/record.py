@@ -128,6 +128,16 @@ class ProtocolRecord(_Part):
     sources: dict[str, SourcePart]
 
 
+class PluginRecord(_Part):
+    """A plugin: a Python file with its whole path, or `package.module`, and the SHA-256 of its files.
+
+    Names of files start from the folder of the plugin. The first is its own, the others are those that it imports.
+    """
+
+    plugin: Annotated[str, Field(min_length=1)]
+    files: dict[str, str] = {}
+
+
 class RunRecord(_Part):
     """All that run.json says. A study of one source has it under the name ''."""
 
@@ -139,6 +149,7 @@ class RunRecord(_Part):
     environment: dict[str, Any]
     earlier_environments: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
+    plugins: list[PluginRecord] = []
     sources: Annotated[dict[str, SourceRecord], Field(min_length=1)]
     criteria: list[Any]
     cases: dict[str, CaseRecord]
@@ -168,8 +179,9 @@ class RunRecord(_Part):
                     yield protocol, source, asked, self.cases[asked.case]
 
     def dump(self) -> dict[str, Any]:
-        """As JSON holds it."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        """As JSON holds it; `plugins` only where there are some."""
+        without = None if self.plugins else {"plugins"}
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=without)
 
 
 def read_record(run: Path) -> RunRecord:

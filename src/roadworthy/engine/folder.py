@@ -233,6 +233,16 @@ class RunFolder:
         """The tables there are."""
         return sorted(path.stem for path in (self.path / "tables").glob("*.parquet"))
 
+    def table_columns(self) -> dict[str, list[str]]:
+        """The columns of every table that has rows, by its name; one that cannot be read is left out."""
+        columns = {}
+        for name in self.table_names():
+            with contextlib.suppress(OSError, pa.ArrowException):
+                stored = pq.read_metadata(self.path / "tables" / f"{name}.parquet")
+                if stored.num_rows:
+                    columns[name] = list(stored.schema.to_arrow_schema().names)
+        return columns
+
     def table(self, name: str) -> pd.DataFrame:
         """A stored table."""
         path = inside(self.path, "tables", f"{name}.parquet")

@@ -31,6 +31,7 @@ from roadworthy.engine.artifacts import ensure_artifact, is_built, read_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, Showing
 from roadworthy.engine.progress import ProgressBar, no_progress
+from roadworthy.engine.table_specs import TIMING_ARTIFACTS, TIMING_CASES
 from roadworthy.engine.workers import Turns, in_workers
 from roadworthy.models.base import first_line
 from roadworthy.models.signals import Signals
@@ -377,10 +378,11 @@ def estimate_seconds(graph: Graph, store: RunFolder, workers: int) -> float:
 def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str, pd.DataFrame]:
     """Seconds of inference per case and of building per artifact, as done in this session; others keep their row."""
     earlier: dict[Any, dict[Any, Any]] = {}
-    for name, key in (("timing_cases", "case"), ("timing_artifacts", "artifact")):
+    for spec in (TIMING_CASES, TIMING_ARTIFACTS):
         with suppress(InputError, KeyError):  # there is none yet, or it is damaged
-            earlier |= {row[key]: row for row in store.table(name).to_dict("records")}
-    rows, built = [], []
+            earlier |= {row[spec.key[0]]: row for row in store.table(spec.name)[[*spec.columns]].to_dict("records")}
+    rows: list[dict[Any, Any]] = []
+    built: list[dict[Any, Any]] = []
     for hash_, node in graph.cases.items():
         seconds, images = outcome.spent.get(hash_, (0.0, 0))
         case = node.planned.case
@@ -397,9 +399,5 @@ def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str,
             built.append({"artifact": hash_, **what, "seconds": outcome.spent[hash_][0]})
         elif hash_ in earlier:
             built.append(earlier[hash_])
-    of_cases = ["case", "model", "shift", "level", "repeat", "images", "seconds"]
-    of_artifacts = ["artifact", "builder", "system", "seconds"]
-    return {
-        "timing_cases": pd.DataFrame(rows, columns=of_cases),
-        "timing_artifacts": pd.DataFrame(built, columns=of_artifacts),
-    }
+    tables = {TIMING_CASES: rows, TIMING_ARTIFACTS: built}
+    return {spec.name: spec.frame(own) for spec, own in tables.items()}

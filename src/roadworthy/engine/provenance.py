@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,18 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "packages": {name: found for name in PACKAGES + OPTIONAL if (found := _version(name))},
+        "packages": {name: found for name in (*PACKAGES, *OPTIONAL, *_extensions()) if (found := _version(name))},
     }
+
+
+def _extensions() -> list[str]:
+    """The installed packages that bring components of their own by entry points."""
+    brings = [
+        package.name
+        for package in distributions()
+        if any(point.group.startswith("roadworthy.") for point in package.entry_points)
+    ]
+    return sorted({*brings})
 
 
 def _version(name: str) -> str | None:

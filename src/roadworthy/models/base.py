@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, foreign_code
+from roadworthy.core.errors import first_line as first_line
 from roadworthy.core.protocols import Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.models.outputs import PROBE_SIZES, PROBES, probe_images
@@ -83,19 +83,6 @@ def pick_device(device: str, available: bool, advice: str) -> str:
     if parse_choice("device", device, DEVICES) == "cuda" and not available:
         raise InputError(f"there is no CUDA for {advice}, or use `device='cpu'`")
     return "cuda" if available and device != "cpu" else "cpu"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, shortened and without codes; its type where it has none.
-
-    >>> first_line(KeyError()), first_line(ValueError("no such layer\\ntrace"))
-    ('KeyError', 'no such layer')
-    """
-    if isinstance(error, SystemExit):
-        return "it called sys.exit()"
-    line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
-    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
-    return line if len(line) <= 300 else line[:297] + "..."
 
 
 def probe(

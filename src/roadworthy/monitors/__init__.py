@@ -14,7 +14,7 @@ from roadworthy.monitors.base import (
     represent_data,
 )
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
-from roadworthy.monitors.conformance import check_monitor
+from roadworthy.monitors.conformance import check_monitor, check_usefulness
 from roadworthy.monitors.features import Mahalanobis, React, Vim
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
@@ -60,6 +60,7 @@ __all__ = [
     "Vim",
     "best_threshold",
     "check_monitor",
+    "check_usefulness",
     "fit_svm",
     "hinge_threshold",
     "load_monitor",

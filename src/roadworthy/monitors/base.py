@@ -581,7 +581,7 @@ def require_count(monitor: Monitor, setting: str, least: int = 1, most: int | No
 
 
 def require_layer(monitor: Monitor, layer: Any) -> None:
-    """Refuse what is no name of a layer; None stands for the default one."""
+    """Refuse what is not the name of a layer; None stands for the default one."""
     if layer is not None and not (isinstance(layer, str) and layer):
         raise InputError(f"monitor {monitor.name}: layer is the name of a layer of the model, or None, not {layer!r}")
 

@@ -1,4 +1,7 @@
-"""One test for every monitor: `check_monitor(make)` raises an AssertionError that says which promise is broken."""
+"""Two tests for every monitor: `check_monitor`, that it keeps the role's promises; `check_usefulness`, that it helps.
+
+Both raise an AssertionError that says what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest_array
 from roadworthy.core.protocols import Dataset, Model
 from roadworthy.core.types import Batch, Prediction
@@ -25,24 +28,38 @@ from roadworthy.monitors import base
 from roadworthy.monitors.base import NEEDS, CalibratedMonitor, FittedMonitor, Monitor, Rep, represent_data
 
 SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8
-PATTERNS = np.random.default_rng(1).choice([-1.0, 1.0], (CLASSES, SIDE, SIDE, 3))
 CLOSE = 1e-5
+THRESHOLDS = ("hinge", "exact")
+BETTER_THAN_CHANCE = 0.6
+"""Share of right decisions, and AUROC, above which a monitor is of use on plain outliers."""
 
 
 def check_monitor(
-    make: Callable[[], Monitor], *, informed: bool = True, model: Model | None = None, saves: bool = True
+    make: Callable[[], Monitor],
+    *,
+    model: Model | None = None,
+    saves: bool = True,
+    size: int = SIDE,
+    layer: str | None = None,
+    width: int = UNITS,
 ) -> None:
     """Check that a monitor keeps the promises of the role; `make` returns a new one each time, not built yet.
 
-    model     one that gives what the monitor needs; default: a small network with every capability
-    informed  False for a monitor that is not meant to tell anything apart
-    saves     False for a monitor that says it cannot be saved
+    Shapes, refusals, the same results for the same images, saving and loading are looked at, not whether the monitor
+    tells anything apart: see `check_usefulness`.
+
+    model   one that gives what the monitor needs; default: a small network with every capability
+    saves   False for a monitor that says it cannot be saved
+    size    side of the images, for a monitor or a model that needs more than 8 pixels
+    layer   the name of the layer that the small network has, for a monitor that reads one by name; default: any name
+    width   how many numbers that layer gives
 
     >>> from roadworthy.monitors.confidence import Msp
     >>> check_monitor(Msp)
     """
-    train, held_out, test, outliers = toy_data()
-    model = model or ToyModel()
+    toy = ToyModel(size, layer, width)
+    train, held_out, test, outliers = toy_data(size)
+    model = model or toy
     with _promised("it must be made without arguments"):
         monitor = make()
     with _promised("the class must state what it is"):
@@ -50,7 +67,7 @@ def check_monitor(
     with _promised("settings must be plain values"):
         monitor.check_savable(base.Learned())
     with _promised("what does not fit must be refused with an InputError"):
-        _check_refusals(monitor, model, train, outliers)
+        _check_refusals(monitor, model, ToyModel(size, None, width), train, outliers)
     with _promised("build must learn from training images"):
         fitted = _built(monitor, model, train, outliers)
         _check_build(make(), fitted, model, train, outliers)
@@ -61,7 +78,9 @@ def check_monitor(
         alone = _check_alone(fitted, inside, shown)
         before = alone.score(shown)
     with _promised("calibrate must find a threshold against outliers"):
-        calibrated = _check_against(fitted, inside, outside, shown, informed)
+        for threshold in THRESHOLDS:
+            calibrated = fitted.calibrate(inside, outside, threshold=threshold)
+            _check_threshold(calibrated, shown)
     with _promised("nothing may change what was made before"):
         assert np.array_equal(alone.score(shown), before), "a second calibration must leave the first as it is"
         assert fitted.fingerprint() == _built(make(), model, train, outliers).fingerprint(), "settings must not change"
@@ -70,6 +89,40 @@ def check_monitor(
             _check_saved(calibrated, model, test)
     with _promised("decide must answer for one image"):
         _check_decision(calibrated, model, test)
+
+
+def check_usefulness(
+    make: Callable[[], Monitor],
+    *,
+    model: Model | None = None,
+    size: int = SIDE,
+    layer: str | None = None,
+    width: int = UNITS,
+) -> None:
+    """Check that a monitor tells plain outliers, flat grey noise, from images of four patterns, better than chance.
+
+    This is no promise of the role: a monitor for one special kind of outliers may fail it. The parameters are those of
+    `check_monitor`, which comes first.
+
+    >>> from roadworthy.monitors.confidence import Msp
+    >>> check_usefulness(Msp)
+    """
+    train, held_out, test, outliers = toy_data(size)
+    model = model or ToyModel(size, layer, width)
+    fitted = _built(make(), model, train, outliers)
+    inside, outside, shown = (represent_data(fitted, model, data) for data in (held_out, outliers, test))
+    for threshold in THRESHOLDS:
+        calibrated = fitted.calibrate(inside, outside, threshold=threshold)
+        right = (calibrated.reject(outside).mean() + 1 - calibrated.reject(shown).mean()) / 2
+        assert right > BETTER_THAN_CHANCE, (
+            f"it is of no use on plain outliers: calibrated ({threshold}) on them, only {right:.0%} of the decisions "
+            "are right"
+        )
+    scores = np.concatenate([calibrated.score(shown), calibrated.score(outside)])
+    area = binary_auroc(scores, np.arange(len(scores)) < len(shown))
+    assert area > BETTER_THAN_CHANCE, (
+        f"it is of no use on plain outliers: higher scores must mean in-distribution, and the AUROC is {area:.2f}"
+    )
 
 
 @contextmanager
@@ -115,27 +168,10 @@ def _check_alone(fitted: FittedMonitor, inside: Rep, shown: Rep) -> CalibratedMo
     return calibrated
 
 
-def _check_against(fitted: FittedMonitor, inside: Rep, outside: Rep, shown: Rep, informed: bool) -> CalibratedMonitor:
-    for threshold in ("hinge", "exact"):
-        calibrated = fitted.calibrate(inside, outside, threshold=threshold)
-        _check_threshold(calibrated, shown)
-        if informed:
-            right = (calibrated.reject(outside).mean() + 1 - calibrated.reject(shown).mean()) / 2
-            assert right > 0.6, (
-                f"calibrated ({threshold}) on plain outliers, only {right:.0%} of the decisions are right"
-            )
-    if informed:
-        scores = np.concatenate([calibrated.score(shown), calibrated.score(outside)])
-        area = binary_auroc(scores, np.arange(len(scores)) < len(shown))
-        assert area > 0.6, f"higher scores must mean in-distribution: the AUROC on plain outliers is {area:.2f}"
-    return calibrated
-
-
-def _check_refusals(monitor: Monitor, model: Model, train: Dataset, outliers: Dataset) -> None:
+def _check_refusals(monitor: Monitor, model: Model, lacking: Model, train: Dataset, outliers: Dataset) -> None:
     for need in monitor.needs - {"input", "probabilities"}:
-        lacking = ToyModel()
         lacking.capabilities = model.capabilities - {base.CAPABILITY.get(need, need)}
-        message = _refused(lambda lacking=lacking: _built(monitor, lacking, train, outliers))  # type: ignore[misc]
+        message = _refused(lambda: _built(monitor, lacking, train, outliers))
         assert need in message, f"a model without {need} must be refused by name, not with {message!r}"
     if monitor.learns:
         empty = _refused(lambda: _built(monitor, model, _Empty(train, [0]), outliers))
@@ -237,16 +273,21 @@ def _refused(action: Callable[[], object]) -> str:
     return ""
 
 
-def toy_data() -> tuple[Dataset, Dataset, Dataset, Dataset]:
+def _patterns(size: int) -> NDArray[np.float64]:
+    """The pattern of each class, (K, size, size, 3), of -1 and 1."""
+    return np.random.default_rng(1).choice([-1.0, 1.0], (CLASSES, size, size, 3))
+
+
+def toy_data(size: int = SIDE) -> tuple[Dataset, Dataset, Dataset, Dataset]:
     """Training, held-out and test images of four patterns under noise, and outliers: flat grey noise."""
-    rng = np.random.default_rng(0)
+    rng, patterns = np.random.default_rng(0), _patterns(size)
     sets = []
     for name, count in (("train", 240), ("held_out", 200), ("test", 100)):
         labels = np.arange(count) % CLASSES
         contrast = rng.uniform(0.7, 1.0, (count, 1, 1, 1))
-        images = 128 + 100 * contrast * PATTERNS[labels] + rng.normal(0, 12, (count, SIDE, SIDE, 3))
+        images = 128 + 100 * contrast * patterns[labels] + rng.normal(0, 12, (count, size, size, 3))
         sets.append(_dataset(name, images, labels))
-    noise = 128 + rng.normal(0, 25, (100, SIDE, SIDE, 3))
+    noise = 128 + rng.normal(0, 25, (100, size, size, 3))
     train, held_out, test = sets
     return train, held_out, test, _dataset("outliers", noise, np.arange(100) % CLASSES)
 
@@ -259,20 +300,28 @@ def _dataset(name: str, images: NDArray[np.float64], labels: NDArray[np.int64]) 
 
 
 class ToyModel(Model):
-    """A network of one hidden layer with every capability: detectors of the patterns of `toy_data` and random units."""
+    """A network of one hidden layer with every capability: detectors of the patterns of `toy_data` and random units.
+
+    It takes images of one `size` and has `width` hidden units. It gives them for any name of a layer, unless `layer`
+    says which name is theirs.
+    """
 
     name = "toy"
     num_classes = CLASSES
     capabilities = frozenset({"probabilities", "logits", "features", "samples", "input_gradient"})
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = SIDE, layer: str | None = None, width: int = UNITS) -> None:
+        if width < CLASSES:
+            raise InputError(f"the small network has a hidden unit for each of its {CLASSES} classes, so not {width}")
         rng = np.random.default_rng(2)
-        patterns = PATTERNS.reshape(CLASSES, -1)
-        self.inner = np.concatenate([patterns, rng.normal(0, 1, (UNITS - CLASSES, patterns.shape[1]))]) / 20.0
-        self.outer = rng.normal(0, 0.1, (CLASSES, UNITS))
+        patterns = _patterns(size).reshape(CLASSES, -1)
+        area = (size / SIDE) ** 2
+        self.layer = layer
+        self.inner = np.concatenate([patterns, rng.normal(0, 1, (width - CLASSES, patterns.shape[1]))]) / (20.0 * area)
+        self.outer = rng.normal(0, 0.1, (CLASSES, width))
         self.outer[:, :CLASSES] += 2 * np.eye(CLASSES)
         self.offset = rng.normal(0, 0.1, CLASSES)
-        self.masks = (rng.random((PASSES, UNITS)) < 0.5) * 2.0
+        self.masks = (rng.random((PASSES, width)) < 0.5) * 2.0
 
     def fingerprint(self) -> str:
         """A hash of the weights."""
@@ -286,12 +335,14 @@ class ToyModel(Model):
         return Prediction(probabilities=softmax(logits), logits=logits, samples=samples)
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
-        """The hidden units, by the name `hidden`."""
+        """The hidden units, by their name."""
+        if self.layer is not None and layer != self.layer:
+            raise UnknownName("layer", layer, [self.layer])
         return self._hidden(self._pixels(batch)).astype(np.float32)
 
     def head(self) -> Head:
         """The last layer."""
-        return Head("hidden", self.outer.astype(np.float32), self.offset.astype(np.float32))
+        return Head(self.layer or "hidden", self.outer.astype(np.float32), self.offset.astype(np.float32))
 
     def stepped_logits(
         self, batch: Batch, temperatures: Sequence[float], steps: Sequence[float]

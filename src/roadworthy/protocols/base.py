@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.registry import Registry
+from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
 from roadworthy.engine.readouts import Readouts
@@ -148,6 +149,8 @@ class Protocol(ABC):
     """What a study may say of it: a frozen model; every field has a default."""
     context: ClassVar[type[BaseModel]] = NoContext
     """What its tables need besides readouts, as stored in run.json."""
+    table_specs: ClassVar[tuple[TableSpec, ...]] = ()
+    """Every table that a run can have from it; one that is not declared here cannot be written."""
     columns: ClassVar[frozenset[str]] = frozenset({"probabilities"})
     """What a system must answer in to be asked; others are left out and named."""
     is_default: ClassVar[bool] = False
@@ -166,6 +169,8 @@ class Protocol(ABC):
     """The metrics of its tables, in their order, each as it is meant here; a study may name further ones."""
     repeat_questions: ClassVar[tuple[RepeatQuestion, ...]] = ()
     """What the repeats of its cases are asked: which factors matter more than the repeats scatter."""
+    former_data_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys that it once had under `data` of a study, each with the sentence on where to write it now."""
     shows_sources_together: ClassVar[bool] = False
     """True where one page of the report shows all sources; else each has a page of its own."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
-import pandas as pd
 
 from roadworthy.core.types import Images
 from roadworthy.engine.folder import write_bytes
@@ -22,7 +21,7 @@ GALLERY_IMAGES = 4
 MISTAKES_PER_SHIFT = 3
 
 
-def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
+def save_gallery(showings: Sequence[Showing], media: Path) -> list[dict[str, Any]]:
     """A strip per shift and level with the same few images of different classes, as the models saw them.
 
     An attack looks different for every model; that of the first by name is shown.
@@ -38,7 +37,7 @@ def save_gallery(showings: Sequence[Showing], media: Path) -> pd.DataFrame:
             drawn.add((stimulus.name, stimulus.level))
             name = save_strip(showing, media / f"gallery-{stimulus.key}.png", rows)
             table.append({"shift": stimulus.name, "level": stimulus.level, "media": name, "images": len(rows)})
-    return pd.DataFrame(table)
+    return table
 
 
 def save_strip(showing: Showing, path: Path, rows: int | Sequence[int]) -> str:
@@ -59,7 +58,7 @@ def evenly_spaced(images: int, count: int) -> list[int]:
     return rows
 
 
-def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> pd.DataFrame:
+def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) -> list[dict[str, Any]]:
     """Per model and shift the most confident wrong answers, one per object, with the picture as it was shown."""
     shown = {
         (case.case.system, case.case.stimulus.name, case.case.stimulus.level, case.case.stimulus.repeat): case.showing
@@ -82,8 +81,7 @@ def save_mistakes(evidence: Evidence, cases: Sequence[PlannedCase], media: Path)
                     "media": save_strip(showing, seen, [mistake.row]),
                 }
             )
-    columns = ["model", "shift", "level", "id", "label", "prediction", "confidence", "p_label", "media"]
-    return pd.DataFrame(table, columns=columns)
+    return table
 
 
 def _most_confident(evidence: Evidence, cells: Sequence[CellKey]) -> list[tuple[CellKey, Mistake]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -158,6 +158,7 @@ def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> d
         ("cases", f"{whole(len(record.cases))}, {whole(failed)} failed"),
         ("repeats", str(facts.repeats)),
         *((name, _plain(value)) for name, value in record.settings.items()),
+        *(("plugin", f"{p.plugin}; SHA-256 of {_hashes(p.files)}") for p in record.plugins),
         ("run schema", str(record.schema_)),
         ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
     ]
@@ -170,6 +171,10 @@ def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> d
         *((name, str(version)) for name, version in environment.get("packages", {}).items()),
     ]
     return {**sections, **{title: rows for page in pages for title, rows in page.provenance.items()}}
+
+
+def _hashes(files: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in files.items())
 
 
 def _data(facts: Facts) -> list[tuple[str, str]]:

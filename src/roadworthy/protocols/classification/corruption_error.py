@@ -20,7 +20,6 @@ from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES, bootstrap_est
 if TYPE_CHECKING:
     from roadworthy.protocols.classification.tables import Evidence
 
-NAME = "corruption_error"
 MEAN = "mean"
 METRICS = ("mce", "relative_mce")
 Rates = dict[tuple[str, str], dict[int, NDArray[np.float64]]]

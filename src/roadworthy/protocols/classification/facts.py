@@ -11,13 +11,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from roadworthy.core.grouping import grouped
+from roadworthy.core.tables import TableSpec
+from roadworthy.protocols.classification import table_specs
 from roadworthy.report.facts import CLEAN as CLEAN
 from roadworthy.report.facts import NOT_RUN, WORST, Facts, defined, estimate_of, mean_of
 from roadworthy.report.facts import Condition as Condition
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_arrow, read_rows
 from roadworthy.statistics import Estimate
 
-NAME = "classification"
 ROLE = "accuracy"
 """The metric that ranks conditions."""
 
@@ -145,10 +146,10 @@ def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
     """Read the tables and pictures of classification under shifts."""
     run = Path(path)
 
-    def rows_of(part: str) -> list[Row]:
-        return read_rows(run, f"{NAME}_{part}", facts.source)
+    def rows_of(spec: TableSpec) -> list[Row]:
+        return read_rows(run, spec.name, facts.source)
 
-    rows = read_rows(run, NAME, facts.source)
+    rows = rows_of(table_specs.CELLS)
     cells = {(row["model"], _condition(row), row["metric"]): estimate_of(row) for row in rows}
     classification = ClassificationFacts(
         **{attribute.name: getattr(facts, attribute.name) for attribute in fields(Facts)},
@@ -156,28 +157,29 @@ def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
         levels=tuple(sorted({condition.level for _, condition, _ in cells if condition != CLEAN})),
         metrics=tuple(dict.fromkeys(row["metric"] for row in rows if not row["metric"].endswith("_drop"))),
         cells=cells,
-        by_shift={(r["model"], r["shift"], r["metric"]): estimate_of(r) for r in rows_of("by_shift")},
-        by_level={(r["model"], r["level"], r["metric"]): estimate_of(r) for r in rows_of("by_level")},
-        overall={(r["model"], r["metric"]): estimate_of(r) for r in rows_of("overall")},
+        by_shift={(r["model"], r["shift"], r["metric"]): estimate_of(r) for r in rows_of(table_specs.BY_SHIFT)},
+        by_level={(r["model"], r["level"], r["metric"]): estimate_of(r) for r in rows_of(table_specs.BY_LEVEL)},
+        overall={(r["model"], r["metric"]): estimate_of(r) for r in rows_of(table_specs.OVERALL)},
         severities={
             (r["model"], r["shift"]): (f"level {r['from_level']} to {r['to_level']}", estimate_of(r))
-            for r in rows_of("severity")
+            for r in rows_of(table_specs.SEVERITY)
             if r["metric"] == f"{ROLE}_drop"
         },
         corruption_errors=_corruption_errors(run, facts.source),
-        reliability=_reliability(rows_of("reliability")),
-        recall=_recall(rows_of("recall"), facts.models, facts.class_names),
+        reliability=_reliability(rows_of(table_specs.RELIABILITY)),
+        recall=_recall(rows_of(table_specs.RECALL), facts.models, facts.class_names),
         gallery=tuple(
-            Strip(media_path(run, row["media"]), row["images"], _condition(row)) for row in rows_of("gallery")
+            Strip(media_path(run, row["media"]), row["images"], _condition(row)) for row in rows_of(table_specs.GALLERY)
         ),
-        mistakes=_mistakes(run, rows_of("mistakes"), facts.models),
+        mistakes=_mistakes(run, rows_of(table_specs.MISTAKES), facts.models),
     )
     return replace(classification, confusion=_confusion(run, classification))
 
 
 def _corruption_errors(run: Path, source: str | None) -> tuple[CorruptionErrors, ...]:
     """The errors of each model against every other; none where the run has one model or no common corruption."""
-    rows = read_rows(run, "corruption_error", source) if has_table(run, "corruption_error") else []
+    name = table_specs.CORRUPTION_ERROR.name
+    rows = read_rows(run, name, source) if has_table(run, name) else []
     means = {(r["model"], r["reference"], r["metric"]): r for r in rows if r["shift"] == "mean"}
     return tuple(
         CorruptionErrors(
@@ -216,7 +218,7 @@ def _bin(row: Row) -> Bin:
 
 def _confusion(run: Path, facts: ClassificationFacts) -> dict[tuple[str, Condition], tuple[Confusion, ...]]:
     """The confusion matrices of the conditions that the report shows; the others are not read."""
-    table = read_arrow(run, f"{NAME}_confusion", facts.source)
+    table = read_arrow(run, table_specs.CONFUSION.name, facts.source)
     labels = {name: label for label, name in enumerate(facts.class_names)}
     matrices = {}
     for model in facts.models:

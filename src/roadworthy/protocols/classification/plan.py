@@ -14,6 +14,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.classification.page import page
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, ShiftChoice, metrics_of, shift_levels
+from roadworthy.protocols.classification.table_specs import TABLE_SPECS
 from roadworthy.protocols.classification.tables import CellKey, Evidence, check_metric, select
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
@@ -42,6 +43,7 @@ class Classification(base.Protocol):
 
     name = NAME
     settings = Settings
+    table_specs = TABLE_SPECS
     is_default = True
     compared = ("accuracy", "auroc", "brier", "ece")
     metrics = METRICS

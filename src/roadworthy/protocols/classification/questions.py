@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from roadworthy.core.types import UNDISTURBED
-from roadworthy.protocols.classification.facts import NAME
+from roadworthy.protocols.classification.table_specs import NAME, REPEATS
 from roadworthy.protocols.repeats.questions import RepeatQuestion
 
-REPEATS = f"{NAME}_repeats"
 METRICS = ("accuracy", "auroc", "brier_mean")
 
 
@@ -25,7 +24,7 @@ QUESTIONS = (
     RepeatQuestion(
         name="transformed",
         title="Undisturbed against disturbed",
-        table=REPEATS,
+        table=REPEATS.name,
         metrics=METRICS,
         factors=("model", "transformed"),
         comparisons=(("model", "transformed"),),
@@ -34,7 +33,7 @@ QUESTIONS = (
     RepeatQuestion(
         name=NAME,
         title="Models, shifts and levels",
-        table=REPEATS,
+        table=REPEATS.name,
         metrics=METRICS,
         factors=("model", "shift", "level"),
         comparisons=(("shift",), ("level",), ("model", "shift"), ("model", "level")),

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from roadworthy.core.grouping import grouped
-from roadworthy.protocols.classification.facts import CLEAN, NAME, ClassificationFacts, Condition
-from roadworthy.protocols.classification.questions import REPEATS
+from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition
+from roadworthy.protocols.classification.table_specs import NAME, REPEATS
 from roadworthy.protocols.repeats.facts import Differences
 from roadworthy.protocols.repeats.figures import value_axis_range
 from roadworthy.report import drawing
@@ -44,7 +44,7 @@ def load_scatter(run: Path, source: str | None, differences: Differences | None)
     metrics = tuple(analysis.metric for q in questions if q.name == NAME for analysis in q.analyses)
     if not metrics:
         return None
-    rows = sorted(read_rows(run, REPEATS, source), key=lambda row: row["repeat"])
+    rows = sorted(read_rows(run, REPEATS.name, source), key=lambda row: row["repeat"])
     conditions = [Condition(row["shift"], int(row["level"])) if row["level"] else CLEAN for row in rows]
     return RepeatScatter(
         metrics,

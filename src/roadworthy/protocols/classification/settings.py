@@ -24,9 +24,9 @@ from roadworthy.metrics import (
     underconfidence,
 )
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
+from roadworthy.protocols.classification.table_specs import NAME as NAME
 from roadworthy.shifts import make_shift
 
-NAME = "classification"
 METRICS = (
     *(accuracy, auroc, brier, brier_mean, ece, nll, mean_confidence),
     *(overconfidence, underconfidence, fpr95_right),

@@ -23,7 +23,7 @@ from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
-from roadworthy.protocols.classification import corruption_error
+from roadworthy.protocols.classification import corruption_error, table_specs
 from roadworthy.protocols.classification.settings import METRICS, NAME
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
 from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
@@ -258,27 +258,28 @@ class Evidence(base.Evidence):
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table of the protocol, from stored readouts alone."""
         rows = {
-            "": _cell_rows(self),
-            "_by_shift": _average_rows(self, "model", "shift"),
-            "_by_level": _average_rows(self, "model", "level"),
-            "_overall": _average_rows(self, "model"),
-            "_severity": _severity_rows(self),
-            "_repeats": _repeat_rows(self),
-            "_recall": _recall_rows(self),
-            "_confusion": _confusion_rows(self),
-            "_reliability": _reliability_rows(self),
+            table_specs.CELLS: _cell_rows(self),
+            table_specs.BY_SHIFT: _average_rows(self, "model", "shift"),
+            table_specs.BY_LEVEL: _average_rows(self, "model", "level"),
+            table_specs.OVERALL: _average_rows(self, "model"),
+            table_specs.SEVERITY: _severity_rows(self),
+            table_specs.REPEATS: _repeat_rows(self),
+            table_specs.RECALL: _recall_rows(self),
+            table_specs.CONFUSION: _confusion_rows(self),
+            table_specs.RELIABILITY: _reliability_rows(self),
         }
-        corrupted = pd.DataFrame(corruption_error.corruption_error_rows(self))
-        tables = {f"{NAME}{suffix}": pd.DataFrame(part) for suffix, part in rows.items()}
-        return tables if corrupted.empty else {**tables, corruption_error.NAME: corrupted}
+        if corrupted := [*corruption_error.corruption_error_rows(self)]:
+            rows[table_specs.CORRUPTION_ERROR] = corrupted
+        return {spec.name: spec.frame(part) for spec, part in rows.items()}
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A gallery of the shifts and the most confident mistakes."""
         showings = list({case.showing.stimulus.hash: case.showing for case in cases}.values())
-        return {
-            f"{NAME}_gallery": save_gallery(showings, media),
-            f"{NAME}_mistakes": save_mistakes(self, cases, media),
+        rows = {
+            table_specs.GALLERY: save_gallery(showings, media),
+            table_specs.MISTAKES: save_mistakes(self, cases, media),
         }
+        return {spec.name: spec.frame(part) for spec, part in rows.items()}
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every shift at every level by each of the metrics; both must have been tested on the same images."""

@@ -8,21 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from roadworthy.protocols.dependability.table_specs import FIGURES, TABLE_SPECS, short_name
 from roadworthy.report.facts import NOT_RUN, Facts, bounded, estimate_of
 from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows
 from roadworthy.report.words import bounds, listing, number, p_value, plural, signed, whole
 from roadworthy.statistics import Estimate
 
-NAME, ALL, DATA = "dependability", "all", "data"
+ALL, DATA = "all", "data"
 ALPHA = 0.05
 """A slice whose corrected p is below this is called worse than elsewhere."""
-TABLES = (
-    *("cells", "uncovered", "proposals", "neurons", "patterns", "loss", "transformers", "scenarios", "slices"),
-    *("domain", "occlusion", "occlusion_classes", "rho", "confusions"),
-)
 TEXTS = ("reason", "covering_reason")
-GALLERIES = ("heat_gallery", "confusion_gallery", "loss_gallery")
 OVERVIEW = (
     ("scenario_coverage", "1", "higher", "Which combinations of operating conditions the data shows."),
     (
@@ -118,10 +114,11 @@ class Dependability:
 def load_dependability(path: str | Path, facts: Facts) -> Dependability:
     """Read the tables of dependability."""
     run = Path(path)
-    rows = {name: read_rows(run, f"{NAME}_{name}", facts.source) for name in (*TABLES, *GALLERIES)}
+    rows = {short_name(spec): read_rows(run, spec.name, facts.source) for spec in TABLE_SPECS}
+    figures = rows.pop(short_name(FIGURES))
     return Dependability(
         models=facts.models,
-        figures={(r["model"], r["scope"], r["metric"]): estimate_of(r) for r in read_rows(run, NAME, facts.source)},
+        figures={(r["model"], r["scope"], r["metric"]): estimate_of(r) for r in figures},
         rows={name: [_with_nan(row) for row in table] for name, table in rows.items()},
         run=run,
     )

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.metrics import METRICS
 from roadworthy.protocols.base import matching
+from roadworthy.protocols.dependability.table_specs import NAME as NAME
 from roadworthy.verdict import Criterion
 
-NAME = "dependability"
 ALL = "all"
 DATA = "data"
 """The model of figures that speak of the data alone."""
-PROPOSAL = ("proposal", "new_cells", "coverage_after")
-"""Columns that stand beside the conditions of a proposed scenario: no condition may be called so."""
 
 
 @contextmanager

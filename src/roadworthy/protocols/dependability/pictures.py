@@ -15,20 +15,22 @@ from roadworthy.core.types import Batch, Images
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.protocols.dependability.measures import Results
-from roadworthy.protocols.dependability.names import NAME
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import (
+    CONFUSION_GALLERY,
+    CONFUSIONS,
+    HEAT_GALLERY,
+    LOSS,
+    LOSS_GALLERY,
+    OCCLUSION,
+    frame_of,
+)
 from roadworthy.protocols.pictures import save_strip, thumbnail, write_picture
 
 SIDE = 160
-CONFUSIONS, IMAGES_OF_CONFUSION = 8, 3
+CONFUSIONS_SHOWN, IMAGES_OF_CONFUSION = 8, 3
 """Confusions shown, and images of each."""
-LOSSES = 8
-GALLERIES = {
-    "heat_gallery": ["model", "place", "id", "label", "precision", "covering", "undisturbed", "media"],
-    "confusion_gallery": ["model", "label", "prediction", "id", "confidence", "media"],
-    "loss_gallery": ["model", "id", "label", "transformer", "undisturbed", "worst", "media"],
-}
-"""The tables of pictures and their columns."""
+LOSSES_SHOWN = 8
 OUTLINE, HOT_EDGE = (255, 255, 255), (30, 30, 30)
 COLOURS = np.array([(122, 4, 3), (213, 62, 20), (250, 150, 60), (253, 215, 150), (240, 240, 236)], np.float64)
 """From a probability of 0 (dark red: hiding this cell loses the object) to 1 (pale)."""
@@ -39,16 +41,16 @@ def save(data: StoredData, results: Results, cases: Sequence[PlannedCase], media
     clean = [case for case in cases if case.labels["role"] == "undisturbed"]
     clean.sort(key=lambda case: case.case.system)
     rows = {
-        "heat_gallery": [row for case in clean for row in _heat_maps(data, results, case, media)],
-        "confusion_gallery": [row for case in clean for row in _confusions(data, results, case, media)],
-        "loss_gallery": [row for case in clean for row in _losses(data, results, case.case.system, cases, media)],
+        HEAT_GALLERY: [row for case in clean for row in _heat_maps(data, results, case, media)],
+        CONFUSION_GALLERY: [row for case in clean for row in _confusions(data, results, case, media)],
+        LOSS_GALLERY: [row for case in clean for row in _losses(data, results, case.case.system, cases, media)],
     }
-    return {f"{NAME}_{name}": pd.DataFrame(rows[name], columns=columns) for name, columns in GALLERIES.items()}
+    return {spec.name: frame_of(spec, own) for spec, own in rows.items()}
 
 
 def _heat_maps(data: StoredData, results: Results, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
     """The image with its object outlined, and the same under its heat map: worst first, one per object."""
-    rows = {row["row"]: row for row in results.rows_of("occlusion", case.case.system) if row["counts"]}
+    rows = {row["row"]: row for row in results.rows_of(OCCLUSION, case.case.system) if row["counts"]}
     grid = PatchGrid(*data.resolved.grid)
     for number, row in enumerate(_one_per_object(data, rows, data.settings.heat_maps.pictures), start=1):
         path = media / f"heat-{case.case.hash[:12]}-{row}.png"
@@ -109,7 +111,7 @@ def _outline(batch: Batch) -> NDArray[np.bool_]:
 def _confusions(data: StoredData, results: Results, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
     """Images of the most expensive confusions, the surest answers first, one per object."""
     model, showing = case.case.system, case.showing
-    for confusion in results.rows_of("confusions", model)[:CONFUSIONS]:
+    for confusion in results.rows_of(CONFUSIONS, model)[:CONFUSIONS_SHOWN]:
         answers = data.readouts[model].answers
         label, prediction = (data.class_names.index(confusion[name]) for name in ("label", "prediction"))
         rows = np.flatnonzero((answers.label == label) & (answers.prediction == prediction))
@@ -125,8 +127,8 @@ def _losses(
 ) -> Iterator[dict[str, Any]]:
     """The images that lose most, one per object: undisturbed and under the transformer that hurts them most."""
     disturbed = {case.labels.get("transformer"): case for case in cases if case.case.system == model}
-    rows = {data.row_of[row["id"]]: row for row in results.rows_of("loss", model) if row["change"] < 0}
-    for row in (rows[first] for first in _one_per_object(data, rows, LOSSES)):
+    rows = {data.row_of[row["id"]]: row for row in results.rows_of(LOSS, model) if row["change"] < 0}
+    for row in (rows[first] for first in _one_per_object(data, rows, LOSSES_SHOWN)):
         case = disturbed[row["transformer"]]
         shown_row = case.showing.data.ids.index(row["id"])
         batch = case.showing.data.batch([shown_row])

@@ -30,6 +30,7 @@ from roadworthy.protocols.dependability.page import page
 from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
 from roadworthy.protocols.dependability.resolving import resolve, transformers_for
 from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT_SHIFTS, Settings, Transformer
+from roadworthy.protocols.dependability.table_specs import TABLE_SPECS
 from roadworthy.protocols.dependability.tables import Evidence
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
@@ -44,6 +45,7 @@ class Dependability(base.Protocol):
     name = NAME
     settings = Settings
     context = Context
+    table_specs = TABLE_SPECS
     metrics = tuple(metric for measure in MEASURES for metric in measure.metrics)
     summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
 

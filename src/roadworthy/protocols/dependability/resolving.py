@@ -17,8 +17,9 @@ from roadworthy.metrics import METRICS
 from roadworthy.metrics.coverage import condition_texts, scenario_coverage
 from roadworthy.metrics.weighted_confusion import severity_matrix
 from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.names import NAME, PROPOSAL, explained
+from roadworthy.protocols.dependability.names import NAME, explained
 from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT_SHIFTS, Settings, Transformer
+from roadworthy.protocols.dependability.table_specs import PROPOSALS
 from roadworthy.shifts import ATTACKS, Attack
 from roadworthy.shifts.adversarial import MaximumNorm
 from roadworthy.statistics.degradation import check_slices, independent_frequencies
@@ -69,7 +70,7 @@ def _check_conditions(resolved: Resolved, columns: Columns) -> None:
         if settings.impossible or settings.needs:
             raise ValueError(f"impossible and needs speak of conditions, but {resolved.no_schema}")
         return
-    reserved = [name for name in values if name in PROPOSAL]
+    reserved = [name for name in values if name in PROPOSALS.columns]
     if reserved:
         raise ValueError(f"a condition cannot be called {reserved[0]!r}, a column of the proposed scenarios: rename it")
     if resolved.k > len(values):

@@ -18,6 +18,7 @@ from roadworthy.protocols.dependability.context import Context
 from roadworthy.protocols.dependability.measures import MEASURES, SEARCHES, STEPS, Results
 from roadworthy.protocols.dependability.names import DATA, NAME, FigureKey, explained
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import FIGURES, frame_of
 from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES
 from roadworthy.verdict import Criterion, Measurement
 
@@ -66,13 +67,12 @@ class Evidence(base.Evidence):
             for key, figure in self.figures.items()
         ]
         with explained():
-            searched = {search.tables[0][0]: list(search.rows(self.data)) for search in SEARCHES}
-        rows, tables = self.results.rows | searched, {NAME: pd.DataFrame(figures)}
+            searched = {search.tables[0]: list(search.rows(self.data)) for search in SEARCHES}
+        rows, tables = self.results.rows | searched, {NAME: FIGURES.frame(figures)}
         for step in STEPS:
-            first_columns = step.first_columns(self.data.resolved)
-            for name, columns in step.tables:
-                listed = dict.fromkeys([*first_columns, *columns])
-                tables[f"{NAME}_{name}"] = pd.DataFrame(rows.get(name, []), columns=list(listed))
+            for spec in step.tables:
+                first_columns = step.first_columns(self.data.resolved)
+                tables[spec.name] = frame_of(spec, rows.get(spec, []), first_columns)
         return tables
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:

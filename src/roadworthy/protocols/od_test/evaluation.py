@@ -26,12 +26,12 @@ from roadworthy.metrics import find_metric
 from roadworthy.metrics.ranking import separation
 from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, TiesWarning
 from roadworthy.monitors.base import monitor_errors
-from roadworthy.protocols.od_test import metrics
+from roadworthy.protocols.od_test import metrics, table_specs
+from roadworthy.protocols.od_test.table_specs import NAME as NAME
 from roadworthy.statistics import Estimate, GroupBootstrap, proportion_interval
 from roadworthy.statistics.estimates import CONFIDENCE, bootstrap_estimate, no_estimate
 from roadworthy.verdict import Criterion, Measurement
 
-NAME = "od_test"
 METRICS = tuple(metric.name for metric in metrics.METRICS)
 ACCURACY, COST, *SEPARATION = METRICS
 ALL, NEAR, FAR = "all", "near", "far"
@@ -260,15 +260,17 @@ def tables(triples: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, An
     """Every table from the rows of algorithm 1 and of algorithm 2."""
     if not triples:
         raise InputError("there is no triple of source, D_v and D_t: name at least two sets of outliers")
-    matrix = pd.DataFrame(triples)
-    return {
-        NAME: matrix,
-        f"{NAME}_methods": methods(triples),
-        f"{NAME}_architectures": methods(triples, "architecture"),
-        f"{NAME}_heatmap": heat_map(matrix),
-        f"{NAME}_unsupervised": pd.DataFrame(pairs).drop(columns="valid_set"),
-        f"{NAME}_unsupervised_methods": methods(pairs),
+    matrix = table_specs.TRIPLES.frame(triples, first=["source"])
+    alone = [{name: value for name, value in pair.items() if name != "valid_set"} for pair in pairs]
+    tables = {
+        table_specs.TRIPLES: matrix,
+        table_specs.METHODS: methods(triples),
+        table_specs.ARCHITECTURES: methods(triples, "architecture"),
+        table_specs.HEAT_MAP: heat_map(matrix),
+        table_specs.UNSUPERVISED: table_specs.UNSUPERVISED.frame(alone, first=["source"]),
+        table_specs.UNSUPERVISED_METHODS: methods(pairs),
     }
+    return {spec.name: table for spec, table in tables.items()}
 
 
 def methods(triples: Sequence[Mapping[str, Any]], by: str = "source") -> pd.DataFrame:

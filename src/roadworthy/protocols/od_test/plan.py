@@ -17,6 +17,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
+from roadworthy.data.base import contents
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, Showing
@@ -31,6 +32,7 @@ from roadworthy.protocols.base import Part
 from roadworthy.protocols.od_test.evaluation import ALL, NAME, check_criterion, check_places
 from roadworthy.protocols.od_test.metrics import ACCURACY, EXPECTED_COST, METRICS
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
+from roadworthy.protocols.od_test.table_specs import TABLE_SPECS
 from roadworthy.protocols.od_test.tables import Evidence, Subjects
 from roadworthy.verdict import Criterion
 
@@ -50,6 +52,7 @@ class OdTest(base.Protocol):
     name = NAME
     settings = Settings
     context = Context
+    table_specs = TABLE_SPECS
     summary = "OD-test: how well a monitor rejects outliers of a kind that it was not calibrated with."
     wants_foreign = True
     prints_latex = True
@@ -257,21 +260,16 @@ def _maker(name: str, bench: Bench) -> Outliers:
 def _check_apart(bench: Bench, names: Collection[str]) -> None:
     """Refuse sets outside that share images with the source or with each other."""
     own = [data for data in (bench.data, bench.train, bench.validation) if data is not None]
-    known = {_what(bench): {content for data in own for content in _contents(data)}}
+    known = {_what(bench): {content for data in own for content in contents(data)}}
     for name in (name for name in names if name in bench.foreign):
-        contents = _contents(bench.foreign[name])
+        hashes = contents(bench.foreign[name])
         for other, seen in known.items():
-            shared = sum(content in seen for content in contents)
+            shared = sum(content in seen for content in hashes)
             if shared:
                 raise InputError(
-                    f"outliers {name} and {other} share {shared} of {len(contents)} images: give another set"
+                    f"outliers {name} and {other} share {shared} of {len(hashes)} images: give another set"
                 )
-        known[f"outliers {name}"] = set(contents)
-
-
-def _contents(data: Dataset) -> list[str]:
-    assert isinstance(data, OpenedDataset)
-    return data.content(range(len(data)))
+        known[f"outliers {name}"] = set(hashes)
 
 
 def _shuffled(data: Dataset, seed: int, limit: int | None = None) -> OpenedDataset:

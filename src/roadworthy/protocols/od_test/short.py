@@ -13,7 +13,8 @@ from roadworthy.core.validation import parse_size
 from roadworthy.data import open_dataset
 from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.monitors import Monitor, make_monitor
-from roadworthy.preparing import Given, model_builder, prepare
+from roadworthy.opening import Given, model_builder
+from roadworthy.preparing import prepare
 from roadworthy.protocols.od_test.evaluation import NAME
 from roadworthy.study import parse_study
 

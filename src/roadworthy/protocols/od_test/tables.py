@@ -22,7 +22,7 @@ from roadworthy.monitors.base import find_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.changes import not_paired
-from roadworthy.protocols.od_test import evaluation
+from roadworthy.protocols.od_test import evaluation, table_specs
 from roadworthy.protocols.od_test.comparison import compare_monitors
 from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, NAME, NO_VALUE, PLACES, Represented, Sample
 from roadworthy.protocols.od_test.settings import Context, Settings
@@ -30,8 +30,6 @@ from roadworthy.statistics import proportion_interval
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
-COMPETENCE, MISSING, THRESHOLDS = f"{NAME}_competence", f"{NAME}_missing", f"{NAME}_thresholds"
-TIMING = f"timing_{NAME}"
 LEAST_REPRESENTED = 4
 """The sets of a triple: validation and test images of the source, D_v and D_t."""
 NO_IMAGES = Sample(np.zeros((0, 1), np.float32), np.zeros(0, str), np.zeros(0, str), np.zeros(0, np.int64))
@@ -230,9 +228,9 @@ class Evidence(base.Evidence):
             alone = alone or triples
         tables = evaluation.tables(triples, alone)
         tables |= {
-            COMPETENCE: self._competence(),
-            MISSING: self._missing(tables[NAME]),
-            THRESHOLDS: pd.DataFrame(thresholds),
+            table_specs.COMPETENCE.name: self._competence(),
+            table_specs.MISSING.name: self._missing(tables[NAME]),
+            table_specs.THRESHOLDS.name: table_specs.THRESHOLDS.frame(thresholds, first=["source"]),
         }
         return {name: self.subjects.told(table) for name, table in tables.items()}
 
@@ -324,7 +322,7 @@ class Evidence(base.Evidence):
                         "matrix_seconds": self.seconds * subject.pairs / triples,
                     }
                 )
-        return {TIMING: self.subjects.told(pd.DataFrame(rows))}
+        return {table_specs.TIMING.name: self.subjects.told(table_specs.TIMING.frame(rows, first=["source"]))}
 
     def _missing(self, matrix: pd.DataFrame) -> pd.DataFrame:
         """Triples without a value and why; `all` stands for every one, `triples` says how many a row stands for."""
@@ -343,7 +341,7 @@ class Evidence(base.Evidence):
                 {**{key: row[key] for key in PLACES}, "triples": 1, "reason": row["reason"] or NO_VALUE}
                 for _, row in lost.iterrows()
             ]
-        return pd.DataFrame(rows, columns=[*PLACES, "triples", "reason"])
+        return table_specs.MISSING.frame(rows, first=["source"])
 
     def _competence(self) -> pd.DataFrame:
         """The clean accuracy of each subject's model, on the images it was trained on and on others."""
@@ -361,7 +359,7 @@ class Evidence(base.Evidence):
                     "metric": ACCURACY,
                 }
                 rows.append(where | {key: getattr(share, key) for key in ("value", "lo", "hi", "n", "groups")})
-        return pd.DataFrame(rows)
+        return table_specs.COMPETENCE.frame(rows, first=["source"])
 
 
 def _fitted(case: StoredCase, monitor: str) -> FittedMonitor:

@@ -11,10 +11,10 @@ from itertools import groupby, permutations
 from pathlib import Path
 from typing import Any
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.tables import TableSpec
 from roadworthy.metrics import Metric, find_metric
 from roadworthy.protocols.base import Part
-from roadworthy.protocols.od_test import tables
+from roadworthy.protocols.od_test import table_specs, tables
 from roadworthy.protocols.od_test.evaluation import ACCURACY, ALL, COST, FAR, NAME, NEAR
 from roadworthy.protocols.od_test.metrics import METRICS
 from roadworthy.protocols.od_test.settings import Context, Settings
@@ -27,7 +27,6 @@ from roadworthy.statistics import Estimate
 FLOOR = "random"
 """The monitor that is blind to the image."""
 BEST = 3
-COLUMNS = {NAME: {"architecture", "undertrained"}, f"{NAME}_methods": {"undertrained"}}
 
 
 def metric_words(metric: str) -> Metric:
@@ -310,20 +309,17 @@ class OdTest:
 def load_od_test(path: str | Path, facts: Facts) -> OdTest:
     """Read the tables of an OD-test."""
     run, what = Path(path), facts.record.protocols[NAME]
-    rows, means = _rows(run, NAME), _rows(run, f"{NAME}_methods")
-    for name, table in ((NAME, rows), (f"{NAME}_methods", means)):
-        if not table or not COLUMNS[name] <= set(table[0]):
-            raise InputError(f"table {name} of {run} was written by another version: run the study again")
+    rows, thresholds = _rows(run, table_specs.TRIPLES), table_specs.THRESHOLDS
     subjects = tables.Subjects(
         [Part(name, part.cases, Context.model_validate(part.context), ()) for name, part in what.sources.items()]
     ).all
-    competence = _rows(run, tables.COMPETENCE)
+    competence = _rows(run, table_specs.COMPETENCE)
     return OdTest(
         sources=tuple(_source(subject, facts, competence) for subject in subjects),
         sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
-        means=_by_monitor(means),
-        alone=_by_monitor(_rows(run, f"{NAME}_unsupervised_methods")),
-        architectures=_by_monitor(_rows(run, f"{NAME}_architectures"), "architecture"),
+        means=_by_monitor(_rows(run, table_specs.METHODS)),
+        alone=_by_monitor(_rows(run, table_specs.UNSUPERVISED_METHODS)),
+        architectures=_by_monitor(_rows(run, table_specs.ARCHITECTURES), "architecture"),
         triples={
             (row["source"], row["monitor"], row["valid_set"], row["test_set"]): _cell(row)
             for row in rows
@@ -331,13 +327,13 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTest:
         },
         costs=tuple(
             CostRow(row["source"], row["monitor"], *(number_of(row[name]) for name in COSTS))
-            for row in _rows(run, tables.TIMING)
+            for row in _rows(run, table_specs.TIMING)
         ),
-        lost=tuple(Lost(**row) for row in _rows(run, tables.MISSING)),
+        lost=tuple(Lost(**row) for row in _rows(run, table_specs.MISSING)),
         aim=asdict(Settings.model_validate(what.settings).aim),
         rejected=tuple(
             Rejected(row["source"], row["monitor"], number_of(row["achieved"]), row["images"], row["tied"])
-            for row in (_rows(run, tables.THRESHOLDS) if has_table(run, tables.THRESHOLDS) else ())
+            for row in (_rows(run, thresholds) if has_table(run, thresholds.name) else ())
         ),
         differs={
             label: note.differs_from_paper
@@ -357,9 +353,9 @@ def _cell(row: Row) -> Estimate:
     return estimate_of({"n": row.get("triples"), "groups": row.get("clusters"), **row})
 
 
-def _rows(run: Path, table: str) -> list[Row]:
+def _rows(run: Path, table: TableSpec) -> list[Row]:
     """The rows of a table; `source` is what tells them apart: a source, its model, or both."""
-    rows = read_rows(run, table, None)
+    rows = read_rows(run, table.name, None)
     for row in rows:
         model = row.pop("model", None)
         if model is not None:

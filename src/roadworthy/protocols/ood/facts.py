@@ -9,14 +9,15 @@ from functools import cached_property
 from pathlib import Path
 
 from roadworthy.core.grouping import grouped
+from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.gan_facts import Gans, load_gans
+from roadworthy.protocols.ood.table_specs import NAME
 from roadworthy.report.facts import NOT_RUN, WORST, Facts, bounded, defined, estimate_of, mean_of
 from roadworthy.report.page import HardCase, ModelWords
 from roadworthy.report.reading import Picture, media_path, number_of, read_rows, strip_of_squares
 from roadworthy.report.words import listing, number, plural, whole
 from roadworthy.statistics import Estimate
 
-OOD = "ood"
 ROLE = "auroc"
 GUESSING = 0.5
 """The AUROC of a score that knows nothing."""
@@ -111,7 +112,7 @@ class Outliers:
 def load_outliers(path: str | Path, facts: Facts) -> Outliers:
     """Read the tables and pictures of outliers."""
     run = Path(path)
-    rows = read_rows(run, OOD, facts.source)
+    rows = read_rows(run, table_specs.SETS.name, facts.source)
     cells = {(row["model"], row["ood_set"], row["metric"]): estimate_of(row) for row in rows}
     sets = {row["ood_set"]: OutlierSet(row["ood_set"], row["kind"]) for row in rows}
 
@@ -128,19 +129,19 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
         cells=cells,
         means={
             (row["model"], row["kind"], row["metric"]): KindMean(row["sets"], number_of(row["value"]))
-            for row in read_rows(run, f"{OOD}_by_kind", facts.source)
+            for row in read_rows(run, table_specs.BY_KIND.name, facts.source)
         },
         scores={row["model"]: row["score"] for row in rows if row["score"]},
         histograms=grouped(
             ((row["model"], row["ood_set"]), ScoreBin(row["from"], row["to"], row["in"], row["out"]))
-            for row in read_rows(run, f"{OOD}_scores", facts.source)
+            for row in read_rows(run, table_specs.SCORES.name, facts.source)
         ),
         gallery={
             row["ood_set"]: Pictures(*(strip_of_squares(media_path(run, row[side])) for side in ("media", "media_in")))
-            for row in read_rows(run, f"{OOD}_gallery", facts.source)
+            for row in read_rows(run, table_specs.GALLERY.name, facts.source)
         },
         ranked=facts.ranked,
-        repeats=1 + max((c.stimulus.repeat for name, _, _, c in facts.record.asked() if name == OOD), default=0),
+        repeats=1 + max((c.stimulus.repeat for name, _, _, c in facts.record.asked() if name == NAME), default=0),
         gans=load_gans(run, [outlier_set.name for outlier_set in ordered], facts.source),
     )
 

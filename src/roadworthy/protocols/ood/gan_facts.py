@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from roadworthy.core.grouping import grouped
+from roadworthy.protocols.ood import table_specs
 from roadworthy.report.facts import NOT_RUN, estimate_of
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows, strip_of_squares
 from roadworthy.statistics import Estimate
@@ -99,23 +100,25 @@ class Gans:
 
 def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | None:
     """Read the tables and pictures of GANs, configurations in this order; None where the run has none."""
-    if not has_table(run, "gan"):
+    if not has_table(run, table_specs.GANS.name):
         return None
-    rows = [row for row in read_rows(run, "gan", source) if row["metric"] == ROLE]
+    rows = [row for row in read_rows(run, table_specs.GANS.name, source) if row["metric"] == ROLE]
     places = {(row["ood_set"], row["gan"]): row for row in rows}
-    pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, "gan_gallery", source)}
-    history = grouped(((row["ood_set"], row["gan"]), row) for row in read_rows(run, "gan_epochs", source))
+    pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, table_specs.GAN_GALLERY.name, source)}
+    history = grouped(
+        ((row["ood_set"], row["gan"]), row) for row in read_rows(run, table_specs.GAN_EPOCHS.name, source)
+    )
     gans = [_gan(run, row, pictures[place], history[place]) for place, row in places.items()]
     return Gans(
         gans=tuple(sorted(gans, key=lambda gan: (order.index(gan.configuration), gan.index))),
         cells={(row["model"], row["ood_set"], row["gan"]): estimate_of(row) for row in rows},
         answers=grouped(
             ((row["model"], row["ood_set"]), Answer(row["prediction"], number_of(row["confidence"])))
-            for row in read_rows(run, "gan_answers", source)
+            for row in read_rows(run, table_specs.GAN_ANSWERS.name, source)
         ),
         shown={
             row["ood_set"]: strip_of_squares(media_path(run, row["media"]))
-            for row in read_rows(run, "ood_gallery", source)
+            for row in read_rows(run, table_specs.GALLERY.name, source)
             if row["kind"] == "gan"
         },
     )

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import cv2
 import numpy as np
-import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from roadworthy.core.errors import InputError, UnknownName
@@ -23,7 +22,8 @@ from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.choices import NAMED, Choice, distinct
 from roadworthy.protocols.pictures import write_picture
 
-KIND = "gan"
+Rows = list[dict[str, Any]]
+
 MARK = (213, 94, 0)
 """The colour around the epoch that is kept."""
 
@@ -41,7 +41,7 @@ class ConfigurationChoice(Choice):
     @classmethod
     def _plain(cls, value: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", value):
-            raise ValueError(f"{value!r} is no name for a GAN: use letters, digits, _ . and -")
+            raise ValueError(f"{value!r} is not a valid name for a GAN: use letters, digits, _ . and -")
         return value
 
     def chosen(self) -> Configuration:
@@ -119,8 +119,8 @@ def training_of(case: StoredCase) -> dict[str, Any]:
     return shown | {"undertrained": competence["surrogate_accuracy"] < competence["floor"]}
 
 
-def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-    """Every epoch of every GAN: losses, accuracies, and what it drew; and per GAN a picture of its course."""
+def save_gans(cases: Sequence[PlannedCase], media: Path) -> tuple[Rows, Rows]:
+    """Rows of every epoch of every GAN (losses, accuracies, what it drew); and per GAN of a picture of its course."""
     makers = {case.labels["artifact"]: case.showing.requires[0] for case in cases}
     epochs, courses = [], []
     for gan in makers.values():
@@ -139,7 +139,7 @@ def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFra
         courses.append(
             {**where, "media": f"{name}-course.png", "drawn": epochs[record["kept_epoch"] - len(grids)]["media"]}
         )
-    return {f"{KIND}_epochs": pd.DataFrame(epochs), f"{KIND}_gallery": pd.DataFrame(courses)}
+    return epochs, courses
 
 
 def _course(grids: Sequence[Images], size: tuple[int, int], kept: int) -> Images:

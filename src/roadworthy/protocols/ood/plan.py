@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
@@ -15,12 +15,12 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
-from roadworthy.protocols.ood.gans import KIND as GAN
 from roadworthy.protocols.ood.gans import planned_gans
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.page import page
 from roadworthy.protocols.ood.questions import QUESTIONS
 from roadworthy.protocols.ood.settings import DERIVED, FOREIGN, NAME, NOISE, SetChoice, Settings
+from roadworthy.protocols.ood.table_specs import GAN, TABLE_SPECS
 from roadworthy.protocols.ood.tables import Evidence, SetKey, _select
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
@@ -37,10 +37,14 @@ class OutOfDistribution(base.Protocol):
 
     name = NAME
     settings = Settings
+    table_specs = TABLE_SPECS
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     wants_foreign = True
     compared = ("auroc", "fpr95_in")
     subject = "outliers"
+    former_data_keys: ClassVar[Mapping[str, str]] = {
+        NAME: f"sets from outside stand at the top of a study now: write outliers: instead of data: {NAME}:"
+    }
     metrics = METRICS
     repeat_questions = QUESTIONS
 

@@ -7,10 +7,9 @@ from functools import partial
 import pandas as pd
 
 from roadworthy.core.types import UNDISTURBED
-from roadworthy.protocols.ood.facts import OOD as NAME
+from roadworthy.protocols.ood.table_specs import GAN_REPEATS, NAME, REPEATS
 from roadworthy.protocols.repeats.questions import RepeatQuestion
 
-REPEATS, GAN_REPEATS = f"{NAME}_repeats", "gan_repeats"
 METRICS = ("auroc",)
 SUBJECT = "on outliers"
 
@@ -42,22 +41,22 @@ _by_set = partial(
 )
 
 QUESTIONS = (
-    _by_set(f"{NAME}_sets", "Sets of outliers", REPEATS, select=_plain, subject=SUBJECT),
+    _by_set(f"{NAME}_sets", "Sets of outliers", REPEATS.name, select=_plain, subject=SUBJECT),
     RepeatQuestion(
         name=f"{NAME}_transformed",
         title="Outliers with both sides under a shift",
-        table=REPEATS,
+        table=REPEATS.name,
         metrics=METRICS,
         factors=("model", "shift"),
         comparisons=(("shift",), ("model", "shift")),
         select=_transformed,
         subject=SUBJECT,
     ),
-    _by_set("gan_average", "GANs, the average of each configuration", REPEATS, select=_drawn, is_optional=True),
+    _by_set("gan_average", "GANs, the average of each configuration", REPEATS.name, select=_drawn, is_optional=True),
     _by_set(
         "gan_hardest",
         "GANs, the hardest of each configuration (chosen on the test data)",
-        GAN_REPEATS,
+        GAN_REPEATS.name,
         select=_hardest,
     ),
 )

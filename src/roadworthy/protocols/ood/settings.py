@@ -8,10 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
 from roadworthy.protocols.classification.settings import THESIS_SHIFTS
-from roadworthy.protocols.ood.gans import KIND as GAN
 from roadworthy.protocols.ood.gans import Gans
+from roadworthy.protocols.ood.table_specs import GAN
+from roadworthy.protocols.ood.table_specs import NAME as NAME
 
-NAME = "ood"
 FOREIGN = "foreign"
 NOISE = ("uniform_noise", "normal_noise")
 DERIVED = ("shuffled", "mixed", "swirl", "colour_swap")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.grouping import grouped
+from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
@@ -23,10 +24,11 @@ from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, not_paired
-from roadworthy.protocols.ood.gans import KIND as GAN
+from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.gans import save_gans, training_of
 from roadworthy.protocols.ood.metrics import METRICS
-from roadworthy.protocols.ood.settings import KINDS, NAME
+from roadworthy.protocols.ood.settings import KINDS
+from roadworthy.protocols.ood.table_specs import GAN
 from roadworthy.protocols.pictures import evenly_spaced, save_strip
 from roadworthy.statistics import Estimate, GroupBootstrap
 from roadworthy.statistics.estimates import (
@@ -198,17 +200,22 @@ class Evidence(base.Evidence):
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One row per model, set and metric; averages per kind; every repeat; scores of both sides in bins; GANs."""
-        rows = [self.estimate(key, name).row(key.where(), name) for key in self.keys for name in NAMES]
         scores = {key: result.score for key, result in self.results.items()}
-        return {
-            NAME: pd.DataFrame(rows).assign(score=[scores.get(key, "") for key in self.keys for _ in NAMES]),
-            f"{NAME}_by_kind": pd.DataFrame(self._kind_rows()),
-            f"{NAME}_repeats": pd.DataFrame(self._repeat_rows()),
-            f"{NAME}_scores": pd.DataFrame(self._score_rows()),
-            **self._gan_tables(),
+        rows = [
+            self.estimate(key, name).row(key.where(), name) | {"score": scores.get(key, "")}
+            for key in self.keys
+            for name in NAMES
+        ]
+        tables = {
+            table_specs.SETS: rows,
+            table_specs.BY_KIND: self._kind_rows(),
+            table_specs.REPEATS: self._repeat_rows(),
+            table_specs.SCORES: self._score_rows(),
+            **self._gan_rows(),
         }
+        return {spec.name: spec.frame(own) for spec, own in tables.items()}
 
-    def _gan_tables(self) -> dict[str, pd.DataFrame]:
+    def _gan_rows(self) -> dict[TableSpec, list[dict[str, Any]]]:
         """Every GAN by itself, the hardest of each configuration marked; and repeat by repeat. None without GANs."""
         if not self.by_gan:
             return {}
@@ -223,7 +230,7 @@ class Evidence(base.Evidence):
                 for metric, values in result.values.items()
                 for repeat, value in zip(result.repeats, values, strict=True)
             ]
-        return {GAN: pd.DataFrame(rows), f"{GAN}_repeats": pd.DataFrame(repeats)}
+        return {table_specs.GANS: rows, table_specs.GAN_REPEATS: repeats}
 
     def _kind_rows(self) -> list[dict[str, Any]]:
         """Per model and kind of set the mean over its sets. Sets share images, so the mean has no bound of its own."""
@@ -271,12 +278,11 @@ class Evidence(base.Evidence):
             row["media"] = save_strip(case.showing, media / f"ood-{case.showing.stimulus.key}.png", GALLERY_IMAGES)
             row["media_in"] = save_strip(partner, media / f"ood-in-{partner.stimulus.key}.png", GALLERY_IMAGES)
             rows.append(row)
-        gallery = pd.DataFrame(rows, columns=["ood_set", "kind", "media", "media_in"])
-        drawn = [case for case in first if case.labels.get("kind") == GAN]
-        if not drawn:
-            return {f"{NAME}_gallery": gallery}
-        answers = self._answer_rows(GALLERY_IMAGES)
-        return {f"{NAME}_gallery": gallery, **save_gans(drawn, media), f"{GAN}_answers": pd.DataFrame(answers)}
+        tables = {table_specs.GALLERY: rows}
+        if drawn := [case for case in first if case.labels.get("kind") == GAN]:
+            tables[table_specs.GAN_EPOCHS], tables[table_specs.GAN_GALLERY] = save_gans(drawn, media)
+            tables[table_specs.GAN_ANSWERS] = self._answer_rows(GALLERY_IMAGES)
+        return {spec.name: spec.frame(own) for spec, own in tables.items()}
 
     def _stands_for_its_set(self, case: PlannedCase) -> bool:
         """Of the GANs of a configuration the hardest does."""

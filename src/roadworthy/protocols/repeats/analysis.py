@@ -18,6 +18,7 @@ import pandas as pd
 
 from roadworthy.core.grouping import grouped
 from roadworthy.protocols.base import PROTOCOLS, joined
+from roadworthy.protocols.repeats.questions import RepeatQuestion
 from roadworthy.statistics import AnovaTable, anova, brown_forsythe, games_howell, posthoc, repeated_anova, robust_anova
 
 LEAST_REPEATS = 2
@@ -33,7 +34,7 @@ METHODS = {"Tukey-Kramer": posthoc, "Games-Howell": games_howell}
 class Analysis:
     """A question that the repeats can answer: a response, its factors and the comparisons that follow."""
 
-    name: str
+    question: RepeatQuestion
     rows: pd.DataFrame
     metric: str
     factors: tuple[str, ...]
@@ -60,18 +61,18 @@ def analyse(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
             }
         )
     analyses = list(_analyses(tables))
-    tests = grouped((f"anova_{analysis.name}", row) for analysis in analyses for row in _tests(analysis))
+    tests = grouped((analysis.question.tests.name, row) for analysis in analyses for row in _tests(analysis))
     pairs, means = [], []
     for analysis in analyses:
         for by, method in product(analysis.comparisons, METHODS):
             where = {"metric": analysis.metric, "by": "*".join(by), "method": method}
             result = _result_or_reason(METHODS[method], analysis.rows, "value", analysis.factors, by)
             if isinstance(result, str):
-                pairs.append((f"posthoc_{analysis.name}", pd.DataFrame([{**where, "reason": result}])))
+                pairs.append((analysis.question.pairs.name, pd.DataFrame([{**where, "reason": result}])))
                 continue
             notes = "; ".join(result.notes)
-            pairs.append((f"posthoc_{analysis.name}", _with_columns(where, result.pairs, notes)))
-            means.append((f"posthoc_{analysis.name}_means", _with_columns(where, _by_cell(result.means, by), notes)))
+            pairs.append((analysis.question.pairs.name, _with_columns(where, result.pairs, notes)))
+            means.append((analysis.question.means.name, _with_columns(where, _by_cell(result.means, by), notes)))
     frames = grouped(pairs) | grouped(means)
     compared = {name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
     return {name: pd.DataFrame(rows) for name, rows in tests.items()} | compared
@@ -98,16 +99,14 @@ def _analyses(tables: Mapping[str, pd.DataFrame]) -> Iterator[Analysis]:
         for metric in question.metrics:
             selected = question.select(rows[rows["metric"] == metric])
             if len(selected) or not question.is_optional:
-                yield _analysis(question.name, selected, metric, question.factors, question.comparisons)
+                yield _analysis(question, selected, metric)
 
 
-def _analysis(
-    name: str, rows: pd.DataFrame, metric: str, factors: Sequence[str], comparisons: Sequence[tuple[str, ...]]
-) -> Analysis:
+def _analysis(question: RepeatQuestion, rows: pd.DataFrame, metric: str) -> Analysis:
     """An analysis without the factors that have only one level, and without the comparisons that use them."""
-    varied = tuple(factor for factor in factors if rows[factor].nunique() > 1)
-    kept = tuple(by for by in comparisons if set(by) <= set(varied))
-    return Analysis(name, rows, metric, varied, kept)
+    varied = tuple(factor for factor in question.factors if rows[factor].nunique() > 1)
+    kept = tuple(by for by in question.comparisons if set(by) <= set(varied))
+    return Analysis(question, rows, metric, varied, kept)
 
 
 def _repeated(rows: pd.DataFrame) -> bool:

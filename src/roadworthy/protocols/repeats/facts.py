@@ -154,16 +154,15 @@ class Differences:
 
 def load_differences(run: Path, facts: Facts, questions: Iterable[RepeatQuestion]) -> Differences | None:
     """Read the tables anova_*, posthoc_* and posthoc_*_means of questions; None where the run has none of them."""
-    stored = [question for question in questions if has_table(run, f"anova_{question.name}")]
+    stored = [question for question in questions if has_table(run, question.tests.name)]
     return Differences(tuple(_question(run, question, facts) for question in stored)) if stored else None
 
 
 def _question(run: Path, question: RepeatQuestion, facts: Facts) -> Question:
-    name = question.name
-    tests = grouped((row["metric"], row) for row in read_rows(run, f"anova_{name}", facts.source))
+    tests = grouped((row["metric"], row) for row in read_rows(run, question.tests.name, facts.source))
     pairs, means = (
         read_rows(run, part, facts.source) if has_table(run, part) else []
-        for part in (f"posthoc_{name}", f"posthoc_{name}_means")
+        for part in (question.pairs.name, question.means.name)
     )
     comparisons = {
         compared: Comparison((), "", rows[0]["reason"])
@@ -173,7 +172,7 @@ def _question(run: Path, question: RepeatQuestion, facts: Facts) -> Question:
     for compared, rows in _by_comparison(means).items():
         comparisons[compared] = Comparison(tuple(_mean(row, facts) for row in rows), rows[0]["notes"] or "", "")
     return Question(
-        name=name,
+        name=question.name,
         title=question.title,
         subject=question.subject,
         analyses=tuple(_analysis(metric, rows) for metric, rows in tests.items()),

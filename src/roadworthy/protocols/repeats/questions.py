@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from roadworthy.core.tables import TableSpec
+from roadworthy.protocols.repeats.table_specs import anova_table, means_table, pairs_table
+
 
 @dataclass(frozen=True)
 class RepeatQuestion:
@@ -29,3 +32,18 @@ class RepeatQuestion:
     select: Callable[[pd.DataFrame], pd.DataFrame]
     subject: str = ""
     is_optional: bool = False
+
+    @property
+    def tests(self) -> TableSpec:
+        """The table of the analyses of variance."""
+        return anova_table(self.name, self.title)
+
+    @property
+    def pairs(self) -> TableSpec:
+        """The table of the differences between levels."""
+        return pairs_table(self.name, self.title, self.factors)
+
+    @property
+    def means(self) -> TableSpec:
+        """The table of the means of levels."""
+        return means_table(self.name, self.title)

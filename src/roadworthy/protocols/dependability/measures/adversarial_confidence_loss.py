@@ -19,6 +19,7 @@ from roadworthy.protocols.dependability.bounds import from_mean
 from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results, Row
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import LOSS, TRANSFORMERS
 from roadworthy.statistics.estimates import failed_estimate
 
 CONFIDENCE_LOSS = Metric(
@@ -36,10 +37,7 @@ class AdversarialConfidenceLoss(Measure):
     """The loss under the worst transformer, and under each alone; which of them hurts which image most."""
 
     metrics = (CONFIDENCE_LOSS,)
-    tables = (
-        ("loss", ("model", "id", "label", "undisturbed", "worst", "change", "transformer")),
-        ("transformers", ("model", "transformer", "mean_change", "wins", "accuracy", "n", "reason")),
-    )
+    tables = (LOSS, TRANSFORMERS)
 
     def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All transformers together, and each alone."""
@@ -59,7 +57,7 @@ class AdversarialConfidenceLoss(Measure):
         wins = loss.wins()
         for label, change in zip(loss.transformers, loss.change, strict=True):
             results.add(model, label, METRIC, objects, from_mean(change, objects, -1, 1, loss.reason))
-            results.rows["transformers"].append(
+            results.rows[TRANSFORMERS].append(
                 {
                     "model": model,
                     "transformer": label,
@@ -70,7 +68,7 @@ class AdversarialConfidenceLoss(Measure):
                     "reason": "",
                 }
             )
-        results.rows["loss"] += [{"model": model, **row} for row in _image_rows(data, rows, before, loss)]
+        results.rows[LOSS] += [{"model": model, **row} for row in _image_rows(data, rows, before, loss)]
 
     def _disturbed(self, data: StoredData, results: Results, model: str) -> dict[str, Readouts]:
         """The answers under each transformer by its label, in order; those without any get a row with the reason."""
@@ -83,7 +81,7 @@ class AdversarialConfidenceLoss(Measure):
                 after[label] = case.load()
         for label, reason in reasons.items():
             row = {"model": model, "transformer": label, "wins": 0, "n": 0, "reason": reason}
-            results.rows["transformers"].append(row)
+            results.rows[TRANSFORMERS].append(row)
         return after
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from roadworthy.core.tables import TableSpec
 from roadworthy.metrics import Metric
 from roadworthy.protocols.dependability.bounds import Bounded, over_objects
 from roadworthy.protocols.dependability.context import Resolved
@@ -18,8 +19,6 @@ from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
 
 Row = dict[str, Any]
-Tables = tuple[tuple[str, tuple[str, ...]], ...]
-"""Companion tables: the name of each, without that of the protocol, and its columns."""
 
 
 @dataclass
@@ -27,19 +26,19 @@ class Results:
     """What the measures have given so far.
 
     figures  the rows of the protocol's table, each a function of the confidence
-    rows     of the companion tables, by name; a row may hold more than the columns of its table: what pictures need
+    rows     of the companion tables; a row may hold more than the columns of its table: what pictures need
     missing  why figures have no value, by model and metric
     """
 
     figures: dict[FigureKey, Bounded] = field(default_factory=dict)
-    rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[TableSpec, list[Row]] = field(default_factory=lambda: defaultdict(list))
     missing: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, model: str, scope: str, metric: str, objects: NDArray[Any], estimate: Bounded) -> None:
         """Add a figure over images that show these objects, (n,)."""
         self.figures[FigureKey(model, scope, metric)] = over_objects(estimate, objects)
 
-    def rows_of(self, table: str, model: str) -> list[Row]:
+    def rows_of(self, table: TableSpec, model: str) -> list[Row]:
         """The rows of a companion table that belong to a model."""
         return [row for row in self.rows[table] if row["model"] == model]
 
@@ -59,7 +58,7 @@ class BeforeRun:
 class Step:
     """A measure or a search: it adds companion tables."""
 
-    tables: ClassVar[Tables] = ()
+    tables: ClassVar[tuple[TableSpec, ...]] = ()
 
     def first_columns(self, resolved: Resolved) -> Sequence[str]:
         """The columns before those declared, in all of its tables: those that depend on the study."""

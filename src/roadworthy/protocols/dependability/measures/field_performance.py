@@ -12,6 +12,7 @@ from roadworthy.protocols.dependability.bounds import from_numbers
 from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
 from roadworthy.protocols.dependability.names import ALL, scenario_scope
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import DOMAIN
 from roadworthy.statistics.degradation import domain_performance
 from roadworthy.statistics.estimates import CONFIDENCE
 
@@ -36,15 +37,7 @@ class FieldPerformance(Measure):
     """The share of situations in the field in which the first metric meets its threshold, and its expectation."""
 
     metrics = (DOMAIN_SHARE, DOMAIN_EXPECTED)
-    tables = (
-        (
-            "domain",
-            (
-                *("model", "metric", "threshold", "situation", "frequency", "value", "lo", "hi", "n", "groups"),
-                "reason",
-            ),
-        ),
-    )
+    tables = (DOMAIN,)
 
     def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images, where the study says how often situations are met."""
@@ -77,4 +70,4 @@ class FieldPerformance(Measure):
         for frequency, part in over(confidence=CONFIDENCE).by_situation:
             row = {"model": model, "metric": measured.name, "threshold": threshold, "frequency": frequency}
             row |= {"situation": scenario_scope(part.scenario), "reason": "" if part.interval.n else "untested"}
-            results.rows["domain"].append(vars(part.interval) | row)
+            results.rows[DOMAIN].append(vars(part.interval) | row)

@@ -7,31 +7,13 @@ from roadworthy.protocols.dependability.measures.interpretation_precision import
 from roadworthy.protocols.dependability.measures.occlusion_sensitivity_covering import OcclusionSensitivityCovering
 from roadworthy.protocols.dependability.measures.over_heat_maps import scopes_of
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import OCCLUSION, OCCLUSION_CLASSES, RHO
 
 
 class HeatMapTables(Measure):
     """What both measures rest on."""
 
-    tables = (
-        (
-            "occlusion",
-            (
-                *("model", "id", "label", "undisturbed", "rho", "hot", "occluding", "both", "precision", "covering"),
-                *("reason", "covering_reason"),
-            ),
-        ),
-        (
-            "occlusion_classes",
-            ("model", "scope", "metric", "value", "lowest", "highest", "n", "images", "reason"),
-        ),
-        (
-            "rho",
-            (
-                *("model", "rho", "relative", "precision", "precision_lowest", "precision_highest"),
-                *("precision_images", "covering", "covering_lowest", "covering_highest", "covering_images"),
-            ),
-        ),
-    )
+    tables = (OCCLUSION, OCCLUSION_CLASSES, RHO)
 
     def measure(self, data: StoredData, results: Results, model: str) -> None:
         """Rows alone; none where the model has no heat maps."""
@@ -39,10 +21,10 @@ class HeatMapTables(Measure):
             return
         heat_maps, measures = data.heat_maps[model], (InterpretationPrecision(), OcclusionSensitivityCovering())
         images, scopes = heat_maps.image_rows(), scopes_of(heat_maps, data.class_names)
-        results.rows["occlusion"] += [{"model": model, **data.identity(image["row"]), **image} for image in images]
-        results.rows["occlusion_classes"] += [
+        results.rows[OCCLUSION] += [{"model": model, **data.identity(image["row"]), **image} for image in images]
+        results.rows[OCCLUSION_CLASSES] += [
             {"model": model, **measure.summary_row(heat_maps, scope, chosen)}
             for scope, chosen in scopes
             for measure in measures
         ]
-        results.rows["rho"] += [{"model": model, **point} for point in heat_maps.curve()]
+        results.rows[RHO] += [{"model": model, **point} for point in heat_maps.curve()]

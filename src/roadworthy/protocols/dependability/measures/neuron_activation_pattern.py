@@ -18,6 +18,7 @@ from roadworthy.protocols.dependability.measures.base import BeforeRun, Results
 from roadworthy.protocols.dependability.measures.over_layers import OverLayers, layers_of
 from roadworthy.protocols.dependability.names import ALL, layer_scope
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import PATTERNS
 
 NEURON_PATTERN = Metric(
     "neuron_pattern",
@@ -34,7 +35,7 @@ class NeuronActivationPattern(OverLayers):
 
     prefix = NEURON_PATTERN.name
     metrics = (NEURON_PATTERN,)
-    tables = (("patterns", ("model", "layer", "scenario", "value", "n", "largest", "sizes", "reason")),)
+    tables = (PATTERNS,)
 
     def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """Every layer, alone and with every value of a condition."""
@@ -50,4 +51,4 @@ class NeuronActivationPattern(OverLayers):
             results.add(model, layer_scope(layer, scenario), NEURON_PATTERN.name, objects, bounded)
             row = {"model": model, "layer": layer, "scenario": scenario or ALL, "n": len(rows)}
             row["sizes"] = " ".join(map(str, pattern.sizes.tolist()))
-            results.rows["patterns"].append(vars(pattern) | row)
+            results.rows[PATTERNS].append(vars(pattern) | row)

@@ -20,6 +20,7 @@ from roadworthy.protocols.dependability.measures.over_layers import OverLayers, 
 from roadworthy.protocols.dependability.names import FigureKey, activation_metric, layer_scope
 from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import NEURONS
 from roadworthy.statistics import mean_interval
 
 TUPLES = {1: "single neurons", 2: "pairs of neurons", 3: "triples of neurons"}
@@ -45,15 +46,7 @@ class NeuronKActivation(OverLayers):
 
     prefix = "neuron_activation_"
     metrics = tuple(neuron_activation(k) for k in TUPLES)
-    tables = (
-        (
-            "neurons",
-            (
-                *("model", "layer", "k", "value", "occupied", "cells", "neurons", "tuples", "exact", "never_on"),
-                *("always_on", "images", "reason"),
-            ),
-        ),
-    )
+    tables = (NEURONS,)
 
     def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
         """One for every k that the study names."""
@@ -70,7 +63,7 @@ class NeuronKActivation(OverLayers):
         for k in data.settings.activation_k:
             row: Row = {"model": model, "layer": layer, "k": k, "images": len(on), "neurons": neurons}
             row |= {"never_on": int((~on.any(axis=0)).sum()), "always_on": int(on.all(axis=0).sum())}
-            results.rows["neurons"].append(row)
+            results.rows[NEURONS].append(row)
             if k > neurons:
                 why = f"the layer has {neurons} neurons"
                 results.figures[FigureKey(model, scope, activation_metric(k))] = no_value(why)

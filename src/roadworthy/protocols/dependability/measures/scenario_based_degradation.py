@@ -28,6 +28,7 @@ from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure,
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import SCENARIOS
 from roadworthy.statistics import proportion_interval
 from roadworthy.statistics.estimates import CONFIDENCE
 
@@ -36,9 +37,7 @@ class ScenarioBasedDegradation(Measure):
     """The metrics that the study names over all images, over every value and over every pair of values."""
 
     metrics = (accuracy.discounted(),)
-    tables = (
-        ("scenarios", ("model", "metric", "conditions", "scenario", "value", "lo", "hi", "n", "groups", "reason")),
-    )
+    tables = (SCENARIOS,)
 
     def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
         """Those that the study names, and discounted where more is better."""
@@ -69,7 +68,7 @@ class ScenarioBasedDegradation(Measure):
                         results.add(model, ALL, metric.discounted().name, objects, reduced)
                     where = {"model": model, "conditions": count, "scenario": scenario or ALL}
                     row = over_objects(bounded, objects)(CONFIDENCE).row(where, metric.name)
-                    results.rows["scenarios"].append(row)
+                    results.rows[SCENARIOS].append(row)
 
 
 def _bounds(data: StoredData, metric: Metric, answers: Answers, rows: NDArray[np.intp]) -> Bounded:

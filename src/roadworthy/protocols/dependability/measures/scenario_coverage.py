@@ -17,6 +17,7 @@ from roadworthy.protocols.dependability.context import Resolved
 from roadworthy.protocols.dependability.measures.base import Measure, Results
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import CELLS, UNCOVERED
 
 SCENARIO_COVERAGE = Metric(
     "scenario_coverage",
@@ -32,10 +33,7 @@ class ScenarioCoverage(Measure):
 
     metrics = (SCENARIO_COVERAGE,)
     of_data = True
-    tables = (
-        ("cells", ("count", "minimum", "weight", "status")),
-        ("uncovered", ("count", "minimum", "weight")),
-    )
+    tables = (CELLS, UNCOVERED)
 
     def first_columns(self, resolved: Resolved) -> list[str]:
         """The k conditions of a cell with their values."""
@@ -55,5 +53,5 @@ class ScenarioCoverage(Measure):
         for cell in coverage.table():
             for number, (name, value) in enumerate(cell["scenario"].items(), start=1):
                 cell |= {f"condition_{number}": name, f"value_{number}": value}
-            results.rows["cells"].append(cell)
-        results.rows["uncovered"] = [cell for cell in results.rows["cells"] if cell["status"] == "uncovered"]
+            results.rows[CELLS].append(cell)
+        results.rows[UNCOVERED] = [cell for cell in results.rows[CELLS] if cell["status"] == "uncovered"]

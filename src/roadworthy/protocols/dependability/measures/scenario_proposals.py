@@ -8,14 +8,14 @@ from copy import deepcopy
 from roadworthy.protocols.dependability.context import Resolved
 from roadworthy.protocols.dependability.covering_array import propose_scenarios
 from roadworthy.protocols.dependability.measures.base import Row, Search
-from roadworthy.protocols.dependability.names import PROPOSAL
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import PROPOSALS
 
 
 class ScenarioProposals(Search):
     """Proposed scenarios, each with the cells it newly fills and the coverage it leads to."""
 
-    tables = (("proposals", PROPOSAL),)
+    tables = (PROPOSALS,)
 
     def first_columns(self, resolved: Resolved) -> list[str]:
         """All conditions: a proposal has a value of each."""

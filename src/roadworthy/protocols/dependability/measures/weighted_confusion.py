@@ -16,6 +16,7 @@ from roadworthy.protocols.dependability.bounds import from_resamples
 from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
 from roadworthy.protocols.dependability.names import ALL
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import CONFUSIONS
 
 WEIGHTED_CONFUSION = Metric(
     "weighted_confusion",
@@ -31,7 +32,7 @@ class WeightedConfusion(Measure):
     """The cost of all mistakes, and the confusions behind it, the most expensive first."""
 
     metrics = (WEIGHTED_CONFUSION,)
-    tables = (("confusions", ("model", "label", "prediction", "count", "severity", "cost", "share")),)
+    tables = (CONFUSIONS,)
 
     def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images."""
@@ -56,4 +57,4 @@ class WeightedConfusion(Measure):
         for confusion in confusions:
             label, prediction = data.class_names[confusion.label], data.class_names[confusion.prediction]
             row = {"model": model, "label": label, "prediction": prediction, "cost": confusion.cost}
-            results.rows["confusions"].append(vars(confusion) | row | {"share": confusion.cost / total})
+            results.rows[CONFUSIONS].append(vars(confusion) | row | {"share": confusion.cost / total})

@@ -8,21 +8,14 @@ from roadworthy.metrics import METRICS, Metric
 from roadworthy.protocols.dependability.measures.base import Row, Search
 from roadworthy.protocols.dependability.names import scenario_scope
 from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.table_specs import SLICES
 from roadworthy.statistics.degradation import worst_slices
 
 
 class WorstSlices(Search):
     """The worst slices of every model, for every metric that is a mean over images."""
 
-    tables = (
-        (
-            "slices",
-            (
-                *("model", "metric", "scenario", "value", "lo", "hi", "elsewhere", "difference", "difference_lo"),
-                *("difference_hi", "p", "p_holm", "n", "groups", "looked_at", "too_small"),
-            ),
-        ),
-    )
+    tables = (SLICES,)
 
     def rows(self, data: StoredData) -> Iterator[Row]:
         """A row per slice; none where the data has no conditions."""

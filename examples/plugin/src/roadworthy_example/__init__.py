@@ -1,0 +1,1 @@
+"""A protocol, a shift, a metric and a monitor for Roadworthy, one file each."""

@@ -1,0 +1,153 @@
+"""Commands on runs that are there: compare, verdict, report and verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roadworthy.cli.app import app
+from roadworthy.cli.messages import one_line, print_criteria, say, say_failed, spelled
+from roadworthy.cli.options import FailOn, PluginOption, RunArgument, Trust
+from roadworthy.core.errors import InputError, from_here
+
+if TYPE_CHECKING:
+    from roadworthy.api import Run
+    from roadworthy.verdict import Verdict
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Runs on the same images; the first is the baseline.")
+    ],
+    models: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="BASELINE MODEL",
+            help="Any two models: both of a single run, or BASELINE of the first run and MODEL of each later one.",
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="A metric to compare by; may be given several times.")
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option(help="Chance of a single false alarm among all conditions of a metric.")
+    ] = 0.05,
+    margin: Annotated[
+        float,
+        typer.Option(help="The least change that matters, in the metric's own unit; a smaller one is no regression."),
+    ] = 0.001,
+    fail_on: Annotated[FailOn, typer.Option(help="Exit code 1 where there is one.")] = FailOn.nothing,
+    all_lines: Annotated[bool, typer.Option("--all", help="List every change, not only the first ten.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write every row as CSV.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page that shows every change.")] = None,
+    plugin: PluginOption = None,
+    trust: Trust = False,
+) -> None:
+    """Compare models on the same images, condition by condition: regressions first."""
+    from roadworthy.api import compare_runs
+    from roadworthy.protocols.comparison import MOST_LINES, comparison_lines
+
+    table = compare_runs(
+        runs, models=models, metrics=metric, alpha=alpha, margin=margin, plugins=plugin or (), trust=trust
+    )
+    for line in comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES):
+        typer.echo(spelled(line, "compare"))
+    if out:
+        from roadworthy.engine.folder import write_csv
+
+        write_csv(out, table)
+        typer.echo(f"all rows: {out}")
+    if html:
+        from roadworthy.report import render_comparison
+
+        title = " and ".join(run.name or str(run) for run in runs)
+        _write_text(html, render_comparison(table, title, alpha, margin))
+        typer.echo(f"page: {html}")
+    if fail_on is FailOn.regression and (table["result"] == "regression").any():
+        raise typer.Exit(1)
+
+
+@app.command()
+def verdict(
+    run_folder: RunArgument,
+    criteria: Annotated[Path | None, typer.Option(help="YAML file of criteria; default: those of the run.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for a release pipeline.")] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Make this verdict and its criteria the run's own, in place of its last."),
+    ] = False,
+    plugin: PluginOption = None,
+    trust: Trust = False,
+) -> None:
+    """Judge a run: exit code 0 pass, 1 fail, 3 inconclusive; without criteria 0, or 3 where a case failed."""
+    from roadworthy.api import open_run
+
+    if replace and criteria is None:
+        raise InputError("--replace puts other criteria in place of the run's own: name them with --criteria")
+    opened = open_run(run_folder, plugins=plugin or (), trust=trust)
+    judged = opened.verdict(criteria)
+    if junit:
+        _write_text(junit, judged.to_junit())
+    if replace:
+        opened.save_verdict(judged)
+    _print_verdict(judged)
+    if criteria is not None and not replace:
+        _note_verdict(opened, judged)
+    elif opened.has_other_criteria:
+        say("these are not the criteria that the study was run with: the report shows the history of verdicts")
+    raise typer.Exit(judged.exit_code)
+
+
+def _note_verdict(opened: Run, judged: Verdict) -> None:
+    """Keep a verdict in the run's history, and say that it is not the run's own."""
+    try:
+        opened.note_verdict(judged)
+    except InputError as error:
+        say(f"this verdict is not recorded in the history of the run: {one_line(str(error))}")
+    if judged.criteria != opened.record.criteria:
+        say("the run's own verdict and criteria stay as they were; --replace puts these in their place")
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+@app.command()
+def report(run_folder: RunArgument, plugin: PluginOption = None, trust: Trust = False) -> None:
+    """Write the report of a run again, from its stored tables."""
+    from roadworthy.api import open_run
+
+    opened = open_run(run_folder, plugins=plugin or (), trust=trust)
+    typer.echo(f"report: {from_here(opened.report())}")
+
+
+@app.command()
+def verify(run_folder: RunArgument, plugin: PluginOption = None, trust: Trust = False) -> None:
+    """Compare every file of a run with its hash, and recompute its tables from the readouts."""
+    from roadworthy.api import open_run
+
+    opened = open_run(run_folder, plugins=plugin or (), trust=trust)
+    problems = opened.verify()
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        typer.echo(f"{run_folder}: {len(problems)} problems")
+        raise typer.Exit(1)
+    typer.echo(f"{run_folder}: {len(opened.folder.hashes())} files as recorded; the tables follow from the readouts")
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    from roadworthy.verdict.failures import count_failed
+
+    print_criteria(verdict.to_json())
+    say_failed(verdict.to_json())
+    reasons = [] if verdict.findings else ["no criteria given"]
+    if verdict.failed:
+        reasons.append(f"{count_failed(verdict.failed)} failed, which is never a pass")
+    typer.echo(f"verdict: {verdict.status}" + (f" ({'; '.join(reasons)})" if reasons else ""))

@@ -1,0 +1,90 @@
+"""What the command line prints: one line per message, settings spelled as options of the command."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from typing import Any
+
+import typer
+
+from roadworthy.cli.app import app
+
+
+@cache
+def _option_names(command: str) -> set[str]:
+    """The options of a command, or of all commands where there is none of that name."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    selected = [commands[command]] if command in commands else commands.values()
+    parameters = [parameter for entry in selected for parameter in entry.params]
+    return {option for parameter in parameters for option in parameter.opts}
+
+
+SETTING = re.compile(r"`([a-z_]+)=(True|'[^'`]*'|)`")
+"""A setting as messages write it: the Python keyword in backticks, with its value or without."""
+
+
+OTHER_NAMES = {"version": "model_version", "plugins": "plugin"}
+"""Keywords of Python whose option has another name."""
+
+
+def spelled(text: str, command: str = "") -> str:
+    """A message with its settings as options of a command, or of any where none is named.
+
+    A setting that is not an option of the command is one in its study file.
+
+    >>> spelled("the images differ in size: give `size='HxW'`", "evaluate")
+    'the images differ in size: give --size HxW'
+    >>> spelled("pass `trust=True`, or give `size='HxW'`", "run")
+    'pass --trust, or give `size: HxW`'
+    """
+    options = _option_names(command)
+
+    def spell(setting: re.Match[str]) -> str:
+        name, value = setting[1], setting[2].strip("'")
+        option = f"--{OTHER_NAMES.get(name, name).replace('_', '-')}"
+        if option not in options:
+            return f"`{name}: {value}`" if value else f"`{name}`"
+        return option if value in ("", "True") else f"{option} {value}"
+
+    return SETTING.sub(spell, text)
+
+
+def one_line(text: str) -> str:
+    """A message as one line that a terminal shows as it is: no control characters.
+
+    >>> one_line("no file\\x1b[2J\\n  a.png")
+    'no file\\\\x1b[2J a.png'
+    """
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, its settings as options of the command."""
+    print_line(text, err=True)
+
+
+def print_line(text: str, *, err: bool = False) -> None:
+    """Print a line on standard output (or error), its settings as options of the command."""
+    typer.echo(spelled(text, *sys.argv[1:2]).encode("utf-8", "backslashreplace").decode(), err=err)
+
+
+def print_criteria(verdict: dict[str, Any]) -> None:
+    """Print the finding of each criterion, and on standard error the remarks on thresholds."""
+    for criterion in verdict["criteria"]:
+        print_line(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
+    say_remarks({criterion["id"]: criterion["remark"] for criterion in verdict["criteria"] if criterion["remark"]})
+
+
+def say_failed(verdict: dict[str, Any]) -> None:
+    """Print what failed on standard error."""
+    for failed in verdict["failed"]:
+        say(one_line(f"failed: {failed['name']}: {failed['reason']}"))
+
+
+def say_remarks(remarks: dict[str, str]) -> None:
+    """Print the remarks on the thresholds of criteria, by the criterion's id, on standard error."""
+    for name, remark in remarks.items():
+        say(one_line(f"criterion {name}: {remark}"))

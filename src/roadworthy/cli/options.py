@@ -1,0 +1,64 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Engine = StrEnum("Engine", ["local"])
+"""Where cases run."""
+OnBadImage = StrEnum("OnBadImage", ["error", "skip"])
+"""What to do with an image that cannot be read."""
+FailOn = StrEnum("FailOn", ["nothing", "regression"])
+"""What makes a comparison fail."""
+Kind = StrEnum("Kind", ["shifts", "outliers", "monitors", "metrics", "protocols", "models", "data", "suites", "tables"])
+"""What `list` can list."""
+
+ModelOption = Annotated[str, typer.Option("--model", help="An .onnx, torch or predictions file, or code.py:function.")]
+DataOption = Annotated[
+    str, typer.Option("--data", help="A folder with a subfolder per class, a .csv/.parquet manifest or .npz.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the run; one that holds part of it is resumed.")
+]
+Classes = Annotated[Path | None, typer.Option(help="File with one class name per line, in the model's order.")]
+Range = Annotated[str | None, typer.Option("--range", help="0-1, 0-255, -1-1, imagenet or MEAN/STD.")]
+Layout = Annotated[str | None, typer.Option(help="auto, nchw or nhwc.")]
+Outputs = Annotated[str | None, typer.Option(help="auto, probabilities or logits.")]
+Colour = Annotated[str | None, typer.Option(help="rgb or bgr.")]
+Size = Annotated[str | None, typer.Option(help="HEIGHTxWIDTH that images are brought to before any shift.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Arch = Annotated[str | None, typer.Option(help="For torch weights: file.py:factory that builds the network.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Run Python code named by you or the study, and TorchScript.")]
+PluginOption = Annotated[
+    list[str] | None,
+    typer.Option("--plugin", help="A Python file or module that registers components of your own; needs --trust."),
+]
+Unpickle = Annotated[
+    bool,
+    typer.Option(
+        "--unpickle",
+        help="Read the weights with pickle, which runs any code they hold; only for files you made yourself.",
+    ),
+]
+ModelVersion = Annotated[
+    str | None,
+    typer.Option("--model-version", help="For functions and torch: any text that changes when the answers do."),
+]
+AcceptChance = Annotated[
+    bool, typer.Option("--accept-chance", help="Test a model that is no better than chance all the same.")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Make everything again, also what the folder holds already.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
+StudyArgument = Annotated[Path, typer.Argument(help="The study file (YAML).")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+
+
+def given_settings(**settings: Any) -> dict[str, Any]:
+    """The settings of a model that were given on the command line."""
+    return {name: value for name, value in settings.items() if value is not None}

@@ -1,0 +1,269 @@
+"""Commands that test models: demo, evaluate, run, check and export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roadworthy.cli.app import app
+from roadworthy.cli.messages import print_criteria, print_line, say, say_failed, say_remarks, spelled
+from roadworthy.cli.options import (
+    AcceptChance,
+    Arch,
+    Classes,
+    Colour,
+    DataOption,
+    Device,
+    Engine,
+    Fresh,
+    Layout,
+    ModelOption,
+    ModelVersion,
+    OnBadImage,
+    OutOption,
+    Outputs,
+    PluginOption,
+    Quiet,
+    Range,
+    Seed,
+    Size,
+    StudyArgument,
+    Trust,
+    Unpickle,
+    Workers,
+    given_settings,
+)
+from roadworthy.core.errors import from_here
+
+if TYPE_CHECKING:
+    from roadworthy.api import Prepared, Run
+    from roadworthy.engine.progress import ProgressBar
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
+    quiet: Quiet = False,
+) -> None:
+    """Test small classifiers on drawn signs; needs nothing from outside."""
+    from roadworthy.demo import run_demo, what_is_missing
+
+    if not quiet and (missing := what_is_missing()):
+        say(f"note: {missing}")
+    _print_summary(run_demo(out, progress=_progress(quiet)), quiet)
+
+
+@app.command()
+def evaluate(
+    model: ModelOption,
+    data: DataOption,
+    suite: Annotated[
+        str, typer.Option(help="quick, standard or full; a version such as standard@1 pins it.")
+    ] = "standard",
+    criteria: Annotated[Path | None, typer.Option(help="YAML file of acceptance criteria.")] = None,
+    out: OutOption = None,
+    classes: Classes = None,
+    range_: Range = None,
+    layout: Layout = None,
+    outputs: Outputs = None,
+    colour: Colour = None,
+    size: Size = None,
+    device: Device = "auto",
+    arch: Arch = None,
+    plugin: PluginOption = None,
+    trust: Trust = False,
+    unpickle: Unpickle = False,
+    seed: Seed = 0,
+    workers: Workers = None,
+    on_bad_image: Annotated[
+        OnBadImage, typer.Option(help="Stop at a corrupt image, or skip, record and count it.")
+    ] = OnBadImage.error,
+    name: Annotated[str | None, typer.Option(help="Name of the model in tables and report.")] = None,
+    model_version: ModelVersion = None,
+    accept_chance: AcceptChance = False,
+    fresh: Fresh = False,
+    quiet: Quiet = False,
+) -> None:
+    """Test one classifier under a suite of shifts and write a report."""
+    from roadworthy import api
+
+    settings = given_settings(
+        range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
+    )
+    run = api.evaluate(
+        model,
+        data,
+        suite=suite,
+        criteria=criteria,
+        out=out,
+        name=name,
+        size=size,
+        classes=str(classes) if classes else None,
+        seed=seed,
+        workers=workers,
+        device=device,
+        plugins=plugin or (),
+        trust=trust,
+        unpickle=unpickle,
+        on_bad_image=on_bad_image.value,
+        accept_chance=accept_chance,
+        fresh=fresh,
+        progress=_progress(quiet),
+        **settings,
+    )
+    _conclude(run, quiet)
+
+
+def _progress(quiet: bool) -> ProgressBar:
+    from roadworthy.engine.progress import no_progress, terminal_progress
+
+    return no_progress if quiet else terminal_progress
+
+
+def _conclude(run: Run, quiet: bool) -> None:
+    """Print the summary of a run and exit with the verdict's exit code."""
+    from roadworthy.verdict.judge import EXIT_CODES
+
+    raise typer.Exit(EXIT_CODES[_print_summary(run, quiet)])
+
+
+def _print_summary(run: Run, quiet: bool) -> str:
+    """Print the result of a run in a few lines, or only its failures; return the verdict's status."""
+    import json
+
+    verdict = json.loads((run.path / "verdict.json").read_text())
+    if not quiet:
+        for line in run.headline():
+            print_line(line)
+        print_criteria(verdict)
+    say_failed(verdict)
+    if not quiet:
+        typer.echo(f"report: {from_here(run.path / 'report.html')}")
+    return str(verdict["status"])
+
+
+@app.command()
+def run(
+    study: StudyArgument,
+    out: OutOption = None,
+    engine: Annotated[Engine, typer.Option(help="Where cases run.")] = Engine.local,
+    workers: Workers = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan with a time estimate; write nothing.")
+    ] = False,
+    device: Device = "auto",
+    plugin: PluginOption = None,
+    trust: Trust = False,
+    unpickle: Unpickle = False,
+    accept_chance: AcceptChance = False,
+    fresh: Fresh = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a study; resumes by itself."""
+    from roadworthy import api
+    from roadworthy.study import load_study
+
+    loaded, base = load_study(study, plugins=plugin or (), trust=trust)
+    target = (out or Path("runs") / loaded.name).absolute()  # code of a model may change the working folder
+    progress = _progress(quiet)
+    prepared = api.prepare(
+        loaded, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance, progress=progress
+    )
+    if dry_run:
+        _print_plan(prepared, target, workers)
+        return
+    _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, progress=progress), quiet)
+
+
+def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
+    import os
+
+    from roadworthy.engine import local
+    from roadworthy.engine.folder import RunFolder
+    from roadworthy.engine.progress import duration
+
+    folder, graph = RunFolder(out), prepared.plan.graph()
+    done = sum(local.is_done(folder, node.planned) for node in graph.cases.values())
+    seconds = local.estimate_seconds(graph, folder, workers or os.cpu_count() or 1)
+    for source, bench in prepared.sources.items():
+        data = bench.data
+        counts = f"{len(data):,} images of {len(set(data.groups)):,} objects, {len(data.class_names)} classes"
+        typer.echo(f"data      {f'{source}: ' if source else ''}{data.name}: {counts}")
+    typer.echo(f"models    {', '.join(prepared.models)}")
+    for protocol in prepared.contexts:
+        cases = [planned for planned in prepared.plan.cases if planned.protocol == protocol]
+        typer.echo(f"protocol  {protocol}: {len(cases)} cases")
+    if prepared.plan.stimuli:
+        typer.echo(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
+    typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {graph.image_cases():,} answers in all")
+    waiting = [node.hash for node in graph.artifacts.values() if not all(part.loaded for part in node.parts)]
+    untimed = (
+        f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
+    )
+    typer.echo(f"time      about {duration(seconds)}{untimed}")
+    typer.echo(f"run       {from_here(out)}")
+    say_remarks(prepared.remarks)
+
+
+@app.command()
+def check(
+    model: ModelOption,
+    data: DataOption,
+    classes: Classes = None,
+    range_: Range = None,
+    layout: Layout = None,
+    outputs: Outputs = None,
+    colour: Colour = None,
+    size: Size = None,
+    device: Device = "auto",
+    arch: Arch = None,
+    plugin: PluginOption = None,
+    trust: Trust = False,
+    unpickle: Unpickle = False,
+    sample: Annotated[int, typer.Option(min=1, help="How many images to try.")] = 512,
+    model_version: ModelVersion = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 where something wrong was found.")] = False,
+) -> None:
+    """Try a model on a sample: shapes, range, class order, clean accuracy, and what it can be tested for."""
+    from roadworthy import api
+
+    settings = given_settings(
+        range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
+    )
+    report = api.check(
+        model,
+        data,
+        sample=sample,
+        size=size,
+        classes=classes,
+        device=device,
+        plugins=plugin or (),
+        trust=trust,
+        unpickle=unpickle,
+        **settings,
+    )
+    for line in report.lines():
+        typer.echo(spelled(line, "check"))
+    if strict and not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    study: StudyArgument,
+    folder: Annotated[Path, typer.Argument(help="A new folder for the images.")],
+    workers: Workers = None,
+    plugin: PluginOption = None,
+    trust: Trust = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the disturbed images of a study for an owner who runs the model elsewhere."""
+    from roadworthy.api import export_study
+
+    image_count = export_study(
+        study, folder, workers=workers, plugins=plugin or (), trust=trust, progress=_progress(quiet)
+    )
+    if not quiet:
+        typer.echo(f"{image_count:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")

@@ -1,0 +1,181 @@
+"""Running a prepared study into a folder: cases, tables, pictures, verdict and report."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from roadworthy.core import record as records
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.record import RunRecord
+from roadworthy.engine.folder import STUDY, RunFolder, write_bytes
+from roadworthy.engine.local import Executor, LocalExecutor, Outcome, timing_tables
+from roadworthy.engine.plan import THREADS, Graph
+from roadworthy.engine.progress import ProgressBar, terminal_progress
+from roadworthy.engine.provenance import environment
+from roadworthy.engine.recording import node_records, source_record
+from roadworthy.engine.table_specs import TIMING_ARTIFACTS
+from roadworthy.preparing import Prepared
+from roadworthy.protocols import find_protocol
+from roadworthy.protocols.base import Evidence
+from roadworthy.protocols.declared import check_tables
+from roadworthy.protocols.latex import to_latex
+from roadworthy.protocols.repeats.analysis import analyse
+from roadworthy.stored import Run, judge_run, load_evidence, utc_now, write_history
+from roadworthy.verdict.history import HISTORY, read_history
+
+
+def execute(
+    prepared: Prepared,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    fresh: bool = False,
+    progress: ProgressBar = terminal_progress,
+    executor: Executor | None = None,
+) -> Run:
+    """Run a prepared study into a folder; one that holds part of it already is resumed, unless it is to be `fresh`.
+
+    Results that are there stay until all new ones are known: an attempt that fails leaves a finished run as it was.
+    """
+    workers = workers or os.cpu_count() or 1
+    stored = prepared.stored_study().to_yaml()
+    with opened_folder(out, stored, fresh) as folder:
+        graph, before = prepared.plan.graph(), set(folder.files())
+        executor = executor or LocalExecutor(workers, progress, f"testing {prepared.study.name}")
+        outcome = executor.run(graph, folder)
+        record = make_record(prepared, graph, outcome, folder)
+        try:
+            evidence = _evidence(prepared, outcome, folder, record, workers)
+        except ModelError:
+            if folder.is_finished:
+                _take_back(folder, before)
+            else:
+                folder.write_record(record)
+            raise
+        folder.clear_pictures()
+        not_shown = outcome.not_shown.union(graph.unshowable(outcome.failures))
+        drawn = [planned for planned in prepared.plan.cases if planned.case.hash not in not_shown]
+        with progress("computing tables", 0), ThreadPoolExecutor(1) as painter:
+            pictures = {
+                name: painter.submit(answers.pictures, own, folder.path / "media")
+                for name, answers in evidence.items()
+                if (own := [planned for planned in drawn if planned.protocol == name])
+            }
+            printed = {name: own.tables() for name, own in evidence.items()}
+            tables = {name: table for own in printed.values() for name, table in own.items()}
+            tables |= analyse(tables)
+            painted = [picture.result() for picture in pictures.values()]
+        timing = timing_tables(folder, graph, outcome)
+        costs = [own.timing(*timing.values()) for own in evidence.values()]
+        if not graph.artifacts:
+            del timing[TIMING_ARTIFACTS.name]
+        results = {name: table for some in (tables, timing, *costs, *painted) for name, table in some.items()}
+        check_tables(results, evidence, several_sources="" not in prepared.sources)
+        replace_results(folder, stored, record)
+        for name, table in results.items():
+            folder.write_table(name, table)
+        for protocol, some in (*printed.items(), *zip(evidence, costs, strict=True)):
+            for name, table in some.items() if find_protocol(protocol).prints_latex else ():
+                write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
+        run = Run(folder.path)
+        run.conclude(record, judge_run(prepared.criteria, evidence, folder, record))
+    return run
+
+
+def _evidence(
+    prepared: Prepared, outcome: Outcome, folder: RunFolder, record: RunRecord, workers: int
+) -> dict[str, Evidence]:
+    """What the readouts say; an error where every case failed, or no protocol has any value."""
+    asked = [planned.case.hash for planned in prepared.plan.cases if planned.system.underlying is not None]
+    if all(case in outcome.failures for case in asked):
+        raise ModelError(f"every case failed; the first: {outcome.failures[asked[0]]}")
+    evidence = load_evidence(folder, record, workers)
+    lost = [own.lost() for own in evidence.values()]
+    if all(lost):
+        raise ModelError(lost[0])
+    return evidence
+
+
+def _take_back(folder: RunFolder, before: Collection[Path]) -> None:
+    """Remove the readouts that an attempt without any result has left in a finished run; what it built may stay."""
+    for path in folder.files():
+        if path not in before and not path.is_relative_to(folder.path / "artifacts"):
+            path.unlink()
+
+
+@contextmanager
+def opened_folder(out: str | Path, study: str, fresh: bool = False) -> Iterator[RunFolder]:
+    """The folder of a run, held for writing, without what a killed writer left, or empty where it is to be `fresh`.
+
+    The study is in it, unless the results there are of another: these stay until new ones are known.
+    """
+    folder = RunFolder(out)
+    folder.check_usable(fresh)
+    with folder.locked():
+        if fresh:
+            folder.clear()
+        folder.sweep()
+        if not folder.is_finished:
+            write_bytes(folder.path / STUDY, study.encode())
+        yield folder
+
+
+def replace_results(folder: RunFolder, study: str, record: RunRecord) -> None:
+    """Put a study and its record in place of those that are there; tables, verdict and report are to follow.
+
+    The verdict that was there stays in the history.
+    """
+    try:
+        write_history(folder.path, read_history(folder.path))
+    except InputError as error:
+        warnings.warn(f"the history of verdicts starts anew: {error}", stacklevel=2)
+        (folder.path / HISTORY).unlink(missing_ok=True)
+    folder.write_record(record)  # not finished from here on, whatever is cleared next
+    folder.clear_results()
+    write_bytes(folder.path / STUDY, study.encode())
+
+
+def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunFolder) -> RunRecord:
+    """What run.json says of a study that was run."""
+    study, before = prepared.study, folder.earlier_record()
+    now = environment()
+    earlier = [*before.earlier_environments, before.environment] if before else []
+    settings = {name: own.model_dump(mode="json", exclude={"sources"}) for name, own in prepared.settings.items()}
+    return RunRecord(
+        study=study.name,
+        seed=study.seed,
+        created=before.created if before else utc_now(),
+        environment=now,
+        earlier_environments=[e for row, e in enumerate(earlier) if e != now and e not in earlier[:row]],
+        settings={"batch": study.batch, "threads": THREADS},
+        plugins=list(study.plugins),
+        sources={
+            name: source_record(bench, prepared.plan, prepared.seen[name], prepared.changes(name))
+            for name, bench in prepared.sources.items()
+        },
+        criteria=[criterion.model_dump() for criterion in prepared.criteria],
+        **node_records(graph, outcome),
+        protocols={
+            name: records.ProtocolRecord(
+                settings=settings[name],
+                sources={
+                    source: records.SourcePart(
+                        cases=[
+                            records.AskedCase(case=p.case.hash, system=p.case.system, labels=dict(p.labels))
+                            for p in prepared.plan.of(name, source)
+                        ],
+                        context=context.model_dump(mode="json"),
+                        left_out=dict(prepared.left_out[name][source]),
+                    )
+                    for source, context in contexts.items()
+                },
+            )
+            for name, contexts in prepared.contexts.items()
+        },
+        files={},
+    )

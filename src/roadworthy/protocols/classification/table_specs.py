@@ -1,0 +1,87 @@
+"""The tables of classification: what a row of each says, and in which columns."""
+
+from __future__ import annotations
+
+from roadworthy.core.tables import ESTIMATE, TableSpec
+
+NAME = "classification"
+CELL = ("model", "shift", "level")
+"""What names a cell: undisturbed data is shift `none`, level 0."""
+
+CELLS = TableSpec(
+    NAME,
+    "A metric of one model under one shift at one level, or its drop against undisturbed data.",
+    key=(*CELL, "metric"),
+    columns=(*CELL, *ESTIMATE),
+)
+BY_SHIFT = TableSpec(
+    f"{NAME}_by_shift",
+    "A metric of one model under one shift: the mean over its levels.",
+    key=("model", "shift", "metric"),
+    columns=("model", "shift", "cases", *ESTIMATE),
+)
+BY_LEVEL = TableSpec(
+    f"{NAME}_by_level",
+    "A metric of one model at one level: the mean over all shifts that have it.",
+    key=("model", "level", "metric"),
+    columns=("model", "level", "cases", *ESTIMATE),
+)
+OVERALL = TableSpec(
+    f"{NAME}_overall",
+    "A metric of one model: the mean over all shifts and levels.",
+    key=("model", "metric"),
+    columns=("model", "cases", *ESTIMATE),
+)
+SEVERITY = TableSpec(
+    f"{NAME}_severity",
+    "How much worse a metric of one model is at the highest level of a shift than at the lowest.",
+    key=("model", "shift", "metric"),
+    columns=("model", "shift", "from_level", "to_level", *ESTIMATE),
+)
+REPEATS = TableSpec(
+    f"{NAME}_repeats",
+    "A metric of one cell in one repeat.",
+    key=(*CELL, "repeat", "metric"),
+    columns=(*CELL, "repeat", "metric", "value"),
+)
+RECALL = TableSpec(
+    f"{NAME}_recall",
+    "The share of the images of one class that are answered right in one cell.",
+    key=(*CELL, "class", "metric"),
+    columns=(*CELL, "class", "metric", "value", "lo", "hi", "n", "groups", "reason"),
+)
+CONFUSION = TableSpec(
+    f"{NAME}_confusion",
+    "How often one class was answered as another (or as itself) in one cell; pairs that never occur have no row.",
+    key=(*CELL, "label", "prediction"),
+    columns=(*CELL, "label", "prediction", "count"),
+)
+RELIABILITY = TableSpec(
+    f"{NAME}_reliability",
+    "The answers of one cell whose confidence lies in one bin: how many, how sure, and how many of them right.",
+    key=(*CELL, "bin"),
+    columns=(*CELL, "bin", "from", "to", "count", "confidence", "accuracy"),
+)
+CORRUPTION_ERROR = TableSpec(
+    "corruption_error",
+    "The corruption error of one model against another as the reference, of one common corruption or their `mean`.",
+    key=("model", "reference", "shift", "metric"),
+    columns=("model", "reference", "shift", "corruptions", "levels", *ESTIMATE),
+)
+GALLERY = TableSpec(
+    f"{NAME}_gallery",
+    "The picture in `media` of a few images under one shift at one level.",
+    key=("shift", "level"),
+    columns=("shift", "level", "media", "images"),
+)
+MISTAKES = TableSpec(
+    f"{NAME}_mistakes",
+    "One of the most confident wrong answers of a model under a shift, with its picture in `media`.",
+    key=(*CELL, "id"),
+    columns=(*CELL, "id", "label", "prediction", "confidence", "p_label", "media"),
+)
+
+TABLE_SPECS = (
+    *(CELLS, BY_SHIFT, BY_LEVEL, OVERALL, SEVERITY, REPEATS, RECALL, CONFUSION, RELIABILITY, CORRUPTION_ERROR),
+    *(GALLERY, MISTAKES),
+)

@@ -1,0 +1,99 @@
+"""The tables of OD-test: what a row of each says, and in which columns.
+
+Monitors are tested on a model of a source. Where a study has one source, `model` names it; where it has several,
+`source` does, and `model` is left out unless a source has several models.
+"""
+
+from __future__ import annotations
+
+from roadworthy.core.tables import ESTIMATE, TableSpec
+
+NAME = "od_test"
+MODEL = ("model",)
+NETWORK = ("architecture", "undertrained")
+"""The architecture of the model, and whether it is below the clean accuracy that was asked of it."""
+MEAN = (
+    *("metric", "value", "lo", "hi", "lo_triples", "hi_triples", "triples", "clusters", "sources", "reason"),
+    "undertrained",
+)
+"""A mean over triples, with an interval over pairs of source and test set and one over triples."""
+BY_MONITOR = ("ood", "monitor", "metric")
+
+TRIPLES = TableSpec(
+    NAME,
+    "A metric of one monitor on one model, calibrated with one set of outliers and tested with another.",
+    key=(*MODEL, "valid_set", "test_set", "monitor", "metric"),
+    columns=(*MODEL, *NETWORK, "valid_set", "test_set", "ood", "monitor", *ESTIMATE),
+    optional=MODEL,
+)
+METHODS = TableSpec(
+    f"{NAME}_methods",
+    "A metric of one monitor: the mean over triples of one model or of `all`, of near, far or `all` test sets.",
+    key=(*MODEL, *BY_MONITOR),
+    columns=(*MODEL, "ood", "monitor", *MEAN),
+    optional=MODEL,
+)
+ARCHITECTURES = TableSpec(
+    f"{NAME}_architectures",
+    "A metric of one monitor: the mean over triples of one architecture or of `all`, of near, far or `all` test sets.",
+    key=("architecture", *BY_MONITOR),
+    columns=("architecture", "ood", "monitor", *MEAN),
+    by_source=False,
+)
+HEAT_MAP = TableSpec(
+    f"{NAME}_heatmap",
+    "The accuracy of one monitor calibrated with one set and tested with another: the mean over models that meet both.",
+    key=("monitor", "valid_set", "test_set"),
+    columns=("monitor", "valid_set", "test_set", "accuracy", "sources"),
+    by_source=False,
+)
+UNSUPERVISED = TableSpec(
+    f"{NAME}_unsupervised",
+    "A metric of one monitor on one model, whose threshold rejects a share of images inside, tested with one set.",
+    key=(*MODEL, "test_set", "monitor", "metric"),
+    columns=(*MODEL, *NETWORK, "test_set", "ood", "monitor", *ESTIMATE),
+    optional=MODEL,
+)
+UNSUPERVISED_METHODS = TableSpec(
+    f"{NAME}_unsupervised_methods",
+    "The mean of such a metric over the test sets of one model or of `all`, near, far or `all`.",
+    key=(*MODEL, *BY_MONITOR),
+    columns=(*MODEL, "ood", "monitor", *MEAN),
+    optional=MODEL,
+)
+COMPETENCE = TableSpec(
+    f"{NAME}_competence",
+    "The clean accuracy of one model on one part of its data.",
+    key=(*MODEL, "part", "metric"),
+    columns=(*MODEL, *NETWORK, "part", "metric", "value", "lo", "hi", "n", "groups"),
+    optional=MODEL,
+)
+MISSING = TableSpec(
+    f"{NAME}_missing",
+    "Why triples have no value; `all` stands for every set or monitor, `triples` says how many a row stands for.",
+    key=(*MODEL, "valid_set", "test_set", "monitor"),
+    columns=(*MODEL, "valid_set", "test_set", "monitor", "triples", "reason"),
+    optional=MODEL,
+)
+THRESHOLDS = TableSpec(
+    f"{NAME}_thresholds",
+    "The share of validation images that the threshold of one monitor was asked to reject, and the share it rejects.",
+    key=(*MODEL, "monitor"),
+    columns=(*MODEL, "monitor", "asked", "achieved", "images", "tied", "reason"),
+    optional=MODEL,
+)
+TIMING = TableSpec(
+    f"timing_{NAME}",
+    "What one monitor on one model cost: to build, per image, in memory, and its share of all calibrations and tests.",
+    key=(*MODEL, "monitor"),
+    columns=(
+        *(*MODEL, "monitor", "build_seconds", "state_bytes", "images", "seconds_per_image", "bytes_per_image"),
+        *("pairs", "matrix_seconds"),
+    ),
+    optional=MODEL,
+)
+
+TABLE_SPECS = (
+    *(TRIPLES, METHODS, ARCHITECTURES, HEAT_MAP, UNSUPERVISED, UNSUPERVISED_METHODS),
+    *(COMPETENCE, MISSING, THRESHOLDS, TIMING),
+)

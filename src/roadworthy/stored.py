@@ -1,0 +1,368 @@
+"""A stored run: its record, its tables, what its readouts say, its verdicts and its report."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from roadworthy import report
+from roadworthy.core import record as records
+from roadworthy.core.errors import InputError, from_here
+from roadworthy.core.files import inside
+from roadworthy.core.hashing import digest_file
+from roadworthy.core.record import RECORD, RunRecord
+from roadworthy.core.validation import validated
+from roadworthy.engine.artifacts import find_artifact
+from roadworthy.engine.folder import RunFolder, write_bytes, write_json
+from roadworthy.engine.readouts import read_case, read_columns
+from roadworthy.metrics import stored_name
+from roadworthy.plugins import ChangedPlugin, GivenPlugins, differences, load_plugins, name_plugins
+from roadworthy.preparing import check_criteria, remarks
+from roadworthy.protocols import find_protocol, protocol_of
+from roadworthy.protocols.base import Evidence, Part, StoredCase
+from roadworthy.protocols.declared import check_stored_tables, declared_tables
+from roadworthy.protocols.pages import pages_of
+from roadworthy.protocols.repeats.analysis import analyse
+from roadworthy.verdict import Criterion, Failed, Measurement, Verdict, failed_parts, history, judge, load_criteria
+from roadworthy.verdict.history import HISTORY, read_history
+from roadworthy.verdict.judge import never_pass
+
+
+class Run:
+    """A finished run.
+
+    `run.tables["classification"]` is a data frame; `run.verdict("criteria.yaml")` judges; `run.report()` writes and
+    returns the report; `run.verify()` compares everything with its hashes and recomputes the tables. Where the run has
+    plugins, what is made anew needs their code, which runs only with `trust`; `plugins` stand in for those of the same
+    file name that the run names.
+    """
+
+    def __init__(self, path: str | Path, *, plugins: GivenPlugins = (), trust: bool = False) -> None:
+        self.folder = RunFolder.existing(path)
+        record, columns = self.folder.record(), self.folder.table_columns()
+        check_stored_tables(self.path, columns, record.protocols, several_sources="" not in record.sources)
+        self._plugins, self._trust = plugins, trust
+
+    def __repr__(self) -> str:
+        record = self.record
+        images = sum(source.data.images for source in record.sources.values())
+        facts = [
+            f"models {', '.join(record.models)}" if record.models else "no models",
+            *([f"{images:,} images"] if images else []),
+            self._status(),
+            f"{len(self.tables)} tables",
+        ]
+        return f"<{type(self).__name__} {record.study} in {from_here(self.path)}: {'; '.join(facts)}>"
+
+    def __fspath__(self) -> str:
+        """The run's folder, so that a run can be given wherever its path can."""
+        return str(self.path)
+
+    def _status(self) -> str:
+        """The stored verdict in two words, or that there is none yet."""
+        if not self.record.finished:
+            return "not finished"
+        try:
+            return f"verdict {json.loads((self.path / 'verdict.json').read_text())['status']}"
+        except (OSError, ValueError, LookupError, TypeError):
+            return "verdict not readable"
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.folder.path
+
+    @property
+    def record(self) -> RunRecord:
+        """Provenance: run.json."""
+        return self.folder.record()
+
+    @property
+    def tables(self) -> Mapping[str, pd.DataFrame]:
+        """Every table by name, read when asked for."""
+        return _Tables(self.folder)
+
+    @property
+    def failures(self) -> list[Failed]:
+        """What failed, each with its cause."""
+        return [*failed_parts(self.record)]
+
+    def load_plugins(self) -> list[str]:
+        """Import the plugins of the run; a sentence for each that is not the code that the run was made with."""
+        named = self.record.plugins
+        return differences(named, load_plugins(name_plugins(named, self.path, self._plugins), self._trust))
+
+    def require_plugins(self) -> None:
+        """Import the plugins of the run, with a warning where they are other code."""
+        for sentence in self.load_plugins():
+            warnings.warn(sentence, stacklevel=3)
+
+    def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
+        """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
+        self.folder.check_finished()
+        self.require_plugins()
+        record = self.record
+        chosen = load_criteria(record.criteria or None if criteria is None else criteria)
+        check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
+        return judge_run(chosen, load_evidence(self.folder, record), self.folder, record)
+
+    @property
+    def has_other_criteria(self) -> bool:
+        """Whether its own verdict is by other criteria than those that the study was run with."""
+        return history.other_criteria(read_history(self.path))
+
+    def save_verdict(self, verdict: Verdict) -> None:
+        """Make a verdict and its criteria the run's own: verdict.json, run.json and the report show them.
+
+        The verdict that was its own before stays in the history.
+        """
+        self.folder.check_finished()
+        self.require_plugins()
+        with self.folder.locked():
+            self._check_history()
+            self._note(verdict, "replaced")
+            write_json(self.path / "verdict.json", verdict.to_json())
+            self._render()
+            self.folder.update_record(["verdict.json", "report.html"], criteria=verdict.criteria)
+
+    def note_verdict(self, verdict: Verdict) -> None:
+        """Add a verdict to the history, which the report lists; the run's own verdict stays.
+
+        One that is in the history already, since the run's own verdict was made, changes nothing.
+        """
+        self.folder.check_finished()
+        if self._with_entry(verdict, "judged") == read_history(self.path):
+            return
+        self.require_plugins()
+        with self.folder.locked():
+            self._check_history()
+            self._note(verdict, "judged")
+            self._render()
+            self.folder.update_record(["report.html"])
+
+    def _note(self, verdict: Verdict, made: history.Made) -> None:
+        """One more entry of the history; only for who holds the lock, and before verdict.json is written."""
+        write_history(self.path, self._with_entry(verdict, made))
+        self.folder.update_record([HISTORY])
+
+    def _check_history(self) -> None:
+        """Refuse to add to a history that was changed: the entry would bless it."""
+        recorded = self.record.files.get(HISTORY)
+        if recorded and not ((self.path / HISTORY).is_file() and digest_file(self.path / HISTORY) == recorded):
+            raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
+
+    def _with_entry(self, verdict: Verdict, made: history.Made) -> list[history.Entry]:
+        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now())
+        return history.with_entry(read_history(self.path), entry)
+
+    def conclude(self, record: RunRecord, verdict: Verdict) -> None:
+        """End a run whose tables are written: verdict, report and the finished record; only for who holds the lock."""
+        self._note(verdict, "study")
+        write_json(self.path / "verdict.json", verdict.to_json())
+        self.folder.write_record(record)
+        self._render()
+        self.folder.update_record(["report.html"], finished=utc_now())
+
+    def report(self) -> Path:
+        """Write report.html anew from the stored tables and pictures."""
+        self.folder.check_finished()
+        self.require_plugins()
+        with self.folder.locked():
+            path = self._render()
+            self.folder.update_record(["report.html"])
+        return path
+
+    def _render(self) -> Path:
+        path = self.path / "report.html"
+        write_bytes(path, report.render(self.path, pages_of(self.path)).encode())
+        return path
+
+    def headline(self) -> list[str]:
+        """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
+        self.require_plugins()
+        return report.headline(self.path, pages_of(self.path))
+
+    def file_problems(self) -> list[str]:
+        """Files that are missing, changed or added, by their hashes in the run; and whether it is finished."""
+        recorded = self.folder.hashes()
+        present = {str(path.relative_to(self.path)): path for path in self.folder.files()}
+        problems = [f"{name} is missing" for name in recorded if name not in present]
+        problems += [f"{name} is not part of the run" for name in present if name not in recorded]
+        problems += [
+            f"{n} was changed" for n, path in present.items() if n in recorded and digest_file(path) != recorded[n]
+        ]
+        if not self.record.finished:
+            problems.append("the run is not finished: run it again to resume")
+        return problems
+
+    def verify(self) -> list[str]:
+        """What is wrong with the run: files missing, changed or added, tables that do not follow from the readouts."""
+        problems = self.file_problems()
+        if problems:
+            return problems
+        try:
+            problems += self.load_plugins()
+        except ChangedPlugin as error:
+            return [str(error)]
+        stored_names = self.folder.table_names()
+        for name, table in _tables(load_evidence(self.folder, self.record)).items():
+            if name in stored_names and not follows(table, self.folder.table(name)):
+                problems.append(f"table {name} does not follow from the readouts")
+        unknown = [name for name in stored_names if name not in declared_tables(self.record.protocols)]
+        problems += [f"table {name} is declared by no protocol that is known here" for name in unknown]
+        return problems + self._verdict_problems()
+
+    def _verdict_problems(self) -> list[str]:
+        """What is wrong with the verdict: it does not follow from what is stored, or its history does not fit it."""
+        record = self.record
+        problems = history.history_problems(self.path, record.criteria)
+        stored = json.loads((self.path / "verdict.json").read_text())
+        status = stored["status"] if "failed" in stored else never_pass(stored["status"], failed_parts(record))
+        before = [status, *((criterion["id"], criterion["status"]) for criterion in stored["criteria"])]
+        judged = judge_run(
+            load_criteria(record.criteria or None), load_evidence(self.folder, record), self.folder, record
+        )
+        if before != [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]:
+            problems.append("verdict.json does not follow from the readouts and the criteria")
+        return problems
+
+
+def open_run(path: str | Path, *, plugins: GivenPlugins = (), trust: bool = False) -> Run:
+    """Open a run folder.
+
+    Its tables can be read at once. A report, verdict or check of a run with plugins needs their code: this is imported
+    from where the run names it, or from the given `plugins`, and only with `trust`.
+    """
+    return Run(path, plugins=plugins, trust=trust)
+
+
+def _tables(evidence: Mapping[str, Evidence]) -> dict[str, pd.DataFrame]:
+    tables = {name: table for own in evidence.values() for name, table in own.tables().items()}
+    return tables | analyse(tables)
+
+
+class _Tables(Mapping[str, pd.DataFrame]):
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._folder.table_names():
+            raise KeyError(name)
+        return self._folder.table(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._folder.table_names())
+
+    def __len__(self) -> int:
+        return len(self._folder.table_names())
+
+    def __repr__(self) -> str:
+        return f"<tables: {', '.join(self) or 'none'}>"
+
+
+def follows(table: pd.DataFrame, stored: pd.DataFrame) -> bool:
+    """Whether a stored table is this one, made anew from what the run holds.
+
+    A table of an earlier version has its metrics by their former names, and lacks those that were added since; nothing
+    else may be missing or other.
+    """
+    if "metric" in table and "metric" in stored:
+        known = set(stored["metric"])
+        names = [stored_name(metric, known) for metric in table["metric"]]
+        table = table.assign(metric=[name or "" for name in names])
+        table = table[[name is not None for name in names]].reset_index(drop=True)
+    return same_table(table, stored)
+
+
+def same_table(a: pd.DataFrame, b: pd.DataFrame) -> bool:
+    """Equal to the last printed digit that another machine's arithmetic keeps."""
+    if not len(a) and not len(b):
+        return True
+    try:
+        pd.testing.assert_frame_equal(_blank(a), _blank(b), check_dtype=False, rtol=1e-9, atol=1e-12)
+    except AssertionError:
+        return False
+    return True
+
+
+def _blank(table: pd.DataFrame) -> pd.DataFrame:
+    """With None for every missing value of no number: a stored table knows no other."""
+    mixed = [name for name in table.columns if table[name].dtype == object]
+    return table.assign(**{name: table[name].where(table[name].notna(), None) for name in mixed})
+
+
+def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:
+    """What each protocol has of each source: its cases, their readouts read when asked for, and its context."""
+    lost = {name: artifact.reason for name, artifact in record.artifacts.items() if artifact.status == "failed"}
+    find = partial(find_artifact, folder, failures=lost)
+
+    def stored(asked: records.AskedCase) -> StoredCase:
+        case = record.cases[asked.case]
+        home = inside(folder.path, case.folder)
+        return StoredCase(
+            system=asked.system,
+            stimulus=case.stimulus.value(),
+            labels=asked.labels,
+            failure=case.reason if case.status == "failed" else "",
+            hash=asked.case,
+            load=partial(read_case, home),
+            columns=partial(read_columns, home),
+            artifact=find,
+        )
+
+    parts: dict[str, list[Part]] = {name: [] for name in record.protocols}
+    changed = f"{folder.path / RECORD} was changed or is incomplete"
+    for name, own in record.protocols.items():
+        for source, part in own.sources.items():
+            context = validated(find_protocol(name).context, part.context, f"{changed}: context of {name}")
+            cases, class_names = [*map(stored, part.cases)], record.sources[source].data.class_names
+            parts[name].append(Part(source, cases, context, class_names))
+    return parts
+
+
+def stored_settings(record: RunRecord) -> dict[str, Any]:
+    """The settings of each protocol of a run."""
+    changed = f"{RECORD} was changed or is incomplete"
+    forms = {name: (find_protocol(name).settings, own.settings) for name, own in record.protocols.items()}
+    return {name: validated(*settings, f"{changed}: settings of {name}") for name, settings in forms.items()}
+
+
+def load_evidence(
+    folder: RunFolder, record: RunRecord, workers: int = 1, seed: int | None = None
+) -> dict[str, Evidence]:
+    """What the stored readouts of a run say, by protocol; objects are resampled by the run's own seed or another."""
+    seed, settings = record.seed if seed is None else seed, stored_settings(record)
+    return {
+        name: find_protocol(name).evidence_of(parts, settings[name], seed=seed, workers=workers)
+        for name, parts in stored_parts(folder, record).items()
+    }
+
+
+def judge_run(
+    criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], folder: RunFolder, record: RunRecord
+) -> Verdict:
+    """The verdict from the evidence of a run and from what failed in it by its record."""
+
+    def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
+        return evidence[protocol_of(criterion, evidence).name].measure(criterion, confidence)
+
+    of_thresholds = remarks(criteria, stored_parts(folder, record), stored_settings(record))
+    return judge(criteria, measure, remarks=of_thresholds, failed=failed_parts(record))
+
+
+def write_history(run: Path, entries: Sequence[history.Entry]) -> None:
+    """Write the history of verdicts of the run in a folder; nothing where there is no entry."""
+    if entries:
+        write_json(run / HISTORY, [entry.model_dump() for entry in entries])
+
+
+def utc_now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

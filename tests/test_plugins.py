@@ -1,0 +1,386 @@
+"""One's own file is a plugin: loaded before the study is read, only where it is trusted, and named in the run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import roadworthy as rw
+from roadworthy.api import execute, no_progress, prepare
+from roadworthy.cli import app, main, spelled
+from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.core.hashing import digest_file
+from roadworthy.core.registry import Registry
+from roadworthy.engine.folder import RunFolder
+from roadworthy.preparing import prepare_recipe
+from roadworthy.study import load_study, parse_study
+from tiny import forget_plugins, save_onnx, study
+
+OWN_METRIC = Path(__file__).parent.parent / "docs" / "own_metric.md"
+
+SHIFT = """
+from dataclasses import dataclass
+import numpy as np
+import roadworthy as rw
+from helper_of_dim import FACTORS
+
+@rw.SHIFTS.register("dim")
+@dataclass(frozen=True, kw_only=True)
+class Dim(rw.Shift):
+    '''Darken the image.'''
+    factor: float
+    name = "dim"
+    LEVELS = tuple({"factor": factor} for factor in FACTORS)
+
+    def __call__(self, batch, streams):
+        return batch.with_images(np.rint(batch.images * (1 - self.factor)).astype(np.uint8))
+"""
+HELPER = "FACTORS = (0.2, 0.4, 0.6, 0.7, 0.8)\n"
+PROTOCOL = """
+from pydantic import BaseModel
+import pandas as pd
+from roadworthy.core.tables import TableSpec
+from roadworthy.core.types import Stimulus
+from roadworthy.engine.plan import Showing, plan_cases
+from roadworthy.protocols.base import PROTOCOLS, Evidence, Planned, Protocol
+
+class Settings(BaseModel, extra="forbid", frozen=True):
+    least: float = 0.5
+
+class Sure(Evidence):
+    def __init__(self, cases):
+        self.cases = cases
+    def tables(self):
+        rows = [{"model": case.system, "value": case.load().answers.confidence.mean()} for case in self.cases]
+        return {"sure": pd.DataFrame(rows)}
+    def measure(self, criterion, confidence):
+        return []
+    def pictures(self, cases, media):
+        return {}
+
+@PROTOCOLS.register("sure")
+class SureProtocol(Protocol):
+    name, summary, settings = "sure", "How sure is it?", Settings
+    table_specs = (TableSpec("sure", "How sure a model is.", key=("model",), columns=("model", "value")),)
+    def check_settings(self, settings): pass
+    def count_stimuli(self, settings, foreign, monitors): return 1
+    def showings(self, settings, bench):
+        return [Showing(Stimulus(bench.data.fingerprint(), seed=bench.seed), bench.data)]
+    def plan(self, settings, bench):
+        return Planned(plan_cases(self.name, self.showings(settings, bench), bench))
+    def check(self, cases, criterion, context=None): pass
+    def evidence(self, part, **options):
+        return Sure(part.cases)
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_registries() -> Iterator[None]:
+    """As in a new process: what plugins registered in a test is gone after it."""
+    before = [(registry, dict(registry._members)) for registry in Registry.everyone]
+    yield
+    for registry, members in before:
+        registry._members.clear()
+        registry._members.update(members)
+    forget_plugins()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two plugins and a study that names both; the working folder is another."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dim.py").write_text(SHIFT)
+    (home / "helper_of_dim.py").write_text(HELPER)
+    (home / "sure.py").write_text(PROTOCOL)
+    protocols = {"classification": {"shifts": ["dim"], "levels": [5]}, "sure": {"least": 0.1}}
+    content = study(tmp_path, 56, protocols=protocols, plugins=["dim.py", "sure.py"])
+    (home / "study.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.chdir(tmp_path)
+    return home
+
+
+@pytest.fixture
+def run(folder: Path) -> rw.Run:
+    made = rw.run(folder / "study.yaml", out=folder.parent / "run", trust=True, progress=no_progress)
+    forget_plugins()
+    return made
+
+
+def call(*words: object) -> tuple[int, str]:
+    """Exit code and what was printed; errors come out as `main` would print them."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if isinstance(result.exception, RoadworthyError):
+        return result.exception.exit_code, spelled(str(result.exception), str(words[0]))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_run_names_its_plugins_and_loads_them_again(run: rw.Run, folder: Path) -> None:
+    whole = [str(folder / name) for name in ("dim.py", "sure.py")]
+    stored = yaml.safe_load((run.path / "study.yaml").read_text())["plugins"]
+    assert stored == json.loads((run.path / "run.json").read_text())["plugins"]
+    assert [named["plugin"] for named in stored] == whole
+    assert stored[0]["files"] == {name: digest_file(folder / name) for name in ("dim.py", "helper_of_dim.py")}, (
+        "its own file and what it imports"
+    )
+    assert set(run.tables["classification"]["shift"]) == {"none", "dim"}
+    assert len(run.tables["sure"]) == 1
+    assert f"SHA-256 of dim.py {digest_file(folder / 'dim.py')}" in (run.path / "report.html").read_text()
+
+    for words in (["verify", run.path], ["report", run.path], ["verdict", run.path], ["compare", run.path, run.path]):
+        before = snapshot(run.path)
+        code, printed = call(*words)
+        assert (code, printed) == (2, printed)
+        assert printed.endswith("dim.py holds code that would be run: pass --trust if you trust its author")
+        assert snapshot(run.path) == before
+        assert call(*words, "--trust")[0] == 0
+        forget_plugins()
+    assert rw.open_run(run.path).tables["sure"].equals(run.tables["sure"]), "tables can be read without any code"
+
+    (folder.parent / "elsewhere").mkdir()
+    again = rw.run(run.path / "study.yaml", out=folder.parent / "elsewhere" / "run", trust=True, progress=no_progress)
+    assert again.tables["sure"].equals(run.tables["sure"])
+    assert again.verify() == [], "its plugins are loaded, so nothing is left to trust"
+
+
+def test_without_trust_nothing_is_run_or_written(folder: Path) -> None:
+    (folder / "dim.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n" + SHIFT)
+    before = snapshot(folder.parent)
+    for command in (["run", folder / "study.yaml", "--out", "new"], ["export", folder / "study.yaml", "new"]):
+        code, printed = call(*command)
+        assert code == 2
+        assert printed == "home/dim.py holds code that would be run: pass --trust if you trust its author"
+    assert call("list", "shifts", "--plugin", folder / "dim.py")[0] == 2
+    assert snapshot(folder.parent) == before
+
+
+def test_every_command_takes_a_plugin(folder: Path, tmp_path: Path) -> None:
+    dim = ["--plugin", folder / "dim.py", "--trust"]
+    assert "dim                Darken the image." in call("list", "shifts", *dim)[1]
+    forget_plugins()
+    assert call("preview", "dim", "--out", tmp_path / "sheet.png", "--images", "1", *dim)[0] == 0
+    forget_plugins()
+    plain = study(tmp_path, 56, protocols={"classification": {"shifts": ["dim"], "levels": [5]}})
+    (tmp_path / "plain.yaml").write_text(yaml.safe_dump(plain))
+    code, printed = call("run", tmp_path / "plain.yaml", "--dry-run")
+    assert (code, printed.partition(".")[0]) == (2, "unknown shift 'dim'")
+    assert "protocol  classification: 2 cases" in call("run", tmp_path / "plain.yaml", "--dry-run", *dim)[1]
+    forget_plugins()
+    assert call("export", tmp_path / "plain.yaml", tmp_path / "export", "--quiet", *dim)[0] == 0
+    loaded, _ = load_study(tmp_path / "plain.yaml", plugins=folder / "dim.py", trust=True)
+    assert [record.plugin for record in loaded.plugins] == [str(folder / "dim.py")]
+
+
+def test_verify_names_changed_code_and_another_path_stands_in(run: rw.Run, folder: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(folder, moved)
+    (folder / "helper_of_dim.py").write_text("FACTORS = (0.1, 0.2, 0.3, 0.4, 0.5)\n")
+    code, printed = call("verify", run.path, "--trust")
+    assert code == 1
+    assert "dim.py was changed since the SHA-256 of helper_of_dim.py was noted" in printed
+    code, printed = call("report", run.path, "--trust")
+    assert code == 2
+    assert printed.endswith("put it back as it was, or name the code to use with --plugin")
+    assert call("verify", run.path, "--trust", "--plugin", moved / "dim.py")[0] == 0
+    forget_plugins()
+
+    (folder / "sure.py").unlink()
+    code, printed = call("verify", run.path, "--trust", "--plugin", moved / "dim.py")
+    assert code == 2
+    assert printed == "there is no plugin home/sure.py: name it where it is now with --plugin"
+    both = [moved / "dim.py", moved / "sure.py"]
+    assert rw.open_run(run.path, plugins=both, trust=True).verify() == []
+    forget_plugins()
+
+    (moved / "sure.py").write_text(PROTOCOL.replace("mean()", "min()"))
+    changed, tables = rw.open_run(run.path, plugins=both, trust=True).verify()
+    assert changed.endswith("sure.py is not the code that the run was made with")
+    assert tables == "table sure does not follow from the readouts"
+    with pytest.warns(UserWarning, match="is not the code that the run was made with"):
+        rw.open_run(run.path, plugins=both, trust=True).report()
+
+
+def test_the_same_code_in_two_folders_is_one_plugin(run: rw.Run, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copied")
+    moved = rw.run(tmp_path / "copied" / "study.yaml", out=tmp_path / "second", trust=True, progress=no_progress)
+    assert moved.record.plugins[0].plugin == str(tmp_path / "copied" / "dim.py")
+    assert call("compare", run.path, moved.path)[0] == 0, "there is nothing left to trust"
+    (tmp_path / "copied" / "dim.py").write_text(SHIFT.replace("Darken", "Dim"))
+    with pytest.raises(InputError, match="holds code that would be run"):
+        rw.run(tmp_path / "copied" / "study.yaml", out=tmp_path / "third", progress=no_progress)
+
+
+def test_plugins_of_one_name_in_two_folders_are_two(folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "dim.py").write_text(SHIFT.replace('"dim"', '"dusk"'))
+    loaded = parse_study(study(folder, plugins=["dim.py", "other/dim.py"]), "study", base=folder, trust=True)
+    assert {"dim", "dusk"} <= {*rw.SHIFTS}
+    assert len(loaded.plugins) == 2
+
+
+def test_an_error_of_a_plugin_is_not_blamed_on_us(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "sure.py").write_text(PROTOCOL.replace('return {"sure"', '1 / 0; return {"sure"'))
+    words = ["roadworthy", "run", str(folder / "study.yaml"), "--out", str(folder / "run"), "--trust", "--quiet"]
+    monkeypatch.setattr(sys, "argv", words)
+    with warnings.catch_warnings(), pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert re.search(r"error: plugin .*sure\.py raised ZeroDivisionError: the lines above", capsys.readouterr().err)
+
+
+def test_an_edited_plugin_is_loaded_again(folder: Path) -> None:
+    """In a notebook: the class of the same name is replaced, what it no longer registers is gone, helpers are read."""
+    given: dict[str, Any] = {"plugins": [folder / "dim.py"], "trust": True}
+    load_study(study(folder), **given)
+    first = rw.SHIFTS.get("dim")
+    load_study(study(folder), **given)
+    assert rw.SHIFTS.get("dim") is first, "unchanged code is not run again"
+    (folder / "helper_of_dim.py").write_text("FACTORS = (0.9,)\n")
+    load_study(study(folder), **given)
+    assert rw.SHIFTS.get("dim").LEVELS == ({"factor": 0.9},)
+    (folder / "dim.py").write_text(SHIFT.replace('"dim"', '"dusk"'))
+    load_study(study(folder), **given)
+    assert "dusk" in rw.SHIFTS
+    assert "dim" not in rw.SHIFTS
+    (folder / "dim.py").write_text("raise OSError('no disk')")
+    with pytest.raises(InputError, match=r"cannot load plugin .*dim\.py: OSError: no disk"):
+        load_study(study(folder), **given)
+    assert "dusk" in rw.SHIFTS, "as it was before the attempt"
+
+
+def test_settings_of_an_edited_protocol_are_those_of_the_edit(folder: Path) -> None:
+    asked = study(folder, protocols={"sure": {"least": 0.1}})
+    load_study(asked, plugins=folder / "sure.py", trust=True)
+    (folder / "sure.py").write_text(PROTOCOL.replace("least: float", "most: float"))
+    with pytest.raises(InputError, match=r"unknown key 'protocols\.sure\.least'"):
+        load_study(asked, plugins=folder / "sure.py", trust=True)
+
+
+MISTAKES = [
+    ("raises", "1 / 0", r"cannot load plugin .*bad\.py: ZeroDivisionError: division by zero"),
+    ("syntax", "def f(:", r"cannot load plugin .*bad\.py: SyntaxError: .*bad\.py, line 1"),
+    ("leaves", "import sys; sys.exit(3)", r"cannot load plugin .*bad\.py: SystemExit: it called sys\.exit\(\)"),
+    ("name taken", SHIFT, r"bad\.py: shift 'dim' is registered twice, by .*dim\.py already: choose another name"),
+    ("name of ours", SHIFT.replace('"dim"', '"fog"'), r"bad\.py: shift 'fog' is registered twice, by .*thesis\.py"),
+    ("no module", "import nowhere_at_all", r"bad\.py: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES])
+def test_a_plugin_that_cannot_be_loaded_is_one_sentence(text: str, says: str, folder: Path) -> None:
+    (folder / "bad.py").write_text(text)
+    before = {registry.kind: [*registry] for registry in Registry.everyone}
+    with pytest.raises(InputError, match=says):
+        load_study(study(folder), plugins=[folder / "dim.py", folder / "bad.py"], trust=True)
+    rw.SHIFTS._members.pop("dim")
+    assert {registry.kind: [*registry] for registry in Registry.everyone} == before
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        (["no.py"], r"there is no plugin .*no\.py: name it where it is now with `plugins=`"),
+        (["home"], r"cannot load plugin home: ModuleNotFoundError: No module named 'home'"),
+        (["a-b"], "plugin 'a-b' is neither a Python file"),
+        ("dim.py", r"plugins is a list of Python files or modules: write plugins: \[my.py\]"),
+        ([3], r"plugins\.0: "),
+        ([{"plugin": "home/dim.py", "file": 1}], "unknown key 'plugins.0.file'"),
+        ([{"plugin": "home/sure.py", "files": {"sure.py": "00"}}], r"sure\.py was changed since the SHA-256 of sure"),
+    ],
+)
+def test_plugins_that_a_study_cannot_have(named: Any, says: str, folder: Path) -> None:
+    with pytest.raises(InputError, match=says):
+        parse_study(study(folder, plugins=named), "study", trust=True)
+
+
+def test_a_plugin_that_registers_nothing_is_mentioned(folder: Path) -> None:
+    (folder / "idle.py").write_text("x = 1\n")
+    with pytest.warns(UserWarning, match=r"plugin .*idle\.py registers nothing"):
+        load_study(study(folder), plugins=[folder / "idle.py"], trust=True)
+
+
+def test_a_module_is_a_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = folder / "lamps"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "dim.py").write_text(SHIFT)
+    monkeypatch.syspath_prepend(str(folder))
+    loaded = parse_study(study(folder, plugins=["lamps.dim"]), "study", trust=True)
+    assert loaded.plugins[0].plugin == "lamps.dim"
+    assert loaded.plugins[0].files["dim.py"] == digest_file(package / "dim.py")
+    assert "dim" in rw.SHIFTS
+    pinned = {"plugin": "lamps.dim", "files": {"dim.py": "00"}}
+    with pytest.raises(InputError, match=r"plugin lamps\.dim was changed"):
+        parse_study(study(folder, plugins=[pinned]), "study", trust=True)
+
+
+def test_a_node_made_elsewhere_has_the_plugins(folder: Path, tmp_path: Path) -> None:
+    loaded, base = load_study(folder / "study.yaml", trust=True)
+    prepared = prepare(loaded, base=base, trust=True, progress=no_progress)
+    recipe = json.loads(json.dumps(prepared.recipe()))
+    hashes = set(prepared.plan.graph().cases)
+    forget_plugins()
+    assert set(prepare_recipe(recipe).plan.graph().cases) == hashes
+    forget_plugins()
+    recipe["allowed"]["trust"] = False
+    with pytest.raises(InputError, match="holds code that would be run"):
+        prepare_recipe(recipe)
+
+
+def test_a_run_without_plugins_says_nothing_of_them(tmp_path: Path) -> None:
+    asked = parse_study(study(tmp_path, 28, protocols={"classification": {"shifts": ["fog"], "levels": [1]}}), "study")
+    run = execute(prepare(asked, progress=no_progress), tmp_path / "run", progress=no_progress)
+    assert "plugins" not in json.loads((run.path / "run.json").read_text())
+    assert "plugins" not in yaml.safe_load((run.path / "study.yaml").read_text())
+    assert RunFolder(run.path).record().plugins == []
+
+
+def test_a_file_that_adds_a_metric(tmp_path: Path) -> None:
+    """The five-minute page: its file, named on the command line, is in table, verdict, report and comparison."""
+    (code,) = re.findall(r"```python\n(.*?)```", OWN_METRIC.read_text(), re.DOTALL)
+    (tmp_path / "sure_and_wrong.py").write_text(code)
+    plugin = ["--plugin", tmp_path / "sure_and_wrong.py", "--trust"]
+    sure = {"shifts": ["fog"], "levels": [5], "metrics": ["sure_and_wrong"]}
+    criterion = {"id": "SURE", "metric": "sure_and_wrong", "where": {"shift": "none"}, "at_most": 0.99}
+    models = {name: str(save_onnx(tmp_path / f"{name}.onnx", gain=gain)) for name, gain in (("a", 1.0), ("b", 9.0))}
+    content = study(tmp_path, 280, protocols={"classification": sure}, models=models, criteria=[criterion])
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    code_without, printed = call("run", tmp_path / "study.yaml", "--out", tmp_path / "run")
+    assert (code_without, printed.partition(".")[0]) == (2, "unknown metric 'sure_and_wrong'")
+    assert not (tmp_path / "run").exists()
+    code_with, printed = call("run", tmp_path / "study.yaml", "--out", tmp_path / "run", *plugin)
+    assert code_with == 0
+    assert "pass  SURE: sure_and_wrong" in printed
+    table = rw.open_run(tmp_path / "run").tables["classification"]
+    table = table[table["metric"] == "sure_and_wrong"].set_index(["model", "shift"])
+    mistakes = []
+    for path in (tmp_path / "run").glob("readouts/none-*/part-*.parquet"):
+        rows = pd.read_parquet(path)
+        mistakes.append(((rows["prediction"] != rows["label"]) & (rows["confidence"] >= 0.9)).mean())
+    assert sorted(table.xs("none", level="shift")["value"]) == pytest.approx(sorted(mistakes))
+    assert table["lo"].le(table["value"]).all()
+    assert (
+        "Share of images that are answered wrongly with a confidence of 90 % or more"
+        in (tmp_path / "run" / "report.html").read_text()
+    )
+    assert "sure_and_wrong" in call("compare", tmp_path / "run", "--metric", "sure_and_wrong", "--trust")[1]
+    forget_plugins()
+    assert call("verify", tmp_path / "run", "--trust")[0] == 0
