@@ -1133,7 +1133,7 @@ def test_limit_holds_for_any_data(rows: list[tuple[int, int]], limit: int, seed:
         class_names=("a", "b", "c", "d"),
         groups=tuple(f"{label}/{group}" for label, group in rows),
     )
-    kept = files.spread(table, limit, seed)
+    kept = files.rows_over_classes(table, limit, seed)
     assert len(kept) == min(limit, len(rows))
     assert np.array_equal(kept, np.unique(kept))
     taken, there = Counter(rows[i][0] for i in kept), Counter(label for label, _ in rows)

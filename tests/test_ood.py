@@ -19,9 +19,10 @@ from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch, Stimulus
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics import Answers
+from roadworthy.metrics import Answers, auroc
 from roadworthy.metrics.ranking import separation
 from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.ood.metrics import AUROC
 from roadworthy.protocols.ood.tables import Evidence
 from roadworthy.study import parse_study
 from stand_ins import Counting
@@ -245,6 +246,8 @@ def test_every_report_and_list_says_which_class_is_positive(both: rw.Run) -> Non
     page = (both.path / "report.html").read_text()
     for heading in ("outliers accepted", "in-distribution rejected", "wrong answers accepted"):
         assert heading in page
+    assert f"AUROC on outliers <code>auroc</code></dt><dd>{AUROC.sentence}</dd>" in page
+    assert f"AUROC <code>auroc</code></dt><dd>{auroc.sentence}</dd>" in page
 
 
 @pytest.mark.parametrize(

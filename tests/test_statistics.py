@@ -12,7 +12,8 @@ from scipy.special import ndtri
 from scipy.stats import beta
 from statsmodels.stats.proportion import proportion_confint
 
-from roadworthy.metrics import METRICS, Answers, accuracy, auroc, brier
+from roadworthy.metrics import Answers, accuracy, auroc, brier
+from roadworthy.protocols.classification.settings import METRICS
 from roadworthy.statistics import (
     GroupBootstrap,
     bootstrap_interval,
@@ -259,7 +260,7 @@ def test_chunks_do_not_change_the_weights_and_stay_small(monkeypatch):
     assert (np.concatenate(pieces) == np.concatenate(list(cached.chunks()))).all()
     assert [len(piece) for piece in fresh.chunks(max_bytes=1)] == [1] * 60
     answers = random_answers(100)
-    for metric in map(METRICS.get, METRICS):
+    for metric in METRICS:
         np.testing.assert_array_equal(cached.distribution(metric, answers), fresh.distribution(metric, answers))
 
 
