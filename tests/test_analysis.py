@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from roadworthy.protocols.repeats.analysis import analyse
+from roadworthy.protocols.repeat_analysis.analysis import analyse
 
 SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
 

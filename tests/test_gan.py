@@ -19,7 +19,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.data import open_dataset
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.local import estimate_seconds
-from roadworthy.protocols.repeats.analysis import analyse
+from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.study import parse_study
 from tiny import CLASSES, contents, save_onnx, study
 

@@ -27,9 +27,9 @@ from roadworthy.protocols.ood import figures as outlier_figures
 from roadworthy.protocols.ood import questions as ood_questions
 from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.facts import Outliers, load_outliers
-from roadworthy.protocols.repeats import figures as difference_figures
-from roadworthy.protocols.repeats.analysis import analyse
-from roadworthy.protocols.repeats.facts import GAMES_HOWELL, TUKEY, Differences, agreement, load_differences
+from roadworthy.protocols.repeat_analysis import figures as difference_figures
+from roadworthy.protocols.repeat_analysis.analysis import analyse
+from roadworthy.protocols.repeat_analysis.facts import GAMES_HOWELL, TUKEY, Differences, agreement, load_differences
 from roadworthy.report import comparison
 from roadworthy.report import render_comparison as render_page
 from roadworthy.report.facts import load_facts

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Model, Outliers, Shift
     from roadworthy.core.types import Batch, Prediction
     from roadworthy.data import open_dataset
+    from roadworthy.metrics import METRICS, Metric, mean_metric, metric
     from roadworthy.models import load_model
     from roadworthy.models.signals import Signals
     from roadworthy.monitors import MONITORS, CalibratedMonitor, FittedMonitor, Monitor, make_monitor
     from roadworthy.monitors.conformance import check_monitor, check_usefulness
-    from roadworthy.protocols.od_test.short import od_test
+    from roadworthy.protocols.od_test.short import od_test as od_test
 
 __version__ = version("roadworthy")
 
@@ -38,14 +40,18 @@ _MODULES = {
     "data": ("open_dataset",),
     "models": ("load_model",),
     "models.signals": ("Signals",),
+    "metrics": ("METRICS", "Metric", "mean_metric", "metric"),
     "monitors": ("MONITORS", "CalibratedMonitor", "FittedMonitor", "Monitor", "make_monitor"),
     "monitors.conformance": ("check_monitor", "check_usefulness"),
-    "protocols.od_test.short": ("od_test",),
 }
 """Where public names are defined."""
+_SHORTCUTS = sorted(path.parent.name for path in Path(__file__).parent.glob("protocols/*/short.py"))
+"""Protocols that can be run by a function of their name."""
+_MODULES |= {f"protocols.{name}.short": (name,) for name in _SHORTCUTS}
 _SHORT_NAMES = {"compare": "compare_runs", "run": "run_study"}
 
 __all__ = [
+    "METRICS",
     "MONITORS",
     "OUTLIERS",
     "SHIFTS",
@@ -54,6 +60,7 @@ __all__ = [
     "Dataset",
     "FittedMonitor",
     "InputError",
+    "Metric",
     "Model",
     "ModelError",
     "Monitor",
@@ -72,13 +79,15 @@ __all__ = [
     "export_study",
     "load_model",
     "make_monitor",
+    "mean_metric",
+    "metric",
     "no_progress",
-    "od_test",
     "open_dataset",
     "open_run",
     "run",
     "run_study",
 ]
+__all__ += _SHORTCUTS
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ from roadworthy.protocols import find_protocol
 from roadworthy.protocols.base import Evidence
 from roadworthy.protocols.declared import check_tables
 from roadworthy.protocols.latex import to_latex
-from roadworthy.protocols.repeats.analysis import analyse
+from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.stored import Run, judge_run, load_evidence, utc_now, write_history
 from roadworthy.verdict import criteria_file_of
 from roadworthy.verdict.history import HISTORY, read_history

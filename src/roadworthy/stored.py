@@ -30,7 +30,7 @@ from roadworthy.protocols import find_protocol, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.declared import check_stored_tables, declared_tables
 from roadworthy.protocols.pages import pages_of
-from roadworthy.protocols.repeats.analysis import analyse
+from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.verdict import (
     Criterion,
     Failed,

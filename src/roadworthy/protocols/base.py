@@ -20,7 +20,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Metric, declare_metrics
-from roadworthy.protocols.repeats.questions import RepeatQuestion
+from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.statistics.paired import PairedChange

@@ -48,8 +48,8 @@ def count_failed(failed: Sequence[Failed]) -> str:
     '2 cases and 1 monitor'
     """
     counts = Counter(part.kind for part in failed)
-    said = [f"{count:,} {kind}{'s' if count > 1 and not kind.endswith('s') else ''}" for kind, count in counts.items()]
-    return " and ".join(filter(None, [", ".join(said[:-1]), *said[-1:]])) or "nothing"
+    parts = [f"{count:,} {kind}{'s' if count > 1 and not kind.endswith('s') else ''}" for kind, count in counts.items()]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]])) or "nothing"
 
 
 def _system_name(kind: str, system: str, model: str, source: str) -> str:

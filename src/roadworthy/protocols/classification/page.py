@@ -9,8 +9,8 @@ from roadworthy.protocols.classification import figures, words
 from roadworthy.protocols.classification.facts import CLEAN, WHOLE_MATRIX, load_classification
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.scatter import load_scatter, scatter_charts
-from roadworthy.protocols.repeats import facts as differences
-from roadworthy.protocols.repeats.figures import difference_charts
+from roadworthy.protocols.repeat_analysis import facts as differences
+from roadworthy.protocols.repeat_analysis.figures import difference_charts
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.protocols.classification.table_specs import NAME, REPEATS
-from roadworthy.protocols.repeats.questions import RepeatQuestion
+from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 
 METRICS = ("accuracy", "auroc", "brier_mean")
 

@@ -12,8 +12,8 @@ from statistics import fmean, stdev
 from roadworthy.core.grouping import grouped
 from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition
 from roadworthy.protocols.classification.table_specs import NAME, REPEATS
-from roadworthy.protocols.repeats.facts import Differences
-from roadworthy.protocols.repeats.figures import value_axis_range
+from roadworthy.protocols.repeat_analysis.facts import Differences
+from roadworthy.protocols.repeat_analysis.figures import value_axis_range
 from roadworthy.report import drawing
 from roadworthy.report.facts import defined
 from roadworthy.report.reading import number_of, read_rows

@@ -9,8 +9,8 @@ from roadworthy.protocols.ood import facts as words
 from roadworthy.protocols.ood import figures
 from roadworthy.protocols.ood.gan_facts import CURVES
 from roadworthy.protocols.ood.questions import QUESTIONS
-from roadworthy.protocols.repeats import facts as differences
-from roadworthy.protocols.repeats.figures import difference_charts
+from roadworthy.protocols.repeat_analysis import facts as differences
+from roadworthy.protocols.repeat_analysis.figures import difference_charts
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 

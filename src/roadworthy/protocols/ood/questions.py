@@ -8,7 +8,7 @@ import pandas as pd
 
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.protocols.ood.table_specs import GAN_REPEATS, NAME, REPEATS
-from roadworthy.protocols.repeats.questions import RepeatQuestion
+from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 
 METRICS = ("auroc",)
 SUBJECT = "on outliers"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roadworthy.metrics import higher_is_better
-from roadworthy.protocols.repeats.facts import Comparison, Differences, Mean, Question
+from roadworthy.protocols.repeat_analysis.facts import Comparison, Differences, Mean, Question
 from roadworthy.report import drawing
 from roadworthy.report.facts import Facts
 from roadworthy.report.words import bounds, number, words_of

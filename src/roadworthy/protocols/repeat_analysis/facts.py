@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from roadworthy.core.grouping import grouped
-from roadworthy.protocols.repeats.questions import RepeatQuestion
+from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 from roadworthy.report.facts import Facts
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.report.words import listing, words_of

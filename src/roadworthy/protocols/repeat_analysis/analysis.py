@@ -18,7 +18,7 @@ import pandas as pd
 
 from roadworthy.core.grouping import grouped
 from roadworthy.protocols.base import PROTOCOLS, joined
-from roadworthy.protocols.repeats.questions import RepeatQuestion
+from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 from roadworthy.statistics import AnovaTable, anova, brown_forsythe, games_howell, posthoc, repeated_anova, robust_anova
 
 LEAST_REPEATS = 2

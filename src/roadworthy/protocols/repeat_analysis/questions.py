@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from roadworthy.core.tables import TableSpec
-from roadworthy.protocols.repeats.table_specs import anova_table, means_table, pairs_table
+from roadworthy.protocols.repeat_analysis.table_specs import anova_table, means_table, pairs_table
 
 
 @dataclass(frozen=True)
