@@ -15,7 +15,8 @@ from roadworthy.engine.folder import write_bytes
 from roadworthy.engine.plan import PlannedCase, PlannedStimulus
 
 if TYPE_CHECKING:
-    from roadworthy.protocols.classification.tables import CellKey, Evidence, StoredAnswer
+    from roadworthy.protocols.classification.summaries import StoredAnswer
+    from roadworthy.protocols.classification.tables import CellKey, Evidence
 
 THUMBNAIL = 96
 GALLERY_IMAGES = 4
