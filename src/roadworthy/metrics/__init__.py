@@ -1,4 +1,7 @@
-"""Metrics: pure functions of what a model answered. Arrays in, numbers out."""
+"""Metrics: pure functions of what a model answered. Arrays in, numbers out. Every file of this folder is imported."""
+
+from importlib import import_module
+from pkgutil import iter_modules
 
 from roadworthy.metrics.answers import Answers
 from roadworthy.metrics.base import METRICS, Metric, MetricValues, mean_metric, metric, of_rows
@@ -59,3 +62,6 @@ __all__ = [
     "stored_name",
     "underconfidence",
 ]
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
