@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 
 SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
@@ -39,7 +40,7 @@ def ood_repeats() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, pd.DataFrame]:
-    return analyse({"classification_repeats": repeats(), "ood_repeats": ood_repeats()})
+    return analyse({"classification_repeats": repeats(), "ood_repeats": ood_repeats()}, PROTOCOLS)
 
 
 def test_the_degrees_of_freedom_of_the_thesis(tables: dict[str, pd.DataFrame]) -> None:
@@ -85,14 +86,15 @@ def test_each_analysis_stands_in_three_forms(tables: dict[str, pd.DataFrame]) ->
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_nothing_repeated_nothing_analysed(count: int) -> None:
-    assert analyse({"classification_repeats": repeats(count=count)}) == {}
-    assert analyse({}) == {}
+    assert analyse({"classification_repeats": repeats(count=count)}, PROTOCOLS) == {}
+    assert analyse({}, PROTOCOLS) == {}
+    assert analyse({"classification_repeats": repeats()}, ["ood"]) == {}
 
 
 def test_one_model_and_missing_values() -> None:
     rows = repeats(models=("only",), count=3)
     rows.loc[(rows["shift"] == "fog") & (rows["metric"] == "auroc"), "value"] = np.nan
-    tables = analyse({"classification_repeats": rows})
+    tables = analyse({"classification_repeats": rows}, PROTOCOLS)
     assert set(tables["anova_classification"].query("form == 'thesis'")["factor"]) == {
         "shift",
         "level",

@@ -38,6 +38,7 @@ from roadworthy.models.occlusion import occlusion_map
 from roadworthy.models.signals import Signals
 from roadworthy.protocols.dependability.context import Context, Resolved
 from roadworthy.protocols.dependability.measures import MEASURES, STEPS, BeforeRun
+from roadworthy.protocols.dependability.measures.field_performance import FieldPerformance
 from roadworthy.protocols.dependability.measures.scenario_proposals import ScenarioProposals
 from roadworthy.protocols.dependability.measures.worst_slices import WorstSlices
 from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
@@ -917,3 +918,8 @@ def test_real_masks(shared_data: Path, tmp_path: Path, name: str, objects: set[s
     assert len(maps) == min(12, sum(crop.label != "background" for crop in cut))
     assert (maps["occluding"] > 0).all()
     assert "background" not in set(maps["label"])
+
+
+def test_what_is_expected_in_the_field_lies_where_its_metric_does() -> None:
+    _, expected = FieldPerformance().metrics_of(Settings(metrics=["brier", "accuracy"]))
+    assert (expected.limits(num_classes=14), expected.percent) == ((0.0, 2.0), False)

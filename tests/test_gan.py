@@ -549,7 +549,7 @@ def test_anova_of_table_11_has_its_degrees_of_freedom() -> None:
         for g in range(2)
         for r in range(20)
     ]
-    table = analyse({"gan_repeats": pd.DataFrame(rows)})["anova_gan_hardest"]
+    table = analyse({"gan_repeats": pd.DataFrame(rows)}, ["ood"])["anova_gan_hardest"]
     df = table.query("form == 'thesis'").set_index("factor")["df"]
     assert df["model"] == 1
     assert df["ood_set"] == 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
@@ -1323,3 +1325,27 @@ def test_predictions_keep_what_they_are_given() -> None:
     both = prediction(rows, "probabilities", logits)
     np.testing.assert_array_equal(both.probabilities, rows)
     np.testing.assert_array_equal(both.logits, logits)
+
+
+IN_THREADS = """
+import threading
+import numpy as np, torch
+from roadworthy.models.torch import TorchModel
+module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 14))
+model = TorchModel(module, size=32, outputs="logits")
+tensor = model.preprocess(np.random.default_rng(0).integers(0, 256, (64, 32, 32, 3), np.uint8))
+answers = [model.run(tensor).logits]
+for _ in range(3):
+    thread = threading.Thread(target=lambda: answers.append(model.run(tensor).logits))
+    thread.start()
+    thread.join()
+print(sum(not np.array_equal(answer, answers[0]) for answer in answers))
+"""
+
+
+def test_a_torch_model_gives_the_same_bits_in_every_thread() -> None:
+    """Also where the environment does not say how many threads a kernel has."""
+    pytest.importorskip("torch")
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    asked = subprocess.run([sys.executable, "-c", IN_THREADS], env=environment, capture_output=True, text=True)
+    assert asked.stdout == "0\n", asked.stderr

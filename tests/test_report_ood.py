@@ -18,6 +18,7 @@ from reports import HOSTILE, Elements, accuracy_of, chart_data, headline, in_bro
 from roadworthy import cli
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder
+from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.classification import questions as classification_questions
 from roadworthy.protocols.classification.facts import CLEAN, Condition
 from roadworthy.protocols.classification.scatter import load_scatter
@@ -332,7 +333,7 @@ def repeated(scatter: float = 0.01) -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def analysed() -> dict[str, pd.DataFrame]:
     tables = repeated()
-    return tables | analyse(tables)
+    return tables | analyse(tables, PROTOCOLS)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,15 @@ def test_every_table_is_listed_with_its_sentence() -> None:
 def test_the_page_of_tables_is_what_the_declarations_say() -> None:
     """If not, write it anew as `tables_page` says."""
     assert (ROOT / "docs" / "tables.md").read_text() == tables_page() + "\n"
+
+
+def test_names_that_are_joined_into_one_text_may_be_equal_by_chance() -> None:
+    joined = TableSpec("slices", "One slice.", key=("scenario",), columns=("scenario",), names_joined=True)
+    twice = pd.DataFrame({"scenario": ["a=x, b=y"] * 2})
+    joined.check(twice)
+    with pytest.raises(TableError, match="has 1 rows with the key of another row"):
+        replace(joined, names_joined=False).check(twice)
+    declared = declared_tables(PROTOCOLS).values()
+    scenarios = [spec for spec in declared if {"scenario", "situation", "cell"} & {*spec.key}]
+    assert len(scenarios) > 4
+    assert all(spec.names_joined for spec in scenarios)

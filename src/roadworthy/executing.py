@@ -70,7 +70,7 @@ def execute(
             }
             printed = {name: own.tables() for name, own in evidence.items()}
             tables = {name: table for own in printed.values() for name, table in own.items()}
-            tables |= analyse(tables)
+            tables |= analyse(tables, evidence)
             painted = [picture.result() for picture in pictures.values()]
         timing = timing_tables(folder, graph, outcome)
         costs = [own.timing(*timing.values()) for own in evidence.values()]

@@ -257,7 +257,7 @@ def open_run(path: str | Path, *, plugins: GivenPlugins = (), trust: bool = Fals
 
 def _tables(evidence: Mapping[str, Evidence]) -> dict[str, pd.DataFrame]:
     tables = {name: table for own in evidence.values() for name, table in own.tables().items()}
-    return tables | analyse(tables)
+    return tables | analyse(tables, evidence)
 
 
 class _Tables(Mapping[str, pd.DataFrame]):

@@ -39,11 +39,16 @@ _CODES: dict[type, str] = {}
 
 
 def import_torch() -> Any:
-    """The torch module, imported when first needed; a clear error where it is not installed."""
+    """The torch module, imported when first needed; a clear error where it is not installed.
+
+    A thread takes over torch's number of threads when it first asks for it. Before, some kernels use all cores there,
+    and another number of threads gives other bits; so it is asked for here.
+    """
     try:
         import torch
     except ImportError:
         raise MissingExtra("torch models", "torch") from None
+    torch.get_num_threads()
     return torch
 
 

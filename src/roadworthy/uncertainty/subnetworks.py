@@ -23,7 +23,7 @@ from roadworthy.core.errors import InputError, UnknownName, first_line
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.outputs import same_scores
-from roadworthy.models.torch import class_scores
+from roadworthy.models.torch import class_scores, import_torch
 
 Array = NDArray[Any]
 
@@ -281,11 +281,11 @@ Runtime = tuple[Callable[[Array], list[Array]], Callable[[Sequence[Array], Seque
 
 def _torch_runtime(first: nn.Module, second: nn.Module) -> Runtime:
     def before(tensor: Array) -> list[Any]:
-        with torch.inference_mode():
+        with import_torch().inference_mode():
             return list(first(torch.from_numpy(tensor)))
 
     def after(values: Sequence[Any], masks: Sequence[Array]) -> Array:
-        with torch.inference_mode():
+        with import_torch().inference_mode():
             return _numbers(second(*values, *map(torch.from_numpy, masks)))
 
     return before, after
@@ -345,7 +345,7 @@ def _hooked(network: nn.Module, example: Array, chosen: _Chosen, what: str, note
     def run(tensor: Array, drawn: Sequence[Array]) -> Array:
         calls.clear()
         masks[:] = map(torch.from_numpy, drawn)
-        with torch.inference_mode():
+        with import_torch().inference_mode():
             return _numbers(network(torch.from_numpy(tensor)))
 
     seen = []

@@ -173,7 +173,9 @@ class Evidence(base.Evidence):
             return replace(interval, value=value, method=f"paired {interval.method}")
         difference = worse * (_resampled(cells, metric.name) - _resampled(baseline_cells, metric.name))
         bounded = bootstrap_estimate(value, difference, self.group_count, confidence, (-room, room))
-        return replace(bounded, method="paired group bootstrap")
+        no_bounds = [c.no_bounds[metric.name] for c in (*cells, *baseline_cells) if metric.name in c.no_bounds]
+        reason = no_bounds[0] if bounded.reason and no_bounds else bounded.reason
+        return replace(bounded, method="paired group bootstrap", reason=reason)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table of the protocol, from stored readouts alone."""

@@ -23,6 +23,11 @@ def no_value(reason: str) -> Bounded:
     return lambda confidence: no_estimate(reason)
 
 
+def no_bounds(value: float, reason: str) -> Bounded:
+    """A value without bounds at any confidence, and the reason."""
+    return lambda confidence: Estimate(value, reason=reason)
+
+
 def counted(value: float, reason: str, method: str) -> Bounded:
     """A value that was counted, not estimated: both bounds are the value itself."""
     return lambda confidence: Estimate(value, value, value, method=method, reason=reason)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset, Model, Shift
+from roadworthy.core.tables import SOURCE
 from roadworthy.data import OpenedDataset
 from roadworthy.metrics import METRICS
 from roadworthy.metrics.coverage import condition_texts, scenario_coverage
@@ -71,7 +72,7 @@ def _check_conditions(resolved: Resolved, columns: Columns) -> None:
         if settings.impossible or settings.needs:
             raise ValueError(f"impossible and needs speak of conditions, but {resolved.no_schema}")
         return
-    reserved = [name for name in values if name in PROPOSALS.columns]
+    reserved = [name for name in values if name in (SOURCE, *PROPOSALS.columns)]
     if reserved:
         raise ValueError(f"a condition cannot be called {reserved[0]!r}, a column of the proposed scenarios: rename it")
     if resolved.k > len(values):
@@ -141,6 +142,8 @@ def _situations(
             situations = [(situation.where, situation.share) for situation in settings.frequencies]
             if len({frozenset(where) for where, _ in situations}) != 1:
                 raise ValueError("all situations must name the same conditions")
+            if len({frozenset(where.items()) for where, _ in situations}) < len(situations):
+                raise ValueError("a situation is named twice")
         if not sum(share for _, share in situations) > 0 or min(share for _, share in situations) < 0:
             raise ValueError("frequencies must be at least 0, one of them above")
         for condition in situations[0][0]:

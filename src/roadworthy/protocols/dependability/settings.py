@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from roadworthy.core.errors import InputError, UnknownName
@@ -193,9 +194,10 @@ class Settings(Strict):
 
     @property
     def sliced(self) -> list[str]:
-        """The metrics whose worst slices are looked for: means over images of which one way is better."""
+        """The metrics whose worst slices are looked for: bounded means over images of which one way is better."""
         named = [METRICS.get(name) for name in self.metrics]
-        return [metric.name for metric in named if metric.of_images and metric.higher_is_better is not None]
+        directed = [metric for metric in named if metric.of_images and metric.higher_is_better is not None]
+        return [metric.name for metric in directed if np.isfinite(metric.limits(num_classes=2)).all()]
 
     def inlined(self, base: Path) -> Settings:
         """The same with the content of the files it names, paths starting from `base`."""

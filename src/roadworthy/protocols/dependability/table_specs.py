@@ -55,6 +55,7 @@ PATTERNS = TableSpec(
     "How the activations of one layer of one model spread over groups, for the images of one scenario or `all`.",
     key=("model", "layer", "scenario"),
     columns=("model", "layer", "scenario", "value", "n", "largest", "sizes", "reason"),
+    names_joined=True,
 )
 LOSS = TableSpec(
     f"{NAME}_loss",
@@ -73,6 +74,7 @@ SCENARIOS = TableSpec(
     "A metric of one model over the images of one scenario: values of no, one or two conditions.",
     key=("model", "metric", "conditions", "scenario"),
     columns=("model", "metric", "conditions", "scenario", *BOUNDED),
+    names_joined=True,
 )
 SLICES = TableSpec(
     f"{NAME}_slices",
@@ -82,12 +84,14 @@ SLICES = TableSpec(
         *("model", "metric", "scenario", "value", "lo", "hi", "elsewhere", "difference", "difference_lo"),
         *("difference_hi", "p", "p_holm", "n", "groups", "looked_at", "too_small"),
     ),
+    names_joined=True,
 )
 DOMAIN = TableSpec(
     f"{NAME}_domain",
     "A metric of one model in one situation of the field, and how frequent the situation is.",
     key=("model", "metric", "situation"),
     columns=("model", "metric", "threshold", "situation", "frequency", *BOUNDED),
+    names_joined=True,
 )
 OCCLUSION = TableSpec(
     f"{NAME}_occlusion",

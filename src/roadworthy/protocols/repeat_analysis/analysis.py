@@ -8,7 +8,7 @@ without the assumption of equal variances.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -41,10 +41,11 @@ class Analysis:
     comparisons: tuple[tuple[str, ...], ...]
 
 
-def analyse(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def analyse(tables: Mapping[str, pd.DataFrame], protocols: Collection[str]) -> dict[str, pd.DataFrame]:
     """Tables anova_*, posthoc_* and posthoc_*_means from the tables of repeats; none where nothing was repeated.
 
-    Where tables have a column `source`, each source is analysed by itself.
+    The questions are those of the run's own `protocols`. Where tables have a column `source`, each source is analysed
+    by itself.
     """
     sources = {source: None for table in tables.values() if "source" in table for source in table["source"]}
     if sources:
@@ -55,12 +56,13 @@ def analyse(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
                         name: table[table["source"] == source].drop(columns="source").reset_index(drop=True)
                         for name, table in tables.items()
                         if name.endswith("_repeats") and "source" in table
-                    }
+                    },
+                    protocols,
                 )
                 for source in sources
             }
         )
-    analyses = list(_analyses(tables))
+    analyses = list(_analyses(tables, protocols))
     tests = grouped((analysis.question.tests.name, row) for analysis in analyses for row in _tests(analysis))
     pairs, means = [], []
     for analysis in analyses:
@@ -90,9 +92,9 @@ def _with_columns(where: Mapping[str, Any], frame: pd.DataFrame, notes: str) -> 
     )
 
 
-def _analyses(tables: Mapping[str, pd.DataFrame]) -> Iterator[Analysis]:
-    """Every question that a registered protocol asks of tables that are there and hold repeats."""
-    for question in (question for name in PROTOCOLS for question in PROTOCOLS.get(name).repeat_questions):
+def _analyses(tables: Mapping[str, pd.DataFrame], protocols: Collection[str]) -> Iterator[Analysis]:
+    """Every question that one of the protocols asks of tables that are there and hold repeats."""
+    for question in (question for name in protocols for question in PROTOCOLS.get(name).repeat_questions):
         rows = tables.get(question.table)
         if rows is None or not _repeated(rows):
             continue

@@ -5,12 +5,14 @@ share = sum_s f_s [m_s >= threshold]        expected = sum_s f_s m_s / sum_s f_s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from roadworthy.metrics import METRICS, Metric
 from roadworthy.protocols.dependability.bounds import from_numbers
 from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
 from roadworthy.protocols.dependability.names import ALL, scenario_scope
+from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.protocols.dependability.table_specs import DOMAIN
 from roadworthy.statistics.degradation import domain_performance
@@ -38,6 +40,12 @@ class FieldPerformance(Measure):
 
     metrics = (DOMAIN_SHARE, DOMAIN_EXPECTED)
     tables = (DOMAIN,)
+
+    def metrics_of(self, settings: Settings) -> tuple[Metric, ...]:
+        """Both; the expectation lies where the first metric of the study does, and is written like it."""
+        first = METRICS.get(settings.metrics[0])
+        expected = replace(DOMAIN_EXPECTED, range=first.range, percent=first.percent, digits=first.digits)
+        return (DOMAIN_SHARE, expected)
 
     def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images, where the study says how often situations are met."""

@@ -21,6 +21,7 @@ from roadworthy.protocols.dependability.bounds import (
     from_interval,
     from_mean,
     from_resamples,
+    no_bounds,
     no_value,
     over_objects,
 )
@@ -83,8 +84,10 @@ def _bounds(data: StoredData, metric: Metric, answers: Answers, rows: NDArray[np
     if metric.mean_over_objects:
         return from_mean(metric.per_image(part), objects, *limits)
     bootstrap = data.bootstrap(objects)
-    resampled = bootstrap.distributions([metric], part)[metric.name].values
-    return from_resamples(float(value), resampled, bootstrap.groups, limits)
+    resampled = bootstrap.distributions([metric], part)[metric.name]
+    if resampled.reason:
+        return no_bounds(float(value), resampled.reason)
+    return from_resamples(float(value), resampled.values, bootstrap.groups, limits)
 
 
 def _take(answers: Answers, rows: NDArray[np.intp]) -> Answers:
