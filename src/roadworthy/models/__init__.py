@@ -126,7 +126,7 @@ def _named_files(value: Any, base: Path) -> Iterator[tuple[str, str]]:
     """The files that the value of a model's entry names, those of models inside it too, each with its SHA-256."""
     if isinstance(value, str | Path):
         name = str(value) if (base / value).is_file() else str(value).rpartition(":")[0]
-        if Path(name).suffix and (base / name).is_file():
+        if name and (base / name).is_file():
             yield name, digest_file(base / name)
     elif isinstance(value, Mapping):
         yield from (file for kind in value if kind in MODELS for file in _named_files(value[kind], base))

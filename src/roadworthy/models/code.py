@@ -11,8 +11,6 @@ from typing import Any
 from roadworthy.core.code import code_files
 from roadworthy.core.errors import InputError, first_line, foreign_code
 from roadworthy.core.importing import import_code
-from roadworthy.core.importing import require_trust as require_trust
-from roadworthy.core.importing import require_unpickle as require_unpickle
 from roadworthy.models.identity import watched_files
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError, first_line, foreign_code
+from roadworthy.core.importing import require_trust, require_unpickle
 from roadworthy.models.base import passes_settings_to
-from roadworthy.models.code import load_object, require_trust, require_unpickle
+from roadworthy.models.code import load_object
 from roadworthy.models.torch import ANY_SHAPE, TorchModel, import_torch
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
