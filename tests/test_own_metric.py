@@ -118,7 +118,7 @@ def test_a_metric_that_a_study_names_has_rows_with_bounds_and_drops(own: rw.Run)
         ("broken_metric", "the metric broken_metric raised ZeroDivisionError: no images at all"),
         ("nan_metric", "the metric nan_metric gives no number here"),
         ("too_large", "the metric too_large gave 1.7, outside its range 0 to 1"),
-        ("unweighted", "the metric unweighted gave values of shape (1,), not (1000,)"),
+        ("unweighted", "the metric unweighted must give 1000 numbers, one per row of weights, but gave 1 number"),
     ],
 )
 def test_a_metric_that_goes_wrong_has_a_sentence_and_the_run_goes_on(own: rw.Run, name: str, reason: str) -> None:
@@ -126,6 +126,27 @@ def test_a_metric_that_goes_wrong_has_a_sentence_and_the_run_goes_on(own: rw.Run
     assert row["reason"] == reason
     assert math.isnan(row["lo"])
     assert math.isnan(row["value"]) == (name != "unweighted")
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ("sure", "text"),
+        (["0.5", "1", "0"], "text"),
+        ([0.5, 1.0], "2 numbers"),
+        (0.5, "a single number"),
+        (None, "None"),
+        (np.ones((3, 2)), "an array (3, 2)"),
+        ({"a": 1}, "something else: dict"),
+    ],
+)
+def test_what_is_not_a_number_per_image_is_named_without_words_of_numpy(given: Any, form: str) -> None:
+    wrong = Metric("wrong", label="Wrong", sentence="", higher_is_better=True, of_images=lambda answers: given)
+    answers = Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]], [0, 0, 1])
+    for weights in (None, np.ones((4, 3))):
+        measured = wrong.measure(answers, weights)
+        assert measured.reason == f"the metric wrong must give 3 numbers, one per image, but gave {form}"
+        assert np.isnan(measured.values).all()
 
 
 def test_criteria_speak_of_it(own: rw.Run) -> None:
