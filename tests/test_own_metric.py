@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import roadworthy as rw
+from roadworthy.cli import app
 from roadworthy.core.errors import InputError
 from roadworthy.listing import listing
 from roadworthy.metrics import METRICS, Answers, Metric, find_metric, mean_metric, metric
@@ -154,6 +156,8 @@ def test_criteria_speak_of_it(own: rw.Run) -> None:
     assert [verdict[name].status for name in "ODB"] == ["pass", "fail", "inconclusive"]
     assert "raised ZeroDivisionError" in verdict["B"].sentence()
     assert "since a lower sure_mistakes is better: did you mean at_most?" in verdict["W"].remark
+    with pytest.raises(InputError, match="surprise_drop does not exist, since neither more nor less of surprise is"):
+        own.verdict([{"id": "X", "metric": "surprise_drop", "at_most": 2}])
     with pytest.raises(InputError, match="which is 0 to 1"):
         own.verdict([{"id": "X", "metric": "odd_error", "at_most": 2}])
 
@@ -183,8 +187,14 @@ def test_runs_that_have_it_are_compared_by_it(own: rw.Run, plain: rw.Run) -> Non
     assert by_metric.loc[("sure_mistakes", 5), "method"].startswith("McNemar")
     assert by_metric.loc[("odd_error", 5), "method"] == "paired group bootstrap"
     assert "raised ZeroDivisionError" in by_metric.loc[("broken_metric", 5), "reason"]
-    with pytest.raises(InputError, match="not a metric of the protocols that the runs have in common"):
+    with pytest.raises(InputError, match="^plain/tiny: odd_error was not measured there, so it cannot be compared"):
         rw.compare([own.path, plain.path], metrics=["odd_error"])
+    with pytest.raises(InputError, match="by surprise: neither more nor less of it is better"):
+        rw.compare([own.path, own.path], metrics=["surprise"])
+    others = "sure_mistakes, odd_error, broken_metric, nan_metric, too_large, unweighted"
+    last = CliRunner().invoke(app, ["compare", str(own.path), str(own.path)]).output.splitlines()[-1]
+    assert last == f"these runs also have {others}: --metric sure_mistakes compares by it"
+    assert "these runs also have" not in CliRunner().invoke(app, ["compare", str(own.path), str(plain.path)]).output
     with pytest.raises(InputError, match="did you mean 'odd_error'"):
         rw.compare([own.path, plain.path], metrics=["od_error"])
 
@@ -256,6 +266,9 @@ def defined_twice(answers):
         ({"name": "My metric"}, "lower-case"),
         ({"name": "accuracy_drop"}, "derived"),
         ({"name": "accuracy"}, "registered twice"),
+        ({"name": "fpr95_in"}, "cannot be called 'fpr95_in', since the protocol od_test has a metric of this name"),
+        ({"name": "fpr95"}, "since this is what fpr95_in was called in earlier versions: choose another name"),
+        ({"name": "scenario_coverage"}, "the protocol dependability has"),
         ({"name": "upside_down", "range": (1.0, 0.0)}, "from low to high"),
         ({"name": "endless", "range": (0.0, math.inf), "mean_over_objects": True}, "finite range"),
     ],

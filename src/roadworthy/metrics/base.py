@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import is_the_machine_s
-from roadworthy.core.registry import Registry
+from roadworthy.core.registry import NameTaken, Registry
 from roadworthy.metrics.answers import TOLERANCE, Answers
 from roadworthy.metrics.weighting import Floats, Weights, weight_rows, weighted_mean
 
@@ -297,6 +297,9 @@ METRICS: Registry[Metric] = Registry("metric")
 Which of them are in a table is for its protocol and the study to say: one that is only registered changes none.
 """
 
+TAKEN: dict[str, str] = {"recall": "classification gives the recall of a class this name"}
+"""Names that no further metric of answers can have, each with the reason: it would mean two things in one run."""
+
 
 def metric(
     *, label: str, higher_is_better: bool | None, name: str = "", sentence: str = "", **details: Any
@@ -338,6 +341,8 @@ def _registered(function: Callable[..., Any], name: str, sentence: str, **detail
     name = name or function.__name__
     if name.endswith((DROP, DISCOUNTED)):
         raise ValueError(f"metric {name!r}: names that end in {DROP} or {DISCOUNTED} belong to derived metrics")
+    if name in TAKEN and name not in METRICS:
+        raise NameTaken(f"a metric cannot be called {name!r}, since {TAKEN[name]}: choose another name")
     paragraph = (inspect.getdoc(function) or "").partition("\n\n")[0]
     details = {"of_answers": None if "of_images" in details else function, **details}
     made = Metric(name, sentence=sentence or " ".join(paragraph.split()), **details)
