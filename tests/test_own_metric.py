@@ -179,6 +179,10 @@ def test_the_report_offers_it_with_its_words(own: rw.Run, plain: rw.Run) -> None
     assert page.count("Sure mistakes") > 5
     assert "Rise of odd error" in page
     assert sentence not in plain.report().read_text()
+    broken = "Metric broken_metric has no value in any of 2 conditions: the metric broken_metric raised ZeroDivision"
+    assert broken in page.partition('<div class="alarm"')[2]
+    assert [line for line in own.headline() if line.startswith(broken)]
+    assert not [line for line in plain.headline() if "no value" in line]
 
 
 def test_runs_that_have_it_are_compared_by_it(own: rw.Run, plain: rw.Run) -> None:
@@ -208,7 +212,10 @@ def test_dependability_takes_it_too(folder: Path) -> None:
     settings = {"metrics": ["sure_mistakes", "broken_metric"], "transformers": ["rotation"], "k": 1}
     file = folder / "dependability.yaml"
     file.write_text(yaml.safe_dump(study(folder, n=42, protocols={"dependability": settings})))
-    table = rw.run(file, out=folder / "dependability").tables["dependability"].set_index(["metric", "scope"])
+    done = rw.run(file, out=folder / "dependability")
+    table = done.tables["dependability"].set_index(["metric", "scope"])
+    assert done.headline()[-1].startswith("Metric broken_metric has no value in any of 18 conditions: the metric")
+    assert "Metric broken_metric has no value in any of 18 " in (done.path / "report.html").read_text()
     assert table.loc[("sure_mistakes", "all"), "lo"] < table.loc[("sure_mistakes", "all"), "hi"]
     assert "raised ZeroDivisionError" in table.loc[("broken_metric", "all"), "reason"]
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from roadworthy.core.grouping import grouped
 from roadworthy.core.record import ArtifactRecord, DataRecord, ModelRecord, RunRecord, read_record
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric
 from roadworthy.report.reading import Row, number_of, read_json, read_text
-from roadworthy.report.words import MISSING, bounds, number
+from roadworthy.report.words import MISSING, bounds, listing, number
 from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.verdict import Criterion, Failed, failed_parts
 from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
@@ -257,6 +258,25 @@ def bounded(metric: Metric | str, estimate: Estimate) -> str:
     if estimate.missing:
         return f"{MISSING} ({estimate.reason})"
     return f"{number(metric, estimate.value)} ({bounds(metric, estimate.lo, estimate.hi)})"
+
+
+def metrics_without_value(cells: Iterable[tuple[str, object, Estimate]]) -> list[str]:
+    """A sentence on the metrics that have no value in any condition, by reason; cells are (metric, condition, value).
+
+    >>> metrics_without_value([("v", "fog", no_estimate("it raised")), ("v", "rain", no_estimate("it raised"))])
+    ['Metric v has no value in any of 2 conditions: it raised.']
+    """
+    by_metric = grouped((metric, (condition, cell)) for metric, condition, cell in cells)
+    empty = {metric: own for metric, own in by_metric.items() if all(cell.missing for _, cell in own)}
+    by_reason = grouped(
+        ((own[0][1].reason, len({condition for condition, _ in own})), metric) for metric, own in empty.items()
+    )
+    sentences = []
+    for (reason, conditions), metrics in by_reason.items():
+        subject = f"Metric {metrics[0]} has" if len(metrics) == 1 else f"Metrics {listing(metrics)} have"
+        where = f" in any of {conditions} conditions" if conditions > 1 else ""
+        sentences.append(f"{subject} no value{where}: {(reason or 'not measured').rstrip('.')}.")
+    return sentences
 
 
 def defined(values: Iterable[float]) -> list[float]:
