@@ -235,7 +235,8 @@ def test_a_name_can_mean_something_else_under_a_protocol() -> None:
     assert "in-distribution image (the positive class)" in ood.sentence
     assert "correct answer (the positive class)" in METRICS.get("auroc").sentence
     lines = [line for name, line in listing("metrics") if name == "auroc"]
-    assert sorted(line.partition(":")[0] for line in lines) == ["AUROC", "AUROC (od_test)", "AUROC (ood)"]
+    assert dict(listing("metrics"))["odd_error"].startswith("Odd error (where a study names it): ")
+    assert sorted(line.partition(":")[0] for line in lines) == ["AUROC (classification)", "AUROC (od_test)", "AUROC (ood)"]
 
 
 def test_what_metrics_share_is_computed_once() -> None:
