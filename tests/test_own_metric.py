@@ -179,6 +179,10 @@ def test_the_report_offers_it_with_its_words(own: rw.Run, plain: rw.Run) -> None
     assert page.count("Sure mistakes") > 5
     assert "Rise of odd error" in page
     assert sentence not in plain.report().read_text()
+    assert page.count(" selected>Odd error</option>") == 2, "the failed criterion is on it"
+    assert page.count(" selected>Rise of odd error</option>") == 1
+    assert " selected>" not in (plain.path / "report.html").read_text()
+    assert f"{len(own.folder.hashes())}, each with its SHA-256 in run.json or in a manifest" in page
     broken = "Metric broken_metric has no value in any of 2 conditions: the metric broken_metric raised ZeroDivision"
     assert broken in page.partition('<div class="alarm"')[2]
     assert [line for line in own.headline() if line.startswith(broken)]

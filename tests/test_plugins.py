@@ -141,7 +141,10 @@ def test_a_run_names_its_plugins_and_loads_them_again(run: rw.Run, folder: Path)
     )
     assert set(run.tables["classification"]["shift"]) == {"none", "dim"}
     assert len(run.tables["sure"]) == 1
-    assert f"SHA-256 of dim.py {digest_file(folder / 'dim.py')}" in (run.path / "report.html").read_text()
+    page = (run.path / "report.html").read_text()
+    assert f"SHA-256 of dim.py {digest_file(folder / 'dim.py')}" in page
+    assert "roadworthy verify RUN --trust</code>" in page
+    assert f"{len(run.folder.hashes())}, each with its SHA-256 in run.json or" in page
 
     for words in (["verify", run.path], ["report", run.path], ["verdict", run.path], ["compare", run.path, run.path]):
         before = snapshot(run.path)

@@ -529,7 +529,9 @@ def test_verdict_comes_first_with_every_criterion(tmp_path: Path) -> None:
     assert "Of 3 criteria 1 fails, 1 is inconclusive and 1 passes." in text
     assert "Hazard: misread in fog" in text
     assert "accuracy at least 0.985 (each, 95%)" in text
-    assert facts.criteria[2].because in text
+    assert facts.criteria[2].because not in text, "its numbers stand there once, as people read them"
+    assert "Accuracy at least 0.4 (worst, 95%)" in text
+    assert "model v3, shift snow, level 4, of 16 conditions: the lower bound is below 0.4, and the value lies" in text
 
 
 def test_without_criteria_the_report_says_how_to_give_them(known: Path) -> None:

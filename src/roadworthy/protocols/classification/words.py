@@ -11,7 +11,9 @@ import numpy as np
 
 from roadworthy.core.grouping import grouped
 from roadworthy.metrics import compare_with_chance
+from roadworthy.metrics.base import DROP
 from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
+from roadworthy.protocols.classification.table_specs import NAME
 from roadworthy.report.facts import NOT_RUN, bounded, metrics_without_value
 from roadworthy.report.page import Answer, AnsweredImage, HardCase, ModelWords
 from roadworthy.report.words import NO_BREAK, listing, number, plural, whole
@@ -245,6 +247,16 @@ def _answered(facts: ClassificationFacts, strip: Strip) -> tuple[AnsweredImage, 
         )
         for image, answers in sorted(by_image.items())
     )
+
+
+def first_view(facts: ClassificationFacts, metrics: Sequence[str]) -> int:
+    """Which of the metrics a chart shows first: that of a criterion, a failed one before others; else the first."""
+    names = [metric.removesuffix(DROP) for metric in metrics]
+    for entry in sorted(facts.criteria, key=lambda entry: entry.status != "fail"):
+        name = entry.criterion.metric.removesuffix(DROP)
+        if entry.criterion.where.get("protocol", NAME) == NAME and name in names:
+            return names.index(name)
+    return 0
 
 
 def without_value(facts: ClassificationFacts) -> list[str]:
