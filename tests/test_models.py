@@ -799,7 +799,9 @@ zero, one, again = always(0), always(1), always(0)
 """)
     code = {"trust": True, "num_classes": 14, "version": "1"}
     zero, one, again = (rw.load_model(f"{file}:{name}", **code) for name in ("zero", "one", "again"))
-    asked = parse_study(study(tmp_path, n=28, protocols={"classification": {"shifts": ["fog"], "levels": [1]}}), "study")
+    asked = parse_study(
+        study(tmp_path, n=28, protocols={"classification": {"shifts": ["fog"], "levels": [1]}}), "study"
+    )
     with pytest.raises(InputError, match="the models a and b are different functions with the same version '1'"):
         prepare(asked, models={"a": zero, "b": one}, accept_chance=True)
     prepare(asked, models={"a": zero, "b": again}, accept_chance=True)

@@ -175,7 +175,9 @@ def test_the_conformance_test_finds_what_is_wrong() -> None:
     for useless in (Turned, CASES["random"]):
         with pytest.raises(AssertionError, match=r"of no use on plain outliers: .* decisions are right; "):
             check_usefulness(useless)
-    with pytest.raises(AssertionError, match=r"outliers score higher \(median .*\), and higher scores must mean in-dist"):
+    with pytest.raises(
+        AssertionError, match=r"outliers score higher \(median .*\), and higher scores must mean in-dist"
+    ):
         check_usefulness(Turned)
 
 

@@ -195,7 +195,7 @@ def test_runs_that_have_it_are_compared_by_it(own: rw.Run, plain: rw.Run) -> Non
     assert by_metric.loc[("sure_mistakes", 5), "method"].startswith("McNemar")
     assert by_metric.loc[("odd_error", 5), "method"] == "paired group bootstrap"
     assert "raised ZeroDivisionError" in by_metric.loc[("broken_metric", 5), "reason"]
-    with pytest.raises(InputError, match="^plain/tiny: odd_error was not measured there, so it cannot be compared"):
+    with pytest.raises(InputError, match=r"^plain/tiny: odd_error was not measured there, so it cannot be compared"):
         rw.compare([own.path, plain.path], metrics=["odd_error"])
     with pytest.raises(InputError, match="by surprise: neither more nor less of it is better"):
         rw.compare([own.path, own.path], metrics=["surprise"])
@@ -240,7 +240,11 @@ def test_a_name_can_mean_something_else_under_a_protocol() -> None:
     assert "correct answer (the positive class)" in METRICS.get("auroc").sentence
     lines = [line for name, line in listing("metrics") if name == "auroc"]
     assert dict(listing("metrics"))["odd_error"].startswith("Odd error (where a study names it): ")
-    assert sorted(line.partition(":")[0] for line in lines) == ["AUROC (classification)", "AUROC (od_test)", "AUROC (ood)"]
+    assert sorted(line.partition(":")[0] for line in lines) == [
+        "AUROC (classification)",
+        "AUROC (od_test)",
+        "AUROC (ood)",
+    ]
 
 
 def test_what_metrics_share_is_computed_once() -> None:

@@ -345,7 +345,9 @@ def test_headline_of_failed_cases_hostile_names_and_no_pictures(tmp_path: Path) 
     assert accuracies.startswith(
         "Accuracy: two lines \ufffd[2J 98.0 % (96.0 to 99.5 %) undisturbed, n/a (case failed: "
     )
-    assert worst.startswith("Worst condition (lowest of any model): fog level 1: two lines \ufffd[2J n/a (case failed: no answer), b 70.0 %")
+    assert worst.startswith(
+        "Worst condition (lowest of any model): fog level 1: two lines \ufffd[2J n/a (case failed: no answer), b 70.0 %"
+    )
 
 
 def test_headline_without_shifts(tmp_path: Path) -> None:

@@ -185,9 +185,7 @@ class Metric:
             problem = f"the metric {self.name} raised {type(error).__name__}: {error}"
         return MetricValues(nothing, " ".join(problem.split())) if problem else MetricValues(values)
 
-    def _checked_rows(
-        self, answers: Answers, rows: Weights, shared: dict[Any, Any] | None
-    ) -> tuple[Floats, str]:
+    def _checked_rows(self, answers: Answers, rows: Weights, shared: dict[Any, Any] | None) -> tuple[Floats, str]:
         """The values (B,) for weights (B, n), and what is wrong with them or with those of single images, if anything.
 
         What somebody's function gave is looked at before it is computed with.

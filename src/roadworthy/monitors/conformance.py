@@ -156,7 +156,7 @@ def _side(size: Size) -> int:
     return height
 
 
-def _which_scored_higher(inside: Rep, outside: Rep) -> str:
+def _which_scored_higher(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> str:
     """Which of the scores are higher, images inside or outliers, and which must be."""
     medians = float(np.median(inside)), float(np.median(outside))
     if medians[0] == medians[1]:

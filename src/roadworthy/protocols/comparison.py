@@ -122,7 +122,9 @@ def _refusal(name: str, known: Iterable[str]) -> InputError:
         return InputError(f"runs cannot be compared by {name}: neither more nor less of it is better")
     if owners:
         what = "compares runs by other metrics only" if owners[0].compared else "offers no comparison"
-        return InputError(f"runs cannot be compared by {name}: the protocol {owners[0].name}, which measures it, {what}")
+        return InputError(
+            f"runs cannot be compared by {name}: the protocol {owners[0].name}, which measures it, {what}"
+        )
     return UnknownName("metric to compare by", name, known)
 
 

@@ -171,7 +171,10 @@ def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> d
         *((name, _plain(value)) for name, value in record.settings.items()),
         *(("plugin", f"{p.plugin}; SHA-256 of {_hashes(p.files)}") for p in record.plugins),
         ("run schema", str(record.schema_)),
-        ("files", f"{whole(facts.file_count)}, each with its SHA-256 in run.json or in a manifest that run.json hashes"),
+        (
+            "files",
+            f"{whole(facts.file_count)}, each with its SHA-256 in run.json or in a manifest that run.json hashes",
+        ),
     ]
     sections: dict[str, Sequence[tuple[str, str]]] = {"Run": run}
     for part in parts:

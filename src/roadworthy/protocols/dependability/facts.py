@@ -229,7 +229,7 @@ def model_words(dependability: Dependability, model: str) -> ModelWords:
 
 
 def headline(dependability: Dependability, facts: Facts) -> list[str]:
-    """Lines for a terminal: coverage with the confidence loss of each model, the worst slices, metrics without value."""
+    """Lines for a terminal: coverage with the confidence loss of each model, worst slices, metrics without a value."""
     losses = {model: dependability.cell(model, "confidence_loss") for model in dependability.models}
     parts = [f"{facts.named(m)} confidence loss {bounded('confidence_loss', loss)}" for m, loss in losses.items()]
     sliced = [model for model in dependability.models if dependability.of("slices", model)]
