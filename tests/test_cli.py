@@ -171,7 +171,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(demo.STUDY, "data", data)
     lines = call("demo", "--out", tmp_path / "demo").splitlines()
     heads = [line.split(":")[0] for line in lines if not line.startswith("No better than chance")]
-    assert heads[:3] == ["Verdict", "Accuracy", "Worst condition"]
+    assert heads[:3] == ["Verdict", "Accuracy", "Worst condition (lowest of any model)"]
     assert lines[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
     built = json.loads((tmp_path / "demo" / "run.json").read_text())["artifacts"]
     assert {(each["system"], each["competence"]["epochs"]) for each in built.values()} == {

@@ -353,7 +353,7 @@ def test_only_the_metrics_asked_for_are_compared(tested: Path) -> None:
     assert metrics("fpr95") == metrics("fpr95_in") == [("ood", "fpr95_in")], "a former name keeps its meaning"
     assert metrics("fpr95_out", "fpr95_right") == [("classification", "fpr95_right"), ("ood", "fpr95_out")]
     assert metrics("auroc", "auroc") == [("classification", "auroc"), ("ood", "auroc")]
-    with pytest.raises(InputError, match="fpr95_in: not a metric of the protocols"):
+    with pytest.raises(InputError, match="later/candidate: fpr95_in was not measured there"):
         rw.compare_runs([tested / "many", tested / "later"], models=("tiny", "candidate"), metrics=["fpr95"])
 
 
@@ -425,11 +425,29 @@ def test_a_protocol_that_is_added_says_what_is_compared_and_how(crossing: tuple[
         "figures of the protocol forgotten are not compared",
     ]
     assert set(compare([crossing], ["ece"])["metric"]) == {"ece"}
-    assert "  accuracy (crossing): 1 improvement; 1 not compared" in comparison_lines(table)
+    lines = comparison_lines(table)
+    assert "  accuracy (crossing): 1 improvement; 1 not compared" in lines
+    assert table["metric"].tolist()[2:] == ["", ""], "no metric is invented for a protocol that offers no comparison"
+    assert not any("plain" in line and "are not compared" not in line for line in lines)
     html = render_comparison(table, "t", 0.05, 0.001)
     assert "new/net against old/net, crossings</h3>" in html
     assert "<h3>Accuracy of crossings, 1 row</h3>" in html
     assert '<th scope="row">crossings gate</th>' in html
+    assert '<th scope="row">protocol plain</th>' in html
+    assert "new/net against old/net, plain</h3>" not in html
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("mean_confidence", "runs cannot be compared by mean_confidence: neither more nor less of it is better"),
+        ("scenario_coverage", "the protocol dependability, which measures it, offers no comparison"),
+        ("expected_cost", "the protocol od_test, which measures it, compares runs by other metrics only"),
+    ],
+)
+def test_why_a_known_metric_cannot_be_compared_is_said(metric: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_question([metric], 0.05, 0.0)
 
 
 def test_a_metric_is_known_through_its_protocol_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,8 @@ def test_a_study_with_all_four(installed: Installed) -> None:
 
 
 def test_its_table_is_listed(installed: Installed) -> None:
-    assert "mirrored           How often a model gives the same answer" in installed.call("list", "tables")
+    listed = " ".join(installed.call("list", "tables").split())
+    assert "mirrored: mirrored How often a model gives the same answer" in listed
 
 
 def test_the_monitor_keeps_the_promises(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from scipy.special import softmax as scipy_softmax
 
 import roadworthy as rw
+from roadworthy.api import prepare
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, UnknownName
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Stimulus
@@ -45,6 +46,8 @@ from roadworthy.models import (
 from roadworthy.models import torch as torch_adapter
 from roadworthy.models.outputs import as_rows, decide, prediction
 from roadworthy.models.preprocess import AmbiguousLayout, parse_range, read_shape
+from roadworthy.study import parse_study
+from tiny import study
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -786,6 +789,27 @@ def test_a_torch_module_that_counts_its_calls_can_be_given_a_version(tmp_path: P
     before = model.fingerprint()
     model.predict(batch_of(images))
     assert model.fingerprint() == before != rw.load_model(Counting(), version="2").fingerprint()
+
+
+def test_two_functions_with_one_version_are_refused_in_one_study(tmp_path: Path) -> None:
+    file = tmp_path / "answering.py"
+    file.write_text("""
+import numpy as np
+def always(index):
+    return lambda images: np.eye(14)[np.full(len(images), index)]
+zero, one, again = always(0), always(1), always(0)
+""")
+    code = {"trust": True, "num_classes": 14, "version": "1"}
+    zero, one, again = (rw.load_model(f"{file}:{name}", **code) for name in ("zero", "one", "again"))
+    asked = parse_study(
+        study(tmp_path, n=28, protocols={"classification": {"shifts": ["fog"], "levels": [1]}}), "study"
+    )
+    with pytest.raises(InputError, match="the models a and b are different functions with the same version '1'"):
+        prepare(asked, models={"a": zero, "b": one}, accept_chance=True)
+    prepare(asked, models={"a": zero, "b": again}, accept_chance=True)
+    other = rw.load_model(f"{file}:one", **code | {"version": "2"})
+    assert zero.fingerprint() == one.fingerprint() != other.fingerprint()
+    prepare(asked, models={"a": zero, "b": other}, accept_chance=True)
 
 
 def save_all(folder: Path) -> dict[str, Path]:

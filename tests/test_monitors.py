@@ -173,8 +173,29 @@ def test_the_conformance_test_finds_what_is_wrong() -> None:
             check_monitor(kind)
     check_monitor(Turned)
     for useless in (Turned, CASES["random"]):
-        with pytest.raises(AssertionError, match=r"of no use on plain outliers: .* decisions are right"):
+        with pytest.raises(AssertionError, match=r"of no use on plain outliers: .* decisions are right; "):
             check_usefulness(useless)
+    with pytest.raises(
+        AssertionError, match=r"outliers score higher \(median .*\), and higher scores must mean in-dist"
+    ):
+        check_usefulness(Turned)
+
+
+def test_a_monitor_with_settings_is_checked_as_it_is_and_sizes_are_read_in_every_form() -> None:
+    for size in ("32x32", (32, 32)):
+        check_monitor(Demanding(layer="block4"), size=size, layer="block4", width=40)
+    check_usefulness(Msp())
+    for wrong, sentence in (
+        ({"size": (32, 16)}, r"are square: give one number as size, not \(32, 16\)"),
+        ({"size": "large"}, "cannot read the size 'large'"),
+        ({"width": -1}, "width must be a whole number of at least 4, .* it cannot be -1"),
+    ):
+        for check in (check_monitor, check_usefulness):
+            with pytest.raises(InputError, match=sentence):
+                check(Msp, **wrong)
+    wide = own(read=lambda self, signals, state: signals.images[:, 10, 10, 0].astype(float))
+    with pytest.raises(AssertionError, match=r"^read must give .* images of 8x8 pixels: give `size=` where it needs"):
+        check_monitor(wide)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import roadworthy as rw
+from roadworthy.cli import app
 from roadworthy.core.errors import InputError
 from roadworthy.listing import listing
 from roadworthy.metrics import METRICS, Answers, Metric, find_metric, mean_metric, metric
@@ -118,7 +120,7 @@ def test_a_metric_that_a_study_names_has_rows_with_bounds_and_drops(own: rw.Run)
         ("broken_metric", "the metric broken_metric raised ZeroDivisionError: no images at all"),
         ("nan_metric", "the metric nan_metric gives no number here"),
         ("too_large", "the metric too_large gave 1.7, outside its range 0 to 1"),
-        ("unweighted", "the metric unweighted gave values of shape (1,), not (1000,)"),
+        ("unweighted", "the metric unweighted must give 1000 numbers, one per row of weights, but gave 1 number"),
     ],
 )
 def test_a_metric_that_goes_wrong_has_a_sentence_and_the_run_goes_on(own: rw.Run, name: str, reason: str) -> None:
@@ -128,11 +130,34 @@ def test_a_metric_that_goes_wrong_has_a_sentence_and_the_run_goes_on(own: rw.Run
     assert math.isnan(row["value"]) == (name != "unweighted")
 
 
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ("sure", "text"),
+        (["0.5", "1", "0"], "text"),
+        ([0.5, 1.0], "2 numbers"),
+        (0.5, "a single number"),
+        (None, "None"),
+        (np.ones((3, 2)), "an array (3, 2)"),
+        ({"a": 1}, "something else: dict"),
+    ],
+)
+def test_what_is_not_a_number_per_image_is_named_without_words_of_numpy(given: Any, form: str) -> None:
+    wrong = Metric("wrong", label="Wrong", sentence="", higher_is_better=True, of_images=lambda answers: given)
+    answers = Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]], [0, 0, 1])
+    for weights in (None, np.ones((4, 3))):
+        measured = wrong.measure(answers, weights)
+        assert measured.reason == f"the metric wrong must give 3 numbers, one per image, but gave {form}"
+        assert np.isnan(measured.values).all()
+
+
 def test_criteria_speak_of_it(own: rw.Run) -> None:
     verdict = {finding.criterion.id: finding for finding in own.verdict().findings}
     assert [verdict[name].status for name in "ODB"] == ["pass", "fail", "inconclusive"]
     assert "raised ZeroDivisionError" in verdict["B"].sentence()
     assert "since a lower sure_mistakes is better: did you mean at_most?" in verdict["W"].remark
+    with pytest.raises(InputError, match="surprise_drop does not exist, since neither more nor less of surprise is"):
+        own.verdict([{"id": "X", "metric": "surprise_drop", "at_most": 2}])
     with pytest.raises(InputError, match="which is 0 to 1"):
         own.verdict([{"id": "X", "metric": "odd_error", "at_most": 2}])
 
@@ -154,6 +179,14 @@ def test_the_report_offers_it_with_its_words(own: rw.Run, plain: rw.Run) -> None
     assert page.count("Sure mistakes") > 5
     assert "Rise of odd error" in page
     assert sentence not in plain.report().read_text()
+    assert page.count(" selected>Odd error</option>") == 2, "the failed criterion is on it"
+    assert page.count(" selected>Rise of odd error</option>") == 1
+    assert " selected>" not in (plain.path / "report.html").read_text()
+    assert f"{len(own.folder.hashes())}, each with its SHA-256 in run.json or in a manifest" in page
+    broken = "Metric broken_metric has no value in any of 2 conditions: the metric broken_metric raised ZeroDivision"
+    assert broken in page.partition('<div class="alarm"')[2]
+    assert [line for line in own.headline() if line.startswith(broken)]
+    assert not [line for line in plain.headline() if "no value" in line]
 
 
 def test_runs_that_have_it_are_compared_by_it(own: rw.Run, plain: rw.Run) -> None:
@@ -162,8 +195,14 @@ def test_runs_that_have_it_are_compared_by_it(own: rw.Run, plain: rw.Run) -> Non
     assert by_metric.loc[("sure_mistakes", 5), "method"].startswith("McNemar")
     assert by_metric.loc[("odd_error", 5), "method"] == "paired group bootstrap"
     assert "raised ZeroDivisionError" in by_metric.loc[("broken_metric", 5), "reason"]
-    with pytest.raises(InputError, match="not a metric of the protocols that the runs have in common"):
+    with pytest.raises(InputError, match=r"^plain/tiny: odd_error was not measured there, so it cannot be compared"):
         rw.compare([own.path, plain.path], metrics=["odd_error"])
+    with pytest.raises(InputError, match="by surprise: neither more nor less of it is better"):
+        rw.compare([own.path, own.path], metrics=["surprise"])
+    others = "sure_mistakes, odd_error, broken_metric, nan_metric, too_large, unweighted"
+    last = CliRunner().invoke(app, ["compare", str(own.path), str(own.path)]).output.splitlines()[-1]
+    assert last == f"these runs also have {others}: --metric sure_mistakes compares by it"
+    assert "these runs also have" not in CliRunner().invoke(app, ["compare", str(own.path), str(plain.path)]).output
     with pytest.raises(InputError, match="did you mean 'odd_error'"):
         rw.compare([own.path, plain.path], metrics=["od_error"])
 
@@ -177,7 +216,10 @@ def test_dependability_takes_it_too(folder: Path) -> None:
     settings = {"metrics": ["sure_mistakes", "broken_metric"], "transformers": ["rotation"], "k": 1}
     file = folder / "dependability.yaml"
     file.write_text(yaml.safe_dump(study(folder, n=42, protocols={"dependability": settings})))
-    table = rw.run(file, out=folder / "dependability").tables["dependability"].set_index(["metric", "scope"])
+    done = rw.run(file, out=folder / "dependability")
+    table = done.tables["dependability"].set_index(["metric", "scope"])
+    assert done.headline()[-1].startswith("Metric broken_metric has no value in any of 18 conditions: the metric")
+    assert "Metric broken_metric has no value in any of 18 " in (done.path / "report.html").read_text()
     assert table.loc[("sure_mistakes", "all"), "lo"] < table.loc[("sure_mistakes", "all"), "hi"]
     assert "raised ZeroDivisionError" in table.loc[("broken_metric", "all"), "reason"]
 
@@ -197,7 +239,12 @@ def test_a_name_can_mean_something_else_under_a_protocol() -> None:
     assert "in-distribution image (the positive class)" in ood.sentence
     assert "correct answer (the positive class)" in METRICS.get("auroc").sentence
     lines = [line for name, line in listing("metrics") if name == "auroc"]
-    assert sorted(line.partition(":")[0] for line in lines) == ["AUROC", "AUROC (od_test)", "AUROC (ood)"]
+    assert dict(listing("metrics"))["odd_error"].startswith("Odd error (where a study names it): ")
+    assert sorted(line.partition(":")[0] for line in lines) == [
+        "AUROC (classification)",
+        "AUROC (od_test)",
+        "AUROC (ood)",
+    ]
 
 
 def test_what_metrics_share_is_computed_once() -> None:
@@ -235,6 +282,9 @@ def defined_twice(answers):
         ({"name": "My metric"}, "lower-case"),
         ({"name": "accuracy_drop"}, "derived"),
         ({"name": "accuracy"}, "registered twice"),
+        ({"name": "fpr95_in"}, "cannot be called 'fpr95_in', since the protocol od_test has a metric of this name"),
+        ({"name": "fpr95"}, "since this is what fpr95_in was called in earlier versions: choose another name"),
+        ({"name": "scenario_coverage"}, "the protocol dependability has"),
         ({"name": "upside_down", "range": (1.0, 0.0)}, "from low to high"),
         ({"name": "endless", "range": (0.0, math.inf), "mean_over_objects": True}, "finite range"),
     ],

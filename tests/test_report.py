@@ -134,7 +134,7 @@ def test_sentences_say_from_which_level_on_accuracy_is_too_low(known: Path) -> N
         "Accuracy stays at 95 % or above at every level measured of grey.",
     ]
     found = summary.summarise(facts, "v3")
-    assert found.rule.replace(NO_BREAK, " ") == "Threshold: 95 %, as no criterion sets one."
+    assert found.rule.replace(NO_BREAK, " ") == "Threshold: 95 %, as no criterion on accuracy sets one."
     assert [line.replace(NO_BREAK, " ") for line in found.brief] == [
         "Below 95 %: snow at every level; rain at levels 1 and 3, not at 2 and 4; fog from level 3 on."
     ]
@@ -201,7 +201,7 @@ def test_each_shift_is_held_to_its_criterion(tmp_path: Path) -> None:
     assert "Accuracy is below 99 % at every level of fog." in said(facts, "v3")
     assert "Accuracy is below 95 % at every level of snow." in said(facts, "v3")
     rule = summary.summarise(facts, "v3").rule.replace(NO_BREAK, " ")
-    assert rule == "Threshold: 99 % for fog, as REQ-1 requires; otherwise 95 %, as no criterion sets one."
+    assert rule == "Threshold: 99 % for fog, as REQ-1 requires; otherwise 95 %, as no criterion on accuracy sets one."
 
 
 def test_what_was_never_above_does_not_drop(tmp_path: Path) -> None:
@@ -345,7 +345,9 @@ def test_headline_of_failed_cases_hostile_names_and_no_pictures(tmp_path: Path) 
     assert accuracies.startswith(
         "Accuracy: two lines \ufffd[2J 98.0 % (96.0 to 99.5 %) undisturbed, n/a (case failed: "
     )
-    assert worst.startswith("Worst condition: fog level 1: two lines \ufffd[2J n/a (case failed: no answer), b 70.0 %")
+    assert worst.startswith(
+        "Worst condition (lowest of any model): fog level 1: two lines \ufffd[2J n/a (case failed: no answer), b 70.0 %"
+    )
 
 
 def test_headline_without_shifts(tmp_path: Path) -> None:
@@ -529,7 +531,9 @@ def test_verdict_comes_first_with_every_criterion(tmp_path: Path) -> None:
     assert "Of 3 criteria 1 fails, 1 is inconclusive and 1 passes." in text
     assert "Hazard: misread in fog" in text
     assert "accuracy at least 0.985 (each, 95%)" in text
-    assert facts.criteria[2].because in text
+    assert facts.criteria[2].because not in text, "its numbers stand there once, as people read them"
+    assert "Accuracy at least 0.4 (worst, 95%)" in text
+    assert "model v3, shift snow, level 4, of 16 conditions: the lower bound is below 0.4, and the value lies" in text
 
 
 def test_without_criteria_the_report_says_how_to_give_them(known: Path) -> None:

@@ -170,9 +170,9 @@ def test_a_verdict_names_the_unit_that_it_counts(over: Any) -> None:
         measured = Measurement({}, Estimate(value, lo, 0.95, n=90, groups=9), **unit)
         return judge([criterion], lambda c, confidence: [measured]).findings[0].sentence()
 
-    assert re.search(rf"about \d+ further {PAIRS} would settle it", because(0.85, 0.75, unit=PAIRS))
+    assert re.search(rf"with about \d+ more {PAIRS} it would be a", because(0.85, 0.75, unit=PAIRS))
     assert f"rests on 9 {PAIRS}, 41 short of the 50 required" in because(0.9, 0.85, unit=PAIRS)
-    assert re.search(r"about \d+ further independent objects would", because(0.85, 0.75))
+    assert re.search(r"with about \d+ more independent objects it would be a pass", because(0.85, 0.75))
     plain = Measurement({}, Estimate(0.9, 0.85, 0.95, n=90, groups=9))
     assert "rests on 9 independent objects, 41 short" in judge_measurement(criterion, plain).because
 

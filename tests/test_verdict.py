@@ -53,6 +53,11 @@ def test_inconclusive_says_how_many_more_objects_it_takes() -> None:
     n = 100 + judged.further_groups
     assert wilson(0.97 * n, n)[0] >= 0.95 > wilson(0.97 * (n - 1), n - 1)[0]
     assert str(judged.further_groups) in judged.because
+    assert "the lower bound is below 0.95; with about " in judged.because
+    assert judged.because.endswith(" more independent objects it would be a pass, if the value stayed")
+    high = judge_measurement(Criterion(id="R", metric="ece", at_most=0.3), measured(0.28, 0.32, 0.36))
+    assert "the upper bound is above 0.3; with" in high.because
+    assert high.because.endswith("it would be a fail, if the value stayed")
     on_the_line = judge_measurement(AT_LEAST, measured(0.8, 0.9, 0.95))
     assert on_the_line.further_groups is None
     assert "no n would settle it" in on_the_line.because

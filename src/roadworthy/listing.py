@@ -8,12 +8,13 @@ from typing import Any
 
 from roadworthy.core.registry import Registry
 from roadworthy.core.roles import OUTLIERS, SHIFTS
+from roadworthy.core.tables import TableSpec
 from roadworthy.data import DATA
 from roadworthy.metrics import METRICS
 from roadworthy.models import MODELS
 from roadworthy.monitors import MONITORS
 from roadworthy.protocols import PROTOCOLS, Protocol, find_protocol
-from roadworthy.protocols.declared import declared_tables
+from roadworthy.protocols.declared import declared_by, declared_tables
 from roadworthy.shifts import ATTACKS
 
 REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
@@ -23,6 +24,29 @@ REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
     "models": (MODELS,),
     "data": (DATA,),
 }
+
+
+LEAST_WIDTH = 18
+"""How wide the column of names is at least."""
+
+
+def listing_lines(kind: str) -> list[str]:
+    """What `roadworthy list` prints: names in one column, as wide as needed; tables below the protocol they are of."""
+    rows = listing(kind)
+    width = max([LEAST_WIDTH, *(len(name) for name, _ in rows)])
+    if kind != "tables":
+        return [f"{name:<{width}} {summary}".rstrip() for name, summary in rows]
+    lines = []
+    for owner, specs in declared_by(PROTOCOLS).items():
+        lines.append(f"{owner}:")
+        lines += [f"  {spec.name:<{width}} {spec.about} Key: {_key(spec)}." for spec in specs]
+    return lines
+
+
+def _key(spec: TableSpec) -> str:
+    """The columns that identify a row of a table."""
+    of_study = [spec.study_columns.description] if spec.study_columns and spec.study_columns.in_key else []
+    return ", ".join([*of_study, *spec.key])
 
 
 def listing(kind: str) -> list[tuple[str, str]]:
@@ -40,9 +64,15 @@ def listing(kind: str) -> list[tuple[str, str]]:
 
 
 def _metrics(protocols: Sequence[Protocol]) -> list[tuple[str, str]]:
-    """Every metric of answers, then those of protocols; a name that means something else there has a line for that."""
+    """Every metric of answers, then those of protocols; a name that means something else there has a line for that.
+
+    In brackets stand the protocols that measure it in every study, or that a study must name it.
+    """
     of_answers = [METRICS.get(name) for name in METRICS]
-    lines = [(metric.name, f"{metric.label}: {metric.sentence}") for metric in of_answers]
+    lines = []
+    for metric in of_answers:
+        owners = ", ".join(protocol.name for protocol in protocols if metric in protocol.metrics)
+        lines.append((metric.name, f"{metric.label} ({owners or 'where a study names it'}): {metric.sentence}"))
     for protocol in protocols:
         own = [metric for metric in protocol.metrics if metric not in of_answers]
         lines += [(metric.name, f"{metric.label} ({protocol.name}): {metric.sentence}") for metric in own]

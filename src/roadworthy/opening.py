@@ -20,6 +20,7 @@ from roadworthy.engine.monitoring import PlannedTraining
 from roadworthy.engine.plan import Bench, check_plan_size, chunk_size
 from roadworthy.engine.progress import ProgressBar
 from roadworthy.models import align, load_model
+from roadworthy.models.callable import check_versions
 from roadworthy.models.signals import LearningData
 from roadworthy.monitors import MONITORS, Monitor, make_monitor
 from roadworthy.outliers import make_outliers
@@ -69,6 +70,7 @@ class OpeningSource:
             if name not in opened:
                 builders[name] = model_builder(spec, self.section.size, name=name, base=self.base, **self.allowed)
                 opened[name] = builders[name]()
+        check_versions(opened)
         inputs = [model.input_size for model in opened.values() if model.input_size]
         roles = self._data(max(inputs, default=None))
         data = roles["test"]

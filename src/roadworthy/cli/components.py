@@ -60,9 +60,9 @@ def list_(
     trust: Trust = False,
 ) -> None:
     """List all components of a kind."""
-    from roadworthy.listing import listing
+    from roadworthy.listing import listing_lines
     from roadworthy.plugins import load_given
 
     load_given(plugin or (), trust)
-    for name, summary in listing(kind.value):
-        typer.echo(f"{name:<18} {summary}".rstrip())
+    for line in listing_lines(kind.value):
+        typer.echo(line)

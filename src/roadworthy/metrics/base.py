@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import is_the_machine_s
-from roadworthy.core.registry import Registry
+from roadworthy.core.registry import NameTaken, Registry
 from roadworthy.metrics.answers import TOLERANCE, Answers
 from roadworthy.metrics.weighting import Floats, Weights, weight_rows, weighted_mean
 
@@ -149,7 +149,10 @@ class Metric:
         """
         if self.of_images is None:
             raise ValueError(f"metric {self.name!r} is not a mean over images")
-        return np.clip(self.of_images(answers), *self.limits(answers.num_classes))
+        return self._cut(self.of_images(answers), answers)
+
+    def _cut(self, by_image: Floats, answers: Answers) -> Floats:
+        return np.clip(by_image, *self.limits(answers.num_classes))
 
     def reason(self, answers: Answers) -> str | None:
         """Why it has no value for these answers; None where it has one."""
@@ -171,8 +174,7 @@ class Metric:
             missing = self.reason(answers)
             if missing:
                 return MetricValues(nothing, missing)
-            values = np.asarray(self.of_rows(answers, rows, shared), dtype=np.float64)
-            problem = self._problem(values, len(rows), answers)
+            values, problem = self._checked_rows(answers, rows, shared)
             if weights is None and np.isnan(values).any():
                 problem = problem or f"the metric {self.name} gives no number here"
         except KeyboardInterrupt:
@@ -183,15 +185,27 @@ class Metric:
             problem = f"the metric {self.name} raised {type(error).__name__}: {error}"
         return MetricValues(nothing, " ".join(problem.split())) if problem else MetricValues(values)
 
-    def _problem(self, values: Floats, rows: int, answers: Answers) -> str:
-        """What is wrong with values that should be (B,) and in range; empty where nothing is."""
-        if values.shape != (rows,):
-            return f"the metric {self.name} gave values of shape {values.shape}, not ({rows},)"
-        if self.of_images is not None:
-            by_image = np.asarray(self.of_images(answers), dtype=np.float64)
-            if self.proportion and not np.isin(by_image, (0.0, 1.0)).all():
-                return f"the metric {self.name} counts images 0 or 1, but gave something between"
-            values = np.concatenate([values, by_image])
+    def _checked_rows(self, answers: Answers, rows: Weights, shared: dict[Any, Any] | None) -> tuple[Floats, str]:
+        """The values (B,) for weights (B, n), and what is wrong with them or with those of single images, if anything.
+
+        What somebody's function gave is looked at before it is computed with.
+        """
+        of_images = self.of_images is not None
+        given = self.of_images(answers) if self.of_images is not None else self.of_rows(answers, rows, shared)
+        count, which = (len(answers), "one per image") if of_images else (len(rows), "one per row of weights")
+        numbers, form = _numbers(count), _form(given)
+        if form != numbers:
+            return np.full(len(rows), np.nan), f"the metric {self.name} must give {numbers}, {which}, but gave {form}"
+        as_numbers = np.asarray(given, dtype=np.float64)
+        if not of_images:
+            return as_numbers, self._problem(as_numbers, answers)
+        if self.proportion and not np.isin(as_numbers, (0.0, 1.0)).all():
+            return as_numbers, f"the metric {self.name} counts images 0 or 1, but gave something between"
+        values = weighted_mean(rows, self._cut(given, answers))
+        return values, self._problem(np.concatenate([values, as_numbers]), answers)
+
+    def _problem(self, values: Floats, answers: Answers) -> str:
+        """Which of the values lies outside the metric's range; an empty text where none does."""
         known = values[~np.isnan(values)]
         low, high = self.limits(answers.num_classes)
         room = ROUNDING * (high - low) if math.isfinite(high - low) else ROUNDING
@@ -239,6 +253,33 @@ class Metric:
         )
 
 
+def _form(given: Any) -> str:
+    """What somebody's function gave, in words: `140 numbers`, `a single number`, `text`, `None`.
+
+    >>> [_form(given) for given in (np.ones(3), [True], 0.5, None, ["0.5"], np.ones((2, 3)))]
+    ['3 numbers', '1 number', 'a single number', 'None', 'text', 'an array (2, 3)']
+    """
+    if given is None:
+        return "None"
+    try:
+        array = np.asarray(given)
+        if array.dtype.kind not in "biufUS":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        return f"something else: {type(given).__name__}"
+    if array.dtype.kind in "US":
+        return "text"
+    if array.ndim == 0:
+        return "a single number"
+    if array.ndim > 1:
+        return f"an array {array.shape}"
+    return _numbers(len(array))
+
+
+def _numbers(count: int) -> str:
+    return "1 number" if count == 1 else f"{count} numbers"
+
+
 def call_on_rows(
     of_rows: Callable[[Answers, Weights], Floats], answers: Answers, weights: NDArray[np.floating] | None
 ) -> float | Floats:
@@ -253,6 +294,9 @@ METRICS: Registry[Metric] = Registry("metric")
 
 Which of them are in a table is for its protocol and the study to say: one that is only registered changes none.
 """
+
+TAKEN: dict[str, str] = {"recall": "classification gives the recall of a class this name"}
+"""Names that no further metric of answers can have, each with the reason: it would mean two things in one run."""
 
 
 def metric(
@@ -295,6 +339,8 @@ def _registered(function: Callable[..., Any], name: str, sentence: str, **detail
     name = name or function.__name__
     if name.endswith((DROP, DISCOUNTED)):
         raise ValueError(f"metric {name!r}: names that end in {DROP} or {DISCOUNTED} belong to derived metrics")
+    if name in TAKEN and name not in METRICS:
+        raise NameTaken(f"a metric cannot be called {name!r}, since {TAKEN[name]}: choose another name")
     paragraph = (inspect.getdoc(function) or "").partition("\n\n")[0]
     details = {"of_answers": None if "of_images" in details else function, **details}
     made = Metric(name, sentence=sentence or " ".join(paragraph.split()), **details)

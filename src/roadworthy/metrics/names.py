@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roadworthy.core.errors import UnknownName
-from roadworthy.metrics.base import DISCOUNTED, DROP, METRICS, Metric
+from roadworthy.metrics.base import DISCOUNTED, DROP, METRICS, TAKEN, Metric
 
 FORMER_NAMES = {"fpr95": "fpr95_in"}
 """Names of earlier versions, in stored tables and in criteria, and what the same metric is called now."""
 ADDED = ("fpr95_out", "fpr95_right")
 """Metrics that tables of earlier versions do not have."""
+TAKEN.update({old: f"this is what {new} was called in earlier versions" for old, new in FORMER_NAMES.items()})
 _BY_PROTOCOL: dict[str, tuple[Metric, ...]] = {}
 
 
@@ -36,8 +37,14 @@ def stored_name(metric: str, stored: set[str]) -> str | None:
 
 
 def declare_metrics(protocol: str, metrics: Iterable[Metric]) -> None:
-    """Note the metrics of a protocol's tables, each as the protocol means it, so that a report can name them."""
+    """Note the metrics of a protocol's tables, each as the protocol means it, so that a report can name them.
+
+    The names of those that are not metrics of answers are taken from then on.
+    """
     _BY_PROTOCOL[protocol] = tuple(metrics)
+    for metric in _BY_PROTOCOL[protocol]:
+        if not metric.is_of_answers:
+            TAKEN[metric.name] = f"the protocol {protocol} has a metric of this name"
 
 
 def metrics_of(protocol: str) -> tuple[Metric, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, first_line, foreign_code
 from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.roles import Model, leaves
 from roadworthy.core.types import Prediction
 from roadworthy.core.validation import MOST_BATCH, MOST_CLASSES, check_whole, parse_size
 from roadworthy.models.base import Adapter, passes_settings_to, probe
@@ -73,6 +74,7 @@ class CallableModel(Adapter):
         self.capabilities = frozenset({"probabilities"} | ({"logits"} if outputs == "logits" else set()))
         self.version = version
         self._code = loaded.code if loaded else ()
+        self._spec = loaded.spec if loaded else ""
         self._files = set(loaded.files if loaded else ())
         self.class_names = read_class_names(classes, base)
         known = num_classes or len(self.class_names or ())
@@ -139,6 +141,18 @@ class CallableModel(Adapter):
         version = self._identity() if self.version is None else self.version
         return digest({"kind": "callable", "version": version, "settings": settings})
 
+    def has_code_of(self, other: CallableModel) -> bool:
+        """Whether it is the same function as another, or one that looks the same in all that decides its answers.
+
+        Where that cannot be seen, two are the same only where they were loaded by one name from the same code.
+        """
+        if self.function is other.function:
+            return True
+        try:
+            return bool(identity_of(self.function) == identity_of(other.function)) and self._code == other._code
+        except Unseen:
+            return bool(self._spec) and (self._spec, self._code) == (other._spec, other._code)
+
     def _identity(self) -> Any:
         """What decides the answers; where it cannot be seen, an error that asks for a version."""
         try:
@@ -150,6 +164,21 @@ class CallableModel(Adapter):
             ) from None
         files = sorted({digest_file(file) for file in self._files if file.is_file()})
         return [function_identity, *self._code, *files]
+
+
+def check_versions(models: Mapping[str, Model]) -> None:
+    """Refuse different functions with one `version` among models: the stored answers of one would count for both."""
+    seen: dict[str, tuple[str, CallableModel]] = {}
+    for name, model in models.items():
+        for leaf in leaves(model):
+            if isinstance(leaf, CallableModel) and leaf.version is not None:
+                other_name, other = seen.setdefault(leaf.fingerprint(), (name, leaf))
+                if not leaf.has_code_of(other):
+                    raise InputError(
+                        f"the models {other_name} and {name} are different functions with the same version "
+                        f"{leaf.version!r}, so that answers of one would be taken for answers of the other: give each "
+                        "a `version=` of its own"
+                    )
 
 
 @passes_settings_to(CallableModel, "loaded")

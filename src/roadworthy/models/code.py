@@ -25,11 +25,15 @@ def is_object_name(spec: str) -> bool:
 
 @dataclass(frozen=True)
 class LoadedObject:
-    """What a user named: the object, the hashes of the code that holds it, and the data files read on import."""
+    """What a user named: the object, the hashes of the code that holds it, and the data files read on import.
+
+    `spec` is the name by which it was found.
+    """
 
     value: Any
     code: tuple[str, ...]
     files: frozenset[Path]
+    spec: str = ""
 
 
 def load_object(spec: str, base: Path, trust: bool) -> LoadedObject:
@@ -49,4 +53,5 @@ def load_object(spec: str, base: Path, trust: bool) -> LoadedObject:
             raise InputError(f"{source} has no {name!r}; it has: {known or 'nothing to call'}")
         value = getattr(value, step)
     file = inspect.getsourcefile(module)
-    return LoadedObject(value, tuple(sorted(code_files(Path(file)).values())) if file else (spec,), frozenset(files))
+    code = tuple(sorted(code_files(Path(file)).values())) if file else (spec,)
+    return LoadedObject(value, code, frozenset(files), spec)

@@ -8,6 +8,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import is_dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest_array
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.core.validation import parse_size
 from roadworthy.data import Subset
 from roadworthy.data.arrays import ArrayDataset
 from roadworthy.data.table import Table
@@ -30,36 +34,42 @@ from roadworthy.monitors.learned import Learned, Rep
 
 SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8
 CLOSE = 1e-5
-THRESHOLDS = ("hinge", "exact")
+THRESHOLDS = {
+    "hinge": "threshold='hinge', where a linear support vector machine puts it",
+    "exact": "threshold='exact', where the fewest decisions are wrong",
+}
+"""How a threshold against outliers can be found, and what that means."""
+Size = int | str | Sequence[int]
 BETTER_THAN_CHANCE = 0.6
 """Share of right decisions, and AUROC, above which a monitor is of use on plain outliers."""
 
 
 def check_monitor(
-    make: Callable[[], Monitor],
+    make: Callable[[], Monitor] | Monitor,
     *,
     model: Model | None = None,
     saves: bool = True,
-    size: int = SIDE,
+    size: Size = SIDE,
     layer: str | None = None,
     width: int = UNITS,
 ) -> None:
-    """Check that a monitor keeps the promises of the role; `make` returns a new one each time, not built yet.
+    """Check that a monitor keeps the promises of the role; `make` is a monitor, or returns a new one each time.
 
     Shapes, refusals, the same results for the same images, saving and loading are looked at, not whether the monitor
     tells anything apart: see `check_usefulness`.
 
     model   one that gives what the monitor needs; default: a small network with every capability
     saves   False for a monitor that says it cannot be saved
-    size    side of the images, for a monitor or a model that needs more than 8 pixels
+    size    side of the images (32, "32x32" or (32, 32)), for a monitor or a model that needs more than 8 pixels
     layer   the name of the layer that the small network has, for a monitor that reads one by name; default: any name
     width   how many numbers that layer gives
 
     >>> from roadworthy.monitors.confidence import Msp
     >>> check_monitor(Msp)
     """
-    toy = ToyModel(size, layer, width)
-    train, held_out, test, outliers = toy_data(size)
+    make, side = _factory(make), _side(size)
+    toy = ToyModel(side, layer, width)
+    train, held_out, test, outliers = toy_data(side)
     model = model or toy
     with _promised("it must be made without arguments"):
         monitor = make()
@@ -68,17 +78,17 @@ def check_monitor(
     with _promised("settings must be plain values"):
         monitor.check_savable(Learned())
     with _promised("what does not fit must be refused with an InputError"):
-        _check_refusals(monitor, model, ToyModel(size, None, width), train, outliers)
-    with _promised("build must learn from training images"):
+        _check_refusals(monitor, model, ToyModel(side, None, width), train, outliers)
+    with _promised("fit must learn from training images", side):
         fitted = _built(monitor, model, train, outliers)
         _check_build(make(), fitted, model, train, outliers)
-    with _promised("represent must give one row of numbers per image"):
+    with _promised("read must give one row of numbers per image", side):
         inside, outside, shown = (represent_data(fitted, model, data) for data in (held_out, outliers, test))
         _check_rows(fitted, model, test)
-    with _promised("calibrate must find a threshold on images inside alone"):
+    with _promised("tune and rate must give a threshold on images inside alone"):
         alone = _check_alone(fitted, inside, shown)
         before = alone.score(shown)
-    with _promised("calibrate must find a threshold against outliers"):
+    with _promised("tune and rate must give a threshold against outliers"):
         for threshold in THRESHOLDS:
             calibrated = fitted.calibrate(inside, outside, threshold=threshold)
             _check_threshold(calibrated, shown)
@@ -93,10 +103,10 @@ def check_monitor(
 
 
 def check_usefulness(
-    make: Callable[[], Monitor],
+    make: Callable[[], Monitor] | Monitor,
     *,
     model: Model | None = None,
-    size: int = SIDE,
+    size: Size = SIDE,
     layer: str | None = None,
     width: int = UNITS,
 ) -> None:
@@ -108,16 +118,17 @@ def check_usefulness(
     >>> from roadworthy.monitors.confidence import Msp
     >>> check_usefulness(Msp)
     """
-    train, held_out, test, outliers = toy_data(size)
-    model = model or ToyModel(size, layer, width)
+    make, side = _factory(make), _side(size)
+    train, held_out, test, outliers = toy_data(side)
+    model = model or ToyModel(side, layer, width)
     fitted = _built(make(), model, train, outliers)
     inside, outside, shown = (represent_data(fitted, model, data) for data in (held_out, outliers, test))
     for threshold in THRESHOLDS:
         calibrated = fitted.calibrate(inside, outside, threshold=threshold)
         right = (calibrated.reject(outside).mean() + 1 - calibrated.reject(shown).mean()) / 2
         assert right > BETTER_THAN_CHANCE, (
-            f"it is of no use on plain outliers: calibrated ({threshold}) on them, only {right:.0%} of the decisions "
-            "are right"
+            f"it is of no use on plain outliers: calibrated on them ({THRESHOLDS[threshold]}), only {right:.0%} of the "
+            f"decisions are right; {_which_scored_higher(calibrated.score(shown), calibrated.score(outside))}"
         )
     scores = np.concatenate([calibrated.score(shown), calibrated.score(outside)])
     area = binary_auroc(scores, np.arange(len(scores)) < len(shown))
@@ -126,15 +137,50 @@ def check_usefulness(
     )
 
 
+def _factory(make: Callable[[], Monitor] | Monitor) -> Callable[[], Monitor]:
+    """What makes a new monitor; of a monitor, copies with its settings."""
+    if not isinstance(make, Monitor):
+        return make
+    return partial(replace, make) if is_dataclass(make) else partial(copy, make)
+
+
+def _side(size: Size) -> int:
+    """The side of square images; other sizes are an `InputError`.
+
+    >>> _side(32), _side("32x32"), _side((32, 32))
+    (32, 32, 32)
+    """
+    height, width = parse_size(size) or (SIDE, SIDE)
+    if height != width:
+        raise InputError(f"the images that are shown to the monitor are square: give one number as size, not {size!r}")
+    return height
+
+
+def _which_scored_higher(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> str:
+    """Which of the scores are higher, images inside or outliers, and which must be."""
+    medians = float(np.median(inside)), float(np.median(outside))
+    if medians[0] == medians[1]:
+        return f"half of either side score {medians[0]:.3g} or more: higher scores must mean in-distribution"
+    higher = "images inside score higher" if medians[0] > medians[1] else "outliers score higher"
+    return (
+        f"{higher} (median {medians[0]:.3g} inside, {medians[1]:.3g} of outliers), and higher scores must mean "
+        "in-distribution"
+    )
+
+
 @contextmanager
-def _promised(promise: str) -> Iterator[None]:
-    """Report any error inside as a break of this promise; an `AssertionError` names its promise itself."""
+def _promised(promise: str, side: int | None = None) -> Iterator[None]:
+    """Report any error inside as a break of this promise; an `AssertionError` names its promise itself.
+
+    `side` is that of the images that were shown, where this may be the cause.
+    """
+    shown = f" (shown were images of {side}x{side} pixels: give `size=` where it needs others)" if side else ""
     try:
         yield
     except AssertionError:
         raise
     except Exception as error:
-        raise AssertionError(f"{promise}: {type(error).__name__}: {error}") from error
+        raise AssertionError(f"{promise}: {type(error).__name__}: {error}{shown}") from error
 
 
 def _check_class(monitor: Monitor) -> None:
@@ -202,22 +248,22 @@ def _check_build(twin: Monitor, fitted: FittedMonitor, model: Model, train: Data
 def _check_rows(fitted: FittedMonitor, model: Model, data: Dataset) -> None:
     batch = data.batch(slice(None))
     whole = fitted.represent(model, batch)
-    assert whole.dtype == np.float32, f"representations must be float32, not {whole.dtype}"
-    assert (whole.ndim, len(whole)) == (2, len(batch)), f"representations must be (N, D), not {whole.shape}"
+    assert whole.dtype == np.float32, f"what read gives must be kept as float32, not {whole.dtype}"
+    assert (whole.ndim, len(whole)) == (2, len(batch)), f"what read gives must be (N,) or (N, D), not {whole.shape}"
     scale = CLOSE * max(1.0, float(np.abs(whole).max()))
     again = fitted.represent(model, batch)
-    assert np.array_equal(whole, again), "the same images must give the same representations"
+    assert np.array_equal(whole, again), "read must give the same for the same images"
     shared = Signals(model, batch)
     _ = shared.prediction, [fitted.represent_signals(shared)]
     assert np.array_equal(whole, fitted.represent_signals(shared)), "signals that others read must give the same"
     order = np.arange(len(batch))[::-1]
     backwards = fitted.represent(model, batch.take(order.tolist()))
-    assert np.abs(backwards - whole[order]).max() <= scale, "representations must not depend on the order of the images"
+    assert np.abs(backwards - whole[order]).max() <= scale, "what read gives must not depend on the order of the images"
     pieces = (slice(0, 7), slice(7, None))
     parts = np.concatenate([fitted.represent(model, batch.take(piece)) for piece in pieces])
-    assert np.abs(parts - whole).max() <= scale, "representations must not depend on the batch"
+    assert np.abs(parts - whole).max() <= scale, "what read gives must not depend on the batch"
     single = fitted.represent(model, batch.take(slice(3, 4)), size=1)
-    assert np.abs(single - whole[3:4]).max() <= scale, "one image alone must give the same representation"
+    assert np.abs(single - whole[3:4]).max() <= scale, "read must give the same for one image alone"
 
 
 def _check_threshold(calibrated: CalibratedMonitor, rows: Rep) -> None:
@@ -312,8 +358,11 @@ class ToyModel(Model):
     capabilities = frozenset({"probabilities", "logits", "features", "samples", "input_gradient"})
 
     def __init__(self, size: int = SIDE, layer: str | None = None, width: int = UNITS) -> None:
-        if width < CLASSES:
-            raise InputError(f"the small network has a hidden unit for each of its {CLASSES} classes, so not {width}")
+        if isinstance(width, bool) or not isinstance(width, int) or width < CLASSES:
+            raise InputError(
+                f"width must be a whole number of at least {CLASSES}, as the small network has a unit for each of its "
+                f"{CLASSES} classes: it cannot be {width!r}"
+            )
         rng = np.random.default_rng(2)
         patterns = _patterns(size).reshape(CLASSES, -1)
         area = (size / SIDE) ** 2

@@ -8,7 +8,7 @@ false alarm among them at `alpha`. Metrics have scales of their own: changes are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -33,6 +33,9 @@ MOST_LINES = 10
 """Changes that are listed in text unless all are asked for."""
 MOST_RESAMPLES = 50_000
 """A question that takes more is refused: it would take hours with thousands of images."""
+NO_METRIC = ""
+"""The metric of the row of a protocol that offers no comparison."""
+FURTHER = "further_metrics"
 COLUMNS = [
     "baseline", "model", "protocol", "subject", "condition", "level", "metric", "before", "after", "change", "lo", "hi",
     "p", "p_holm", "result", "n", "groups", "method", "reason",
@@ -107,7 +110,22 @@ def check_question(metrics: Sequence[str] | None, alpha: float, margin: float) -
     }
     for metric in metrics or ():
         if metric not in known:
-            raise UnknownName("metric to compare by", metric, known)
+            raise _refusal(metric, known)
+
+
+def _refusal(name: str, known: Iterable[str]) -> InputError:
+    """Why runs cannot be compared by a metric of this name."""
+    protocols = [find_protocol(protocol) for protocol in PROTOCOLS]
+    owners = [protocol for protocol in protocols if name in {metric.name for metric in protocol.metrics}]
+    own = [metric for protocol in owners for metric in protocol.metrics]
+    if (owners or name in METRICS) and find_metric(name, own).higher_is_better is None:
+        return InputError(f"runs cannot be compared by {name}: neither more nor less of it is better")
+    if owners:
+        what = "compares runs by other metrics only" if owners[0].compared else "offers no comparison"
+        return InputError(
+            f"runs cannot be compared by {name}: the protocol {owners[0].name}, which measures it, {what}"
+        )
+    return UnknownName("metric to compare by", name, known)
 
 
 def load_systems(
@@ -220,8 +238,13 @@ def compare(
 
     Regressions come first, then the other results as in `RESULTS`; within each, accuracy first, then metric by metric;
     within a metric, the largest loss (of improvements, the largest gain) on top.
+
+    A protocol that offers no comparison has one row, without a metric, where no metric is asked for. The further
+    metrics that the studies name, and that could be asked for, are in `attrs["further_metrics"]` of the table.
     """
     check_question(metrics, alpha, margin)
+    for before, after in pairs:
+        _check_measured(before, after, metrics or ())
     rows = [row for before, after in pairs for row in _rows(before, after, metrics)]
     if not rows:
         raise InputError(f"{', '.join(metrics or ())}: not a metric of the protocols that the runs have in common")
@@ -238,7 +261,41 @@ def compare(
         first=[-loss if result == IMPROVEMENT else loss for result, loss in zip(results, losses, strict=True)],
     )
     order = order.sort_values(["rank", "family", "first"], ascending=[True, True, False], kind="stable")
-    return order[COLUMNS].reset_index(drop=True)
+    ordered = order[COLUMNS].reset_index(drop=True)
+    ordered.attrs[FURTHER] = [] if metrics else _further_metrics(pairs)
+    return ordered
+
+
+def _measured(system: Compared, *, usual: bool = False) -> dict[str, list[str]]:
+    """The metrics that a system can be compared by, under each protocol; the `usual` ones are those of every study."""
+    compared = {name: _compared(name) for name in system.cases}
+    return {
+        name: [metric.name for metric in protocol.comparable(None if usual else system.settings.get(name))]
+        for name, protocol in compared.items()
+        if protocol
+    }
+
+
+def _check_measured(before: Compared, after: Compared, metrics: Sequence[str]) -> None:
+    """Raise an `InputError` that names the system of which a metric that is asked for was not measured."""
+    for metric in metrics:
+        lacking = [str(s) for s in (before, after) if not any(metric in known for known in _measured(s).values())]
+        if lacking:
+            raise InputError(
+                f"{' and '.join(dict.fromkeys(lacking))}: {metric} was not measured there, so it cannot be compared; "
+                "name a metric that both have"
+            )
+
+
+def _further_metrics(pairs: Sequence[tuple[Compared, Compared]]) -> list[str]:
+    """The metrics that the studies of both systems of a pair name, besides those of every study."""
+    further: dict[str, None] = {}
+    for before, after in pairs:
+        usual, other = _measured(before, usual=True), _measured(after)
+        for protocol, known in _measured(before).items():
+            both = [name for name in known if name in other.get(protocol, ())]
+            further |= dict.fromkeys(name for name in both if name not in usual[protocol])
+    return [*further]
 
 
 def _families(table: pd.DataFrame) -> list[tuple[str, str]]:
@@ -255,6 +312,8 @@ def _known_families() -> list[tuple[str, str]]:
 
 
 def _better(row: Mapping[str, Any]) -> float:
+    if not row["metric"]:
+        return 1.0
     return 1.0 if find_metric(row["metric"], metrics_of(row["protocol"])).higher_is_better else -1.0
 
 
@@ -283,7 +342,7 @@ def _rows(before: Compared, after: Compared, metrics: Sequence[str] | None) -> I
             subject = "" if protocol.is_default else protocol.subject or name
         else:
             why = f"figures of the protocol {name} are not compared"
-            changes = iter([paired.PairedChange("all", 0, (metrics or ["accuracy"])[0], reason=why)])
+            changes = iter(() if metrics else [paired.PairedChange("all", 0, NO_METRIC, reason=why)])
         head = {"baseline": str(before), "model": str(after), "protocol": name, "subject": subject}
         yield from ({**head, **vars(change), "p_holm": math.nan, "result": ""} for change in changes)
 
@@ -294,7 +353,7 @@ def comparison_lines(
     """The comparison in a few lines of text: counts in all and by metric, then at most so many changes, as sorted."""
     families = _families(table)
     lines = [f"{_counts(table)} (margin {margin:g}; chance of any false alarm per metric: {100 * alpha:g} %)"]
-    for protocol, metric in families if len(families) > 1 else ():
+    for protocol, metric in [family for family in families if family[1]] if len(families) > 1 else ():
         rows = table[(table["protocol"] == protocol) & (table["metric"] == metric)]
         suffix = f" ({protocol})" if rows["subject"].any() else ""
         lines.append(f"  {metric}{suffix}: {_counts(rows, zeros=False)}")
@@ -306,7 +365,11 @@ def comparison_lines(
             "`html='FILE'` makes a page"
         )
     reasons = table.loc[table["result"] == NOT_COMPARED, "reason"].value_counts()
-    return lines + [f"not compared {count}: {reason}" for reason, count in reasons.items()]
+    lines += [f"not compared {count}: {reason}" for reason, count in reasons.items()]
+    further = table.attrs.get(FURTHER) or ()
+    if further:
+        lines.append(f"these runs also have {', '.join(further)}: `metrics='{further[0]}'` compares by it")
+    return lines
 
 
 def _counts(table: pd.DataFrame, *, zeros: bool = True) -> str:

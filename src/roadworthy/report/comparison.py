@@ -47,6 +47,8 @@ class Change(PairedChange):
     @property
     def family(self) -> str:
         """The metric in words, and what it is one of: changes of one family share a scale."""
+        if not self.metric:
+            return f"protocol {self.protocol}"
         return f"{self.measured.label}{f' of {self.subject}' if self.subject else ''}"
 
     @property
@@ -98,8 +100,8 @@ class Compared:
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Every model against its baseline, protocol by protocol."""
-        pairs = grouped(((c.baseline, c.model, c.protocol), c) for c in self.changes)
+        """Every model against its baseline, protocol by protocol; without protocols that offer no comparison."""
+        pairs = grouped(((c.baseline, c.model, c.protocol), c) for c in self.changes if c.metric)
         return tuple(Pair(*names, pairs[names]) for names in sorted(pairs))
 
     @cached_property

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from roadworthy.core.grouping import grouped
+from roadworthy.core.manifests import MANIFEST, named_parts
 from roadworthy.core.record import ArtifactRecord, DataRecord, ModelRecord, RunRecord, read_record
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric
 from roadworthy.report.reading import Row, number_of, read_json, read_text
-from roadworthy.report.words import MISSING, bounds, number
+from roadworthy.report.words import MISSING, bounds, listing, number, words_of
 from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.verdict import Criterion, Failed, failed_parts
 from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
@@ -58,6 +60,8 @@ class JudgedRow:
     further_groups: int | None
     unit: str
     """What `groups` counts, in the plural."""
+    finding: str = ""
+    """What follows, with the condition, without the numbers that stand beside it."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,11 @@ class CriterionFacts:
     def id(self) -> str:
         """The name by which the criterion is known."""
         return self.criterion.id
+
+    @property
+    def requirement(self) -> str:
+        """What is required, with the metric as the report calls it."""
+        return words_of(self.criterion.metric).label + self.criterion.sentence().removeprefix(self.criterion.metric)
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,8 @@ class Fitted:
 class Facts:
     """What a run says of itself, or of one of its sources: then `source` is the name of that source.
 
-    `failed` names the cases or monitors that failed, `history` holds every verdict of the run.
+    `failed` names the cases or monitors that failed, `history` holds every verdict of the run, and `file_count` is how
+    many files have their hash in run.json or in a manifest.
     """
 
     record: RunRecord
@@ -122,6 +132,7 @@ class Facts:
     history: tuple[Entry, ...] = ()
     criteria: tuple[CriterionFacts, ...] = ()
     source: str | None = None
+    file_count: int = 0
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -208,8 +219,15 @@ def load_facts(path: str | Path, source: str | None = None) -> Facts:
         failed=failed,
         history=tuple(read_history(run)),
         source=source,
+        file_count=_count_files(run, record),
     )
     return replace(facts, criteria=tuple(_criterion(entry, facts) for entry in verdict["criteria"]))
+
+
+def _count_files(run: Path, record: RunRecord) -> int:
+    """How many files of a run have a hash, the report itself included, as `roadworthy verify` counts them."""
+    folders = [run / Path(name).parent for name in record.files if Path(name).name == MANIFEST]
+    return len({*record.files, REPORT}) + sum(len(named_parts(folder)) for folder in folders)
 
 
 def _is_classifier(artifact: ArtifactRecord) -> bool:
@@ -259,6 +277,25 @@ def bounded(metric: Metric | str, estimate: Estimate) -> str:
     return f"{number(metric, estimate.value)} ({bounds(metric, estimate.lo, estimate.hi)})"
 
 
+def metrics_without_value(cells: Iterable[tuple[str, object, Estimate]]) -> list[str]:
+    """A sentence on the metrics that have no value in any condition, by reason; cells are (metric, condition, value).
+
+    >>> metrics_without_value([("v", "fog", no_estimate("it raised")), ("v", "rain", no_estimate("it raised"))])
+    ['Metric v has no value in any of 2 conditions: it raised.']
+    """
+    by_metric = grouped((metric, (condition, cell)) for metric, condition, cell in cells)
+    empty = {metric: own for metric, own in by_metric.items() if all(cell.missing for _, cell in own)}
+    by_reason = grouped(
+        ((own[0][1].reason, len({condition for condition, _ in own})), metric) for metric, own in empty.items()
+    )
+    sentences = []
+    for (reason, conditions), metrics in by_reason.items():
+        subject = f"Metric {metrics[0]} has" if len(metrics) == 1 else f"Metrics {listing(metrics)} have"
+        where = f" in any of {conditions} conditions" if conditions > 1 else ""
+        sentences.append(f"{subject} no value{where}: {(reason or 'not measured').rstrip('.')}.")
+    return sentences
+
+
 def defined(values: Iterable[float]) -> list[float]:
     """The values that are not NaN."""
     return [value for value in values if not math.isnan(value)]
@@ -289,10 +326,23 @@ def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
         where["model"] = facts.named(where["model"], where.get("source", ""))
     elif any(name.startswith(f"{where.get('source')}/") for name in facts.undertrained):
         where["source"] += " (undertrained)"
+    condition = ", ".join(f"{name} {value}" for name, value in where.items())
     return JudgedRow(
-        where=", ".join(f"{name} {value}" for name, value in where.items()),
+        where=condition,
+        finding=_finding(row, metric, condition),
         value=number(metric, number_of(row["value"])),
         bounds=bounds(metric, number_of(row["lo"]), number_of(row["hi"])),
         unit=row.get("unit", "objects").removeprefix("independent "),
         **{name: row[name] for name in ("status", "because", "n", "groups", "method", "further_groups")},
     )
+
+
+def _finding(row: Row, metric: str, condition: str) -> str:
+    """The sentence of a judged row without the metric and its numbers, where it begins with them as they are stored."""
+    numbers = [number_of(row[name]) for name in ("value", "lo", "hi")]
+    stored = ", ".join(f"{name} {value}" for name, value in row["where"].items())
+    start = "{} {:.4f} [{:.4f}, {:.4f}]".format(metric, *numbers) + (f" ({stored})" if stored else "")
+    if not row["because"].startswith(start):
+        return str(row["because"])
+    rest = row["because"].removeprefix(start).removeprefix(":").strip()
+    return f"{condition}: {rest}" if condition else rest[:1].upper() + rest[1:]

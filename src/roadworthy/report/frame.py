@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
-from roadworthy.report.facts import REPORT, Facts
+from roadworthy.report.facts import Facts
 from roadworthy.report.page import ModelWords, Page
 from roadworthy.report.words import listing, number, plural, whole
 from roadworthy.statistics import Estimate
@@ -161,7 +161,6 @@ def notes(facts: Facts) -> list[str]:
 def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> dict[str, Sequence[tuple[str, str]]]:
     """What the run was made of and with: sections of (name, value), those of the pages last."""
     record, environment = facts.record, facts.record.environment
-    files = [name for name in record.files if name != REPORT]
     failed = sum(case.status == "failed" for case in record.cases.values())
     run = [
         ("study", record.study),
@@ -172,7 +171,10 @@ def provenance(facts: Facts, parts: Sequence[Facts], pages: Sequence[Page]) -> d
         *((name, _plain(value)) for name, value in record.settings.items()),
         *(("plugin", f"{p.plugin}; SHA-256 of {_hashes(p.files)}") for p in record.plugins),
         ("run schema", str(record.schema_)),
-        ("files", f"{whole(len(files))}, each with its SHA-256 in run.json"),
+        (
+            "files",
+            f"{whole(facts.file_count)}, each with its SHA-256 in run.json or in a manifest that run.json hashes",
+        ),
     ]
     sections: dict[str, Sequence[tuple[str, str]]] = {"Run": run}
     for part in parts:

@@ -38,8 +38,10 @@
     });
   }
 
+  const first = {};
   document.querySelectorAll("select[data-charts]").forEach(function (select) {
     showPanels(select);
+    select.dataset.charts.split(" ").forEach(function (id) { first[id] = Number(select.value); });
     select.addEventListener("change", function () {
       showPanels(select);
       select.dataset.charts.split(" ").forEach(function (id) { draw(id, Number(select.value)); });
@@ -115,6 +117,6 @@
   });
 
   Object.keys(charts).reduce(function (before, id) {
-    return before.then(function () { return draw(id, 0); });
+    return before.then(function () { return draw(id, first[id] || 0); });
   }, Promise.resolve()).then(function () { document.documentElement.dataset.charts = "drawn"; });
 })();

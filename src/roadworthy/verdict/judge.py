@@ -249,14 +249,14 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
         further = further_groups(
             estimate.value, threshold, *bounds, confidence=criterion.confidence, proportion=m.proportion
         )
-        short_of = f"{shown}: the {side} bound does not reach {threshold:g}"
+        short_of = f"{shown}: the {side} bound is {'below' if criterion.sign > 0 else 'above'} {threshold:g}"
         if further is None and math.isinf(estimate.value):
             return Judged(m, "inconclusive", f"{short_of}; more data would raise it, how much cannot be said")
         if further is None:
             return Judged(m, "inconclusive", f"{short_of}, and the value lies on the threshold: no n would settle it")
         further = max(further, short)
         towards = "pass" if criterion.sign * (estimate.value - threshold) > 0 else "fail"
-        needed = f"about {further} further {m.unit} would settle it ({towards}) if the value stayed"
+        needed = f"with about {further} more {m.unit} it would be a {towards}, if the value stayed"
         return Judged(m, "inconclusive", f"{short_of}; {needed}", further)
     if short > 0:
         because = f"{shown} rests on {estimate.groups} {m.unit}, {short} short of the {criterion.min_groups} required"

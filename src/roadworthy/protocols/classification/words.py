@@ -11,8 +11,10 @@ import numpy as np
 
 from roadworthy.core.grouping import grouped
 from roadworthy.metrics import compare_with_chance
+from roadworthy.metrics.base import DROP
 from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
-from roadworthy.report.facts import NOT_RUN, bounded
+from roadworthy.protocols.classification.table_specs import NAME
+from roadworthy.report.facts import NOT_RUN, bounded, metrics_without_value
 from roadworthy.report.page import Answer, AnsweredImage, HardCase, ModelWords
 from roadworthy.report.words import NO_BREAK, listing, number, plural, whole
 from roadworthy.statistics import Estimate
@@ -76,9 +78,9 @@ def default_threshold(clean: Estimate, chance: float = 0.0) -> Threshold:
     0.95
     """
     if clean.missing or clean.value >= WELL_ABOVE or clean.value - TOLERATED_LOSS <= chance:
-        return Threshold(GOOD_ACCURACY, "as no criterion sets one")
+        return Threshold(GOOD_ACCURACY, "as no criterion on accuracy sets one")
     threshold = round(clean.value - TOLERATED_LOSS, 3)
-    return Threshold(threshold, "5 points under undisturbed, as no criterion sets one")
+    return Threshold(threshold, "5 points under undisturbed, as no criterion on accuracy sets one")
 
 
 def _sets_accuracy(criterion: Criterion, model: str, shift: str) -> bool:
@@ -247,8 +249,26 @@ def _answered(facts: ClassificationFacts, strip: Strip) -> tuple[AnsweredImage, 
     )
 
 
+def first_view(facts: ClassificationFacts, metrics: Sequence[str]) -> int:
+    """Which of the metrics a chart shows first: that of a criterion, a failed one before others; else the first."""
+    names = [metric.removesuffix(DROP) for metric in metrics]
+    for entry in sorted(facts.criteria, key=lambda entry: entry.status != "fail"):
+        name = entry.criterion.metric.removesuffix(DROP)
+        if entry.criterion.where.get("protocol", NAME) == NAME and name in names:
+            return names.index(name)
+    return 0
+
+
+def without_value(facts: ClassificationFacts) -> list[str]:
+    """A sentence on the metrics that have no value in any condition; none where every case failed."""
+    if all(cell.missing for (_, _, metric), cell in facts.cells.items() if metric == ROLE):
+        return []
+    cells = ((metric, condition, cell) for (_, condition, metric), cell in facts.cells.items())
+    return metrics_without_value(entry for entry in cells if entry[0] in facts.metrics)
+
+
 def headline(facts: ClassificationFacts) -> list[str]:
-    """Two lines for a terminal: accuracy undisturbed and under shifts, the worst condition."""
+    """Lines for a terminal: accuracy undisturbed and under shifts, the worst condition, metrics without a value."""
     accuracies = []
     for model in facts.models:
         clean, average = (bounded(ROLE, cell) for _, _, cell in summarise(facts, model).figures)
@@ -259,7 +279,8 @@ def headline(facts: ClassificationFacts) -> list[str]:
             f"{facts.named(model)} {bounded(ROLE, facts.cell(model, condition, ROLE))}" for model in facts.models
         ]
         worst = f"{condition.shift} level {condition.level}: {', '.join(figures)}"
-    return [f"Accuracy: {'; '.join(accuracies)}", f"Worst condition: {worst}"]
+    of_any = " (lowest of any model)" if len(facts.models) > 1 else ""
+    return [f"Accuracy: {'; '.join(accuracies)}", f"Worst condition{of_any}: {worst}", *without_value(facts)]
 
 
 def calibration_words(ece: Estimate, over: Estimate, under: Estimate) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from roadworthy.protocols.dependability.table_specs import FIGURES, TABLE_SPECS, short_name
-from roadworthy.report.facts import NOT_RUN, Facts, bounded, estimate_of
+from roadworthy.protocols.dependability.table_specs import FIGURES, NAME, TABLE_SPECS, short_name
+from roadworthy.report.facts import NOT_RUN, Facts, bounded, estimate_of, metrics_without_value
 from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows
 from roadworthy.report.words import bounds, listing, number, p_value, plural, signed, whole
@@ -229,12 +229,20 @@ def model_words(dependability: Dependability, model: str) -> ModelWords:
 
 
 def headline(dependability: Dependability, facts: Facts) -> list[str]:
-    """Two lines for a terminal: coverage with the confidence loss of each model, and the worst slices."""
+    """Lines for a terminal: coverage with the confidence loss of each model, worst slices, metrics without a value."""
     losses = {model: dependability.cell(model, "confidence_loss") for model in dependability.models}
     parts = [f"{facts.named(m)} confidence loss {bounded('confidence_loss', loss)}" for m, loss in losses.items()]
     sliced = [model for model in dependability.models if dependability.of("slices", model)]
     slices = [f"{facts.named(model)}: {slice_words(dependability, model)}" for model in sliced]
-    return [f"{coverage_words(dependability)} {'; '.join(parts)}", " ".join(slices) or "No slices were looked at"]
+    lines = [f"{coverage_words(dependability)} {'; '.join(parts)}", " ".join(slices) or "No slices were looked at"]
+    return [*lines, *without_value(dependability, facts)]
+
+
+def without_value(dependability: Dependability, facts: Facts) -> list[str]:
+    """A sentence on the metrics that the study names and that have no value anywhere."""
+    named = facts.record.protocols[NAME].settings.get("metrics") or ()
+    cells = ((metric, scope, cell) for (_, scope, metric), cell in dependability.figures.items())
+    return metrics_without_value(entry for entry in cells if entry[0] in named)
 
 
 def confusion_pictures(dependability: Dependability, model: str) -> list[tuple[Row, Sequence[Row]]]:
