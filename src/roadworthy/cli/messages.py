@@ -25,7 +25,7 @@ SETTING = re.compile(r"`([a-z_]+)=(True|'[^'`]*'|)`")
 """A setting as messages write it: the Python keyword in backticks, with its value or without."""
 
 
-OTHER_NAMES = {"version": "model_version", "plugins": "plugin"}
+OTHER_NAMES = {"version": "model_version", "plugins": "plugin", "metrics": "metric"}
 """Keywords of Python whose option has another name."""
 
 

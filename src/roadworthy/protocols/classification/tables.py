@@ -287,7 +287,8 @@ def check_metric(criterion: Criterion, metrics: Sequence[Metric]) -> None:
     """Raise an `InputError` where a criterion names none of the metrics that the study measures."""
     known = metric_names(metrics)
     if criterion.metric not in known:
-        advice = " Name it under classification: metrics." if criterion.metric in REGISTERED else ""
+        name = criterion.metric.removesuffix(DROP)
+        advice = f" Ask for it with `metrics='{name}'` (under {NAME} in a study)." if name in REGISTERED else ""
         raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, known)}{advice}")
 
 
