@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @app.command()
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Runs on the same images; the first is the baseline.")
+        list[Path], typer.Argument(metavar="RUN", help="Runs on the same images; the first is the baseline.")
     ],
     models: Annotated[
         tuple[str, str] | None,
