@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -15,8 +16,8 @@ from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RECORD
-from roadworthy.metrics import mean_metric, metric
-from roadworthy.plugins import load_given
+from roadworthy.metrics import METRICS, mean_metric, metric
+from roadworthy.plugins import load_given, plugin_behind
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.study import load_study
 from test_plugins import PROTOCOL, SHIFT, call, clean_registries, folder, run, snapshot  # noqa: F401 (fixtures too)
@@ -225,6 +226,22 @@ def test_a_run_whose_package_is_not_installed_says_which(run: rw.Run) -> None:  
     for command in (["report"], ["verify"], ["verdict"], ["compare", run.path]):
         assert call(*command, run.path) == (2, says)
     assert snapshot(run.path) == before
+
+
+def test_an_error_of_an_installed_package_is_not_blamed_on_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "lamp_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(METRIC)
+    (package / "inner.py").write_text("def fail():\n    return 1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    inner = importlib.import_module("lamp_package.inner")
+    assert METRICS.get("own_sure").__module__ == "lamp_package"
+    with pytest.raises(ZeroDivisionError) as raised:
+        inner.fail()
+    assert plugin_behind(raised.value) == ("", [])
+    monkeypatch.setitem(METRICS.packages, "own_sure", "lamp-package")
+    author, frames = plugin_behind(raised.value)
+    assert (author, [frame.line for frame in frames]) == ("the installed package lamp-package", ["return 1 / 0"])
 
 
 def test_help_names_what_options_take() -> None:
