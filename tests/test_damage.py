@@ -298,7 +298,7 @@ def test_the_seal_of_a_manifest_that_was_edited_breaks_whatever_run_json_says(fi
     assert record["files"][name] != digest_file(path)
     record["files"][name] = digest_file(path)
     (finished / "run.json").write_text(json.dumps(record))
-    assert call("verify", finished, code=1).splitlines() == [f"{name} was changed", f"{finished}: 1 problems"]
+    assert call("verify", finished, code=1).splitlines() == [f"{name} was changed", f"{finished}: 1 problem"]
 
 
 def test_a_case_that_the_study_no_longer_has_is_taken_back_where_it_was_damaged(kept: Path, tmp_path: Path) -> None:

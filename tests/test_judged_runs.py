@@ -235,11 +235,12 @@ def test_replacing_a_verdict_is_asked_for_and_leaves_a_trace(run: Path, tmp_path
 
 def test_an_entry_without_a_criteria_file_keeps_its_hash_and_one_with_it_seals_it() -> None:
     entry = make_entry({"status": "none"}, [], "study", "2026-03-01T12:30:00+00:00")
-    before = digest([entry.model_dump(exclude={"sha256", "criteria_file"}), ""])
+    before = digest([entry.model_dump(exclude={"sha256", "criteria_file", "other_code"}), ""])
     assert entry.sealed("").sha256 == before, "as versions that noted no file have stored it"
     named = entry.model_copy(update={"criteria_file": "a.yaml"})
     other = entry.model_copy(update={"criteria_file": "b.yaml"})
-    assert len({sealed.sha256 for sealed in (entry.sealed(""), named.sealed(""), other.sealed(""))}) == 3
+    marked = entry.model_copy(update={"other_code": ["m.py"]})
+    assert len({variant.sealed("").sha256 for variant in (entry, named, other, marked)}) == 4
 
 
 def test_a_rerun_with_edited_criteria_keeps_the_earlier_verdict(tmp_path: Path) -> None:

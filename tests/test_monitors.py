@@ -325,7 +325,7 @@ def test_a_class_defined_again_replaces_itself() -> None:
     first, second = (kinds.register("own")(own()) for _ in range(2))
     assert first is not second
     assert kinds.get("own") is second
-    with pytest.raises(ValueError, match="registered twice"):
+    with pytest.raises(ValueError, match="there is already a kind 'own'"):
         kinds.register("own")(Msp)
 
 

@@ -168,7 +168,9 @@ def test_a_metric_that_is_only_registered_changes_nothing(plain: rw.Run, own: rw
     kept = own.tables["classification"].query("metric in @names").reset_index(drop=True)
     assert kept.equals(plain.tables["classification"])
     assert "metrics" not in json.loads((plain.path / "run.json").read_text())["protocols"]["classification"]["settings"]
-    with pytest.raises(InputError, match=r"unknown metric 'odd_error'.* Name it under classification: metrics"):
+    with pytest.raises(
+        InputError, match=r"unknown metric 'odd_error'.* Ask for it with `metrics='odd_error'` \(under class"
+    ):
         plain.verdict([{"id": "X", "metric": "odd_error", "at_most": 1}])
 
 
@@ -281,7 +283,7 @@ def defined_twice(answers):
     [
         ({"name": "My metric"}, "lower-case"),
         ({"name": "accuracy_drop"}, "derived"),
-        ({"name": "accuracy"}, "registered twice"),
+        ({"name": "accuracy"}, "already a metric"),
         ({"name": "fpr95_in"}, "cannot be called 'fpr95_in', since the protocol od_test has a metric of this name"),
         ({"name": "fpr95"}, "since this is what fpr95_in was called in earlier versions: choose another name"),
         ({"name": "scenario_coverage"}, "the protocol dependability has"),

@@ -197,6 +197,8 @@ def test_verify_names_changed_code_and_another_path_stands_in(run: rw.Run, folde
     code, printed = call("verify", run.path, "--trust")
     assert code == 1
     assert "dim.py was changed since the SHA-256 of helper_of_dim.py was noted" in printed
+    assert "name the code to use with --plugin" in printed, "as an option of the command"
+    assert printed.endswith(": 1 problem\n")
     code, printed = call("report", run.path, "--trust")
     assert code == 2
     assert printed.endswith("put it back as it was, or name the code to use with --plugin")
@@ -206,7 +208,10 @@ def test_verify_names_changed_code_and_another_path_stands_in(run: rw.Run, folde
     (folder / "sure.py").unlink()
     code, printed = call("verify", run.path, "--trust", "--plugin", moved / "dim.py")
     assert code == 2
-    assert printed == "there is no plugin home/sure.py: name it where it is now with --plugin"
+    gone = (
+        f"the run was made with the plugin {folder / 'sure.py'}, which is gone: name it where it is now with --plugin"
+    )
+    assert printed == gone, "the whole path"
     both = [moved / "dim.py", moved / "sure.py"]
     assert rw.open_run(run.path, plugins=both, trust=True).verify() == []
     forget_plugins()
@@ -246,7 +251,10 @@ def test_an_error_of_a_plugin_is_not_blamed_on_us(
     with warnings.catch_warnings(), pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
-    assert re.search(r"error: plugin .*sure\.py raised ZeroDivisionError: the lines above", capsys.readouterr().err)
+    printed = capsys.readouterr().err
+    assert re.search(r"error: plugin .*sure\.py raised ZeroDivisionError: division by zero", printed)
+    assert "1 / 0" in printed
+    assert "executing.py" not in printed, "only lines of the plugin are shown"
 
 
 def test_an_edited_plugin_is_loaded_again(folder: Path) -> None:
@@ -281,8 +289,12 @@ MISTAKES = [
     ("raises", "1 / 0", r"cannot load plugin .*bad\.py: ZeroDivisionError: division by zero"),
     ("syntax", "def f(:", r"cannot load plugin .*bad\.py: SyntaxError: .*bad\.py, line 1"),
     ("leaves", "import sys; sys.exit(3)", r"cannot load plugin .*bad\.py: SystemExit: it called sys\.exit\(\)"),
-    ("name taken", SHIFT, r"bad\.py: shift 'dim' is registered twice, by .*dim\.py already: choose another name"),
-    ("name of ours", SHIFT.replace('"dim"', '"fog"'), r"bad\.py: shift 'fog' is registered twice, by .*thesis\.py"),
+    (
+        "name taken",
+        SHIFT.replace("Darken", "Dim"),
+        r"bad\.py: there is already a shift 'dim' \(of .*dim\.py\): choose another name",
+    ),
+    ("name of ours", SHIFT.replace('"dim"', '"fog"'), r"bad\.py: there is already a shift 'fog' \(built in\): choose"),
     ("no module", "import nowhere_at_all", r"bad\.py: ModuleNotFoundError: No module named 'nowhere_at_all'"),
 ]
 
@@ -300,16 +312,28 @@ def test_a_plugin_that_cannot_be_loaded_is_one_sentence(text: str, says: str, fo
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        (["no.py"], r"there is no plugin .*no\.py: name it where it is now with `plugins=`"),
+        (
+            ["no.py"],
+            r"there is no file /.*no\.py, which the study names under plugins \(paths start from the study's fold",
+        ),
         (["home"], r"cannot load plugin home: ModuleNotFoundError: No module named 'home'"),
         (["a-b"], "plugin 'a-b' is neither a Python file"),
         ("dim.py", r"plugins is a list of Python files or modules: write plugins: \[my.py\]"),
-        ([3], r"plugins\.0: "),
+        ([3], r"a plugin is a Python file \(my.py\) or a module \(package.module\), not 3"),
+        ([""], r"a plugin is a Python file \(my.py\) or a module \(package.module\), not ''"),
+        ([{"plugin": "home/dim.py", "files": "00"}], r"given by name: write files: \{my.py: 'its SHA-256'\}"),
+        ([{"plugin": "home/dim.py", "files": {"dim.py": 12}}], r"dim.py is pinned by 12, which is not a SHA-256"),
+        (["https://a.b/my.py"], r"plugin https://a.b/my.py is an address: download the file"),
+        (["home/noext"], r"plugin home/noext is a file whose name does not end in .py"),
         ([{"plugin": "home/dim.py", "file": 1}], "unknown key 'plugins.0.file'"),
-        ([{"plugin": "home/sure.py", "files": {"sure.py": "00"}}], r"sure\.py was changed since the SHA-256 of sure"),
+        (
+            [{"plugin": "home/sure.py", "files": {"sure.py": "0" * 64}}],
+            r"sure\.py was changed since the SHA-256 of sure",
+        ),
     ],
 )
 def test_plugins_that_a_study_cannot_have(named: Any, says: str, folder: Path) -> None:
+    (folder / "noext").write_text(SHIFT)
     with pytest.raises(InputError, match=says):
         parse_study(study(folder, plugins=named), "study", trust=True)
 
@@ -330,7 +354,7 @@ def test_a_module_is_a_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert loaded.plugins[0].plugin == "lamps.dim"
     assert loaded.plugins[0].files["dim.py"] == digest_file(package / "dim.py")
     assert "dim" in rw.SHIFTS
-    pinned = {"plugin": "lamps.dim", "files": {"dim.py": "00"}}
+    pinned = {"plugin": "lamps.dim", "files": {"dim.py": "0" * 64}}
     with pytest.raises(InputError, match=r"plugin lamps\.dim was changed"):
         parse_study(study(folder, plugins=[pinned]), "study", trust=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import BaseModel
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError
@@ -20,14 +21,14 @@ from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
 from roadworthy.engine.progress import terminal_progress as terminal_progress
 from roadworthy.executing import execute as execute
-from roadworthy.metrics import current_name
+from roadworthy.metrics import METRICS, current_name
 from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
 from roadworthy.opening import Given, check_study_size, model_builder, open_benches
-from roadworthy.plugins import GivenPlugins, load_given
+from roadworthy.plugins import GivenPlugins, load_given, replaced_components
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
-from roadworthy.protocols import find_suite
+from roadworthy.protocols import find_protocol, find_suite
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
 from roadworthy.stored import Run as Run
@@ -55,9 +56,8 @@ def compare_runs(
     a of the first. Runs with plugins need their code: see `open_run`.
     """
     runs = [runs] if isinstance(runs, str | os.PathLike) else runs
-    for path in runs:
-        open_run(os.fspath(path), plugins=plugins, trust=trust).require_plugins()
     metrics = None if metrics is None else [current_name(metric) for metric in metrics]
+    _load_plugins_of([open_run(os.fspath(path), plugins=plugins, trust=trust) for path in runs], metrics)
     check_question(metrics, alpha, margin)
     folders = [RunFolder.existing(Path(path)) for path in runs]
     records = [folder.record() for folder in folders]
@@ -72,6 +72,24 @@ def compare_runs(
         workers or os.cpu_count() or 1,
     )
     return compare(pairs, metrics, alpha, margin)
+
+
+def _load_plugins_of(runs: Sequence[Run], metrics: Sequence[str] | None) -> None:
+    """Import the plugins of all runs; refuse two that bring different code for what the comparison reads.
+
+    A metric that it does not read may be any of them.
+    """
+    used = []
+    for run in runs:
+        run.require_plugins()
+        used += run.load_plugins()
+    protocols = [find_protocol(name) for run in runs for name in run.record.protocols]
+    read = {*metrics} if metrics is not None else {name for protocol in protocols for name in protocol.compared}
+    for kind, name in replaced_components(used):
+        if kind != METRICS.kind or name in read:
+            raise InputError(
+                f"two runs bring different code for the {kind} {name!r}: name the file to use for both with `plugins=`"
+            )
 
 
 def run_study(
@@ -137,6 +155,7 @@ def evaluate(
     data: Any,
     *,
     suite: str = "standard",
+    metrics: str | Sequence[str] = (),
     criteria: str | Path | list[Any] | None = None,
     out: str | Path | None = None,
     name: str | None = None,
@@ -160,12 +179,16 @@ def evaluate(
     Settings of the model such as `range="0-255"` go on to its adapter. The run lands in `out` (default: runs/<model>),
     and one that was stopped is resumed; the finished run of another model or of other data there is refused, unless
     `fresh` makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set.
-    `plugins` are Python files (or modules) that add kinds of models, data or suites; their code runs only with `trust`.
+    `metrics` are further metrics to measure, by name, besides those of the suite. `plugins` are Python files (or
+    modules) that add metrics, suites, kinds of models or of data; their code runs only with `trust`.
     """
     name = name or _name_of(model)
     loaded = load_given(plugins, trust)
     data_spec = str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
     protocol, settings = find_suite(suite)
+    content = _with_metrics(settings.model_dump(), type(settings), [metrics] if isinstance(metrics, str) else metrics)
+    if content is None:
+        raise InputError(f"suite {suite} takes no further metrics (`metrics=`): its protocol {protocol.name} has none")
     study = parse_study(
         {
             "name": name,
@@ -173,7 +196,7 @@ def evaluate(
             "size": size,
             "data": {"test": data_spec, "classes": str(classes) if isinstance(classes, Path) else classes},
             "models": {name: model_spec(model, model_settings)},
-            "protocols": {protocol.name: settings.model_dump()},
+            "protocols": {protocol.name: content},
             "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
             "plugins": [record.model_dump() for record in loaded],
         },
@@ -189,6 +212,15 @@ def evaluate(
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
     return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
+
+
+def _with_metrics(content: dict[str, Any], settings: type[BaseModel], metrics: Sequence[str]) -> dict[str, Any] | None:
+    """The content of settings with further metrics; None where these settings have no field for them."""
+    if not metrics:
+        return content
+    if "metrics" not in settings.model_fields:
+        return None
+    return {**content, "metrics": [*dict.fromkeys([*content.get("metrics", ()), *metrics])]}
 
 
 def model_spec(model: Any, settings: Mapping[str, Any]) -> Any:

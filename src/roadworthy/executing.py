@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.record import RunRecord
@@ -20,10 +22,11 @@ from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.recording import node_records, source_record
 from roadworthy.engine.table_specs import TIMING_ARTIFACTS
+from roadworthy.plugins import require_loaded
 from roadworthy.preparing import Prepared
 from roadworthy.protocols import find_protocol
 from roadworthy.protocols.base import Evidence
-from roadworthy.protocols.declared import check_tables
+from roadworthy.protocols.declared import answers_for_tables, check_own_tables, check_tables
 from roadworthy.protocols.latex import to_latex
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.stored import Run, judge_run, load_evidence, utc_now, write_history
@@ -44,6 +47,7 @@ def execute(
 
     Results that are there stay until all new ones are known: an attempt that fails leaves a finished run as it was.
     """
+    require_loaded(prepared.study.plugins)
     workers = workers or os.cpu_count() or 1
     stored = prepared.stored_study().to_yaml()
     with opened_folder(out, stored, fresh) as folder:
@@ -68,20 +72,25 @@ def execute(
                 for name, answers in evidence.items()
                 if (own := [planned for planned in drawn if planned.protocol == name])
             }
-            printed = {name: own.tables() for name, own in evidence.items()}
+            printed = {name: _tables(name, own) for name, own in evidence.items()}
+            for name, own_tables in printed.items():
+                check_own_tables(own_tables, name, evidence, "" not in prepared.sources)
             tables = {name: table for own in printed.values() for name, table in own.items()}
             tables |= analyse(tables, evidence)
-            painted = [picture.result() for picture in pictures.values()]
+            painted = {name: picture.result() for name, picture in pictures.items()}
         timing = timing_tables(folder, graph, outcome)
-        costs = [own.timing(*timing.values()) for own in evidence.values()]
+        costs = {name: own.timing(*timing.values()) for name, own in evidence.items()}
         if not graph.artifacts:
             del timing[TIMING_ARTIFACTS.name]
-        results = {name: table for some in (tables, timing, *costs, *painted) for name, table in some.items()}
+        for name, own_tables in (*costs.items(), *painted.items()):
+            check_own_tables(own_tables, name, evidence, "" not in prepared.sources)
+        parts = (tables, timing, *costs.values(), *painted.values())
+        results = {name: table for part in parts for name, table in part.items()}
         check_tables(results, evidence, several_sources="" not in prepared.sources)
         replace_results(folder, stored, record)
         for name, table in results.items():
             folder.write_table(name, table)
-        for protocol, some in (*printed.items(), *zip(evidence, costs, strict=True)):
+        for protocol, some in (*printed.items(), *costs.items()):
             for name, table in some.items() if find_protocol(protocol).prints_latex else ():
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
         run = Run(folder.path)
@@ -102,6 +111,12 @@ def _evidence(
     if all(lost):
         raise ModelError(lost[0])
     return evidence
+
+
+def _tables(protocol: str, evidence: Evidence) -> dict[str, pd.DataFrame]:
+    """The tables of a protocol's evidence; what is wrong with a third party's is an `InputError`."""
+    with answers_for_tables(protocol):
+        return evidence.tables()
 
 
 def _take_back(folder: RunFolder, before: Collection[Path]) -> None:

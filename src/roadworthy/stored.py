@@ -15,16 +15,25 @@ import pandas as pd
 
 from roadworthy import report
 from roadworthy.core import record as records
-from roadworthy.core.errors import InputError, from_here
+from roadworthy.core.errors import InputError, UnknownName, from_here
 from roadworthy.core.files import inside
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RECORD, RunRecord
 from roadworthy.core.validation import validated
 from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import RunFolder, write_bytes, write_json
+from roadworthy.engine.provenance import missing_extensions
 from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.metrics import stored_name
-from roadworthy.plugins import ChangedPlugin, GivenPlugins, differences, load_plugins, name_plugins
+from roadworthy.plugins import (
+    ChangedPlugin,
+    GivenPlugins,
+    NamedPlugin,
+    load_plugins,
+    name_plugins,
+    other_code,
+    plugin_problems,
+)
 from roadworthy.preparing import check_criteria, remarks
 from roadworthy.protocols import find_protocol, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
@@ -60,6 +69,7 @@ class Run:
         record, columns = self.folder.record(), self.folder.table_columns()
         check_stored_tables(self.path, columns, record.protocols, several_sources="" not in record.sources)
         self._plugins, self._trust = plugins, trust
+        self._warned: set[str] = set()
 
     def __repr__(self) -> str:
         record = self.record
@@ -105,25 +115,43 @@ class Run:
         """What failed, each with its cause."""
         return [*failed_parts(self.record)]
 
-    def load_plugins(self) -> list[str]:
-        """Import the plugins of the run; a sentence for each that is not the code that the run was made with."""
-        named = self.record.plugins
-        return differences(named, load_plugins(name_plugins(named, self.path, self._plugins), self._trust))
+    def named_plugins(self) -> list[NamedPlugin]:
+        """The plugins that the run names, or those that were given in their place, as they are to be loaded."""
+        return name_plugins(self.record.plugins, self.path, self._plugins, "run")
 
-    def require_plugins(self) -> None:
-        """Import the plugins of the run, with a warning where they are other code."""
-        for sentence in self.load_plugins():
-            warnings.warn(sentence, stacklevel=3)
+    def load_plugins(self) -> list[records.PluginRecord]:
+        """Import the plugins of the run; an `InputError` also where nobody brings a component that the run names."""
+        loaded = load_plugins(self.named_plugins(), self._trust)
+        check_components(self.record)
+        return loaded
+
+    def require_plugins(self) -> list[str]:
+        """Import the plugins of the run; returns those that are other code, after a warning on each."""
+        other = other_code(self.record.plugins, self.load_plugins())
+        for plugin in other:
+            if plugin not in self._warned:
+                warnings.warn(_is_other_code(plugin), stacklevel=3)
+        self._warned.update(other)
+        return other
+
+    def require_own_code(self, verdict: Verdict | None = None) -> None:
+        """Refuse to go on to a verdict of the run's own where plugins are not the code that the run was made with."""
+        other = other_code(self.record.plugins, self.load_plugins())
+        if other := [*dict.fromkeys([*other, *(verdict.other_code if verdict else ())])]:
+            raise InputError(
+                f"a verdict that is made with other code of plugin {', '.join(other)} cannot become the run's own: run "
+                "the study again with that code"
+            )
 
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
         self.folder.check_finished()
-        self.require_plugins()
+        other = tuple(self.require_plugins())
         record = self.record
         chosen = load_criteria(record.criteria or None if criteria is None else criteria)
         check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
         verdict = judge_run(chosen, load_evidence(self.folder, record), self.folder, record)
-        return replace(verdict, criteria_file=criteria_file_of(criteria))
+        return replace(verdict, criteria_file=criteria_file_of(criteria), other_code=other)
 
     @property
     def has_other_criteria(self) -> bool:
@@ -133,10 +161,11 @@ class Run:
     def save_verdict(self, verdict: Verdict) -> None:
         """Make a verdict and its criteria the run's own: verdict.json, run.json and the report show them.
 
-        The verdict that was its own before stays in the history.
+        The verdict that was its own before stays in the history. One that was made with other code of a plugin than the
+        run's is refused.
         """
         self.folder.check_finished()
-        self.require_plugins()
+        self.require_own_code(verdict)
         with self.folder.locked():
             self._check_history()
             self._note(verdict, "replaced")
@@ -171,7 +200,8 @@ class Run:
             raise InputError(f"{self.path / HISTORY} was changed or is missing: check the run with roadworthy verify")
 
     def _with_entry(self, verdict: Verdict, made: history.Made) -> list[history.Entry]:
-        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now(), verdict.criteria_file)
+        noted = (verdict.criteria_file, verdict.other_code)
+        entry = history.make_entry(verdict.to_json(), verdict.criteria, made, utc_now(), *noted)
         return history.with_entry(read_history(self.path), entry)
 
     def conclude(self, record: RunRecord, verdict: Verdict) -> None:
@@ -216,13 +246,10 @@ class Run:
 
     def verify(self) -> list[str]:
         """What is wrong with the run: files missing, changed or added, tables that do not follow from the readouts."""
-        problems = self.file_problems()
-        if problems:
-            return problems
-        try:
-            problems += self.load_plugins()
-        except ChangedPlugin as error:
-            return [str(error)]
+        problems, of_plugins = self.file_problems(), plugin_problems(self.named_plugins())
+        if problems or any(isinstance(problem, ChangedPlugin) for problem in of_plugins):
+            return problems + [str(problem) for problem in of_plugins]
+        problems += map(_is_other_code, other_code(self.record.plugins, self.load_plugins()))
         stored_names = self.folder.table_names()
         for name, table in _tables(load_evidence(self.folder, self.record)).items():
             if name in stored_names and not follows(table, self.folder.table(name)):
@@ -253,6 +280,25 @@ def open_run(path: str | Path, *, plugins: GivenPlugins = (), trust: bool = Fals
     from where the run names it, or from the given `plugins`, and only with `trust`.
     """
     return Run(path, plugins=plugins, trust=trust)
+
+
+def _is_other_code(plugin: str) -> str:
+    return f"plugin {plugin} is not the code that the run was made with"
+
+
+def check_components(record: RunRecord) -> None:
+    """Refuse to go on where a protocol or a metric of a run is not here, and name the packages that may bring it."""
+    try:
+        for name, settings in stored_settings(record).items():
+            find_protocol(name).metrics_of(settings)
+    except UnknownName as error:
+        packages = missing_extensions(record.environment)
+        what = f"the {error.kind} {error.name!r} of the run is not here"
+        if packages:
+            raise InputError(
+                f"{what}: install the package {' or '.join(packages)}, which the run was made with"
+            ) from None
+        raise InputError(f"{what}: name the code that brings it with `plugins=`, or install its package") from None
 
 
 def _tables(evidence: Mapping[str, Evidence]) -> dict[str, pd.DataFrame]:
@@ -374,7 +420,7 @@ def judge_run(
 def write_history(run: Path, entries: Sequence[history.Entry]) -> None:
     """Write the history of verdicts of the run in a folder; nothing where there is no entry."""
     if entries:
-        write_json(run / HISTORY, [entry.model_dump() for entry in entries])
+        write_json(run / HISTORY, [entry.dump() for entry in entries])
 
 
 def utc_now() -> str:

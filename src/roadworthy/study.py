@@ -131,7 +131,23 @@ def _plugins(value: Any) -> Any:
     """Plugins: a list of Python files and modules; each may come with the SHA-256 of its files."""
     if not isinstance(value, list):
         raise ValueError("plugins is a list of Python files or modules: write plugins: [my.py]")
-    return [{"plugin": plugin} if isinstance(plugin, str) else plugin for plugin in value]
+    plugins = [{"plugin": plugin} if isinstance(plugin, str) else plugin for plugin in value]
+    for plugin in plugins:
+        if isinstance(plugin, PluginRecord):
+            continue
+        if not isinstance(plugin, dict) or not isinstance(plugin.get("plugin"), str) or not plugin["plugin"].strip():
+            name = plugin.get("plugin") if isinstance(plugin, dict) else plugin
+            raise ValueError(f"a plugin is a Python file (my.py) or a module (package.module), not {name!r}")
+        files: Any = plugin.get("files", {})
+        if not isinstance(files, dict):
+            raise ValueError("the files of a plugin are given by name: write files: {my.py: 'its SHA-256'}")
+        for name, sha in files.items():
+            if not isinstance(sha, str) or not re.fullmatch("[0-9a-f]{64}", sha):
+                raise ValueError(
+                    f"{name} of plugin {plugin['plugin']} is pinned by {sha!r}, which is not a SHA-256: write its 64 "
+                    "digits and letters a to f in quotes"
+                )
+    return plugins
 
 
 Plugins = Annotated[list[PluginRecord], BeforeValidator(_plugins)]

@@ -13,7 +13,7 @@ from roadworthy.cli import components, judging, running  # noqa: F401 (these add
 from roadworthy.cli.app import app
 from roadworthy.cli.interrupts import STOPPED, leave, watched
 from roadworthy.cli.messages import OTHER_NAMES, one_line, say, spelled
-from roadworthy.core.errors import RoadworthyError
+from roadworthy.core.errors import RoadworthyError, first_line
 
 __all__ = ["OTHER_NAMES", "app", "main", "spelled"]
 
@@ -51,11 +51,13 @@ def main() -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        traceback.print_exc()
         loaded = sys.modules.get("roadworthy.plugins")
-        if loaded is not None and (plugin := loaded.plugin_behind(error)):
-            say(f"error: plugin {plugin} raised {type(error).__name__}: the lines above say where")
+        author, frames = loaded.plugin_behind(error) if loaded is not None else ("", [])
+        if author:
+            sys.stderr.write("".join(traceback.format_list(frames)))
+            say(f"error: {one_line(f'{author} raised {type(error).__name__}: {first_line(error)}')}")
             sys.exit(RoadworthyError.exit_code)
+        traceback.print_exc()
         say("error: this is a defect of roadworthy, not of your input; please report it with the lines above")
         sys.exit(70)
 

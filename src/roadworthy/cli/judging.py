@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @app.command()
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Runs on the same images; the first is the baseline.")
+        list[Path], typer.Argument(metavar="RUN", help="Runs on the same images; the first is the baseline.")
     ],
     models: Annotated[
         tuple[str, str] | None,
@@ -30,7 +30,7 @@ def compare(
         ),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="A metric to compare by; may be given several times.")
+        list[str] | None, typer.Option(metavar="NAME", help="A metric to compare by; can be repeated.")
     ] = None,
     alpha: Annotated[
         float, typer.Option(help="Chance of a single false alarm among all conditions of a metric.")
@@ -88,6 +88,8 @@ def verdict(
     if replace and criteria is None:
         raise InputError("--replace puts other criteria in place of the run's own: name them with --criteria")
     opened = open_run(run_folder, plugins=plugin or (), trust=trust)
+    if replace:
+        opened.require_own_code()
     judged = opened.verdict(criteria)
     if junit:
         _write_text(junit, judged.to_junit())
@@ -135,9 +137,9 @@ def verify(run_folder: RunArgument, plugin: PluginOption = None, trust: Trust = 
     opened = open_run(run_folder, plugins=plugin or (), trust=trust)
     problems = opened.verify()
     for problem in problems:
-        typer.echo(problem)
+        typer.echo(spelled(problem, "verify"))
     if problems:
-        typer.echo(f"{run_folder}: {len(problems)} problems")
+        typer.echo(f"{run_folder}: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
         raise typer.Exit(1)
     typer.echo(f"{run_folder}: {len(opened.folder.hashes())} files as recorded; the tables follow from the readouts")
 

@@ -35,7 +35,11 @@ Arch = Annotated[str | None, typer.Option(help="For torch weights: file.py:facto
 Trust = Annotated[bool, typer.Option("--trust", help="Run Python code named by you or the study, and TorchScript.")]
 PluginOption = Annotated[
     list[str] | None,
-    typer.Option("--plugin", help="A Python file or module that registers components of your own; needs --trust."),
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        help="A Python file or module that registers components of your own; needs --trust; can be repeated.",
+    ),
 ]
 Unpickle = Annotated[
     bool,

@@ -62,6 +62,10 @@ def evaluate(
     suite: Annotated[
         str, typer.Option(help="quick, standard or full; a version such as standard@1 pins it.")
     ] = "standard",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further metric to measure, such as one of a plugin; can be repeated."),
+    ] = None,
     criteria: Annotated[Path | None, typer.Option(help="YAML file of acceptance criteria.")] = None,
     out: OutOption = None,
     classes: Classes = None,
@@ -96,6 +100,7 @@ def evaluate(
         model,
         data,
         suite=suite,
+        metrics=metric or (),
         criteria=criteria,
         out=out,
         name=name,

@@ -63,6 +63,7 @@ class UnknownName(InputError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name = kind, name
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f": did you mean {near[0]!r}?" if near else "."

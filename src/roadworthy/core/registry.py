@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -13,7 +13,11 @@ from roadworthy.core.errors import InputError, UnknownName, first_line, foreign_
 T = TypeVar("T")
 
 
-class NameTaken(ValueError):
+class RegistrationError(ValueError):
+    """A component cannot be registered; the message tells its author what to change."""
+
+
+class NameTaken(RegistrationError):
     """Two different components want the same name in a registry."""
 
 
@@ -29,22 +33,30 @@ class Registry(Generic[T]):
 
     everyone: ClassVar[list[Registry[Any]]] = []
     """All registries."""
+    replaceable: ClassVar[frozenset[int]] = frozenset()
+    """The `id` of every component that another one may replace: those of plugins that are not used now."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, check: Callable[[str, Any], None] | None = None) -> None:
         self.kind = kind
+        self.packages: dict[str, str] = {}
+        """The installed packages that bring components by entry points, by the name of the component."""
+        self._check = check
         self._members: dict[str, T] = {}
         self._entry_points_loaded = False
         self.everyone.append(self)
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator that registers a component; a name is used once, except by the same class defined again."""
+        """Decorator that registers a component; a name is used once, except by the same class defined again.
+
+        A component that fails the check of its registry, or whose name is taken, is a `RegistrationError`.
+        """
 
         def add(member: T) -> T:
-            if name in self._members and not _is_same(self._members[name], member):
-                raise NameTaken(
-                    f"{self.kind} {name!r} is registered twice, {_origin(self._members[name])} already: choose "
-                    "another name"
-                )
+            if self._check is not None:
+                self._check(name, member)
+            other = self._members.get(name, member)
+            if not _is_same(other, member) and id(other) not in self.replaceable:
+                raise NameTaken(f"there is already a {self.kind} {name!r} ({_origin(other)}): choose another name")
             self._members[name] = member
             return member
 
@@ -78,13 +90,15 @@ class Registry(Generic[T]):
             package = point.dist.name if point.dist else point.value
 
             def explain(error: BaseException, name: str = point.name, package: str = package) -> InputError:
+                error_type = "" if isinstance(error, RegistrationError) else f"{type(error).__name__}: "
                 return InputError(
                     f"the {self.kind} {name!r} of the installed package {package} cannot be loaded "
-                    f"({type(error).__name__}: {first_line(error)}): fix or uninstall that package"
+                    f"({error_type}{first_line(error)}): fix or uninstall that package"
                 )
 
-            with foreign_code(explain):
+            with foreign_code(explain), redirect_stdout(sys.stderr):
                 self.register(point.name)(point.load())
+            self.packages[point.name] = package
 
 
 Registered = list[tuple[Registry[Any], str, Any]]
@@ -92,11 +106,11 @@ Registered = list[tuple[Registry[Any], str, Any]]
 
 
 @contextmanager
-def registering(instead_of: Registered) -> Iterator[Registered]:
+def registering(instead_of: Registered, may_replace: Collection[Any] = ()) -> Iterator[Registered]:
     """A block in which a plugin registers components `instead_of` those that it registered before.
 
-    The list that it gives holds, after the block, what was registered in it. Where the block raises, every registry is
-    as it was before.
+    It may take the names of the components `may_replace`. The list that it gives holds, after the block, what was
+    registered in it. Where the block raises, every registry is as it was before.
     """
     for registry in Registry.everyone:
         registry._load_entry_points()
@@ -106,6 +120,7 @@ def registering(instead_of: Registered) -> Iterator[Registered]:
             del registry._members[name]
     kept = [(registry, dict(registry._members)) for registry, _ in before]
     registered: Registered = []
+    Registry.replaceable = frozenset(map(id, may_replace))
     try:
         yield registered
     except BaseException:
@@ -113,6 +128,8 @@ def registering(instead_of: Registered) -> Iterator[Registered]:
             registry._members.clear()
             registry._members.update(members)
         raise
+    finally:
+        Registry.replaceable = frozenset()
     registered += [
         (registry, name, member)
         for registry, members in kept
@@ -122,10 +139,18 @@ def registering(instead_of: Registered) -> Iterator[Registered]:
 
 
 def _origin(member: object) -> str:
-    """Where a component comes from, as far as it says so: `by my.py`."""
+    """Where a component comes from, as far as it says so: `built in`, `of my.py`."""
     module = getattr(member, "__module__", None) if isinstance(member, type) or callable(member) else None
-    file = getattr(sys.modules.get(module or ""), "__file__", None)
-    return f"by {file or module}" if module else "by another plugin"
+    if module is None:
+        return "of another plugin"
+    if is_built_in(member):
+        return "built in"
+    return f"of {getattr(sys.modules.get(module), '__file__', None) or module}"
+
+
+def is_built_in(member: object) -> bool:
+    """Whether a component is one of Roadworthy's own, by the module that defines it."""
+    return str(getattr(member, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
 
 
 def _is_same(first: object, second: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,13 @@ def _extensions() -> list[str]:
         if any(point.group.startswith("roadworthy.") for point in package.entry_points)
     ]
     return sorted({*brings})
+
+
+def missing_extensions(recorded: Mapping[str, Any]) -> list[str]:
+    """The packages with components of their own that a recorded environment has and this one lacks, with versions."""
+    packages = recorded.get("packages", {})
+    usual = {*PACKAGES, *OPTIONAL}
+    return [f"{name} {version}" for name, version in packages.items() if name not in usual and not _version(name)]
 
 
 def _version(name: str) -> str | None:

@@ -21,14 +21,15 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from types import EllipsisType
 from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import is_the_machine_s
-from roadworthy.core.registry import NameTaken, Registry
+from roadworthy.core.errors import UnknownName, is_the_machine_s
+from roadworthy.core.registry import NameTaken, RegistrationError, Registry
 from roadworthy.metrics.answers import TOLERANCE, Answers
 from roadworthy.metrics.weighting import Floats, Weights, weight_rows, weighted_mean
 
@@ -300,34 +301,84 @@ TAKEN: dict[str, str] = {"recall": "classification gives the recall of a class t
 
 
 def metric(
-    *, label: str, higher_is_better: bool | None, name: str = "", sentence: str = "", **details: Any
+    function: Any = None,
+    /,
+    *,
+    label: str = "",
+    higher_is_better: bool | EllipsisType | None = ...,
+    name: str = "",
+    sentence: str = "",
+    **details: Any,
 ) -> Callable[[OfRows], Metric]:
     """Decorator that makes a function of answers and weights (B, n) the registered metric of its name.
 
-    The sentence is the first paragraph of its docstring unless given; `details` are further fields of `Metric`.
+    `label` and `higher_is_better` must be given. The sentence is the first paragraph of its docstring unless given;
+    `details` are further fields of `Metric`. What cannot be one is a `RegistrationError`.
     """
+    words = {"label": label, "higher_is_better": higher_is_better, **details}
+    _check_details("metric", function, words, name=name, sentence=sentence)
 
     def register(function: OfRows) -> Metric:
-        return _registered(function, name, sentence, label=label, higher_is_better=higher_is_better, **details)
+        return _registered(function, name, sentence, **words)
 
     return register
 
 
 def mean_metric(
-    *, label: str, higher_is_better: bool | None, name: str = "", sentence: str = "", **details: Any
+    function: Any = None,
+    /,
+    *,
+    label: str = "",
+    higher_is_better: bool | EllipsisType | None = ...,
+    name: str = "",
+    sentence: str = "",
+    **details: Any,
 ) -> Callable[[OfImages], Metric]:
     """Decorator that makes a function of answers to a value per image (n,) the registered metric that is their mean.
 
-    Its bounds are those of a mean over objects, unless its range is infinite or `mean_over_objects=False` says so.
+    It takes what `metric` takes. Its bounds are those of a mean over objects, unless its range is infinite or
+    `mean_over_objects=False` says so.
     """
-    details = {"mean_over_objects": _is_finite(details.get("range", SHARE)), **details}
+    words = {"label": label, "higher_is_better": higher_is_better, **details}
+    _check_details("mean_metric", function, words, name=name, sentence=sentence)
+    words = {"mean_over_objects": _is_finite(details.get("range", SHARE)), **words}
 
     def register(function: OfImages) -> Metric:
-        return _registered(
-            function, name, sentence, label=label, higher_is_better=higher_is_better, of_images=function, **details
-        )
+        return _registered(function, name, sentence, of_images=function, **words)
 
     return register
+
+
+def _check_details(decorator: str, function: Any, details: dict[str, Any], **texts: Any) -> None:
+    """Refuse what a decorator cannot be given: a function at once, an unknown setting, a value of another type."""
+    example = f"@{decorator}(label='Error', higher_is_better=False)"
+    if function is not None or not details["label"] or details["higher_is_better"] is ...:
+        raise RegistrationError(f"@{decorator} needs a label and higher_is_better: write {example}")
+    known = {field.name for field in fields(Metric)}
+    for setting, value in {**details, **texts}.items():
+        if setting not in known:
+            raise RegistrationError(f"@{decorator}: {UnknownName('setting', setting, known)}")
+        if expected := _expected(setting, value):
+            raise RegistrationError(f"@{decorator}: {setting} must be {expected}, not {value!r}")
+
+
+def _expected(setting: str, value: Any) -> str:
+    """What a setting of a metric must be; empty where the value is that."""
+    if setting in ("label", "sentence", "name", "infinite"):
+        return "" if isinstance(value, str) else "text"
+    if setting == "higher_is_better":
+        return "" if value is None or isinstance(value, bool) else "True, False or None"
+    if setting in ("percent", "proportion", "mean_over_objects"):
+        return "" if isinstance(value, bool) else "True or False"
+    if setting == "digits":
+        return "" if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else "a whole number"
+    if setting in ("shares", "why_missing", "factor"):
+        return "" if value is None or callable(value) else "a function"
+    if setting == "range" and not callable(value):
+        is_pair = isinstance(value, tuple) and len(value) == 2
+        numbers = is_pair and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
+        return "" if numbers else "a pair (low, high) of numbers, or a function of the number of classes"
+    return ""
 
 
 def _is_finite(limits: Range | Callable[[int], Range]) -> bool:
@@ -338,7 +389,7 @@ def _is_finite(limits: Range | Callable[[int], Range]) -> bool:
 def _registered(function: Callable[..., Any], name: str, sentence: str, **details: Any) -> Metric:
     name = name or function.__name__
     if name.endswith((DROP, DISCOUNTED)):
-        raise ValueError(f"metric {name!r}: names that end in {DROP} or {DISCOUNTED} belong to derived metrics")
+        raise RegistrationError(f"metric {name!r}: names that end in {DROP} or {DISCOUNTED} belong to derived metrics")
     if name in TAKEN and name not in METRICS:
         raise NameTaken(f"a metric cannot be called {name!r}, since {TAKEN[name]}: choose another name")
     paragraph = (inspect.getdoc(function) or "").partition("\n\n")[0]

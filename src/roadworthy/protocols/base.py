@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.registry import Registry
+from roadworthy.core.registry import RegistrationError, Registry
 from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
@@ -333,7 +333,31 @@ def chosen_parts(parts: Sequence[Part], criterion: Criterion) -> list[Part]:
     return [part for part in parts if part.source in names]
 
 
-PROTOCOLS: Registry[type[Protocol]] = Registry("protocol")
+def check_protocol(name: str, protocol: Any) -> None:
+    """Raise a `RegistrationError` that names what a class lacks to be the protocol of that name."""
+    if not (isinstance(protocol, type) and issubclass(protocol, Protocol)):
+        raise RegistrationError(f"the protocol {name!r} must be a class that is derived from Protocol")
+    settings, specs = getattr(protocol, "settings", None), protocol.table_specs
+    problems = []
+    if lacking := [attribute for attribute in ("name", "summary", "settings") if not hasattr(protocol, attribute)]:
+        problems.append(f"lacks {', '.join(lacking)}")
+    if methods := sorted(protocol.__abstractmethods__):
+        problems.append(f"does not define {', '.join(methods)}")
+    if getattr(protocol, "name", name) != name:
+        problems.append(f"has the name {protocol.name!r}, but is registered as {name!r}")
+    if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
+        problems.append("has settings that are not a class derived from pydantic's BaseModel")
+    elif required := [key for key, info in getattr(settings, "model_fields", {}).items() if info.is_required()]:
+        problems.append(f"has settings without a default ({', '.join(required)})")
+    if not isinstance(specs, tuple | list) or not all(isinstance(spec, TableSpec) for spec in specs):
+        problems.append("has table_specs that are not a tuple of TableSpec")
+    elif not specs:
+        problems.append("declares no table: its author must list a TableSpec of each in `table_specs`")
+    if problems:
+        raise RegistrationError(f"the protocol {name!r} {'; it '.join(problems)} (docs/extending.md)")
+
+
+PROTOCOLS: Registry[type[Protocol]] = Registry("protocol", check_protocol)
 """The test procedures by name; third parties add theirs under the entry point group `roadworthy.protocols`."""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.registry import is_built_in
 from roadworthy.core.tables import TableError, TableSpec
 from roadworthy.engine import table_specs as every_run
 from roadworthy.protocols import PROTOCOLS
@@ -44,6 +46,27 @@ def check_tables(tables: Mapping[str, pd.DataFrame], protocols: Iterable[str], s
         declared[name].check(table, several_sources)
 
 
+@contextmanager
+def answers_for_tables(protocol: str) -> Iterator[None]:
+    """A block in which a `TableError` is an `InputError` that names the protocol, unless it is one of our own."""
+    try:
+        yield
+    except TableError as error:
+        if protocol not in PROTOCOLS or is_built_in(PROTOCOLS.get(protocol)):
+            raise
+        raise InputError(
+            f"the protocol {protocol} is wrong about its tables, which its author can fix: {error}"
+        ) from error
+
+
+def check_own_tables(
+    tables: Mapping[str, pd.DataFrame], protocol: str, protocols: Iterable[str], several_sources: bool
+) -> None:
+    """Check the tables that one of these protocols made: see `check_tables` and `answers_for_tables`."""
+    with answers_for_tables(protocol):
+        check_tables(tables, protocols, several_sources)
+
+
 def check_stored_tables(
     run: Path, columns: Mapping[str, Sequence[str]], protocols: Iterable[str], several_sources: bool
 ) -> None:
@@ -61,11 +84,15 @@ def check_stored_tables(
 
 
 def check_declares(protocol: str) -> None:
-    """Raise an `InputError` where a protocol declares no table at all."""
+    """Raise an `InputError` where a protocol declares no table at all, or one that is declared already."""
     if not PROTOCOLS.get(protocol).table_specs:
         raise InputError(
             f"protocol {protocol} declares no table: its author must list a TableSpec of each in `table_specs` "
             "(docs/extending.md)"
+        )
+    with answers_for_tables(protocol):
+        declared_tables(
+            [*(name for name in PROTOCOLS if is_built_in(PROTOCOLS.get(name)) and name != protocol), protocol]
         )
 
 
@@ -74,7 +101,7 @@ def tables_page() -> str:
 
     To write it anew: `python -c "from roadworthy.protocols.declared import *; print(tables_page())" > docs/tables.md`
     """
-    built_in = [name for name in PROTOCOLS if PROTOCOLS.get(name).__module__.startswith("roadworthy.")]
+    built_in = [name for name in PROTOCOLS if is_built_in(PROTOCOLS.get(name))]
     lines = [
         "# Tables",
         "Every table that a run can hold, as `tables/NAME.parquet` (exact) and `tables/NAME.csv` (for people);",

@@ -30,7 +30,8 @@ class Entry(BaseModel):
     """One verdict of a run. `sha256` is that of all else in the entry and of the `sha256` before it.
 
     `criteria_file` is the file that the criteria were read from, as it was named; empty where they came as a list, or
-    from a version that did not note it.
+    from a version that did not note it. `other_code` names the plugins that it was made with other code of than the
+    run.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -42,6 +43,7 @@ class Entry(BaseModel):
     criteria_sha256: str
     criteria_file: str = ""
     verdict_sha256: str
+    other_code: list[str] = []
     sha256: str = ""
 
     @field_validator("criteria")
@@ -63,7 +65,12 @@ class Entry(BaseModel):
     def sealed(self, before: str) -> Entry:
         """The same with its hash, after an entry with the hash `before` (empty for the first)."""
         left_out = {"sha256"} if self.criteria_file else {"sha256", "criteria_file"}
-        return self.model_copy(update={"sha256": digest([self.model_dump(exclude=left_out), before])})
+        content = {key: value for key, value in self.dump().items() if key not in left_out}
+        return self.model_copy(update={"sha256": digest([content, before])})
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON holds it; `other_code` only where there is some."""
+        return self.model_dump(exclude=None if self.other_code else {"other_code"})
 
 
 _ENTRIES = TypeAdapter(list[Entry])
@@ -104,9 +111,17 @@ def study_criteria(run: Path) -> list[Criterion] | None:
 
 
 def make_entry(
-    verdict: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]], made: Made, date: str, file: str = ""
+    verdict: Mapping[str, Any],
+    criteria: Sequence[Mapping[str, Any]],
+    made: Made,
+    date: str,
+    file: str = "",
+    other_code: Sequence[str] = (),
 ) -> Entry:
-    """An entry for a verdict (the content of verdict.json) by criteria, of a file; to be sealed when it is added."""
+    """An entry for a verdict (the content of verdict.json) by criteria, of a file; to be sealed when it is added.
+
+    `other_code` are the plugins whose code was other than the run's.
+    """
     plain = [dict(criterion) for criterion in criteria]
     return Entry(
         date=date,
@@ -116,13 +131,15 @@ def make_entry(
         criteria_sha256=digest(plain),
         criteria_file=file,
         verdict_sha256=digest(verdict),
+        other_code=[*other_code],
     )
 
 
 def with_entry(history: Sequence[Entry], entry: Entry) -> list[Entry]:
     """The history with one more entry; the same judgement again, since the run's own verdict was made, adds nothing."""
     start = max((index for index, earlier in enumerate(history) if earlier.own), default=0)
-    same = [old for old in history[start:] if old.verdict_sha256 == entry.verdict_sha256]
+    judged = (entry.verdict_sha256, entry.other_code)
+    same = [old for old in history[start:] if (old.verdict_sha256, old.other_code) == judged]
     if any(not entry.own or old.made == "study" or (old.own and entry.made == "replaced") for old in same):
         return [*history]
     return [*history, entry.sealed(history[-1].sha256 if history else "")]

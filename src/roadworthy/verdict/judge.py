@@ -70,13 +70,15 @@ class Finding:
 class Verdict:
     """All findings, and the cases (or monitors) that failed. `none` where there was no criterion and no failure.
 
-    `criteria_file` is the file that the criteria were read from: the history of verdicts holds it, not verdict.json.
+    `criteria_file` is the file that the criteria were read from, `other_code` the plugins whose code was other than the
+    run's: the history of verdicts holds them, not verdict.json.
     """
 
     status: VerdictStatus
     findings: tuple[Finding, ...] = field(default=())
     failed: tuple[Failed, ...] = ()
     criteria_file: str = field(default="", compare=False)
+    other_code: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def exit_code(self) -> int:

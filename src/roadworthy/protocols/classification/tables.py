@@ -289,12 +289,13 @@ def check_metric(criterion: Criterion, metrics: Sequence[Metric]) -> None:
     """Raise an `InputError` where a criterion names none of the metrics that the study measures."""
     known = metric_names(metrics)
     if criterion.metric not in known:
+        name = criterion.metric.removesuffix(DROP)
         if criterion.metric in {metric.drop().name for metric in metrics}:
             raise InputError(
-                f"criterion {criterion.id}: {criterion.metric} does not exist, since neither more nor less of "
-                f"{criterion.metric.removesuffix(DROP)} is better"
+                f"criterion {criterion.id}: {criterion.metric} does not exist, since neither more nor less of {name} "
+                "is better"
             )
-        advice = " Name it under classification: metrics." if criterion.metric in REGISTERED else ""
+        advice = f" Ask for it with `metrics='{name}'` (under {NAME} in a study)." if name in REGISTERED else ""
         raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, known)}{advice}")
 
 
