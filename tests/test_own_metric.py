@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -294,3 +295,11 @@ def defined_twice(answers):
 def test_a_metric_that_cannot_be_one_is_refused(details: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         mean_metric(label="X", sentence="X.", higher_is_better=True, **details)(lambda answers: answers.confidence)
+
+
+def test_a_metric_has_one_name() -> None:
+    alone = METRICS.get("accuracy")
+    with pytest.raises(ValueError, match="'accuracy' cannot be registered under another name, 'share_of_right'"):
+        METRICS.register("share_of_right")(alone)
+    with pytest.raises(ValueError, match="belong to derived metrics"):
+        METRICS.register("air_drop")(replace(alone, name="air_drop"))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import roadworthy as rw
+from plugin_files import PROTOCOL, SHIFT, call, clean_registries, folder, run, snapshot  # noqa: F401 (fixtures too)
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest_file
@@ -20,7 +21,6 @@ from roadworthy.metrics import METRICS, mean_metric, metric
 from roadworthy.plugins import load_given, plugin_behind
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.study import load_study
-from test_plugins import PROTOCOL, SHIFT, call, clean_registries, folder, run, snapshot  # noqa: F401 (fixtures too)
 from tiny import forget_plugins, save_onnx, study, write_npz
 
 METRIC = """

@@ -127,7 +127,7 @@ def plugin_problems(plugins: Iterable[NamedPlugin]) -> list[InputError]:
     problems = []
     for plugin in plugins:
         try:
-            _check_file(plugin)
+            _check_file(plugin, trust=False)
         except InputError as error:
             problems.append(error)
     return problems
@@ -206,7 +206,7 @@ def _can_be_imported(module: str) -> bool:
 
 def _load(plugin: NamedPlugin, trust: bool, used: Collection[str]) -> PluginRecord:
     name = plugin.record.plugin
-    _check_file(plugin)
+    _check_file(plugin, trust)
     loaded = _LOADED.get(name) or _same_code(name)
     if loaded is None or _changed_files(loaded.record) or not loaded.in_force:
         loaded = _import(name, trust, loaded, _unused_components(used))
@@ -215,14 +215,14 @@ def _load(plugin: NamedPlugin, trust: bool, used: Collection[str]) -> PluginReco
     return loaded.record
 
 
-def _check_file(plugin: NamedPlugin) -> None:
-    """Refuse a plugin that is a file and is not there, or is not as its record names it."""
+def _check_file(plugin: NamedPlugin, trust: bool) -> None:
+    """Refuse a plugin that is a file and is not there, or is not as its record names it, before its code runs."""
     name = plugin.record.plugin
     if name.endswith(".py"):
         if not find_mode(Path(name), "plugin"):
             raise MissingPlugin(_missing(name, plugin.named_by))
         require_file(Path(name), "plugin")
-    if name.endswith(".py") or name in sys.modules:
+    if name.endswith(".py") or name in sys.modules or (trust and _module_file(name)):
         _check_unchanged(plugin.record)
 
 
@@ -309,13 +309,24 @@ def _brings_components(name: str, files: Collection[str]) -> bool:
 
 
 def _file_of(name: str) -> Path:
-    """The file of a plugin; that of a module, which must be imported by now."""
+    """The file of a plugin, also of a module that is not imported yet."""
     if name.endswith(".py"):
         return Path(name)
-    file = inspect.getsourcefile(sys.modules[name])
-    if file is None:
+    file = _module_file(name)
+    if not file:
         raise InputError(f"plugin {name} has no Python file, so no change of it would be seen")
     return Path(file)
+
+
+def _module_file(name: str) -> str:
+    """The Python file of a module; empty where there is none. To look for it imports the packages that hold it."""
+    if name in sys.modules:
+        return inspect.getsourcefile(sys.modules[name]) or ""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return ""
+    return spec.origin if spec is not None and spec.origin and spec.origin.endswith(".py") else ""
 
 
 def _name_in(path: Path, folder: Path) -> str:

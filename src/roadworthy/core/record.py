@@ -137,7 +137,7 @@ class ProtocolRecord(_Part):
 class PluginRecord(_Part):
     """A plugin: a Python file with its whole path, or `package.module`, and the SHA-256 of its files.
 
-    Names of files start from the folder of the plugin. The first is its own, the others are those that it imports.
+    Names of files start from the folder of the plugin. They are its own and those that it imports.
     """
 
     plugin: Annotated[str, Field(min_length=1)]

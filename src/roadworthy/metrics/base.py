@@ -290,14 +290,27 @@ def call_on_rows(
     return values if np.ndim(weights) == 2 else float(values[0])  # type: ignore[arg-type]
 
 
-METRICS: Registry[Metric] = Registry("metric")
+TAKEN: dict[str, str] = {"recall": "classification gives the recall of a class this name"}
+"""Names that no further metric of answers can have, each with the reason: it would mean two things in one run."""
+
+
+def _check_metric(name: str, metric: Any) -> None:
+    """Raise a `RegistrationError` where a metric cannot be registered under a name."""
+    if not isinstance(metric, Metric):
+        raise RegistrationError(f"the metric {name!r} must be a Metric: decorate its function with @metric")
+    if metric.name != name:
+        raise RegistrationError(f"the metric {metric.name!r} cannot be registered under another name, {name!r}")
+    if name.endswith((DROP, DISCOUNTED)):
+        raise RegistrationError(f"metric {name!r}: names that end in {DROP} or {DISCOUNTED} belong to derived metrics")
+    if name in TAKEN and name not in METRICS:
+        raise NameTaken(f"a metric cannot be called {name!r}, since {TAKEN[name]}: choose another name")
+
+
+METRICS: Registry[Metric] = Registry("metric", _check_metric)
 """Every metric of answers by name; third parties add theirs under the entry point group `roadworthy.metrics`.
 
 Which of them are in a table is for its protocol and the study to say: one that is only registered changes none.
 """
-
-TAKEN: dict[str, str] = {"recall": "classification gives the recall of a class this name"}
-"""Names that no further metric of answers can have, each with the reason: it would mean two things in one run."""
 
 
 def metric(
@@ -388,10 +401,6 @@ def _is_finite(limits: Range | Callable[[int], Range]) -> bool:
 
 def _registered(function: Callable[..., Any], name: str, sentence: str, **details: Any) -> Metric:
     name = name or function.__name__
-    if name.endswith((DROP, DISCOUNTED)):
-        raise RegistrationError(f"metric {name!r}: names that end in {DROP} or {DISCOUNTED} belong to derived metrics")
-    if name in TAKEN and name not in METRICS:
-        raise NameTaken(f"a metric cannot be called {name!r}, since {TAKEN[name]}: choose another name")
     paragraph = (inspect.getdoc(function) or "").partition("\n\n")[0]
     details = {"of_answers": None if "of_images" in details else function, **details}
     made = Metric(name, sentence=sentence or " ".join(paragraph.split()), **details)

@@ -174,11 +174,6 @@ class Protocol(ABC):
     shows_sources_together: ClassVar[bool] = False
     """True where one page of the report shows all sources; else each has a page of its own."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "name" in vars(cls):
-            declare_metrics(cls.name, cls.metrics)
-
     def metrics_of(self, settings: Any) -> tuple[Metric, ...]:
         """The metrics of the tables of a study with these settings, in their order, without derived ones."""
         return self.metrics
@@ -357,7 +352,21 @@ def check_protocol(name: str, protocol: Any) -> None:
         raise RegistrationError(f"the protocol {name!r} {'; it '.join(problems)} (docs/extending.md)")
 
 
-PROTOCOLS: Registry[type[Protocol]] = Registry("protocol", check_protocol)
+class _Protocols(Registry[type[Protocol]]):
+    """The registry of protocols: the metrics of one are known once it is registered."""
+
+    def register(self, name: str) -> Callable[[type[Protocol]], type[Protocol]]:
+        """Decorator that registers a protocol."""
+        add = super().register(name)
+
+        def declare(protocol: type[Protocol]) -> type[Protocol]:
+            declare_metrics(name, add(protocol).metrics)
+            return protocol
+
+        return declare
+
+
+PROTOCOLS: Registry[type[Protocol]] = _Protocols("protocol", check_protocol)
 """The test procedures by name; third parties add theirs under the entry point group `roadworthy.protocols`."""
 
 

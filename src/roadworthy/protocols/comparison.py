@@ -308,7 +308,9 @@ def _families(table: pd.DataFrame) -> list[tuple[str, str]]:
 def _known_families() -> list[tuple[str, str]]:
     """The protocols with the metrics that all their studies can be compared by."""
     protocols = [find_protocol(name) for name in PROTOCOLS]
-    return [(protocol.name, metric.name) for protocol in protocols for metric in protocol.comparable(None)]
+    return [
+        (protocol.name, metric.name) for protocol in protocols for metric in protocol.comparable(protocol.settings())
+    ]
 
 
 def _better(row: Mapping[str, Any]) -> float:
