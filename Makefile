@@ -30,7 +30,7 @@ demo: $(VENV)/.torch
 	$(VENV)/bin/roadworthy demo --out runs/demo
 
 test: lint
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -n auto --dist loadfile
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 fuzz: $(VENV)/.dev
 	ROADWORTHY_FUZZ=$${ROADWORTHY_FUZZ:-20000} $(VENV)/bin/pytest -q -m fuzz tests/test_fuzz.py

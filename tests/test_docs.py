@@ -25,8 +25,13 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands() -> list[tuple[str, str]]:
-    found = [(page.name, line) for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
-    return [(page, line.partition("#")[0].strip()) for page, line in found if line.startswith("roadworthy ")]
+    """Every command of the docs once, where it comes first."""
+    lines = [(page.name, line) for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
+    pages: dict[str, str] = {}
+    for page, line in lines:
+        if line.startswith("roadworthy "):
+            pages.setdefault(line.partition("#")[0].strip(), page)
+    return [(page, line) for line, page in pages.items()]
 
 
 @pytest.fixture(scope="module")

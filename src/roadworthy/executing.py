@@ -76,7 +76,7 @@ def execute(
             for name, own_tables in printed.items():
                 check_own_tables(own_tables, name, evidence, "" not in prepared.sources)
             tables = {name: table for own in printed.values() for name, table in own.items()}
-            tables |= analyse(tables, evidence)
+            analysed = analyse(tables, evidence)
             painted = {name: picture.result() for name, picture in pictures.items()}
         timing = timing_tables(folder, graph, outcome)
         costs = {name: own.timing(*timing.values()) for name, own in evidence.items()}
@@ -84,9 +84,9 @@ def execute(
             del timing[TIMING_ARTIFACTS.name]
         for name, own_tables in (*costs.items(), *painted.items()):
             check_own_tables(own_tables, name, evidence, "" not in prepared.sources)
-        parts = (tables, timing, *costs.values(), *painted.values())
+        check_tables(analysed | timing, evidence, several_sources="" not in prepared.sources)
+        parts = (tables, analysed, timing, *costs.values(), *painted.values())
         results = {name: table for part in parts for name, table in part.items()}
-        check_tables(results, evidence, several_sources="" not in prepared.sources)
         replace_results(folder, stored, record)
         for name, table in results.items():
             folder.write_table(name, table)
