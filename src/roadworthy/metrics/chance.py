@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 SIGNIFICANCE = 0.01
 """The level of the one-sided test by which an accuracy is above chance."""
@@ -65,10 +65,10 @@ def compare_with_chance(
         chance = max(chance, float(shares[0] @ shares[1]))
     if not images or chance**images > SIGNIFICANCE:
         return ChanceTest(images, right, chance, math.nan)
-    p = float(binom.sf(right - 1, images, chance))
+    p = float(bdtrc(right - 1, images, chance))
     if p > SIGNIFICANCE and chance > 1 / classes:
         shuffled = _right_when_shuffled(np.repeat(labels, counts), np.repeat(answers, counts))
-        p = max(float(binom.sf(right - 1, images, 1 / classes)), (1 + np.sum(shuffled >= right)) / (1 + SHUFFLES))
+        p = max(float(bdtrc(right - 1, images, 1 / classes)), (1 + np.sum(shuffled >= right)) / (1 + SHUFFLES))
     return ChanceTest(images, right, chance, float(p))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import binomtest
 
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.random import Streams
@@ -173,7 +172,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
     answers = prediction.probabilities.argmax(axis=1)
     hits = int((answers == batch.labels).sum())
     majority = float(np.bincount(batch.labels).max() / len(batch))
-    interval = binomtest(hits, len(batch)).proportion_ci(0.95, "wilson")
+    interval = _binomial_test(hits, len(batch)).proportion_ci(0.95, "wilson")
 
     tried = batch if hits >= len(batch) / 2 else batch.take(slice(0, _affordable(len(batch), seconds)))
     findings, order = _search(build, opened, Trial(forced, answers[: len(tried)]), tried, dataset.class_names)
@@ -307,7 +306,7 @@ class Judge:
             return False
         right, was_right = new == self.labels, old == self.labels
         gained, lost = int((right & ~was_right).sum()), int((was_right & ~right).sum())
-        return bool(binomtest(gained, gained + lost, 0.5, "greater").pvalue < SIGNIFICANCE)
+        return bool(_binomial_test(gained, gained + lost, 0.5, "greater").pvalue < SIGNIFICANCE)
 
     def best(self, trials: Sequence[Trial]) -> Trial:
         """The trial to prefer to the first: as few changes as do; one more only where it is better beyond doubt."""
@@ -418,3 +417,9 @@ def _stability(model: Model, batch: Batch, prediction: Prediction) -> list[Findi
         question = "is batch normalisation in training mode?"
         return [Finding(f"an answer depends on the other images of its batch (by {change:.2g}): {question}")]
     return []
+
+
+def _binomial_test(*counts: Any) -> Any:
+    from scipy.stats import binomtest  # slow to import, so only where it is needed
+
+    return binomtest(*counts)

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
@@ -26,10 +25,13 @@ FEWEST = 3
 def fit_weibull(values: ArrayLike, location: float) -> tuple[float, float]:
     """Shape and scale, by maximum likelihood, of the Weibull F(x) = 1 - exp(-((x - location) / scale)^shape).
 
+    >>> from scipy import stats
     >>> shape, scale = fit_weibull(stats.weibull_min.rvs(2.0, loc=5.0, scale=3.0, size=4000, random_state=0), 5.0)
     >>> abs(shape - 2) < 0.1 and abs(scale - 3) < 0.1
     True
     """
+    from scipy import stats  # slow to import, so only where it is needed
+
     shape, _, scale = stats.weibull_min.fit(np.asarray(values, np.float64), floc=location)
     return float(shape), float(scale)
 
