@@ -40,10 +40,10 @@ from roadworthy.engine.folder import RunFolder
 from roadworthy.models import load_model
 from roadworthy.protocols.classification import figures, table_specs
 from roadworthy.protocols.classification import words as summary
-from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition, load_classification
+from roadworthy.protocols.classification.facts import ClassificationFacts, load_classification
 from roadworthy.report import facts as run_facts
 from roadworthy.report import frame
-from roadworthy.report.facts import CriterionFacts, JudgedRow
+from roadworthy.report.facts import CLEAN, Condition, CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
 from roadworthy.statistics import Estimate
 from roadworthy.study import parse_study

@@ -20,7 +20,6 @@ from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.classification import questions as classification_questions
-from roadworthy.protocols.classification.facts import CLEAN, Condition
 from roadworthy.protocols.classification.scatter import load_scatter
 from roadworthy.protocols.comparison import COLUMNS, RESULTS
 from roadworthy.protocols.ood import facts as outliers
@@ -33,7 +32,7 @@ from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.protocols.repeat_analysis.facts import GAMES_HOWELL, TUKEY, Differences, agreement, load_differences
 from roadworthy.report import comparison
 from roadworthy.report import render_comparison as render_page
-from roadworthy.report.facts import load_facts
+from roadworthy.report.facts import CLEAN, Condition, load_facts
 from roadworthy.report.words import NO_BREAK
 
 QUESTIONS = {q.name: q for q in (*classification_questions.QUESTIONS, *ood_questions.QUESTIONS)}

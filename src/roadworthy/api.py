@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError
+from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
 from roadworthy.engine.folder import RunFolder, writing
@@ -57,15 +58,15 @@ def compare_runs(
     """
     runs = [runs] if isinstance(runs, str | os.PathLike) else runs
     metrics = None if metrics is None else [current_name(metric) for metric in metrics]
-    _load_plugins_of([open_run(os.fspath(path), plugins=plugins, trust=trust) for path in runs], metrics)
+    opened = [open_run(os.fspath(path), plugins=plugins, trust=trust) for path in runs]
+    records = [run.record for run in opened]
+    _load_plugins_of(opened, records, metrics)
     check_question(metrics, alpha, margin)
-    folders = [RunFolder.existing(Path(path)) for path in runs]
-    records = [folder.record() for folder in folders]
     names, several = [[*record.models] for record in records], any("" not in record.sources for record in records)
     pairs = load_systems(
         choose_pairs([os.fspath(path) for path in runs], names, models, several),
-        [folder.path.name for folder in folders],
-        [stored_parts(folder, record) for folder, record in zip(folders, records, strict=True)],
+        [run.path.name for run in opened],
+        [stored_parts(run.folder, record) for run, record in zip(opened, records, strict=True)],
         [stored_settings(record) for record in records],
         metrics,
         alpha,
@@ -74,16 +75,13 @@ def compare_runs(
     return compare(pairs, metrics, alpha, margin)
 
 
-def _load_plugins_of(runs: Sequence[Run], metrics: Sequence[str] | None) -> None:
+def _load_plugins_of(runs: Sequence[Run], records: Sequence[RunRecord], metrics: Sequence[str] | None) -> None:
     """Import the plugins of all runs; refuse two that bring different code for what the comparison reads.
 
     A metric that it does not read may be any of them.
     """
-    used = []
-    for run in runs:
-        run.require_plugins()
-        used += run.load_plugins()
-    protocols = [find_protocol(name) for run in runs for name in run.record.protocols]
+    used = [plugin for run in runs for plugin in run.require_plugins()[0]]
+    protocols = [find_protocol(name) for record in records for name in record.protocols]
     read = {*metrics} if metrics is not None else {name for protocol in protocols for name in protocol.compared}
     for kind, name in replaced_components(used):
         if kind != METRICS.kind or name in read:

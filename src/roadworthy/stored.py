@@ -115,28 +115,32 @@ class Run:
         """What failed, each with its cause."""
         return [*failed_parts(self.record)]
 
-    def named_plugins(self) -> list[NamedPlugin]:
+    def _named_plugins(self, record: RunRecord) -> list[NamedPlugin]:
         """The plugins that the run names, or those that were given in their place, as they are to be loaded."""
-        return name_plugins(self.record.plugins, self.path, self._plugins, "run")
+        return name_plugins(record.plugins, self.path, self._plugins, "run")
 
-    def load_plugins(self) -> list[records.PluginRecord]:
-        """Import the plugins of the run; an `InputError` also where nobody brings a component that the run names."""
-        loaded = load_plugins(self.named_plugins(), self._trust)
-        check_components(self.record)
-        return loaded
+    def load_plugins(self) -> tuple[list[records.PluginRecord], list[str]]:
+        """Import the plugins of the run; returns them as loaded, and which of them are other code than the run names.
 
-    def require_plugins(self) -> list[str]:
-        """Import the plugins of the run; returns those that are other code, after a warning on each."""
-        other = other_code(self.record.plugins, self.load_plugins())
+        An `InputError` also where nobody brings a component that the run names.
+        """
+        record = self.record
+        loaded = load_plugins(self._named_plugins(record), self._trust)
+        check_components(record)
+        return loaded, other_code(record.plugins, loaded)
+
+    def require_plugins(self) -> tuple[list[records.PluginRecord], list[str]]:
+        """The same, with one warning on each that is other code."""
+        loaded, other = self.load_plugins()
         for plugin in other:
             if plugin not in self._warned:
                 warnings.warn(_is_other_code(plugin), stacklevel=3)
         self._warned.update(other)
-        return other
+        return loaded, other
 
     def require_own_code(self, verdict: Verdict | None = None) -> None:
         """Refuse to go on to a verdict of the run's own where plugins are not the code that the run was made with."""
-        other = other_code(self.record.plugins, self.load_plugins())
+        _, other = self.load_plugins()
         if other := [*dict.fromkeys([*other, *(verdict.other_code if verdict else ())])]:
             raise InputError(
                 f"a verdict that is made with other code of plugin {', '.join(other)} cannot become the run's own: run "
@@ -146,12 +150,12 @@ class Run:
     def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
         self.folder.check_finished()
-        other = tuple(self.require_plugins())
+        _, other = self.require_plugins()
         record = self.record
         chosen = load_criteria(record.criteria or None if criteria is None else criteria)
         check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
         verdict = judge_run(chosen, load_evidence(self.folder, record), self.folder, record)
-        return replace(verdict, criteria_file=criteria_file_of(criteria), other_code=other)
+        return replace(verdict, criteria_file=criteria_file_of(criteria), other_code=tuple(other))
 
     @property
     def has_other_criteria(self) -> bool:
@@ -246,28 +250,27 @@ class Run:
 
     def verify(self) -> list[str]:
         """What is wrong with the run: files missing, changed or added, tables that do not follow from the readouts."""
-        problems, of_plugins = self.file_problems(), plugin_problems(self.named_plugins())
+        record = self.record
+        problems, of_plugins = self.file_problems(), plugin_problems(self._named_plugins(record))
         if problems or any(isinstance(problem, ChangedPlugin) for problem in of_plugins):
             return problems + [str(problem) for problem in of_plugins]
-        problems += map(_is_other_code, other_code(self.record.plugins, self.load_plugins()))
-        stored_names = self.folder.table_names()
-        for name, table in _tables(load_evidence(self.folder, self.record)).items():
+        problems += map(_is_other_code, self.load_plugins()[1])
+        stored_names, evidence = self.folder.table_names(), load_evidence(self.folder, record)
+        for name, table in _tables(evidence).items():
             if name in stored_names and not follows(table, self.folder.table(name)):
                 problems.append(f"table {name} does not follow from the readouts")
-        unknown = [name for name in stored_names if name not in declared_tables(self.record.protocols)]
+        declared = declared_tables(record.protocols)
+        unknown = [name for name in stored_names if name not in declared]
         problems += [f"table {name} is declared by no protocol that is known here" for name in unknown]
-        return problems + self._verdict_problems()
+        return problems + self._verdict_problems(record, evidence)
 
-    def _verdict_problems(self) -> list[str]:
+    def _verdict_problems(self, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[str]:
         """What is wrong with the verdict: it does not follow from what is stored, or its history does not fit it."""
-        record = self.record
         problems = history.history_problems(self.path, record.criteria)
         stored = json.loads((self.path / "verdict.json").read_text())
         status = stored["status"] if "failed" in stored else never_pass(stored["status"], failed_parts(record))
         before = [status, *((criterion["id"], criterion["status"]) for criterion in stored["criteria"])]
-        judged = judge_run(
-            load_criteria(record.criteria or None), load_evidence(self.folder, record), self.folder, record
-        )
+        judged = judge_run(load_criteria(record.criteria or None), evidence, self.folder, record)
         if before != [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]:
             problems.append("verdict.json does not follow from the readouts and the criteria")
         return problems

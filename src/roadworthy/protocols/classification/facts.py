@@ -14,9 +14,7 @@ import pyarrow.compute as pc
 from roadworthy.core.grouping import grouped
 from roadworthy.core.tables import TableSpec
 from roadworthy.protocols.classification import table_specs
-from roadworthy.report.facts import CLEAN as CLEAN
-from roadworthy.report.facts import NOT_RUN, WORST, Facts, defined, estimate_of, mean_of
-from roadworthy.report.facts import Condition as Condition
+from roadworthy.report.facts import CLEAN, NOT_RUN, WORST, Condition, Facts, defined, estimate_of, mean_of
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_arrow, read_rows
 from roadworthy.statistics import Estimate
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roadworthy.metrics import higher_is_better
-from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, Condition
+from roadworthy.protocols.classification.facts import ROLE, ClassificationFacts
 from roadworthy.protocols.classification.words import accuracy_threshold
 from roadworthy.report import drawing
+from roadworthy.report.facts import CLEAN, Condition
 from roadworthy.report.words import plural, words_of
 from roadworthy.statistics import Estimate
 

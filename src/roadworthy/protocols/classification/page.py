@@ -6,12 +6,12 @@ from pathlib import Path
 
 from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
 from roadworthy.protocols.classification import figures, words
-from roadworthy.protocols.classification.facts import CLEAN, WHOLE_MATRIX, load_classification
+from roadworthy.protocols.classification.facts import WHOLE_MATRIX, load_classification
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.scatter import load_scatter, scatter_charts
 from roadworthy.protocols.repeat_analysis import facts as differences
 from roadworthy.protocols.repeat_analysis.figures import difference_charts
-from roadworthy.report.facts import Facts
+from roadworthy.report.facts import CLEAN, Facts
 from roadworthy.report.page import Page
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from roadworthy.core.grouping import grouped
-from roadworthy.protocols.classification.facts import CLEAN, ClassificationFacts, Condition
+from roadworthy.protocols.classification.facts import ClassificationFacts
 from roadworthy.protocols.classification.table_specs import NAME, REPEATS
 from roadworthy.protocols.repeat_analysis.facts import Differences
 from roadworthy.protocols.repeat_analysis.figures import value_axis_range
 from roadworthy.report import drawing
-from roadworthy.report.facts import defined
+from roadworthy.report.facts import CLEAN, Condition, defined
 from roadworthy.report.reading import number_of, read_rows
 from roadworthy.report.words import number, words_of
 from roadworthy.statistics import Estimate

@@ -12,9 +12,9 @@ import numpy as np
 from roadworthy.core.grouping import grouped
 from roadworthy.metrics import compare_with_chance
 from roadworthy.metrics.base import DROP
-from roadworthy.protocols.classification.facts import CLEAN, ROLE, ClassificationFacts, ClassRecall, Condition, Strip
+from roadworthy.protocols.classification.facts import ROLE, ClassificationFacts, ClassRecall, Strip
 from roadworthy.protocols.classification.table_specs import NAME
-from roadworthy.report.facts import NOT_RUN, bounded, metrics_without_value
+from roadworthy.report.facts import CLEAN, NOT_RUN, Condition, bounded, metrics_without_value
 from roadworthy.report.page import Answer, AnsweredImage, HardCase, ModelWords
 from roadworthy.report.words import NO_BREAK, listing, number, plural, whole
 from roadworthy.statistics import Estimate
