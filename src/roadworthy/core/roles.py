@@ -69,6 +69,11 @@ class Shift(CodeIdentified, ABC):
     name: ClassVar[str]
     LEVELS: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
+    @property
+    def keeps_label(self) -> bool:
+        """Whether an image still shows what its label says; a sensor fault that leaves a black frame does not."""
+        return True
+
     @classmethod
     def at(cls, level: int, table: Mapping[int, Mapping[str, Any]] | None = None) -> Self:
         """The shift at a level of its own table, or of the one given (level -> parameters)."""
@@ -95,6 +100,13 @@ class Shift(CodeIdentified, ABC):
 
     def bound(self, model: Model) -> Self:
         """The shift as this model meets it: the same for all, unless it is made against a model."""
+        return self
+
+    def over(self, data: Dataset) -> Self:
+        """The shift of this data: the same for all, unless it shows other images of the data (a frozen frame).
+
+        Its parameters stay the same: a stimulus names the data already.
+        """
         return self
 
     @abstractmethod

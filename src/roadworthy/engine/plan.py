@@ -36,6 +36,10 @@ class PlannedStimulus:
     attacked: Model | None = None
     requires: tuple[Buildable, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.shift is not None:
+            object.__setattr__(self, "shift", self.shift.over(self.data))
+
     @property
     def ready(self) -> bool:
         """True once its data can be drawn."""

@@ -90,6 +90,30 @@ class Monitor(CodeIdentified, ABC):
         """The threshold on scores (n,) and, where outliers are given, (m,)."""
         return aim.cut(inside, outside)
 
+    @property
+    def own_threshold(self) -> float | None:
+        """The score below which the method itself rejects, where its settings say so; None where it leaves that open.
+
+        A threshold from in-distribution scores is found for every monitor, for one with a threshold of its own too.
+        """
+        return None
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether a decision also depends on the images before: then `in_order` says how."""
+        return False
+
+    def in_order(
+        self, rows: Rep, rejected: NDArray[np.bool_], starts: NDArray[np.bool_], rule: Learned, state: Learned
+    ) -> NDArray[np.bool_]:
+        """Decisions (N,), True = reject, of images that follow each other in a stream.
+
+        rows      what `read` kept of each image, (N, D), in the order of the stream;  rejected: decisions (N,) of each
+                  image by itself
+        starts    (N,), True for the first image of an object: what was before it belongs to another
+        """
+        return rejected
+
     def notes(self, state: Learned, rule: Learned) -> tuple[str, ...]:
         """What a reader should know of what was learned; `rule` is empty before a calibration."""
         return ()
