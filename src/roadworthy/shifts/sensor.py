@@ -61,7 +61,7 @@ class PixelFaults(Photometric):
 
 @dataclass(frozen=True, kw_only=True)
 class UniformFrame(Photometric):
-    """A frame that fades to one value: v + (1 - f) (img - v), rounded; v is the `VALUE` of the frame, f = `loss`.
+    """A frame that fades to black or white: every pixel keeps 1 - f of its distance from it, rounded, f = `loss`.
 
     It keeps its label as long as the picture's 255 steps leave at least one: black and white can still be told apart.
     """
@@ -76,7 +76,8 @@ class UniformFrame(Photometric):
 
     def _values(self) -> NDArray[np.uint8]:
         """What each of the 256 values becomes."""
-        return np.asarray(np.rint(self.VALUE + (1 - self.loss) * (np.arange(256) - self.VALUE)), np.uint8)
+        distances = np.rint((1 - self.loss) * np.abs(np.arange(256) - self.VALUE))
+        return np.asarray(np.abs(self.VALUE - distances), np.uint8)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         values = self._values()
