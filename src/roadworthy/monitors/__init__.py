@@ -6,15 +6,18 @@ from typing import Any
 
 from roadworthy.monitors.adapters import PytorchOod
 from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor, load_monitor, represent_data
+from roadworthy.monitors.boxes import Boxes
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
+from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
-from roadworthy.monitors.odin import Odin
+from roadworthy.monitors.odin import Odin, OdinId
 from roadworthy.monitors.openmax import OpenMax
+from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.threshold import (
     Aim,
@@ -28,9 +31,12 @@ from roadworthy.monitors.threshold import (
 
 __all__ = [
     "MONITORS",
+    "ActivationPatterns",
     "Aim",
+    "Boxes",
     "CalibratedMonitor",
     "DeepKnn",
+    "Doctor",
     "Energy",
     "FittedMonitor",
     "KlMatching",
@@ -43,7 +49,9 @@ __all__ = [
     "Msp",
     "Neighbours",
     "Odin",
+    "OdinId",
     "OpenMax",
+    "PatternSet",
     "PytorchOod",
     "Random",
     "React",
