@@ -446,7 +446,7 @@ def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refu
 
 
 DIFFERENT = {
-    "deep_knn", "energy", "kl_matching", "knn_svm", "mahalanobis", "mc_dropout", "odin", "openmax", "pytorch_ood",
+    "assertion", "deep_knn", "energy", "kl_matching", "knn_svm", "mahalanobis", "mc_dropout", "odin", "openmax", "pytorch_ood",
     "score_svm", "vim",
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data.base import contents
+from roadworthy.engine.monitoring import MonitorOn
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.metrics import Metric, find_metric
@@ -22,7 +23,8 @@ from roadworthy.metrics.base import Range
 from roadworthy.models import StoredPredictions
 from roadworthy.models.check import Rehearsal, chance_error
 from roadworthy.models.check import rehearse as rehearse_model
-from roadworthy.monitors import MONITORS, NamesFiles
+from roadworthy.monitors import MONITORS, NamesFiles, StoredMonitor
+from roadworthy.monitors.combined import leaf_monitors
 from roadworthy.opening import Given, OpeningSource, check_study_size, open_monitors
 from roadworthy.protocols import Protocol, protocol_of
 from roadworthy.protocols.base import KnownCase, Part
@@ -241,6 +243,7 @@ def _rehearse_all(
     cases = [node.planned for node in prepared.plan.graph().cases.values() if not node.planned.refused]
     asked_models = [(planned.showing, planned.system.underlying) for planned in cases]
     planned_stimuli = [(showing, {*map(id, leaves(model))}) for showing, model in asked_models if model is not None]
+    _check_stored_scores(cases)
     for source, bench in prepared.sources.items():
         clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
         for name, model in bench.models.items():
@@ -254,6 +257,14 @@ def _rehearse_all(
                 build = builders[source].get(name)
                 rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
     return rehearsals
+
+
+def _check_stored_scores(cases: Sequence[PlannedCase]) -> None:
+    """Refuse stored scores of monitors that do not hold all that is shown to them."""
+    for planned in cases:
+        for part in leaf_monitors(planned.system.fit.monitor) if isinstance(planned.system, MonitorOn) else ():
+            if isinstance(part, StoredMonitor):
+                part.check_complete({planned.showing.stimulus.key: planned.showing.data.ids})
 
 
 def _identities(data: Dataset) -> set[tuple[str, str]]:

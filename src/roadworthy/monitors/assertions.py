@@ -93,6 +93,7 @@ class Assertion(NamesFiles):
     sha256: str = ""
 
     needs: ClassVar[frozenset[str]] = frozenset({"probabilities"})
+    code_settings: ClassVar[tuple[str, ...]] = ("predicate",)
     differs_from_paper: ClassVar[str] = (
         "a predicate says only whether something is wrong, in the paper it gives a severity score; nothing is "
         "corrected and no training images are chosen"

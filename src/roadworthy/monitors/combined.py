@@ -27,6 +27,8 @@ RULES = ("any", "all", "majority")
 PART_THRESHOLDS = ("share", "own")
 MOST_FRAMES = 10_000
 """Frames that a decision may look back on."""
+TIE_BREAK = 1e-6
+"""The weight of the mean margin in a score: parts count the same images inside, so that their margins often tie."""
 LARGEST = 1e300
 """Margins are kept within this, so that differences of them are finite."""
 SMALLEST = float(np.finfo(np.float64).tiny)
@@ -85,9 +87,9 @@ class Combined(NamesFiles):
                     threshold of its own keeps it. A part that decides itself always does
 
     The score is the k-th smallest of the parts' margins (see `margin_of`), k = 1 for any, P for all, P // 2 + 1 for the
-    majority of P parts: below 0, the threshold of its own, exactly where the rule says to reject. Another threshold on
-    that score moves those of all parts together. A representation is the width of each part's columns, then these
-    columns. `codes` is filled in: it stands for the code of parts that are not Roadworthy's.
+    majority of P parts; their mean breaks ties. It is below 0, the threshold of its own, exactly where the rule says to
+    reject; another threshold on it moves those of all parts together. A representation is the width of each part's
+    columns, then these columns. `codes` is filled in: it stands for the code of parts that are not Roadworthy's.
     """
 
     of: tuple[Any, ...] = field()  # type: ignore[assignment]  # of an instance; of the class, it makes an instance
@@ -232,16 +234,18 @@ class Combined(NamesFiles):
             rule = checked_arrays(part, part.tune(within, without, aim, own), "tune")
             scores = checked_scores(part, part.rate(within, rule, own), len(within))
             beyond = None if without is None else checked_scores(part, part.rate(without, rule, own), len(without))
-            keeps_own = part.decides_itself or self.part_threshold == "own"
-            threshold = part.own_threshold if keeps_own else None
+            threshold = part.own_threshold if self.part_threshold == "own" else None
             cut = part.cut(scores, beyond, aim) if threshold is None else threshold
             learned |= {f"{number}.rule.{key}": array for key, array in rule.items()}
             learned |= {f"{number}.threshold": np.array([cut]), f"{number}.inside": np.sort(scores)}
         return learned
 
     def rate(self, rows: Rep, rule: Learned, state: Learned) -> Floats:
-        """The k-th smallest margin of the parts, (N,)."""
-        return np.sort(self.margins(rows, rule, state), axis=1)[:, self.rejecting_parts - 1]
+        """The k-th smallest margin of the parts, (N,); images of equal margin are told apart by the mean of all."""
+        margins = self.margins(rows, rule, state)
+        deciding = np.sort(margins, axis=1)[:, self.rejecting_parts - 1]
+        scores = deciding + TIE_BREAK * np.clip(margins, -1, 1).mean(axis=1)
+        return np.asarray(np.where(deciding < 0, np.minimum(scores, -SMALLEST), np.maximum(scores, 0.0)))
 
     def margins(self, rows: Rep, rule: Learned, state: Learned) -> Floats:
         """The margin of every part, (N, P): below 0 where it rejects."""
@@ -292,6 +296,19 @@ class Combined(NamesFiles):
     def _rules(self, rule: Learned) -> Iterator[Learned]:
         for number in range(len(self.parts)):
             yield rule.cached(f"rule of part {number}", partial(_under, f"{number}.rule.", rule))
+
+
+def leaf_monitors(monitor: Monitor) -> Iterator[Monitor]:
+    """The monitors inside a combination, and inside those; any other monitor alone.
+
+    >>> list(leaf_monitors(Combined(of=("msp", {"monitor": "combined", "of": ("random",)}))))
+    [Msp(), Random(seed=0)]
+    """
+    if isinstance(monitor, Combined):
+        for part in monitor.parts:
+            yield from leaf_monitors(part)
+    else:
+        yield monitor
 
 
 def _under(start: str, arrays: Learned) -> Learned:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest, digest_file
@@ -38,6 +38,9 @@ class NamesFiles(Monitor):
     and the content of every file counts by its hash.
     """
 
+    code_settings: ClassVar[tuple[str, ...]] = ()
+    """The settings that may name code of the user's, `my.py:function`."""
+
     @classmethod
     @abstractmethod
     def opened(cls, settings: Mapping[str, Any], opening: MonitorOpening) -> dict[str, Any]:
@@ -53,7 +56,8 @@ def open_monitor(
 ) -> Monitor:
     """The monitor of an entry: a registered name, or a mapping `{monitor: name, setting: value}`.
 
-    `label` is the name where the mapping has none. A monitor comes back as it is.
+    `label` is the name where the mapping has none. Without an `opening`, settings are as a monitor keeps them: whole
+    paths, code that is imported. A monitor comes back as it is.
 
     >>> open_monitor("energy"), open_monitor({"monitor": "knn_svm", "k": 4})
     (Energy(temperature=1.0), KnnSvm(k=4))
@@ -67,8 +71,8 @@ def open_monitor(
     if not isinstance(name, str) or name not in MONITORS:
         raise UnknownName("monitor", str(name), MONITORS)
     kind = MONITORS.get(name)
-    if issubclass(kind, NamesFiles):
-        settings = kind.opened(settings, opening or MonitorOpening())
+    if opening is not None and issubclass(kind, NamesFiles):
+        settings = kind.opened(settings, opening)
     return kind.of(settings)
 
 
@@ -137,6 +141,24 @@ def import_user_code(spec: Any, base: Path, trust: bool) -> Any:
         unseen = str(error)
     _IMPORTED[whole] = UserCode(loaded.value, identity, unseen)
     return whole
+
+
+def named_code(entry: Any, label: str = "") -> Iterator[str]:
+    """The code that the entry of a monitor in a study names, and that of the parts of a combination.
+
+    >>> list(named_code({"monitor": "combined", "of": ["msp", {"monitor": "callable", "function": "my.py:score"}]}))
+    ['my.py:score']
+    """
+    if not isinstance(entry, Mapping):
+        return
+    name = entry.get("monitor", label)
+    kind = MONITORS.get(name) if name in MONITORS else None
+    for setting in kind.code_settings if kind is not None and issubclass(kind, NamesFiles) else ():
+        if isinstance(entry.get(setting), str) and is_code_name(entry[setting]):
+            yield entry[setting]
+    for value in entry.values():
+        for part in value if isinstance(value, list | tuple) else ():
+            yield from named_code(part)
 
 
 def imported_code(monitor: str, spec: str, version: str, sha256: str = "") -> UserCode:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -95,6 +96,7 @@ class CallableMonitor(ThirdParty):
     sha256: str = ""
 
     needs: ClassVar[frozenset[str]] = frozenset({"input", "probabilities"})
+    code_settings: ClassVar[tuple[str, ...]] = ("function",)
 
     def __post_init__(self) -> None:
         if not self.sha256:
@@ -161,6 +163,7 @@ class OnnxMonitor(ThirdParty):
 
     def __post_init__(self) -> None:
         if not self.sha256:
+            object.__setattr__(self, "path", whole_path(self.path, Path()))
             object.__setattr__(self, "sha256", self._open().sha256)
 
     @classmethod
@@ -171,8 +174,6 @@ class OnnxMonitor(ThirdParty):
     def read(self, signals: Signals, state: Learned) -> Floats:
         """What the graph answers, (N,)."""
         graph = state.cached("graph", self._open, of=self.sha256)
-        if graph.sha256 != self.sha256:
-            raise InputError(f"monitor {self.name}: {self.path} has changed since the monitor was built: build it anew")
         probabilities = signals.probabilities if self.probabilities else None
         with foreign_code(f"{self.path} of monitor {self.name}"):
             answer = graph(signals.images, probabilities)
@@ -181,7 +182,9 @@ class OnnxMonitor(ThirdParty):
     def _open(self) -> _OnnxGraph:
         path = Path(self.path)
         graph = read_graph(path)
-        hashes = [digest_file(file) for file in (path, *external_files(graph, path))]
+        sha256 = digest([digest_file(file) for file in (path, *external_files(graph, path))])
+        if self.sha256 not in ("", sha256):
+            raise InputError(f"monitor {self.name}: {path} has changed since the monitor was built: build it anew")
         named = [value.name for value in graph.graph.output]
         output = self.output or (named[0] if len(named) == 1 else "")
         if output not in named:
@@ -195,7 +198,7 @@ class OnnxMonitor(ThirdParty):
         preprocess = Preprocess(value_range, layout, self.colour, size, channels, dtype)
         with foreign_code(lambda error: InputError(f"ONNX Runtime cannot load {path}: {error}")):
             session = cpu_session(str(path))
-        return _OnnxGraph(session, name, self.probabilities, output, preprocess, batch, digest(hashes))
+        return _OnnxGraph(session, name, self.probabilities, output, preprocess, batch, sha256)
 
 
 @dataclass(frozen=True)
@@ -245,7 +248,8 @@ class StoredMonitor(ThirdParty):
     def __post_init__(self) -> None:
         if self.sha256 and self.decides is not None:
             return
-        stored = _StoredScores(Path(self.scores))
+        object.__setattr__(self, "scores", whole_path(self.scores, Path()))
+        stored = self._file
         if self.decides not in (None, stored.decides):
             wanted, held = ("reject", "score") if self.decides else ("score", "reject")
             raise InputError(f"monitor {self.name}: {self.scores} has a column {held}, not {wanted}: leave decides out")
@@ -259,18 +263,20 @@ class StoredMonitor(ThirdParty):
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """The stored scores, (N,), by the stimulus and the id of each image."""
-        stored = state.cached("scores", lambda: _StoredScores(Path(self.scores)), of=self.sha256)
-        if stored.sha256 != self.sha256:
+        if self._file.sha256 != self.sha256:
             raise InputError(
                 f"monitor {self.name}: {self.scores} has changed since the monitor was built: build it anew"
             )
-        return stored.of(signals.batch.stimulus, signals.batch.ids)
+        return self._file.of(signals.batch.stimulus, signals.batch.ids)
 
-    def check_complete(self, expected: Mapping[str, Any]) -> None:
+    def check_complete(self, expected: Mapping[str, Sequence[str]]) -> None:
         """Refuse, before anything runs, a file that lacks an image of a stimulus (key -> ids) that will be shown."""
-        stored = _StoredScores(Path(self.scores))
         for stimulus, ids in expected.items():
-            stored.of(stimulus, ids)
+            self._file.of(stimulus, ids)
+
+    @cached_property
+    def _file(self) -> _StoredScores:
+        return _StoredScores(Path(self.scores))
 
 
 class _StoredScores:
@@ -310,7 +316,7 @@ class _StoredScores:
         self._scores: Floats = 1.0 - values if self.decides else values
         self.sha256 = digest([digest_file(file) for file in files])
 
-    def of(self, stimulus: str, ids: Any) -> Floats:
+    def of(self, stimulus: str, ids: Sequence[str]) -> Floats:
         """The scores (N,) of images; an `InputError` that names those without one."""
         rows = self._index.find(stimulus, ids)
         missing = [image for image, row in zip(ids, rows, strict=True) if row < 0]
