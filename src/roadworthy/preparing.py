@@ -15,6 +15,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data.base import contents
+from roadworthy.engine.monitoring import MonitorOn
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.metrics import Metric, find_metric
@@ -22,7 +23,8 @@ from roadworthy.metrics.base import Range
 from roadworthy.models import StoredPredictions
 from roadworthy.models.check import Rehearsal, chance_error
 from roadworthy.models.check import rehearse as rehearse_model
-from roadworthy.monitors import MONITORS
+from roadworthy.monitors import MONITORS, NamesFiles, StoredMonitor
+from roadworthy.monitors.combined import leaf_monitors
 from roadworthy.opening import Given, OpeningSource, check_study_size, open_monitors
 from roadworthy.protocols import Protocol, protocol_of
 from roadworthy.protocols.base import KnownCase, Part
@@ -94,6 +96,12 @@ class Prepared:
         study, base = self.study, self.base.resolve()
         update: dict[str, Any] = {
             key: whole_paths(getattr(study, key), base) for key in ("data", "models", "sources", "outliers")
+        }
+        monitors = next(iter(self.sources.values())).monitors
+        update["monitors"] = {
+            label: {"monitor": monitor.name, **monitor.as_named()} if isinstance(monitor, NamesFiles) else chosen
+            for label, chosen in study.monitors.items()
+            for monitor in [monitors.get(label)]
         }
         update["criteria"] = [criterion.model_dump(exclude_none=True) for criterion in self.criteria] or None
         return study.model_copy(update=update)
@@ -190,7 +198,7 @@ def prepare(
     for protocol, settings in chosen:
         check_declares(protocol.name)
         protocol.check_settings(settings)
-    monitors = dict(given.monitors) or open_monitors(study)
+    monitors = dict(given.monitors) or open_monitors(study, base, trust=trust)
     benches, builders, seen = {}, {}, {}
     for name, section in sections.items():
         opening = OpeningSource(study, name, section, base, monitors, progress, given, on_bad_image, allowed)
@@ -235,6 +243,7 @@ def _rehearse_all(
     cases = [node.planned for node in prepared.plan.graph().cases.values() if not node.planned.refused]
     asked_models = [(planned.showing, planned.system.underlying) for planned in cases]
     planned_stimuli = [(showing, {*map(id, leaves(model))}) for showing, model in asked_models if model is not None]
+    _check_stored_scores(cases)
     for source, bench in prepared.sources.items():
         clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
         for name, model in bench.models.items():
@@ -248,6 +257,14 @@ def _rehearse_all(
                 build = builders[source].get(name)
                 rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
     return rehearsals
+
+
+def _check_stored_scores(cases: Sequence[PlannedCase]) -> None:
+    """Refuse stored scores of monitors that do not hold all that is shown to them."""
+    for planned in cases:
+        for part in leaf_monitors(planned.system.fit.monitor) if isinstance(planned.system, MonitorOn) else ():
+            if isinstance(part, StoredMonitor):
+                part.check_complete({planned.showing.stimulus.key: planned.showing.data.ids})
 
 
 def _identities(data: Dataset) -> set[tuple[str, str]]:

@@ -19,12 +19,13 @@ from roadworthy.core.errors import InputError, UnknownName, from_here
 from roadworthy.core.files import inside
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RECORD, RunRecord
-from roadworthy.core.validation import validated
+from roadworthy.core.validation import read_yaml, validated
 from roadworthy.engine.artifacts import find_artifact
-from roadworthy.engine.folder import RunFolder, write_bytes, write_json
+from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json
 from roadworthy.engine.provenance import missing_extensions
 from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.metrics import stored_name
+from roadworthy.monitors.opening import import_user_code, named_code
 from roadworthy.plugins import (
     ChangedPlugin,
     GivenPlugins,
@@ -127,7 +128,17 @@ class Run:
         record = self.record
         loaded = load_plugins(self._named_plugins(record), self._trust)
         check_components(record)
+        self._import_monitors()
         return loaded, other_code(record.plugins, loaded)
+
+    def _import_monitors(self) -> None:
+        """Import the code that monitors of the run name, where it is trusted and there; who needs it says so else."""
+        study = read_yaml(self.path / STUDY, "study") if self._trust and (self.path / STUDY).is_file() else {}
+        monitors = study.get("monitors", {}) if isinstance(study, dict) else {}
+        specs = [spec for label, entry in monitors.items() for spec in named_code(entry, label)]
+        for spec in dict.fromkeys(specs):
+            if Path(spec.rpartition(":")[0]).is_file():
+                import_user_code(spec, self.path, trust=True)
 
     def require_plugins(self) -> tuple[list[records.PluginRecord], list[str]]:
         """The same, with one warning on each that is other code."""

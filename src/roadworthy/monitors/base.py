@@ -87,8 +87,9 @@ class Monitor(CodeIdentified, ABC):
         return rows[:, 0]
 
     def cut(self, inside: Floats, outside: Floats | None, aim: Aim) -> float:
-        """The threshold on scores (n,) and, where outliers are given, (m,)."""
-        return aim.cut(inside, outside)
+        """The threshold on scores (n,) and, where outliers are given, (m,); its own where it decides itself."""
+        own = self.own_threshold if self.decides_itself else None
+        return aim.cut(inside, outside) if own is None else own
 
     @property
     def own_threshold(self) -> float | None:
@@ -97,6 +98,14 @@ class Monitor(CodeIdentified, ABC):
         A threshold from in-distribution scores is found for every monitor, for one with a threshold of its own too.
         """
         return None
+
+    @property
+    def decides_itself(self) -> bool:
+        """Whether it gives bare decisions, so that `own_threshold` is the only threshold that makes sense.
+
+        A share of images to reject, or a promise on that share, cannot be reached by a threshold on decisions.
+        """
+        return False
 
     @property
     def is_sequential(self) -> bool:
@@ -303,7 +312,8 @@ class FittedMonitor:
         """Find the threshold on held-out representations (n, D): of in-distribution images alone, or against outliers.
 
         Alone, it rejects the share `rejected` of them, or less where images of equal score make that impossible: then a
-        `TiesWarning` says so, and `rejected` of the result holds both shares. With outliers it is the one of lowest
+        `TiesWarning` says so, and `rejected` of the result holds both shares. A monitor that decides itself keeps its
+        own threshold, and the share that this rejects counts as asked for. With outliers it is the one of lowest
         expected cost: see `Aim`.
         """
         aim, monitor = Aim(rejected, prior, cost, threshold), self.monitor
@@ -319,7 +329,8 @@ class FittedMonitor:
         rule = checked_arrays(monitor, monitor.tune(inside, outside, aim, self.state), "tune")
         scores = self.scores(inside, rule)
         cut = monitor.cut(scores, None if outside is None else self.scores(outside, rule), aim)
-        share = RejectedShare.of(scores, cut, rejected) if outside is None else None
+        asked = float((scores < cut).mean()) if monitor.decides_itself else rejected
+        share = RejectedShare.of(scores, cut, asked) if outside is None else None
         if share is not None and share.tied:
             warnings.warn(f"monitor {monitor.name} {share.sentence()}", TiesWarning, stacklevel=2)
         hashes = tuple(digest_array(rows) for rows in (inside, outside) if rows is not None)
