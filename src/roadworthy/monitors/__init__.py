@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from roadworthy.monitors.adapters import PytorchOod
+from roadworthy.monitors.assertions import Assertion, Frame
 from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor, load_monitor, represent_data
+from roadworthy.monitors.boxes import Boxes
+from roadworthy.monitors.combined import Combined
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
 from roadworthy.monitors.features import Mahalanobis, React, Vim
@@ -14,8 +17,10 @@ from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
 from roadworthy.monitors.odin import Odin
+from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
+from roadworthy.monitors.third_party import CallableMonitor, OnnxMonitor, StoredMonitor
 from roadworthy.monitors.threshold import (
     Aim,
     RejectedShare,
@@ -29,10 +34,15 @@ from roadworthy.monitors.threshold import (
 __all__ = [
     "MONITORS",
     "Aim",
+    "Assertion",
+    "Boxes",
     "CalibratedMonitor",
+    "CallableMonitor",
+    "Combined",
     "DeepKnn",
     "Energy",
     "FittedMonitor",
+    "Frame",
     "KlMatching",
     "KnnSvm",
     "Learned",
@@ -40,15 +50,19 @@ __all__ = [
     "MaxLogit",
     "McDropoutEntropy",
     "Monitor",
+    "MonitorOpening",
     "Msp",
+    "NamesFiles",
     "Neighbours",
     "Odin",
+    "OnnxMonitor",
     "OpenMax",
     "PytorchOod",
     "Random",
     "React",
     "RejectedShare",
     "ScoreSvm",
+    "StoredMonitor",
     "SvmMonitor",
     "TiesWarning",
     "Vim",
@@ -59,6 +73,7 @@ __all__ = [
     "hinge_threshold",
     "load_monitor",
     "make_monitor",
+    "open_monitor",
     "represent_data",
     "share_threshold",
 ]

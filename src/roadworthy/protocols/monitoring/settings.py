@@ -103,7 +103,7 @@ class Settings(Strict):
                    threshold of its own keeps that, unless a rule is named for it
     layers         hidden layers whose values are stored for every image, besides what monitors keep
     alarm_level    how seldom a test of the assumption may raise an alarm on ID images alone
-    resamples      of the bootstrap that bounds what is not a share of images; 0 gives none
+    resamples      of the bootstrap that bounds what is not a share of images
     timed_images   how many images model and monitors are timed with, one by one; 0 times nothing
     """
 
@@ -118,7 +118,7 @@ class Settings(Strict):
     thresholds: dict[str, ThresholdChoice] = {}
     layers: list[str] = []
     alarm_level: Share = 0.01
-    resamples: Annotated[int, Field(ge=0, le=100_000)] = 1000
+    resamples: Annotated[int, Field(ge=LEAST_RESAMPLES, le=100_000)] = 1000
     timed_images: Annotated[int, Field(ge=0, le=10_000)] = 100
 
     @field_validator("benchmarks")
@@ -128,32 +128,29 @@ class Settings(Strict):
             raise ValueError("no benchmark is named: name one, or leave the key out for the default ones")
         return benchmark_names(value)
 
-    @field_validator("resamples")
-    @classmethod
-    def _enough(cls, value: int) -> int:
-        if 0 < value < LEAST_RESAMPLES:
-            raise ValueError(f"a bootstrap takes at least {LEAST_RESAMPLES} resamples, not {value}; 0 leaves it out")
-        return value
-
 
 class MonitorNote(Strict):
     """A monitor of the study: its registered name, what is other than in its paper, and how it comes to decisions.
 
-    is_sequential   a decision also depends on the images before
+    parameters      its settings as text;  is_sequential: a decision also depends on the images before
     """
 
     monitor: str
     differs_from_paper: str = ""
+    parameters: dict[str, str] = {}
     is_sequential: bool = False
 
 
 class BenchmarkNote(Strict):
     """A benchmark as it was planned for a source.
 
-    made_from    in a few words;  keeps_label: whether images still show what their label says
-    has_label    whether its images have labels of the source at all
-    shared       whether its OOD side shows images of the ID side, disturbed
-    images       of its OOD side;  objects: how many these show;  leaked: images that are training or validation images
+    made_from    what its OOD side is made from, in a few words
+    keeps_label  whether its OOD images still show what their label says;  has_label: whether they have labels of the
+                 source at all
+    shared       whether its OOD side shows the images of the ID side, disturbed
+    attacks      whether it is made against each model
+    images       of its OOD side;  leaked: how many of them are images of the source's own data
+    left_out     labels of ID images that are left out, since the set shares these classes with the source
     """
 
     kind: str
@@ -165,6 +162,7 @@ class BenchmarkNote(Strict):
     attacks: bool = False
     images: int = 0
     leaked: int = 0
+    left_out: list[int] = []
     note: str = ""
 
 
@@ -173,16 +171,16 @@ class Context(Strict):
 
     architectures  of its models, by their name;  networks: hashes of the artifacts that each is made of
     benchmarks     that it meets;  skipped: those that it does not meet, each with the reason
-    left_out       labels of monitors that its models cannot serve
+    left_out       monitors that are not tested here by their label, each with the reason
     valid_from     where the images come from that thresholds are found with, in a few words
+    leaked         ID test images that are images of the validation data
     """
 
     architectures: dict[str, str]
     networks: dict[str, list[str]] = {}
-    classes: int
     monitors: dict[str, MonitorNote]
     benchmarks: dict[str, BenchmarkNote]
     skipped: dict[str, str] = {}
-    left_out: list[str] = []
+    left_out: dict[str, str] = {}
     valid_from: str = ""
-    leaked_id: int = 0
+    leaked: int = 0
