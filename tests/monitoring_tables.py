@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from records import run_record, source_record
-from roadworthy.core.record import ArtifactRecord, ProtocolRecord, SourcePart
+from roadworthy.core.record import ProtocolRecord, SourcePart
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.settings import BenchmarkNote, Context, MonitorNote
@@ -56,9 +56,7 @@ class Sample:
         return min(wrongly + quality * 0.95, 0.999), wrongly
 
 
-def make_monitoring_run(
-    path: Path, sample: Sample | None = None, *, sources: Mapping[str, Sample] | None = None
-) -> Path:
+def make_run(path: Path, sample: Sample | None = None, *, sources: Mapping[str, Sample] | None = None) -> Path:
     """A run folder of one source, or of several by name."""
     samples = {"": sample or Sample()} if sources is None else dict(sources)
     folder, several = RunFolder(path), sources is not None
@@ -84,28 +82,21 @@ def _record(samples: Mapping[str, Sample]) -> Any:
         for source, own in samples.items()
     }
     first = next(iter(records.values()))
-    artifacts = {
-        f"{source}{model}{monitor}": ArtifactRecord(
-            system=monitor, builder=f"monitor:{monitor}", parameters={"tau": 0.0001, "clusters": 3}
-        )
-        for source, own in samples.items()
-        for model in own.models
-        for monitor in own.monitors
-    }
     parts = {source: SourcePart(cases=[], context=_context(own)) for source, own in samples.items()}
     part = ProtocolRecord(settings=settings, sources=parts)
-    record = run_record(first, "monitors", protocols={"monitoring": part}, artifacts=artifacts)
+    record = run_record(first, "monitors", protocols={"monitoring": part})
     return record.model_copy(update={"sources": records})
 
 
 def _context(sample: Sample) -> dict[str, Any]:
-    notes = {name: MonitorNote(monitor=name, differs_from_paper="two dimensions") for name in sample.monitors}
+    own = {"differs_from_paper": "two dimensions", "parameters": {"tau": "0.0001", "clusters": "3"}}
+    notes = {name: MonitorNote(monitor=name, **own) for name in sample.monitors}
     benchmarks = {
         name: BenchmarkNote(kind=kind, made_from=name, near=near, keeps_label=keeps)
         for name, kind, near, keeps in sample.sets
     }
     architectures = dict.fromkeys(sample.models, "small CNN")
-    context = Context(architectures=architectures, classes=3, monitors=notes, benchmarks=benchmarks)
+    context = Context(architectures=architectures, monitors=notes, benchmarks=benchmarks)
     return context.model_dump(mode="json")
 
 

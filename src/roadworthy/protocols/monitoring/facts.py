@@ -19,8 +19,6 @@ from roadworthy.report.facts import NOT_RUN, Facts, estimate_of, mean_of
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
 from roadworthy.statistics import Estimate
 
-BUILDER = "monitor:"
-"""What the builder of a fitted monitor starts with."""
 TESTS_OF_RANKS = ("friedman", "friedman_p", "iman_davenport", "iman_davenport_p")
 FEWEST_SETS = 10
 """A comparison of ranks over fewer benchmarks has little power."""
@@ -89,7 +87,7 @@ class MonitoringFacts:
     sweep       by (model, benchmark or `all`, monitor): residual hazard over availability cost
     risk        by (model, benchmark, monitor): risk over coverage
     stream      by (model, benchmark, monitor, metric);  alarms: rows by (model, benchmark, monitor)
-    parameters  the settings of each monitor in words
+    context     what the run noted of the source: its monitors and benchmarks, and what was left out
     """
 
     models: tuple[str, ...]
@@ -107,7 +105,6 @@ class MonitoringFacts:
     timelines: Mapping[tuple[str, str], Timeline]
     alarms: Mapping[tuple[str, str, str], tuple[Row, ...]]
     timing: Mapping[tuple[str, str], Row]
-    parameters: Mapping[str, str] = field(default_factory=dict)
     context: Context | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -232,7 +229,6 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
             ).items()
         },
         timing={(row["model"], row["monitor"]): row for row in rows(table_specs.TIMING)},
-        parameters=_parameters(facts),
         context=_context(facts),
         settings=facts.record.protocols[NAME].settings,
     )
@@ -334,13 +330,3 @@ def _context(facts: Facts) -> Context | None:
     """What the run noted of the source; None where it noted nothing."""
     part = facts.record.protocols[NAME].sources.get(facts.source or "")
     return Context.model_validate(part.context) if part is not None and part.context else None
-
-
-def _parameters(facts: Facts) -> dict[str, str]:
-    """The settings of each monitor in words, from the recipes of the fitted ones."""
-    texts = grouped(
-        (artifact.system, ", ".join(f"{name} {value}" for name, value in artifact.parameters.items()))
-        for artifact in facts.record.artifacts.values()
-        if artifact.builder.startswith(BUILDER)
-    )
-    return {monitor: "; ".join(dict.fromkeys(filter(None, own))) for monitor, own in texts.items()}

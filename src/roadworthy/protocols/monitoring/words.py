@@ -36,6 +36,7 @@ from roadworthy.protocols.monitoring.names import (
     SYSTEM_LABEL_LOST,
     TEST,
 )
+from roadworthy.protocols.monitoring.settings import MonitorNote
 from roadworthy.report.facts import NOT_RUN, bounded
 from roadworthy.report.page import ModelWords
 from roadworthy.report.reading import Row, number_of
@@ -68,13 +69,13 @@ class ViewWords(NamedTuple):
 VIEW_WORDS = {
     DETECTION: ViewWords(
         "OOD detection",
-        "Positive: an OOD image. The monitor is right to reject it, and wrong to reject an ID image, whatever the model "
-        "answers.",
+        "Positive: an OOD image. The monitor is right to reject it, and wrong to reject an ID image, whatever the "
+        "model answers.",
     ),
     SYSTEM: ViewWords(
         "System",
-        "Positive: a wrong answer of the model. The monitor is right to cancel it and wrong to cancel a right one, on ID "
-        "and OOD images alike; any answer to a novel class is wrong.",
+        "Positive: a wrong answer of the model. The monitor is right to cancel it and wrong to cancel a right one, on "
+        "ID and OOD images alike; any answer to a novel class is wrong.",
     ),
     SYSTEM_LABEL_LOST: ViewWords(
         "System, lost labels are wrong",
@@ -156,6 +157,15 @@ def count(value: int | float | None) -> str:
 def joined(*texts: str | None) -> str:
     """The texts that are not empty, as one."""
     return "; ".join(filter(None, texts))
+
+
+def parameters_text(note: MonitorNote | None) -> str:
+    """The settings of a monitor in words.
+
+    >>> parameters_text(MonitorNote(monitor="boxes", parameters={"tau": "0.0001", "clusters": "3"}))
+    'tau 0.0001, clusters 3'
+    """
+    return ", ".join(f"{name} {value}" for name, value in (note.parameters if note else {}).items()) or "none"
 
 
 def asked_words(row: Row) -> str:
