@@ -112,8 +112,8 @@ def default_benchmarks(bench: Bench) -> dict[str, BenchmarkChoice]:
     Sets outside are novel classes, images of makers anomalies. The attack is fgsm where every model gives gradients,
     and square otherwise. Shifts that are not registered are left out.
     """
-    chosen = {name: BenchmarkChoice(kind=NOVEL_CLASS, outliers=name) for name in bench.foreign}
-    chosen |= {name: BenchmarkChoice(kind=ANOMALY, outliers=name) for name in bench.makers}
+    kinds = {**dict.fromkeys(bench.foreign, NOVEL_CLASS), **dict.fromkeys(bench.makers, ANOMALY)}
+    chosen = {name: BenchmarkChoice.model_validate({"kind": kinds[name], "outliers": name}) for name in kinds}
     has_gradients = all("input_gradient" in model.capabilities for model in bench.models.values())
     attack = "fgsm" if has_gradients else "square"
     usual = {attack: (ADVERSARIAL, attack, ATTACK_LEVEL)}
@@ -177,7 +177,9 @@ def _benchmark(
     maker = maker or make_outliers(choice.outliers)
     made = maker.make(test, seed=bench.seed, foreign=next(iter(bench.foreign.values()), None))
     final = Subset(made, range(len(made)))
-    stimulus = Stimulus(final.fingerprint(), choice.outliers, 0, maker.parameters(), 0, bench.seed, code_of(type(maker)))
+    stimulus = Stimulus(
+        final.fingerprint(), choice.outliers, 0, maker.parameters(), 0, bench.seed, code_of(type(maker))
+    )
     details = {"keeps_label": False, "has_label": False, "images": len(final), "shared": _shares(test, final)}
     return Benchmark(PlannedStimulus(stimulus, final), note.model_copy(update=details))
 
@@ -272,12 +274,9 @@ def _limited(data: Dataset, limit: int | None, seed: int, whole_objects: bool) -
     drawn = dict(zip(names, _draws(names, seed), strict=True))
     order = np.argsort([drawn[key] for key in keys], kind="stable")[:limit]
     if whole_objects:
-        sizes = {name: 0 for name in names}
-        for key in keys:
-            sizes[key] += 1
         chosen = [keys[row] for row in order]
         cut = chosen[-1]
-        if chosen.count(cut) < sizes[cut] and len({*chosen}) > 1:
+        if chosen.count(cut) < keys.count(cut) and len({*chosen}) > 1:
             order = np.array([row for row in order if keys[row] != cut], np.intp)
     return Subset(data, np.sort(order).tolist())
 
@@ -289,4 +288,3 @@ def _draws(names: list[str], seed: int) -> list[float]:
 def _source(bench: Bench) -> str:
     """The source, for messages that speak of it."""
     return f"source {bench.source}" if bench.source else "the source"
-

@@ -16,7 +16,6 @@ from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.models.head import find_head, network_of
 from roadworthy.models.signals import full_name
 from roadworthy.monitors import MONITORS, Monitor
-from roadworthy.monitors.id_threshold import IdRule
 from roadworthy.monitors.kinds import remember_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
@@ -24,7 +23,8 @@ from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, ma
 from roadworthy.protocols.monitoring.criteria import check_criterion
 from roadworthy.protocols.monitoring.metrics import MCC, METRICS
 from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TRAIN
-from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings, ThresholdChoice
+from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
+from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.monitoring.table_specs import TABLE_SPECS
 from roadworthy.protocols.monitoring.tables import Evidence
 from roadworthy.verdict import Criterion
@@ -174,26 +174,6 @@ def ood_set(benchmark: str) -> str:
     return f"ood/{benchmark}"
 
 
-def rule_of(choice: ThresholdChoice) -> IdRule:
-    """The rule that a study names; one that is not possible is an `InputError`."""
-    return IdRule(**choice.model_dump())
-
-
-def chosen_rule(settings: Settings, label: str, monitor: Monitor) -> IdRule:
-    """The rule for the threshold of a monitor: the one named for it, its own where it has one, else that of all."""
-    if label in settings.thresholds:
-        return rule_of(settings.thresholds[label])
-    return IdRule("own") if monitor.own_threshold is not None else rule_of(settings.threshold)
-
-
-def check_rule(label: str, monitor: Monitor, rule: IdRule) -> None:
-    """Refuse a rule that the monitor cannot follow."""
-    if rule.rule == "own" and monitor.own_threshold is None:
-        raise InputError(f"monitor {label} has no threshold of its own: name rule share, smallest or conformal for it")
-    if monitor.decides_itself and rule.rule != "own":
-        raise InputError(f"monitor {label} decides by itself, so it takes no threshold of rule {rule.rule}: use rule own")
-
-
 def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
     """Monitors by label; none at all, a label that tables cannot have, or two equal monitors are an error."""
     if not monitors:
@@ -201,7 +181,9 @@ def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
     by_label: dict[str, Monitor] = {}
     for label, monitor in monitors.items():
         if not isinstance(label, str) or not label.strip() or label in (ALONE, ALL):
-            raise InputError(f"a monitor cannot be called {label!r}, which means something else in the tables: rename it")
+            raise InputError(
+                f"a monitor cannot be called {label!r}, which means something else in the tables: rename it"
+            )
         check_no_nul("name of a monitor", [label])
         remember_kind(type(monitor))
         same = [other for other, known in by_label.items() if known == monitor]
@@ -257,4 +239,3 @@ def _architecture(model: Model) -> str:
     """What a model is: the kind of a reference network, else its name."""
     inner = leaves(model)[0]
     return str(getattr(inner, "architecture", inner.name))
-

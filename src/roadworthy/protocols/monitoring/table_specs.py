@@ -55,9 +55,9 @@ SETS = TableSpec(
 RISK = TableSpec(
     f"{NAME}_risk",
     "The risk of one monitor on one model in one benchmark: the share of wrong answers among the accepted ones, where "
-    "the images of highest score are accepted up to a coverage.",
+    "the images of highest score are accepted up to a coverage (`accepted` is the share that equal scores allow).",
     key=("model", "benchmark", "monitor", "coverage"),
-    columns=("model", "benchmark", "monitor", "coverage", "risk", "threshold"),
+    columns=("model", "benchmark", "monitor", "coverage", "accepted", "risk", "threshold"),
 )
 SWEEP = TableSpec(
     f"{NAME}_sweep",
@@ -90,7 +90,7 @@ EVENTS = TableSpec(
     "What one monitor on one model does in the course of the stream: frames until an onset of OOD images is noticed, "
     "and runs of false alarms.",
     key=("model", "benchmark", "monitor", "metric"),
-    columns=("model", "benchmark", "monitor", "metric", "value", "n", "reason"),
+    columns=("model", "benchmark", "monitor", *BOUNDED, "n", "reason"),
 )
 TIMELINE = TableSpec(
     f"{NAME}_timeline",
@@ -119,7 +119,7 @@ TIMING = TableSpec(
     key=("model", "monitor"),
     columns=(
         *("model", "monitor", "images", "median", "p95", "p99", "overhead_median", "state_bytes", "peak_bytes"),
-        "reason",
+        *("system", "reason"),
     ),
 )
 
