@@ -466,6 +466,18 @@ def test_a_combination_rejects_exactly_where_its_rule_says(by_part: Any, rule_na
     assert np.array_equal(monitor.margins(rows, rule, fitted.state) < 0, by_part)
 
 
+def test_a_score_at_a_threshold_is_accepted_and_one_just_below_rejected_whatever_the_other_part_says() -> None:
+    inside = np.column_stack([np.ones((20, 2)), *[np.arange(20.0) / 20] * 2]).astype(np.float32)
+    at = np.float32(0.1)
+    below = np.nextafter(at, np.float32(0))
+    rows = np.array([[1, 1, at, 0], [1, 1, at, 0.9], [1, 1, below, 0.9], [1, 1, below, 0]], np.float32)
+    for rule_name, wanted in (("all", [False, False, False, True]), ("any", [True, False, True, True])):
+        monitor = Combined(of=("msp", "msp"), rule=rule_name)
+        rule = Learned(monitor.tune(inside, None, Aim(rejected=0.1), Learned()))
+        assert rule["0.threshold"] == at
+        assert (monitor.rate(rows, rule, Learned()) < 0).tolist() == wanted
+
+
 def test_order_matters_to_sequential_combinations_alone(by_part: Any) -> None:
     starts = np.arange(len(by_part)) % 7 == 0
     plain, looking_back = Combined(of=PARTS), Combined(of=PARTS, last=4, at_least=2)
