@@ -44,7 +44,7 @@ from roadworthy.monitors import (
 from roadworthy.monitors import opening as opening_module
 from roadworthy.monitors.combined import LARGEST, leaf_monitors, margin_of, recent_rejections
 from roadworthy.monitors.conformance import ToyModel, toy_data
-from roadworthy.preparing import prepare
+from roadworthy.preparing import prepare, prepare_recipe
 from roadworthy.study import load_study
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
@@ -466,6 +466,18 @@ def test_a_combination_rejects_exactly_where_its_rule_says(by_part: Any, rule_na
     assert np.array_equal(monitor.margins(rows, rule, fitted.state) < 0, by_part)
 
 
+def test_a_score_at_a_threshold_is_accepted_and_one_just_below_rejected_whatever_the_other_part_says() -> None:
+    inside = np.column_stack([np.ones((20, 2)), *[np.arange(20.0) / 20] * 2]).astype(np.float32)
+    at = np.float32(0.1)
+    below = np.nextafter(at, np.float32(0))
+    rows = np.array([[1, 1, at, 0], [1, 1, at, 0.9], [1, 1, below, 0.9], [1, 1, below, 0]], np.float32)
+    for rule_name, wanted in (("all", [False, False, False, True]), ("any", [True, False, True, True])):
+        monitor = Combined(of=("msp", "msp"), rule=rule_name)
+        rule = Learned(monitor.tune(inside, None, Aim(rejected=0.1), Learned()))
+        assert rule["0.threshold"] == at
+        assert (monitor.rate(rows, rule, Learned()) < 0).tolist() == wanted
+
+
 def test_order_matters_to_sequential_combinations_alone(by_part: Any) -> None:
     starts = np.arange(len(by_part)) % 7 == 0
     plain, looking_back = Combined(of=PARTS), Combined(of=PARTS, last=4, at_least=2)
@@ -628,6 +640,22 @@ def test_a_study_runs_monitors_from_files_and_combinations_of_its_labels(code: P
     copy = Path(shutil.copy(tmp_path / "run" / "study.yaml", tmp_path / "elsewhere"))
     again = prepare(*load_study(copy)[:1], base=copy.parent, trust=True, rehearse=False, progress=rw.no_progress)
     assert {*again.plan.graph().cases} == {*run.record.cases}, "the copy in the run names the same"
+    elsewhere = prepare_recipe(again.recipe())
+    assert {*elsewhere.plan.graph().cases} == {*run.record.cases}, "another process makes the same"
+
+
+def test_a_run_that_is_trusted_imports_the_code_that_its_monitors_name(code: Path, tmp_path: Path) -> None:
+    own = {"monitor": "assertion", "predicate": "mine.py:doubtful"}
+    study = study_of(tmp_path, own=own, mixed={"monitor": "combined", "of": ["msp", "own"]})
+    rw.run_study(study, out=tmp_path / "run", trust=True, workers=1, progress=rw.no_progress)
+    for trust in (False, True):
+        opening_module._IMPORTED.clear()
+        assert rw.open_run(tmp_path / "run", trust=trust).verify() == []
+        assert {*opening_module._IMPORTED} == ({f"{code}:doubtful"} if trust else set())
+    fitted = make_monitor("assertion", predicate=f"{code}:doubtful").build(ToyModel())
+    opening_module._IMPORTED.clear()
+    with pytest.raises(InputError, match=r"was not imported yet: open the study or the run with `trust=True`"):
+        alarms(fitted.monitor, frames(1, 1))
 
 
 def test_stored_scores_come_back_from_an_export(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.validation import parse_size
 from roadworthy.data import open_dataset
 from roadworthy.engine.progress import ProgressBar, terminal_progress
-from roadworthy.monitors import Monitor, make_monitor
+from roadworthy.monitors import Monitor, NamesFiles, make_monitor
 from roadworthy.opening import Given, model_builder
 from roadworthy.preparing import prepare
 from roadworthy.protocols.od_test.names import NAME
@@ -109,7 +109,8 @@ def labelled(monitors: Sequence[Monitor]) -> dict[str, Monitor]:
         if not isinstance(monitor, Monitor):
             raise InputError(f"a monitor is a name or a Monitor, not {type(monitor).__name__}")
         defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(monitor)}
-        changed = [f"{key}={value}" for key, value in monitor.parameters().items() if value != defaults[key]]
+        named = monitor.as_named() if isinstance(monitor, NamesFiles) else monitor.parameters()
+        changed = [f"{key}={value}" for key, value in named.items() if value != defaults[key]]
         label = " ".join([str(monitor.name), *changed])
         if label in by_label:
             raise InputError(f"monitor {label} is named twice: leave one out")
