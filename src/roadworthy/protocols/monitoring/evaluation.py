@@ -48,6 +48,8 @@ from roadworthy.statistics.estimates import (
 Rows = list[dict[str, Any]]
 Floats = NDArray[np.float64]
 
+CHUNK_BYTES = 2**21
+"""Weights of resamples that are computed with at once: what a cache holds."""
 COVERAGES = np.linspace(0, 1, 51)
 SWEPT = (
     *(0.0, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15),
@@ -205,7 +207,7 @@ def _effects(
 
 
 def _chunks(resampled: GroupBootstrap | None) -> Iterator[NDArray[np.float32]]:
-    return iter(()) if resampled is None else resampled.chunks()
+    return iter(()) if resampled is None else resampled.chunks(CHUNK_BYTES)
 
 
 def risk_rows(where: Mapping[str, Any], scene: Scene, decided: Decided) -> Rows:

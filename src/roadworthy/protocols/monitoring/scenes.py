@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.monitors.id_threshold import random_frames
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.monitoring.names import TEST
 from roadworthy.protocols.monitoring.oracle import Truth, truth_of
@@ -62,6 +63,7 @@ class Scene:
     groups: NDArray[np.str_]
     label: NDArray[np.int64]
     prediction: NDArray[np.int64]
+    seed: int = 0
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -70,6 +72,11 @@ class Scene:
     def group_codes(self) -> NDArray[np.int64]:
         """The objects of the images as numbers (N,), in the order of their names."""
         return np.unique(self.groups, return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def frames(self) -> NDArray[np.int64]:
+        """The places (m,) in the stream of one random image of each object, in order."""
+        return random_frames(self.groups, self.seed)
 
     def gather(self, inside: NDArray[Any], outside: NDArray[Any]) -> NDArray[Any]:
         """Values of the images of the stream, from those of all ID test images and of all OOD images."""
@@ -95,7 +102,7 @@ def make_scene(benchmark: str, note: BenchmarkNote, inside: Answered, outside: A
     if not note.shared:
         groups = np.char.add(np.where(stream.ood, "ood/", "id/"), groups)
     truth = truth_of(label, prediction, stream.ood, has_label=note.has_label, keeps_label=note.keeps_label)
-    return Scene(benchmark, note, stream, truth, kept, gathered("ids"), groups, label, prediction)
+    return Scene(benchmark, note, stream, truth, kept, gathered("ids"), groups, label, prediction, mixing.seed)
 
 
 class ModelScenes:

@@ -168,9 +168,7 @@ class Evidence(base.Evidence):
                 events.append(_event_row(where, metric, estimate))
             if isinstance(scene, str) or isinstance(decided, str) or isinstance(watched, str):
                 continue
-            valid = self.scenes(where["model"]).answered(VALID)
-            assert isinstance(valid, Answered)
-            by_test = courses(scene, decided, watched, valid.groups, self.settings, self.seed)
+            by_test = courses(scene, decided, watched, self.settings)
             risk += risk_rows(where, scene, decided)
             sweep += sweep_rows(where, scene, decided, watched) if watched.has_sweep else []
             timeline += timeline_rows(where, scene, decided, by_test)
