@@ -122,9 +122,11 @@ class Monitoring(base.Protocol):
         """Refuse a criterion that matches nothing that is measured of a source."""
         check_criterion(criterion, context)
 
-    def page(self, run: Path, facts: Facts) -> Page | None:
+    def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
-        return None
+        from roadworthy.protocols.monitoring.page import page
+
+        return page(run, facts)
 
     def evidence(self, part: Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What the stored answers and representations of one source say."""
