@@ -23,12 +23,16 @@ NO_NOTE = BenchmarkNote(kind="", made_from="")
 
 @dataclass(frozen=True)
 class Answered:
-    """What a model answered to the images of one set: ids, objects, labels and predictions, each (N,)."""
+    """What a model answered to the images of one set: ids, objects, labels and predictions, each (N,).
+
+    `data` is the fingerprint of the images.
+    """
 
     ids: NDArray[np.str_]
     groups: NDArray[np.str_]
     label: NDArray[np.int64]
     prediction: NDArray[np.int64]
+    data: str = ""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -37,8 +41,8 @@ class Answered:
     def of(cls, case: StoredCase) -> Answered:
         """What a stored case holds."""
         columns = case.columns("id", "group", "label", "prediction")
-        numbers = (columns[name].astype(np.int64) for name in ("label", "prediction"))
-        return cls(columns["id"], columns["group"], *numbers)
+        label, prediction = (columns[name].astype(np.int64) for name in ("label", "prediction"))
+        return cls(columns["id"], columns["group"], label, prediction, case.stimulus.data)
 
     def side(self) -> Side:
         """Its ids and objects, for a stream."""
@@ -52,6 +56,7 @@ class Scene:
     kept    the rows (n,) of the ID side that may be shown in it: all, unless classes are left out
     groups  the object of every image of the stream (N,); images of both sides share one only where the OOD side shows
             ID images, disturbed
+    shown   fingerprints of the data of both sides
     """
 
     benchmark: str
@@ -64,6 +69,7 @@ class Scene:
     label: NDArray[np.int64]
     prediction: NDArray[np.int64]
     seed: int = 0
+    shown: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -102,7 +108,19 @@ def make_scene(benchmark: str, note: BenchmarkNote, inside: Answered, outside: A
     if not note.shared:
         groups = np.char.add(np.where(stream.ood, "ood/", "id/"), groups)
     truth = truth_of(label, prediction, stream.ood, has_label=note.has_label, keeps_label=note.keeps_label)
-    return Scene(benchmark, note, stream, truth, kept, gathered("ids"), groups, label, prediction, mixing.seed)
+    return Scene(
+        benchmark,
+        note,
+        stream,
+        truth,
+        kept,
+        gathered("ids"),
+        groups,
+        label,
+        prediction,
+        mixing.seed,
+        (inside.data, outside.data),
+    )
 
 
 class ModelScenes:
