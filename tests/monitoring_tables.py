@@ -261,7 +261,7 @@ def _risk(sample: Sample) -> Iterator[dict[str, Any]]:
         for coverage in np.linspace(0, 1, 51)[1:]:
             risk = (tp + fn) * coverage ** (1 + 4 * sample.monitors[monitor])
             where = {"model": model, "benchmark": sample.sets[place][0], "monitor": monitor, "coverage": coverage}
-            yield {**where, "risk": risk, "threshold": 1 - coverage}
+            yield {**where, "accepted": coverage, "risk": risk, "threshold": 1 - coverage}
 
 
 def _sweep(sample: Sample) -> Iterator[dict[str, Any]]:
@@ -308,16 +308,17 @@ def _stream(sample: Sample) -> Iterator[dict[str, Any]]:
         caught, wrongly = sample.rates(model, place, monitor)
         values = {
             "detection_delay_median": round(1 / caught) - 1,
-            "detection_delay_worst": math.nan if monitor == "random" else round(9 / caught),
+            "detection_delay_worst": math.inf if monitor == "random" else round(9 / caught),
             "missed_onsets": 2 if monitor == "random" else 0,
             "false_alarm_runs": round(wrongly * IMAGES * 0.9),
             "longest_false_alarm_run": round(20 * wrongly),
             "false_alarms_per_hour": 36000 * wrongly * 0.9,
         }
         for metric, value in values.items():
-            reason = sample.failed.get(monitor, "" if not math.isnan(value) else "2 onsets were never detected")
+            reason = sample.failed.get(monitor, "")
             where = {"model": model, "benchmark": sample.sets[place][0], "monitor": monitor, "metric": metric}
-            yield {**where, "value": math.nan if monitor in sample.failed else value, "n": 20, "reason": reason}
+            shown = math.nan if monitor in sample.failed else value
+            yield {**where, "value": shown, "lo": 0.9 * shown, "hi": 1.2 * shown, "n": 20, "reason": reason}
 
 
 def _timeline(sample: Sample) -> Iterator[dict[str, Any]]:
@@ -328,14 +329,18 @@ def _timeline(sample: Sample) -> Iterator[dict[str, Any]]:
             continue
         caught, wrongly = sample.rates(model, place, monitor)
         first = second = 0.0
+        known: set[str] = set()
         for index in range(BINS):
             ood = 0.0 if index < 12 else float(index // 6 % 2)
             rejected = float(np.clip(random.binomial(20, caught if ood else wrongly) / 20, 0, 1))
             first, second = max(first + 3 * (rejected - 0.08), -1.0), max(second + 2 * (rejected - 0.1), -1.0)
+            reached = {"exchangeability": first, "rejection_rate": second}
+            new = [name for name, value in reached.items() if value >= -math.log(LEVEL) and name not in known]
+            known, alarm = known | {*new}, ", ".join(new)
             where = {"model": model, "benchmark": sample.sets[place][0], "monitor": monitor, "bin": index}
             shares = {"from": index * step, "to": (index + 1) * step, "ood": ood, "rejected": rejected}
             wealth = {"log_wealth_exchangeability": first, "log_wealth_rejection_rate": second}
-            yield {**where, **shares, "wrong": 0.05 + 0.5 * ood, "alarm": rejected > 0.5, **wealth}
+            yield {**where, **shares, "wrong": 0.05 + 0.5 * ood, "alarm": alarm, **wealth}
 
 
 def _alarms(sample: Sample) -> Iterator[dict[str, Any]]:
@@ -363,11 +368,5 @@ def _timing(sample: Sample) -> Iterator[dict[str, Any]]:
             seconds = 0.002 * (1 + 0.3 * place)
             times = {"images": 100, "median": seconds, "p95": 1.5 * seconds, "p99": 2 * seconds}
             memory = {"state_bytes": 4096 * place, "peak_bytes": 500_000 + 90_000 * place}
-            yield {
-                "model": model,
-                "monitor": monitor,
-                **times,
-                "overhead_median": 1 + 0.3 * place,
-                **memory,
-                "reason": "",
-            }
+            rest = {"overhead_median": 1 + 0.3 * place, "system": "0", "reason": ""}
+            yield {"model": model, "monitor": monitor, **times, **memory, **rest}

@@ -150,10 +150,14 @@ class MonitoringFacts:
         return self.on_id.get((model, monitor, metric), NOT_RUN)
 
     def best(self, model: str, metric: str = MCC.name, view: str = SYSTEM) -> str | None:
-        """The monitor with the highest mean MCC; None where no monitor has one."""
-        values = {name: self.mean(model, name, metric, view).value for name in self.monitors}
-        known = {name: value for name, value in values.items() if not math.isnan(value)}
-        return max(known, key=lambda name: known[name]) if known else None
+        """The monitor with the highest mean, among those with a value on most benchmarks; None where none has one.
+
+        Means over fewer benchmarks do not compare.
+        """
+        means = {name: self.mean(model, name, metric, view) for name in self.monitors}
+        known = {name: mean for name, mean in means.items() if not mean.missing}
+        most = max((mean.n for mean in known.values()), default=0)
+        return max((name for name in known if known[name].n == most), key=lambda name: known[name].value, default=None)
 
     def risk_area(self, model: str, benchmark: str, monitor: str) -> Estimate:
         """The area under the curve of risk over coverage."""
@@ -218,7 +222,7 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
         undertrained=frozenset(row["model"] for row in competence if row["undertrained"]),
         thresholds=_thresholds(rows(table_specs.THRESHOLDS)),
         sweep=_curves(rows(table_specs.SWEEP), "availability_cost", "residual_hazard"),
-        risk=_curves(rows(table_specs.RISK), "coverage", "risk"),
+        risk=_curves(rows(table_specs.RISK), "accepted", "risk"),
         rankings=_rankings(rows(table_specs.RANKS), rows(table_specs.PAIRS)),
         stream={(row["model"], row["benchmark"], row["monitor"], row["metric"]): _event(row) for row in events},
         timelines=_timelines(rows(table_specs.TIMELINE)),
@@ -235,14 +239,12 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
 
 
 def _benchmarks(decisions: Sequence[Row], sets: Sequence[Row]) -> tuple[Benchmark, ...]:
-    """The benchmarks by kind, in the order of the table."""
+    """The benchmarks by kind, in the order of the table; those that the source does not meet have no decisions."""
     about = {row["benchmark"]: row for row in sets}
     known = {row["benchmark"]: row for row in decisions}
-    names = dict.fromkeys([*about, *known])
-    benchmarks = []
-    for name in names:
-        row = about.get(name) or known[name]
-        benchmarks.append(Benchmark(name, row["ood_kind"], bool(row["near"]), about.get(name, {})))
+    benchmarks = [
+        Benchmark(name, row["ood_kind"], bool(row["near"]), about.get(name, {})) for name, row in known.items()
+    ]
     return tuple(sorted(benchmarks, key=lambda benchmark: KINDS.index(benchmark.kind)))
 
 
@@ -250,7 +252,7 @@ def _thresholds(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows of the table with missing bounds as NaN, model by model; of a monitor, all classes together first."""
     numbers = ("threshold", "rejected", "confidence", "achieved", "value", "lo", "hi")
     plain_rows = [row | {name: number_of(row[name]) for name in numbers} for row in rows]
-    return tuple(row | {name: int(row[name] or 0) for name in ("n", "groups")} for row in plain_rows)
+    return tuple(row | {name: _count(row[name]) for name in ("n", "groups")} for row in plain_rows)
 
 
 def _mean(row: Row) -> Estimate:
@@ -259,8 +261,12 @@ def _mean(row: Row) -> Estimate:
 
 
 def _event(row: Row) -> Estimate:
-    value = number_of(row["value"])
-    return Estimate(value, n=row["n"] or 0, reason=row["reason"] or "")
+    """What happened in a stream, whose n are images or stretches."""
+    return estimate_of({**row, "n": _count(row["n"]), "groups": 0})
+
+
+def _count(value: float | None) -> int:
+    return 0 if value is None or math.isnan(value) else int(value)
 
 
 def _curves(rows: Sequence[Row], x: str, y: str) -> dict[tuple[str, str, str], Curve]:

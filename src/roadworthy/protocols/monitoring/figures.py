@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roadworthy.metrics import Metric
+from roadworthy.metrics import Metric, find_metric
 from roadworthy.protocols.monitoring.facts import Curve, MonitoringFacts
-from roadworthy.protocols.monitoring.metrics import AURC, AVAILABILITY_COST, MCC, RESIDUAL_HAZARD
+from roadworthy.protocols.monitoring.metrics import AURC, EFFECT_METRICS, MCC
 from roadworthy.protocols.monitoring.names import ALL, ALONE, MODEL_SCOPE
 from roadworthy.protocols.monitoring.rank_figure import critical_difference
 from roadworthy.protocols.monitoring.stream_figure import monitor_line, rounded, timeline
@@ -18,6 +18,9 @@ from roadworthy.report.reading import number_of
 from roadworthy.report.words import number, plural
 from roadworthy.statistics import Estimate
 
+RESIDUAL_HAZARD, AVAILABILITY_COST = (
+    find_metric(name, EFFECT_METRICS) for name in ("residual_hazard", "availability_cost")
+)
 LOW_TO_HIGH = ((0.0, "#ea7320"), (0.5, "#fffdf3"), (1.0, "#5f9fd0"))
 """Orange is worse than chance, blue better; light enough for dark text at both ends."""
 ROW_HEIGHT = 25

@@ -14,9 +14,11 @@ from roadworthy.report.page import Page
 from roadworthy.report.reading import number_of
 from roadworthy.report.words import plural
 
+LESS_USED = ("f1_micro", "balanced_accuracy")
 TABLE_METRICS = (
-    *(metrics.MCC, metrics.FPR, metrics.FNR, metrics.PRECISION, metrics.RECALL, metrics.F1_WEIGHTED),
-    *(metrics.SAFETY_GAIN, metrics.RESIDUAL_HAZARD, metrics.AVAILABILITY_COST, metrics.AUROC),
+    *(metric for metric in metrics.DECISION_METRICS if metric.name not in LESS_USED),
+    *metrics.EFFECT_METRICS,
+    metrics.AUROC,
 )
 """The columns of the tables by benchmark, where a view has them."""
 FEW_TABLES = 4

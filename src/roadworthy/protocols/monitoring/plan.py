@@ -13,6 +13,7 @@ from roadworthy.core.roles import Model, leaves
 from roadworthy.core.validation import check_no_nul
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn, SignalOf
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
+from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of
 from roadworthy.models.signals import full_name
 from roadworthy.monitors import MONITORS, Monitor
@@ -21,7 +22,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
 from roadworthy.protocols.monitoring.criteria import check_criterion
-from roadworthy.protocols.monitoring.metrics import MCC, METRICS
+from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, MCC, METRICS
 from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TRAIN
 from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
@@ -114,6 +115,10 @@ class Monitoring(base.Protocol):
         )
         return base.Planned(cases, context)
 
+    def comparable(self, settings: Settings) -> tuple[Metric, ...]:
+        """The metrics of decisions."""
+        return DECISION_METRICS
+
     def is_over_objects(self, criterion: Criterion) -> bool:
         """The mean over benchmarks is not bounded by objects."""
         return criterion.over != "pooled"
@@ -122,9 +127,11 @@ class Monitoring(base.Protocol):
         """Refuse a criterion that matches nothing that is measured of a source."""
         check_criterion(criterion, context)
 
-    def page(self, run: Path, facts: Facts) -> Page | None:
+    def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
-        return None
+        from roadworthy.protocols.monitoring.page import page
+
+        return page(run, facts)
 
     def evidence(self, part: Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What the stored answers and representations of one source say."""

@@ -62,7 +62,7 @@ def timeline(test: MonitoringFacts, model: str, benchmark: str) -> View:
         layout[f"yaxis{axis[1:]}"] = _evidence_axis(kind, [top - 0.4 * below, top], lines, line_at)
         traces += lines
         shapes.append(drawing.line_at("y", plain(line_at)) | {"yref": axis})
-    traces += [_alarm_marks(stream, monitors, kind, line_at) for kind in TESTS]
+    traces += [_alarm_marks(stream, monitors, kind) for kind in TESTS]
     layout |= {"shapes": shapes, "showlegend": True}
     layout["legend"] = {"orientation": "h", "x": 0, "y": -0.09, "yanchor": "top", "font": {"size": 11.5}}
     return drawing.view(f"{text(model)}, {text(benchmark)}", traces, layout)
@@ -116,12 +116,12 @@ def _evidence_axis(kind: str, domain: list[float], lines: list[dict[str, Any]], 
     return {**VALUE_AXIS, "domain": [plain(end) for end in domain], **ends, "title": title, "automargin": True}
 
 
-def _alarm_marks(stream: Timeline, monitors: Sequence[str], kind: str, line_at: float) -> dict[str, Any]:
-    """Where a test first has enough evidence, on the strip of each monitor."""
+def _alarm_marks(stream: Timeline, monitors: Sequence[str], kind: str) -> dict[str, Any]:
+    """Where a test raised its alarm, on the strip of each monitor."""
     x, y, hover = [], [], []
     for place, monitor in enumerate(monitors):
-        evidence = (number_of(row[f"log_wealth_{kind}"]) for row in stream.monitors[monitor])
-        reached = next((index for index, value in enumerate(evidence) if value >= line_at), None)
+        bins = enumerate(stream.monitors[monitor])
+        reached = next((index for index, row in bins if kind in (row["alarm"] or "").split(", ")), None)
         if reached is not None:
             x.append((stream.starts[reached] + stream.ends[reached]) / 2)
             y.append(place + 2)

@@ -52,6 +52,7 @@ KIND_LABELS = {
 }
 BETTER, UNCLEAR, WORSE, UNKNOWN = "better", "unclear", "worse", "unknown"
 """Where the bounds of a mean MCC lie: above 0, around it, below it; or there is no mean."""
+NO_ALARM = "no alarm"
 TEST_LABELS = {EXCHANGEABILITY: "exchangeability", REJECTION_RATE: "rejection rate"}
 RULE = (
     "A monitor is better than chance where the bounds of its mean MCC over the benchmarks lie above 0, in the view of "
@@ -145,6 +146,19 @@ def event_text(metric: Metric, value: float) -> str:
     return whole(round(value)) if value >= 100 or value == round(value) else f"{value:.1f}"
 
 
+def event_bounds(metric: Metric, cell: Estimate) -> str:
+    """The bounds of what happened in a stream; an empty text where there are none.
+
+    >>> from roadworthy.protocols.monitoring.metrics import DETECTION_DELAY_MEDIAN as DELAY
+    >>> event_bounds(DELAY, Estimate(2.0, 1.0, 4.0)), event_bounds(DELAY, Estimate(2.0, 1.0, math.inf))
+    ('1 to 4', 'at least 1')
+    """
+    if math.isnan(cell.lo):
+        return ""
+    lo = event_text(metric, cell.lo)
+    return f"{lo} to {event_text(metric, cell.hi)}" if math.isfinite(cell.hi) else f"at least {lo}"
+
+
 def count(value: int | float | None) -> str:
     """A count, or n/a where it is not known.
 
@@ -171,13 +185,14 @@ def parameters_text(note: MonitorNote | None) -> str:
 def asked_words(row: Row) -> str:
     """What a threshold was to reject of ID images, with the confidence of a promise.
 
-    >>> asked_words({"rule": "conformal", "rejected": 0.05, "confidence": 0.95}).replace(chr(160), " ")
+    >>> asked_words({"rejected": 0.05, "confidence": 0.95}).replace(chr(160), " ")
     'at most 5.0 % (95.0 %)'
     """
-    share = number(REJECTED, number_of(row["rejected"]))
-    if row["rule"] == "conformal":
-        return f"at most {share} ({number(REJECTED, number_of(row['confidence']))})"
-    return share if row["rule"] == "share" else "–"
+    asked, confidence = number_of(row["rejected"]), number_of(row["confidence"])
+    if math.isnan(asked):
+        return "–"
+    share = number(REJECTED, asked)
+    return share if math.isnan(confidence) else f"at most {share} ({number(REJECTED, confidence)})"
 
 
 def alarm_words(row: Row | None) -> str:
@@ -192,7 +207,9 @@ def alarm_words(row: Row | None) -> str:
         return MISSING
     at, onset = number_of(row["alarm_at"]), number_of(row["onset"])
     if math.isnan(at):
-        return f"{MISSING}: {row['reason']}" if row["reason"] else "no alarm"
+        return (
+            "no alarm" if not row["reason"] or row["reason"].startswith("no alarm") else f"{MISSING}: {row['reason']}"
+        )
     if math.isnan(onset):
         return whole(at)
     return f"{whole(at)}, {f'{whole(at - onset)} after the onset' if at >= onset else 'false: before the onset'}"
@@ -250,13 +267,16 @@ def best_words(test: MonitoringFacts, model: str) -> str:
         verdict = f"No monitor is clearly better than chance for the system; the highest MCC has {best}"
     return (
         f"{verdict}: it cancels {bounded(RECALL, recall)} of the wrong answers at the price of "
-        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test)}."
+        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test, mean)}."
     )
 
 
-def _sets(test: MonitoringFacts) -> str:
-    count = len(test.benchmarks)
-    return f"on {test.benchmarks[0].name}" if count == 1 else f"mean of {plural(count, 'benchmark')}"
+def _sets(test: MonitoringFacts, mean: Estimate) -> str:
+    """What a mean is over: all benchmarks, or those on which it has a value."""
+    whole_number = len(test.benchmarks)
+    if whole_number == 1:
+        return f"on {test.benchmarks[0].name}"
+    return f"mean of {'' if mean.n == whole_number else f'{mean.n} of '}{plural(whole_number, 'benchmark')}"
 
 
 def _with_standing(test: MonitoringFacts, model: str, *standings: str) -> list[str]:
