@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import roadworthy as rw
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
@@ -221,3 +223,15 @@ def test_belgian_signs_that_german_drivers_know(shared_data: Path) -> None:
     assert set(view.labels.tolist()) == {14}
     novel = open_dataset({"npz": shared_data / "btsc_test.npz", "without": [theirs]})
     assert len(novel) + len(view) == len(belgian)
+
+
+def test_the_page_on_data_is_right() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "data.md").read_text().partition("## Some classes, other names")[2]
+    entries = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    test, unknown = open_dataset(entries["data"]["test"]), open_dataset(entries["outliers"]["unknown signs"])
+    assert (len(test.class_names), unknown.class_names) == (11, ("hump", "parking"))
+    assert "stopping ban" in test.class_names
+    assert not {"hump", "parking", "no parking"} & set(test.class_names)
+    names: dict[str, Any] = {"rw": rw}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    assert set(names["view"].labels.tolist()) == {5, 12}

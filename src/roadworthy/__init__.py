@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roadworthy.api import Run, check, compare_runs, evaluate, export_study, no_progress, open_run, run_study
+    from roadworthy.api import (
+        Run,
+        check,
+        compare_runs,
+        evaluate,
+        evaluate_decisions,
+        export_study,
+        no_progress,
+        open_run,
+        run_study,
+    )
     from roadworthy.api import compare_runs as compare
     from roadworthy.api import run_study as run
     from roadworthy.core.errors import InputError, ModelError, RoadworthyError
@@ -28,12 +38,18 @@ if TYPE_CHECKING:
     from roadworthy.models.signals import Signals
     from roadworthy.monitors import MONITORS, CalibratedMonitor, FittedMonitor, Monitor, make_monitor
     from roadworthy.monitors.conformance import check_monitor, check_usefulness
+    from roadworthy.monitors.guard import Guard, load_guard
+    from roadworthy.monitors.id_threshold import IdRule
+    from roadworthy.protocols.monitoring.short import monitoring as monitoring
     from roadworthy.protocols.od_test.short import od_test as od_test
 
 __version__ = version("roadworthy")
 
 _MODULES = {
-    "api": ("Run", "check", "compare_runs", "evaluate", "export_study", "no_progress", "open_run", "run_study"),
+    "api": (
+        *("Run", "check", "compare_runs", "evaluate", "evaluate_decisions", "export_study", "no_progress"),
+        *("open_run", "run_study"),
+    ),
     "core.errors": ("InputError", "ModelError", "RoadworthyError"),
     "core.roles": ("OUTLIERS", "SHIFTS", "Dataset", "Model", "Outliers", "Shift"),
     "core.types": ("Batch", "Prediction"),
@@ -43,6 +59,8 @@ _MODULES = {
     "metrics": ("METRICS", "Metric", "mean_metric", "metric"),
     "monitors": ("MONITORS", "CalibratedMonitor", "FittedMonitor", "Monitor", "make_monitor"),
     "monitors.conformance": ("check_monitor", "check_usefulness"),
+    "monitors.guard": ("Guard", "load_guard"),
+    "monitors.id_threshold": ("IdRule",),
 }
 """Where public names are defined."""
 _SHORTCUTS = sorted(path.parent.name for path in Path(__file__).parent.glob("protocols/*/short.py"))
@@ -59,6 +77,8 @@ __all__ = [
     "CalibratedMonitor",
     "Dataset",
     "FittedMonitor",
+    "Guard",
+    "IdRule",
     "InputError",
     "Metric",
     "Model",
@@ -76,7 +96,9 @@ __all__ = [
     "compare",
     "compare_runs",
     "evaluate",
+    "evaluate_decisions",
     "export_study",
+    "load_guard",
     "load_model",
     "make_monitor",
     "mean_metric",

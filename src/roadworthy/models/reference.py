@@ -49,6 +49,7 @@ class Defaults:
     passes: int
     capabilities: frozenset[str]
     width: int = 32
+    batch: int = 128
 
     @property
     def settings(self) -> set[str]:
@@ -62,7 +63,7 @@ _TORCH = _ANSWERS | {"input_gradient"}
 ARCHITECTURES = {
     "baseline": Defaults(thesis_cnn, 4, 0.0, 1, _ANSWERS),
     "mc_dropout": Defaults(thesis_cnn, 8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
-    "lenet": Defaults(lenet, 30, 0.0, 1, _TORCH, width=6),
+    "lenet": Defaults(lenet, 30, 0.0, 1, _TORCH, width=6, batch=32),
     "vgg": Defaults(small_vgg, 8, 0.5, 1, _TORCH, width=16),
     "resnet": Defaults(small_resnet, 8, 0.0, 1, _TORCH, width=16),
     "vgg16": Defaults(vgg16, 20, 0.5, 1, _TORCH, width=64),
@@ -100,7 +101,7 @@ class ReferenceModel(Model, Buildable):
         *,
         name: str | None = None,
         epochs: int | None = None,
-        batch: int = 128,
+        batch: int | None = None,
         learning_rate: float = 1e-3,
         seed: int = 0,
         width: int | None = None,
@@ -118,7 +119,8 @@ class ReferenceModel(Model, Buildable):
         self.epochs = default.epochs if epochs is None else epochs
         self.dropout = default.dropout if dropout is None else dropout
         self.passes = default.passes if passes is None else passes
-        self.batch, self.learning_rate, self.seed = batch, learning_rate, seed
+        self.batch = default.batch if batch is None else batch
+        self.learning_rate, self.seed = learning_rate, seed
         self.width = default.width if width is None else width
         self.hidden, self.floor, self.retrain, self.threads = hidden, floor, retrain, threads
         for setting, most in LARGEST.items():

@@ -11,14 +11,16 @@ from roadworthy.monitors.boxes import Boxes
 from roadworthy.monitors.combined import Combined
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
+from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
-from roadworthy.monitors.odin import Odin
+from roadworthy.monitors.odin import Odin, OdinId
 from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
+from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.third_party import CallableMonitor, OnnxMonitor, StoredMonitor
 from roadworthy.monitors.threshold import (
@@ -33,6 +35,7 @@ from roadworthy.monitors.threshold import (
 
 __all__ = [
     "MONITORS",
+    "ActivationPatterns",
     "Aim",
     "Assertion",
     "Boxes",
@@ -40,6 +43,7 @@ __all__ = [
     "CallableMonitor",
     "Combined",
     "DeepKnn",
+    "Doctor",
     "Energy",
     "FittedMonitor",
     "Frame",
@@ -55,8 +59,10 @@ __all__ = [
     "NamesFiles",
     "Neighbours",
     "Odin",
+    "OdinId",
     "OnnxMonitor",
     "OpenMax",
+    "PatternSet",
     "PytorchOod",
     "Random",
     "React",

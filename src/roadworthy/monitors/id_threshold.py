@@ -271,9 +271,11 @@ def random_frames(groups: ArrayLike, seed: int = 0) -> Integers:
     names, inverse, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     by_group = np.argsort(inverse, kind="stable")
     first = np.cumsum(counts) - counts
-    generators = Streams("one image per object", seed).each(map(str, names.tolist()))
-    steps = [rng.integers(count) for rng, count in zip(generators, counts.tolist(), strict=True)]
-    return np.sort(by_group[first + np.asarray(steps, np.int64)])
+    several = np.flatnonzero(counts > 1)
+    generators = Streams("one image per object", seed).each(map(str, names[several].tolist()))
+    steps = np.zeros(len(names), np.int64)
+    steps[several] = [rng.integers(count) for rng, count in zip(generators, counts[several].tolist(), strict=True)]
+    return np.sort(by_group[first + steps])
 
 
 @dataclass(frozen=True)

@@ -215,10 +215,11 @@ def _resampled_sums(
     unique, index = np.unique(names, return_inverse=True)
     starts = np.append(0, np.cumsum(np.bincount(index))[:-1])
     by_group = np.add.reduceat(columns[np.argsort(index, kind="stable")].astype(np.int64), starts, axis=0)
-    kinds, times = np.unique(by_group, axis=0, return_counts=True)
+    as_bytes = np.ascontiguousarray(by_group, dtype=">i8").view(f"V{8 * by_group.shape[1]}").ravel()
+    _, first, times = np.unique(as_bytes, return_index=True, return_counts=True)
     generator = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
     drawn = generator.multinomial(len(unique), times / len(unique), size=resamples)
-    return np.asarray(drawn.astype(np.float64) @ kinds.astype(np.float64))
+    return np.asarray(drawn.astype(np.float64) @ by_group[first].astype(np.float64))
 
 
 def _bootstrapped(

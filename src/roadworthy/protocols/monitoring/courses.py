@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, gammaincinv
 
 from roadworthy.metrics.streams import StreamEvents, false_alarms_per_hour, stream_events
-from roadworthy.monitors.id_threshold import random_frames
 from roadworthy.protocols.monitoring.metrics import (
     DETECTION_DELAY_MEDIAN,
     DETECTION_DELAY_WORST,
@@ -154,22 +153,19 @@ class Course:
         }
 
 
-def courses(
-    scene: Scene, decided: Decided, watched: Watched, valid_groups: NDArray[np.str_], settings: Settings, seed: int
-) -> dict[str, Course]:
+def courses(scene: Scene, decided: Decided, watched: Watched, settings: Settings) -> dict[str, Course]:
     """Both tests along a stream, by name.
 
     Exchangeability reads scores and compares them with one ID validation score per object; the rejection rate is tested
     against the share that the rule was asked for, so that a rule without one has no such test.
     """
-    places = random_frames(scene.groups, seed)
+    places = scene.frames
     outside = np.flatnonzero(scene.stream.ood[places])
     onset = int(outside[0]) + 1 if len(outside) else None
     level, rule = settings.alarm_level, watched.threshold.rule
-    calibration = watched.valid[random_frames(valid_groups, seed)]
     scores, rejected = decided.scores[places], decided.rejected[places]
     tests: dict[str, tuple[BettingTest | None, NDArray[Any]]] = {
-        EXCHANGEABILITY: (ExchangeabilityMartingale(level, calibration=calibration, seed=seed), scores)
+        EXCHANGEABILITY: (ExchangeabilityMartingale(level, calibration=watched.calibration, seed=scene.seed), scores)
     }
     asked = rule.rule in ("share", "conformal") and 0 < rule.rejected < 1
     tests[REJECTION_RATE] = (RejectionRateTest(rule.rejected, level=level) if asked else None, rejected)

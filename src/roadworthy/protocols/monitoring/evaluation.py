@@ -48,6 +48,9 @@ from roadworthy.statistics.estimates import (
 Rows = list[dict[str, Any]]
 Floats = NDArray[np.float64]
 
+NO_SCORE = "there is no score"
+CHUNK_BYTES = 2**21
+"""Weights of resamples that are computed with at once: what a cache holds."""
 COVERAGES = np.linspace(0, 1, 51)
 SWEPT = (
     *(0.0, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15),
@@ -175,6 +178,8 @@ def _separation(
     chosen = {name: function for name, function in functions.items() if name in wanted}
     if not chosen:
         return {}
+    if np.isnan(decided.scores).any():
+        return dict.fromkeys(chosen, no_estimate(NO_SCORE))
     resampled = resampled or resamples_of(scene, bounds)
     estimates = {}
     for name, function in chosen.items():
@@ -196,7 +201,9 @@ def _effects(
     counted = _of_part(scene, part)
     wrong = scene.truth.wrong
     effects = effect_estimates(wrong[counted], decided.rejected[counted], scene.group_codes[counted], bounds.confidence)
-    if AURC.name in wanted:
+    if AURC.name in wanted and np.isnan(decided.scores).any():
+        effects[AURC.name] = no_estimate(NO_SCORE)
+    elif AURC.name in wanted:
         resampled = resampled or resamples_of(scene, bounds)
         drawn = [weighted_aurc(decided.scores, wrong, weights) for weights in _chunks(resampled)]
         area = risk_coverage(decided.scores, wrong).area
@@ -205,7 +212,7 @@ def _effects(
 
 
 def _chunks(resampled: GroupBootstrap | None) -> Iterator[NDArray[np.float32]]:
-    return iter(()) if resampled is None else resampled.chunks()
+    return iter(()) if resampled is None else resampled.chunks(CHUNK_BYTES)
 
 
 def risk_rows(where: Mapping[str, Any], scene: Scene, decided: Decided) -> Rows:

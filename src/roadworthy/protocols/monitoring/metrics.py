@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from roadworthy.metrics import Metric, find_metric
+from roadworthy.metrics import Metric
 from roadworthy.metrics.decisions import CLASS_METRICS as CLASS_METRICS
 from roadworthy.metrics.decisions import DECISION_METRICS as DECISION_METRICS
 from roadworthy.metrics.decisions import EFFECT_METRICS as EFFECT_METRICS
@@ -13,7 +13,8 @@ from roadworthy.protocols.ood.metrics import FPR95_IN as FPR95_IN
 
 FRAMES = (0.0, math.inf)
 
-MCC, FPR, FNR, RECALL = (find_metric(name, DECISION_METRICS) for name in ("mcc", "fpr", "fnr", "recall"))
+MCC, FPR, FNR, PRECISION, RECALL, F1_WEIGHTED, F1_MICRO, BALANCED_ACCURACY = DECISION_METRICS
+SAFETY_GAIN, RESIDUAL_HAZARD, AVAILABILITY_COST = EFFECT_METRICS
 
 AUROC = Metric(
     "auroc",

@@ -13,6 +13,7 @@ from roadworthy.core.roles import Model, leaves
 from roadworthy.core.validation import check_no_nul
 from roadworthy.engine.monitoring import MonitorFit, MonitorOn, SignalOf
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
+from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of
 from roadworthy.models.signals import full_name
 from roadworthy.monitors import MONITORS, Monitor
@@ -21,7 +22,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
 from roadworthy.protocols.monitoring.criteria import check_criterion
-from roadworthy.protocols.monitoring.metrics import MCC, METRICS
+from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, MCC, METRICS
 from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TRAIN
 from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
@@ -113,6 +114,10 @@ class Monitoring(base.Protocol):
             leaked=profile.leaked,
         )
         return base.Planned(cases, context)
+
+    def comparable(self, settings: Settings) -> tuple[Metric, ...]:
+        """The metrics of decisions."""
+        return DECISION_METRICS
 
     def is_over_objects(self, criterion: Criterion) -> bool:
         """The mean over benchmarks is not bounded by objects."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.monitors.id_threshold import random_frames
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.monitoring.names import TEST
 from roadworthy.protocols.monitoring.oracle import Truth, truth_of
@@ -22,12 +23,16 @@ NO_NOTE = BenchmarkNote(kind="", made_from="")
 
 @dataclass(frozen=True)
 class Answered:
-    """What a model answered to the images of one set: ids, objects, labels and predictions, each (N,)."""
+    """What a model answered to the images of one set: ids, objects, labels and predictions, each (N,).
+
+    `data` is the fingerprint of the images.
+    """
 
     ids: NDArray[np.str_]
     groups: NDArray[np.str_]
     label: NDArray[np.int64]
     prediction: NDArray[np.int64]
+    data: str = ""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -36,8 +41,8 @@ class Answered:
     def of(cls, case: StoredCase) -> Answered:
         """What a stored case holds."""
         columns = case.columns("id", "group", "label", "prediction")
-        numbers = (columns[name].astype(np.int64) for name in ("label", "prediction"))
-        return cls(columns["id"], columns["group"], *numbers)
+        label, prediction = (columns[name].astype(np.int64) for name in ("label", "prediction"))
+        return cls(columns["id"], columns["group"], label, prediction, case.stimulus.data)
 
     def side(self) -> Side:
         """Its ids and objects, for a stream."""
@@ -51,6 +56,7 @@ class Scene:
     kept    the rows (n,) of the ID side that may be shown in it: all, unless classes are left out
     groups  the object of every image of the stream (N,); images of both sides share one only where the OOD side shows
             ID images, disturbed
+    shown   fingerprints of the data of both sides
     """
 
     benchmark: str
@@ -62,6 +68,8 @@ class Scene:
     groups: NDArray[np.str_]
     label: NDArray[np.int64]
     prediction: NDArray[np.int64]
+    seed: int = 0
+    shown: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -70,6 +78,11 @@ class Scene:
     def group_codes(self) -> NDArray[np.int64]:
         """The objects of the images as numbers (N,), in the order of their names."""
         return np.unique(self.groups, return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def frames(self) -> NDArray[np.int64]:
+        """The places (m,) in the stream of one random image of each object, in order."""
+        return random_frames(self.groups, self.seed)
 
     def gather(self, inside: NDArray[Any], outside: NDArray[Any]) -> NDArray[Any]:
         """Values of the images of the stream, from those of all ID test images and of all OOD images."""
@@ -95,7 +108,19 @@ def make_scene(benchmark: str, note: BenchmarkNote, inside: Answered, outside: A
     if not note.shared:
         groups = np.char.add(np.where(stream.ood, "ood/", "id/"), groups)
     truth = truth_of(label, prediction, stream.ood, has_label=note.has_label, keeps_label=note.keeps_label)
-    return Scene(benchmark, note, stream, truth, kept, gathered("ids"), groups, label, prediction)
+    return Scene(
+        benchmark,
+        note,
+        stream,
+        truth,
+        kept,
+        gathered("ids"),
+        groups,
+        label,
+        prediction,
+        mixing.seed,
+        (inside.data, outside.data),
+    )
 
 
 class ModelScenes:

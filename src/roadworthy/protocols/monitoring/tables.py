@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,9 @@ from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.monitors.id_threshold import IdThreshold, Promise, class_promises, promise_kept
 from roadworthy.protocols import base
-from roadworthy.protocols.base import Part, StoredCase
+from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.monitoring import table_specs
+from roadworthy.protocols.monitoring.comparison import compare_monitors
 from roadworthy.protocols.monitoring.courses import courses, event_estimates, timeline_rows
 from roadworthy.protocols.monitoring.criteria import asked_places, family_of, measurements
 from roadworthy.protocols.monitoring.evaluation import Bounds, evaluate, resamples_of, risk_rows, sweep_rows
@@ -30,6 +31,7 @@ from roadworthy.protocols.monitoring.summaries import overall_rows, rank_rows, w
 from roadworthy.protocols.monitoring.watching import Decided, Watched, nothing_rejected, watch
 from roadworthy.statistics import Estimate, class_mcc_estimates, proportion_interval
 from roadworthy.statistics.estimates import CONFIDENCE, no_estimate
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 Rows = list[dict[str, Any]]
@@ -168,9 +170,7 @@ class Evidence(base.Evidence):
                 events.append(_event_row(where, metric, estimate))
             if isinstance(scene, str) or isinstance(decided, str) or isinstance(watched, str):
                 continue
-            valid = self.scenes(where["model"]).answered(VALID)
-            assert isinstance(valid, Answered)
-            by_test = courses(scene, decided, watched, valid.groups, self.settings, self.seed)
+            by_test = courses(scene, decided, watched, self.settings)
             risk += risk_rows(where, scene, decided)
             sweep += sweep_rows(where, scene, decided, watched) if watched.has_sweep else []
             timeline += timeline_rows(where, scene, decided, by_test)
@@ -306,6 +306,10 @@ class Evidence(base.Evidence):
         row = next(row for row in rows if row["view"] == place["view"] and row["part"] == place["part"])
         fields = ("value", "lo", "hi", "n", "groups", "method", "reason")
         return Estimate(**{name: row[name] for name in fields})
+
+    def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
+        """Every monitor in every stream that both models have: see `compare_monitors`."""
+        yield from compare_monitors(self, other, before, after, metrics)
 
     def live(self, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """What models and monitors cost image by image, as far as that was not measured before."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, ModelError, foreign_code, is_the_machine_s
 from roadworthy.engine.monitoring import REPRESENTATION
 from roadworthy.monitors import CalibratedMonitor, FittedMonitor, TiesWarning
-from roadworthy.monitors.id_threshold import IdThreshold, id_threshold
+from roadworthy.monitors.id_threshold import IdThreshold, id_threshold, random_frames
 from roadworthy.monitors.kinds import find_kind
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.monitoring.names import TEST, VALID
@@ -38,6 +38,7 @@ class Watched:
     """One monitor on one model: its threshold from ID validation images, and what it decides.
 
     valid, test   scores of ID images, (n,);  rejected: decisions on all ID test images, in the order of these
+    calibration   scores of ID validation images, one random image per object
     decided       by benchmark: decisions in the stream, or why there are none
     has_sweep     whether other thresholds could be put on its scores
     """
@@ -48,6 +49,7 @@ class Watched:
     test: Floats
     rejected: Flags
     decided: Mapping[str, Decided | str]
+    calibration: Floats
     notes: tuple[str, ...] = ()
     has_sweep: bool = True
 
@@ -118,8 +120,8 @@ def watch(
         except (InputError, ModelError) as error:
             decided[benchmark] = f"not scored: {error}"
     has_sweep = not (monitor.is_sequential or monitor.decides_itself)
-    notes = watcher.calibrated.notes
-    return Watched(label, threshold, valid_scores, test_scores, rejected, decided, notes, has_sweep)
+    notes, calibration = watcher.calibrated.notes, valid_scores[random_frames(valid.groups, seed)]
+    return Watched(label, threshold, valid_scores, test_scores, rejected, decided, calibration, notes, has_sweep)
 
 
 def open_watcher(label: str, note: MonitorNote, cases: Sequence[StoredCase], settings: Settings) -> Watcher:
