@@ -310,3 +310,38 @@ def test_all_charts_are_drawn_in_a_browser(small: Path, page: str, tmp_path: Pat
     assert 'data-charts="drawn"' in drawn
     assert "could not be drawn" not in drawn.partition("<script")[0]
     assert drawn.count("data-drawn=") >= len(chart_data(page))
+
+
+DOCS = (Path(__file__).parent.parent / "docs" / "monitoring.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
+
+
+def test_the_study_in_the_docs_is_one() -> None:
+    import yaml
+
+    from roadworthy.study import parse_study
+
+    study, criteria = (yaml.safe_load(text) for language, text in BLOCKS if language == "yaml")
+    parse_study({**study, **criteria}, "docs")
+
+
+def test_the_decisions_in_the_docs_are_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of four wrong answers three are cancelled, of four right ones none."""
+    exec(next(text for language, text in BLOCKS if "evaluate_decisions" in text), {})
+    values = dict(line.split() for line in capsys.readouterr().out.splitlines()[1:4])
+    assert {name: float(value) for name, value in values.items()} == {
+        "recall": 0.75,
+        "fpr": 0.0,
+        "mcc": pytest.approx(3 / math.sqrt(3 * 5), abs=1e-5),
+    }
+
+
+@pytest.mark.slow
+def test_the_python_in_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tiny import save_onnx
+
+    monkeypatch.chdir(tmp_path)
+    save_onnx(tmp_path / "model.onnx")
+    exec(next(text for language, text in BLOCKS if "rw.monitoring" in text), {})
+    page = (tmp_path / "runs" / "monitoring" / "report.html").read_text()
+    assert {"scenery", "fog"} <= set(re.findall(r"<h4>(\w+) ", page))
