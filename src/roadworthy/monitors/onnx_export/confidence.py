@@ -1,0 +1,48 @@
+"""Scores of the answer itself: msp, max_logit, energy, kl_matching."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from roadworthy.monitors.confidence import SMALLEST, Energy, KlMatching, MaxLogit, Msp
+from roadworthy.monitors.learned import Learned
+from roadworthy.monitors.onnx_export.builder import Tensor
+from roadworthy.monitors.onnx_export.network import ModelGraph
+from roadworthy.monitors.onnx_export.scores import ONNX_SCORES
+
+
+@ONNX_SCORES.register("msp")
+def msp_score(graph: ModelGraph, monitor: Msp, state: Learned, rule: Learned) -> Tensor:
+    """The largest probability, (N,)."""
+    return graph.reduce("ReduceMax", graph.probabilities)
+
+
+@ONNX_SCORES.register("max_logit")
+def max_logit_score(graph: ModelGraph, monitor: MaxLogit, state: Learned, rule: Learned) -> Tensor:
+    """The largest logit, (N,)."""
+    return graph.reduce("ReduceMax", graph.logits)
+
+
+def add_energy(graph: ModelGraph, logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """T log sum_k exp(z_k / T) of logits (N, K): (N,) float64."""
+    values = graph.cast(logits, np.float64)
+    if temperature == 1.0:
+        return graph.reduce("ReduceLogSumExp", values)
+    return graph.add("Mul", graph.reduce("ReduceLogSumExp", graph.add("Div", values, temperature)), temperature)
+
+
+@ONNX_SCORES.register("energy")
+def energy_score(graph: ModelGraph, monitor: Energy, state: Learned, rule: Learned) -> Tensor:
+    """The energy of the logits, (N,)."""
+    return graph.cast(add_energy(graph, graph.logits, monitor.temperature), np.float32)
+
+
+@ONNX_SCORES.register("kl_matching")
+def kl_matching_score(graph: ModelGraph, monitor: KlMatching, state: Learned, rule: Learned) -> Tensor:
+    """max_c sum_k p_k log d_ck - sum_k p_k log p_k over the templates d_c, (N,)."""
+    templates = state["templates"][state["templates"].any(axis=1)]
+    answers = graph.cast(graph.probabilities, np.float64)
+    matches = graph.add("MatMul", answers, np.log(np.maximum(templates, SMALLEST)).T)
+    own = graph.add("Mul", answers, graph.add("Log", graph.add("Max", answers, SMALLEST)))
+    score = graph.add("Sub", graph.reduce("ReduceMax", matches), graph.reduce("ReduceSum", own))
+    return graph.cast(score, np.float32)
