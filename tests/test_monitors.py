@@ -39,6 +39,7 @@ from roadworthy.models.signals import LiveTraining, Signals, Training, full_name
 from roadworthy.monitors import (
     MONITORS,
     Aim,
+    Boxes,
     DeepKnn,
     Energy,
     FittedMonitor,
@@ -82,6 +83,9 @@ CASES |= {f"knn_svm {k}": partial(KnnSvm, k=k) for k in (2, 4, 8)}
 CASES |= {
     "deep_knn": partial(DeepKnn, k=10),
     "odin small": partial(Odin, temperatures=(1.0, 100.0), epsilons=(0.0, 0.01)),
+    "boxes two_neurons": partial(Boxes, clusters=3, reduction="two_neurons"),
+    "boxes pca": partial(Boxes, clusters=3, reduction="pca"),
+    "boxes isomap": partial(Boxes, clusters=3, reduction="isomap", most=40),
 }
 
 
@@ -120,7 +124,7 @@ def test_every_monitor_keeps_the_promises(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["msp", "odin small", "mahalanobis", "vim", "react", "deep_knn", "mc_dropout", "openmax"]
+    "name", ["msp", "odin small", "mahalanobis", "vim", "react", "deep_knn", "mc_dropout", "openmax", "boxes"]
 )
 def test_monitors_of_a_real_network_keep_the_promises(name: str, torch_model: TorchModel) -> None:
     check_monitor(CASES[name], model=torch_model)
@@ -440,8 +444,8 @@ def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refu
 
 
 DIFFERENT = {
-    "deep_knn", "energy", "kl_matching", "knn_svm", "mahalanobis", "mc_dropout", "odin", "openmax", "pytorch_ood",
-    "score_svm", "vim",
+    "boxes", "deep_knn", "energy", "kl_matching", "knn_svm", "mahalanobis", "mc_dropout", "odin", "openmax",
+    "pytorch_ood", "score_svm", "vim",
 }  # fmt: skip
 
 
@@ -1317,6 +1321,7 @@ def test_a_fit_does_not_see_whether_its_signals_were_stored() -> None:
 def test_a_fit_announces_its_signals_and_reads_them_in_one_pass() -> None:
     names = {name: MONITORS.get(name)().signals(ToyModel()) for name in MONITORS if name != "pytorch_ood"}
     assert {name: signals for name, signals in names.items() if signals} == {
+        "boxes": ("features:penultimate", "probabilities"),
         "deep_knn": ("features:penultimate",),
         "kl_matching": ("probabilities",),
         "knn_svm": ("images",),

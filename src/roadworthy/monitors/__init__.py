@@ -6,6 +6,7 @@ from typing import Any
 
 from roadworthy.monitors.adapters import PytorchOod
 from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor, load_monitor, represent_data
+from roadworthy.monitors.boxes import Boxes
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
 from roadworthy.monitors.features import Mahalanobis, React, Vim
@@ -29,6 +30,7 @@ from roadworthy.monitors.threshold import (
 __all__ = [
     "MONITORS",
     "Aim",
+    "Boxes",
     "CalibratedMonitor",
     "DeepKnn",
     "Energy",
