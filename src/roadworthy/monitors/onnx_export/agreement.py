@@ -16,15 +16,15 @@ BEYOND_ALL = 1e29
 def score_limits(scores: ArrayLike) -> NDArray[np.float64]:
     """How far from each score (N,) another way to compute it may be: 1e-4 of its scale.
 
-    The scale is the larger one of the score's own absolute value and the mean of these over all images; 1 where that
-    mean is 0.
+    The scale is the larger one of the score's own absolute value and the median of those that are not 0; 1 where all
+    are 0.
 
-    >>> score_limits([0.0, 1.0, -5.0])
-    array([0.0002, 0.0002, 0.0005])
+    >>> score_limits([0.0, 1.0, -3.0, -5.0])
+    array([0.0003, 0.0003, 0.0003, 0.0005])
     """
     sizes = np.abs(np.asarray(scores, np.float64))
-    usual = sizes[sizes < BEYOND_ALL]
-    return np.asarray(SAME * np.maximum(sizes, (usual.mean() if usual.size else 0.0) or 1.0))
+    usual = sizes[(sizes > 0) & (sizes < BEYOND_ALL)]
+    return np.asarray(SAME * np.maximum(sizes, np.median(usual) if usual.size else 1.0))
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,7 @@ class Agreement:
         return self.difference <= SAME and not self.wrong
 
 
-def compare_decisions(
-    scores: ArrayLike, expected: ArrayLike, accepted: ArrayLike, thresholds: ArrayLike
-) -> Agreement:
+def compare_decisions(scores: ArrayLike, expected: ArrayLike, accepted: ArrayLike, thresholds: ArrayLike) -> Agreement:
     """Compare scores and decisions (N,) with the scores that are expected and the thresholds (N,) of the images.
 
     >>> compare_decisions([1.0, 2.0], [1.0, 2.0], [False, True], [1.5, 1.5]).holds

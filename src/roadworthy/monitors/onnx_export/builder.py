@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest_array
 
 Tensor = str
@@ -18,6 +19,10 @@ AXES_AS_INPUT = 18
 """From this opset on every reduction takes its axes as an input; ReduceSum does from opset 13 on."""
 OWN = "monitor/"
 """Before the name of everything that is added to a graph."""
+
+
+class NotExportable(InputError):
+    """A monitor or a model has no form as an ONNX graph; the message says why."""
 
 
 class GraphBuilder:
@@ -137,9 +142,7 @@ def needed_nodes(nodes: Sequence[onnx.NodeProto], outputs: Sequence[Tensor]) -> 
     return kept[::-1]
 
 
-def needed_constants(
-    constants: Sequence[onnx.TensorProto], nodes: Sequence[onnx.NodeProto]
-) -> list[onnx.TensorProto]:
+def needed_constants(constants: Sequence[onnx.TensorProto], nodes: Sequence[onnx.NodeProto]) -> list[onnx.TensorProto]:
     """The constants that some node reads."""
     needed = {name for node in nodes for name in _read_names(node)}
     return [tensor for tensor in constants if tensor.name in needed]

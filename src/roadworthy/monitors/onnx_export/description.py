@@ -91,7 +91,9 @@ def described_graph(written: WrittenGraph, proto: onnx.ModelProto) -> dict[str, 
         "format": FORMAT,
         "sha256": hashlib.sha256(written.content).hexdigest(),
         "input": _described_input(written),
-        "outputs": {value.name: _described_value(value) | {"meaning": MEANINGS[value.name]} for value in proto.graph.output},
+        "outputs": {
+            value.name: _described_value(value) | {"meaning": MEANINGS[value.name]} for value in proto.graph.output
+        },
         "classes": None if model.class_names is None else [*model.class_names],
         "positive": POSITIVE,
         "notes": [*NOTES],
@@ -183,5 +185,3 @@ def _plain(value: Any) -> float | str:
     """A number that JSON can hold; infinite ones as text."""
     number = float(value)
     return number if np.isfinite(number) else str(number)
-
-

@@ -83,8 +83,8 @@ def export_onnx_monitor(
     agreement = _agreement(written, fitted, rule, threshold, shown)
     if not agreement.holds:
         raise InputError(
-            f"the ONNX form of monitor {fitted.monitor.name} on model {model.name} does not decide as the monitor does: "
-            f"scores differ by up to {agreement.difference:.2g} of their scale, and {agreement.wrong} of "
+            f"the ONNX form of monitor {fitted.monitor.name} on model {model.name} does not decide as the monitor "
+            f"does: scores differ by up to {agreement.difference:.2g} of their scale, and {agreement.wrong} of "
             f"{agreement.images} decisions; use the folder of the guard"
         )
     description = {
@@ -106,8 +106,8 @@ def add_decision(graph: ModelGraph, score: Tensor, threshold: IdThreshold) -> Te
     cuts = compared_thresholds(threshold, graph.dtype(score), graph.model)
     if not threshold.by_class:
         return graph.add("GreaterOrEqual", score, cuts)
-    predicted = graph.add("ArgMax", graph.probabilities, axis=1, keepdims=0)
-    return graph.add("GreaterOrEqual", score, graph.add("Gather", graph.constant(cuts), predicted, axis=0))
+    own_cut = graph.add("Gather", graph.constant(cuts), graph.predicted, axis=0)
+    return graph.add("GreaterOrEqual", score, own_cut)
 
 
 def compared_thresholds(threshold: IdThreshold, dtype: DTypeLike, model: Model) -> NDArray[Any]:
@@ -124,10 +124,9 @@ def rounded_up(threshold: float, dtype: DTypeLike) -> NDArray[Any]:
     >>> float(rounded_up(0.1, np.float32)) >= 0.1, float(rounded_up(0.5, np.float32))
     (True, 0.5)
     """
-    kind = np.dtype(dtype).type
     with np.errstate(over="ignore"):
-        near = kind(threshold)
-    return np.asarray(near if float(near) >= threshold else np.nextafter(near, kind(np.inf)))
+        near = np.asarray(threshold, np.float64).astype(dtype)
+    return near if float(near) >= threshold else np.asarray(np.nextafter(near, np.asarray(np.inf, dtype)))
 
 
 def _layers(fitted: FittedMonitor, model: Model) -> list[str]:
@@ -166,6 +165,4 @@ def _agreement(
     expected = fitted.scores(fitted.represent(model, batch, size), rule)
     predictions = Signals(model, batch, size).probabilities.argmax(axis=1)
     answers = written.run(images)
-    return compare_decisions(
-        answers[SCORE], expected, answers[ACCEPT], threshold.thresholds(len(images), predictions)
-    )
+    return compare_decisions(answers[SCORE], expected, answers[ACCEPT], threshold.thresholds(len(images), predictions))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from roadworthy.models.signals import PENULTIMATE
 from roadworthy.models.torch import INPUT_OF, TorchModel, class_scores, import_torch
 from roadworthy.monitors.onnx_export.builder import (
     GraphBuilder,
+    NotExportable,
     Tensor,
     input_sides,
     needed_constants,
@@ -62,8 +64,8 @@ class Network:
 class ModelGraph(GraphBuilder):
     """The graph of a model, to which a monitor adds nodes that read its signals.
 
-    `probabilities` (N, K), `logits` (N, K) and `features` (N, D) are float32, and what `Signals` gives in Python: columns
-    in the order of the classes that the model answers, maps averaged over their positions.
+    `probabilities` (N, K), `logits` (N, K) and `features` (N, D) are float32, and what `Signals` gives in Python:
+    columns in the order of the classes that the model answers, maps averaged over their positions.
     """
 
     def __init__(self, model: Model, layers: Sequence[str], images: Images, *, include_preprocessing: bool) -> None:
@@ -98,6 +100,11 @@ class ModelGraph(GraphBuilder):
                 tensor, columns = self.reduce("ReduceMean", tensor, (2, 3)), values.shape[1]
             self._features[layer] = tensor if values.ndim in (2, 4) else self.as_rows(tensor, columns)
         return self._features[layer]
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """The predicted class of each image, (N,) int64: the first one of the largest probability."""
+        return self.add("ArgMax", self.probabilities, axis=1, keepdims=0)
 
     def softmax(self, logits: Tensor) -> Tensor:
         """Probabilities of logits (N, K), summed in float64 as everywhere in the project."""
@@ -170,9 +177,9 @@ def adapter_of(model: Model) -> OnnxModel | TorchModel:
         return adapter_of(model.opened())
     if isinstance(model, OnnxModel | TorchModel):
         return model
-    raise InputError(
-        f"model {model.name} cannot be written as one ONNX graph: that takes an ONNX file, a torch module or a reference "
-        "network of one pass"
+    raise NotExportable(
+        f"model {model.name} cannot be written as one ONNX graph: that takes an ONNX file, a torch module or a "
+        "reference network of one pass"
     )
 
 
@@ -205,7 +212,9 @@ def _traced(model: TorchModel, layers: Sequence[str], images: Images) -> Network
     batch = model.fixed_batch
     example = torch.from_numpy(model.preprocess(np.repeat(images[:1], batch or 2, axis=0)))
     names = ["answer", *tensors.values()]
-    with foreign_code(lambda error: InputError(f"torch cannot write model {model.name} as ONNX: {first_line(error)}")):
+    with foreign_code(
+        lambda error: NotExportable(f"torch cannot write model {model.name} as ONNX: {first_line(error)}")
+    ):
         network = _tapped(copy.deepcopy(model.module).cpu(), layers)
         content = onnx_bytes(network, {"image": example}, names, ["image", *names] if batch else ())
     return Network(model, OnnxParts(onnx.load_from_string(content), "image", "answer", None), tensors)
@@ -257,7 +266,8 @@ def _renamed(parts: OnnxParts, *, rename_input: bool) -> OnnxParts:
 
 
 def _input_of(parts: OnnxParts) -> onnx.ValueInfoProto:
-    return next(value for value in parts.graph.graph.input if value.name == parts.input)
+    (value,) = (value for value in parts.graph.graph.input if value.name == parts.input)
+    return value
 
 
 def example_image(size: tuple[int, int], channels: int) -> Images:

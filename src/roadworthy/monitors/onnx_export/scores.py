@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from roadworthy.core.errors import InputError
 from roadworthy.core.registry import Registry
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.learned import Learned
-from roadworthy.monitors.onnx_export.builder import Tensor
+from roadworthy.monitors.onnx_export.builder import NotExportable, Tensor
 from roadworthy.monitors.onnx_export.network import ModelGraph
 
 OnnxScore = Callable[[ModelGraph, Any, Learned, Learned], Tensor]
@@ -48,7 +47,7 @@ def check_exportable(monitor: Monitor) -> None:
     """Refuse a monitor that cannot be written as ONNX, with the reason."""
     reason = why_not_exportable(monitor)
     if reason:
-        raise InputError(f"monitor {monitor.name} cannot be written as ONNX: {reason}; use the folder of the guard")
+        raise NotExportable(f"monitor {monitor.name} cannot be written as ONNX: {reason}; use the folder of the guard")
 
 
 def add_score(graph: ModelGraph, monitor: Monitor, state: Learned, rule: Learned) -> Tensor:
