@@ -28,8 +28,8 @@ class NotExportable(InputError):
 class GraphBuilder:
     """Nodes and constants of an ONNX graph, in the order in which they are computed.
 
-    `add` takes tensors by their name, and arrays or numbers, which become constants of the type of the first tensor
-    among the inputs. The type of every tensor is known, so that `cast` adds a node only where it changes something.
+    `add` takes tensors by their name, and arrays or numbers, which become constants: real ones of the type of the first
+    real tensor among the inputs. The type of every tensor is known, so that `cast` adds a node only where it changes something.
 
     >>> graph = GraphBuilder(opset=17)
     >>> rows = graph.declare("rows", np.float32)
@@ -112,7 +112,7 @@ class GraphBuilder:
         self.declare(name, self.dtype(tensor))
 
     def _tensors(self, inputs: Sequence[Tensor | ArrayLike]) -> list[Tensor]:
-        """The inputs by name; numbers become constants of the type of the first tensor, where there is one."""
+        """The inputs by name; real numbers become constants of the type of the first real tensor, where there is one."""
         named = [self.dtype(value) for value in inputs if isinstance(value, str)]
         tensors: list[Tensor] = []
         for value in inputs:
@@ -120,8 +120,8 @@ class GraphBuilder:
                 tensors.append(value)
             else:
                 array: NDArray[Any] = np.asarray(value)
-                is_real = array.dtype.kind == "f" and bool(named) and named[0].kind == "f"
-                tensors.append(self.constant(array, named[0] if is_real else None))
+                kinds = [dtype for dtype in named if dtype.kind == "f"]
+                tensors.append(self.constant(array, kinds[0] if kinds and array.dtype.kind == "f" else None))
         return tensors
 
     def _append(self, operator: str, inputs: list[Tensor], outputs: list[Tensor], attributes: dict[str, Any]) -> None:

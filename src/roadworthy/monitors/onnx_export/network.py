@@ -266,8 +266,8 @@ def _renamed(parts: OnnxParts, *, rename_input: bool) -> OnnxParts:
 
 
 def _input_of(parts: OnnxParts) -> onnx.ValueInfoProto:
-    (value,) = (value for value in parts.graph.graph.input if value.name == parts.input)
-    return value
+    inputs: dict[str, onnx.ValueInfoProto] = {value.name: value for value in parts.graph.graph.input}
+    return inputs[parts.input]
 
 
 def example_image(size: tuple[int, int], channels: int) -> Images:
