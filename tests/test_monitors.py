@@ -116,6 +116,7 @@ def torch_model(network: Any) -> TorchModel:
     return TorchModel(network, size=8, name="small")
 
 
+@pytest.mark.filterwarnings("ignore::roadworthy.monitors.TiesWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_every_monitor_keeps_the_promises(name: str) -> None:
     check_monitor(CASES[name])
@@ -123,9 +124,11 @@ def test_every_monitor_keeps_the_promises(name: str) -> None:
         check_usefulness(CASES[name])
 
 
-@pytest.mark.parametrize(
-    "name", ["msp", "odin small", "mahalanobis", "vim", "react", "deep_knn", "mc_dropout", "openmax", "boxes"]
-)
+REAL = ("msp", "odin small", "mahalanobis", "vim", "react", "deep_knn", "mc_dropout", "openmax", "boxes")
+
+
+@pytest.mark.filterwarnings("ignore::roadworthy.monitors.TiesWarning")
+@pytest.mark.parametrize("name", [*REAL, "activation_patterns"])
 def test_monitors_of_a_real_network_keep_the_promises(name: str, torch_model: TorchModel) -> None:
     check_monitor(CASES[name], model=torch_model)
     check_usefulness(CASES[name], model=torch_model)
@@ -444,8 +447,8 @@ def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refu
 
 
 DIFFERENT = {
-    "boxes", "deep_knn", "energy", "kl_matching", "knn_svm", "mahalanobis", "mc_dropout", "odin", "openmax",
-    "pytorch_ood", "score_svm", "vim",
+    "activation_patterns", "boxes", "deep_knn", "energy", "kl_matching", "knn_svm", "mahalanobis", "mc_dropout", "odin",
+    "openmax", "pytorch_ood", "score_svm", "vim",
 }  # fmt: skip
 
 
@@ -1321,6 +1324,7 @@ def test_a_fit_does_not_see_whether_its_signals_were_stored() -> None:
 def test_a_fit_announces_its_signals_and_reads_them_in_one_pass() -> None:
     names = {name: MONITORS.get(name)().signals(ToyModel()) for name in MONITORS if name != "pytorch_ood"}
     assert {name: signals for name, signals in names.items() if signals} == {
+        "activation_patterns": ("features:penultimate", "probabilities"),
         "boxes": ("features:penultimate", "probabilities"),
         "deep_knn": ("features:penultimate",),
         "kl_matching": ("probabilities",),

@@ -16,6 +16,7 @@ from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
 from roadworthy.monitors.odin import Odin
 from roadworthy.monitors.openmax import OpenMax
+from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.threshold import (
     Aim,
@@ -29,6 +30,7 @@ from roadworthy.monitors.threshold import (
 
 __all__ = [
     "MONITORS",
+    "ActivationPatterns",
     "Aim",
     "Boxes",
     "CalibratedMonitor",
@@ -46,6 +48,7 @@ __all__ = [
     "Neighbours",
     "Odin",
     "OpenMax",
+    "PatternSet",
     "PytorchOod",
     "Random",
     "React",

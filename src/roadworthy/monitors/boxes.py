@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from roadworthy.core.validation import require_memory
 from roadworthy.models.signals import Signals, Training
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count, require_layer
+from roadworthy.monitors.correct import correct_parts
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.kmeans import growing_k_means, k_means, nearest_centres
 from roadworthy.monitors.learned import Arrays, Floats, Learned
@@ -106,9 +107,9 @@ class Boxes(Monitor):
         learned = {f"{label}.{name}": array for label in samples for name, array in self._reduction(samples[label])}
         extents = {label: self._extent(self._reduced(sample.rows, label, learned)) for label, sample in samples.items()}
         if any(sample.seen > len(sample.rows) for sample in samples.values()):
-            for features, labels, _ in self._correct_parts(training):
+            for features, labels, _ in correct_parts(self, training, self.layer):
                 for label in np.unique(labels).tolist():
-                    extents[label].include(self._reduced(features[labels == label], label, learned))
+                    extents[label].include(self._reduced(self._columns(features[labels == label]), label, learned))
         else:
             training.progress(len(training))
         images, tolerances = np.zeros((training.model.num_classes, 2), np.int64), np.zeros(training.model.num_classes)
@@ -150,38 +151,17 @@ class Boxes(Monitor):
         """At most `most` correctly classified training images of each class, by class."""
         samples: dict[int, _Sample] = {}
         keys = np.array([rng.random() for rng in Streams(f"monitor {self.name}").each(training.ids)])
-        for features, labels, numbers in self._correct_parts(training):
+        for features, labels, numbers in correct_parts(self, training, self.layer):
+            rows = self._columns(features)
             held = min(len(training), training.model.num_classes * self.most)
-            require_memory(held * features.shape[1] * features.itemsize, f"a fit of monitor {self.name}")
+            require_memory(held * rows.shape[1] * rows.itemsize, f"a fit of monitor {self.name}")
             for label in np.unique(labels).tolist():
                 own = labels == label
                 sample = samples.setdefault(label, _Sample(self.most))
-                sample.add(features[own], keys[numbers[own]], numbers[own])
-        if not samples:
-            raise InputError(
-                f"monitor {self.name} cannot be built: model {training.model.name} classifies no image of "
-                f"{training.name} correctly"
-            )
+                sample.add(rows[own], keys[numbers[own]], numbers[own])
         for sample in samples.values():
             sample.trim()
         return dict(sorted(samples.items()))
-
-    def _correct_parts(
-        self, training: Training
-    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]]:
-        """Features (n, D), labels (n,) and row numbers (n,) of the images that the model classifies correctly."""
-        start = 0
-        for features, answers, labels in training.parts(f"features:{self.layer or ''}", "probabilities", "labels"):
-            correct = np.flatnonzero(answers.argmax(axis=1) == labels)
-            values = self._columns(features)[correct]
-            undefined = int((~np.isfinite(values)).any(axis=1).sum())
-            if undefined:
-                raise InputError(
-                    f"monitor {self.name} cannot be built on {training.name}: the features of {undefined} images are "
-                    "NaN or infinite; name another layer or repair the model"
-                )
-            yield values, labels[correct], start + correct
-            start += len(labels)
 
     def _columns(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """The neurons that are used, of features (N, D)."""
