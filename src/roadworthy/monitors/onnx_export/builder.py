@@ -29,7 +29,8 @@ class GraphBuilder:
     """Nodes and constants of an ONNX graph, in the order in which they are computed.
 
     `add` takes tensors by their name, and arrays or numbers, which become constants: real ones of the type of the first
-    real tensor among the inputs. The type of every tensor is known, so that `cast` adds a node only where it changes something.
+    real tensor among the inputs. The type of every tensor is known, so that `cast` adds a node only where it changes
+    something.
 
     >>> graph = GraphBuilder(opset=17)
     >>> rows = graph.declare("rows", np.float32)
@@ -112,7 +113,7 @@ class GraphBuilder:
         self.declare(name, self.dtype(tensor))
 
     def _tensors(self, inputs: Sequence[Tensor | ArrayLike]) -> list[Tensor]:
-        """The inputs by name; real numbers become constants of the type of the first real tensor, where there is one."""
+        """The inputs by name; real numbers become constants of the type of the first real tensor, if there is one."""
         named = [self.dtype(value) for value in inputs if isinstance(value, str)]
         tensors: list[Tensor] = []
         for value in inputs:

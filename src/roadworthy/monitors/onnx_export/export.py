@@ -24,6 +24,7 @@ from roadworthy.monitors.onnx_export.agreement import Agreement, compare_decisio
 from roadworthy.monitors.onnx_export.builder import Tensor
 from roadworthy.monitors.onnx_export.description import (
     ACCEPT,
+    MEANINGS,
     PROBABILITIES,
     SCORE,
     WrittenGraph,
@@ -75,6 +76,11 @@ def export_onnx_monitor(
     check_exportable(fitted.monitor)
     probes = _probes(model, size)
     graph = ModelGraph(model, _layers(fitted, model), probes, include_preprocessing=include_preprocessing)
+    if graph.input.name in MEANINGS:
+        raise InputError(
+            f"the input of model {model.name} is called {graph.input.name!r}, as an output is to be: write it with "
+            "`include_preprocessing=True`, or rename the input"
+        )
     score = add_score(graph, fitted.monitor, fitted.state, rule)
     outputs = {PROBABILITIES: graph.probabilities, SCORE: score, ACCEPT: add_decision(graph, score, threshold)}
     proto = graph.write(outputs, {name: (model.num_classes,) if name == PROBABILITIES else () for name in outputs})

@@ -164,7 +164,8 @@ class ModelGraph(GraphBuilder):
         probe.CopyFrom(self._proto)
         del probe.graph.output[:]
         probe.graph.output.append(onnx.ValueInfoProto(name=tensor))
-        feed = {self._probed: self.network.adapter.preprocess(self.images)}
+        adapter = self.network.adapter
+        feed = {self._probed: adapter.preprocess(self.images[: adapter.fixed_batch])}
         values = np.asarray(cpu_session(probe.SerializeToString()).run(None, feed)[0])
         return self.cast(self.declare(tensor, values.dtype), np.float32), values
 

@@ -35,24 +35,22 @@ def add_preprocessing(
 def _scaled(graph: GraphBuilder, preprocess: Preprocess, pixels: Tensor) -> Tensor:
     """(x / 255 - mean) / std in the type of the network.
 
-    In single precision as (x - 255 mean) / (255 std) where that gives the same values for all 256 levels, else in
-    double precision, as `Preprocess` makes them.
+    In single precision as (x - 255 mean) / (255 std) where that gives the same values for all 256 levels, else looked
+    up in a table of them.
     """
     if preprocess.dtype == "uint8":
         return pixels
     mean, std = (np.broadcast_to(values, preprocess.channels) for values in parse_range(preprocess.range))
-    exact = ((LEVELS[:, None] / 255.0 - mean) / std).astype(preprocess.dtype)
     if preprocess.colour == "bgr":
         mean, std = mean[::-1], std[::-1]
     shape = (-1, 1, 1) if preprocess.layout == "nchw" else (-1,)
+    table = ((LEVELS / 255.0 - mean[:, None]) / std[:, None]).astype(preprocess.dtype)
     offset, scale = np.float32(255.0 * mean), np.float32(255.0 * std)
-    quick = ((LEVELS[:, None].astype(np.float32) - offset) / scale).astype(preprocess.dtype)
-    ordered = exact[:, ::-1] if preprocess.colour == "bgr" else exact
-    if np.array_equal(quick, ordered):
-        values = graph.cast(pixels, np.float32)
-        values = graph.add("Sub", values, offset.reshape(shape)) if offset.any() else values
-        values = graph.add("Div", values, scale.reshape(shape)) if (scale != 1).any() else values
-    else:
-        values = graph.add("Div", graph.cast(pixels, np.float64), 255.0)
-        values = graph.add("Div", graph.add("Sub", values, mean.reshape(shape)), std.reshape(shape))
+    quick = (LEVELS.astype(np.float32) - offset[:, None]) / scale[:, None]
+    if not np.array_equal(quick.astype(preprocess.dtype), table):
+        starts = (len(LEVELS) * np.arange(preprocess.channels)).reshape(shape)
+        return graph.add("Gather", table.ravel(), graph.add("Add", graph.cast(pixels, np.int64), starts))
+    values = graph.cast(pixels, np.float32)
+    values = graph.add("Sub", values, offset.reshape(shape)) if offset.any() else values
+    values = graph.add("Div", values, scale.reshape(shape)) if (scale != 1).any() else values
     return graph.cast(values, preprocess.dtype)
