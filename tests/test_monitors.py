@@ -41,6 +41,7 @@ from roadworthy.monitors import (
     Aim,
     Boxes,
     DeepKnn,
+    Doctor,
     Energy,
     FittedMonitor,
     KnnSvm,
@@ -49,6 +50,7 @@ from roadworthy.monitors import (
     Msp,
     Neighbours,
     Odin,
+    OdinId,
     OpenMax,
     PytorchOod,
     Random,
@@ -70,6 +72,7 @@ from roadworthy.monitors import neighbours as neighbours_module
 from roadworthy.monitors import svm as svm_module
 from roadworthy.monitors import threshold as threshold_module
 from roadworthy.monitors.conformance import ToyModel, toy_data
+from roadworthy.monitors.doctor import error_odds
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.openmax import distance, fit_weibull
 from roadworthy.monitors.threads import one_thread
@@ -83,6 +86,7 @@ CASES |= {f"knn_svm {k}": partial(KnnSvm, k=k) for k in (2, 4, 8)}
 CASES |= {
     "deep_knn": partial(DeepKnn, k=10),
     "odin small": partial(Odin, temperatures=(1.0, 100.0), epsilons=(0.0, 0.01)),
+    "doctor beta": partial(Doctor, variant="beta", temperature=2.0),
     "boxes two_neurons": partial(Boxes, clusters=3, reduction="two_neurons"),
     "boxes pca": partial(Boxes, clusters=3, reduction="pca"),
     "boxes isomap": partial(Boxes, clusters=3, reduction="isomap", most=40),
@@ -128,7 +132,7 @@ REAL = ("msp", "odin small", "mahalanobis", "vim", "react", "deep_knn", "mc_drop
 
 
 @pytest.mark.filterwarnings("ignore::roadworthy.monitors.TiesWarning")
-@pytest.mark.parametrize("name", [*REAL, "activation_patterns"])
+@pytest.mark.parametrize("name", [*REAL, "activation_patterns", "odin_id"])
 def test_monitors_of_a_real_network_keep_the_promises(name: str, torch_model: TorchModel) -> None:
     check_monitor(CASES[name], model=torch_model)
     check_usefulness(CASES[name], model=torch_model)
@@ -447,8 +451,8 @@ def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refu
 
 
 DIFFERENT = {
-    "activation_patterns", "boxes", "deep_knn", "energy", "kl_matching", "knn_svm", "mahalanobis", "mc_dropout", "odin",
-    "openmax", "pytorch_ood", "score_svm", "vim",
+    "activation_patterns", "boxes", "deep_knn", "doctor", "energy", "kl_matching", "knn_svm", "mahalanobis",
+    "mc_dropout", "odin", "odin_id", "openmax", "pytorch_ood", "score_svm", "vim",
 }  # fmt: skip
 
 
@@ -709,6 +713,80 @@ def test_odin_needs_one_gradient_per_temperature(torch_model: TorchModel, monkey
     monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or gradient(*a, **k))
     Odin(temperatures=(1.0, 2.0, 5.0)).build(torch_model).represent(torch_model, TEST.batch(slice(0, 5)))
     assert len(calls) == 3
+
+
+def test_odin_id_takes_the_step_of_the_highest_mean_score_on_training_images(torch_model: TorchModel) -> None:
+    magnitudes = (0.0, 0.0014, 0.0025, 0.01)
+    grid = Odin(temperatures=(1000.0,), epsilons=magnitudes)
+    means = represent_data(grid.build(torch_model), torch_model, TRAIN).mean(axis=0, dtype=np.float64)
+    built = OdinId(magnitudes=magnitudes).build(torch_model, TRAIN)
+    np.testing.assert_allclose(built.state["means"], means, rtol=1e-6)
+    chosen = int(means.argmax())
+    assert float(built.state["magnitude"]) == magnitudes[chosen]
+    assert built.notes == (f"epsilon is {magnitudes[chosen]:g}: of 4 the highest mean score on 240 training images",)
+    expected = represent_data(grid.build(torch_model), torch_model, OUTLIERS)[:, [chosen]]
+    np.testing.assert_allclose(represent_data(built, torch_model, OUTLIERS), expected, atol=1e-7)
+    assert {0.0, 0.0014, 0.0025} <= set(OdinId().magnitudes)
+
+
+def test_odin_id_looks_at_a_fixed_choice_of_training_images(torch_model: TorchModel) -> None:
+    class Watched(TorchModel):
+        shown: ClassVar[list[str]] = []
+
+        def stepped_logits(self, batch: Any, *rest: Any, **named: Any) -> Any:
+            self.shown.extend(batch.ids)
+            return super().stepped_logits(batch, *rest, **named)
+
+    watched, told = Watched(torch_model.module, size=8, name="watched"), []
+    training = LiveTraining(watched, TRAIN, ["images"])
+    training.progress = told.append  # type: ignore[assignment]
+    monitor = OdinId(magnitudes=(0.0, 0.01), most=7)
+    first = monitor.build(watched, training)
+    chosen = set(Watched.shown)
+    assert len(chosen) == sum(told) == monitor.work(len(TRAIN)) == int(first.state["images"]) == 7
+    Watched.shown.clear()
+    backwards = monitor.build(watched, Subset(TRAIN, range(len(TRAIN))[::-1]))
+    assert set(Watched.shown) == chosen
+    np.testing.assert_allclose(backwards.state["means"], first.state["means"], rtol=1e-6)
+    one = monitor.build(watched, Subset(TRAIN, [3]))
+    assert int(one.state["images"]) == 1
+
+
+def test_of_equal_means_the_first_magnitude_is_taken() -> None:
+    class Flat(ToyModel):
+        def stepped_logits(self, batch: Any, temperatures: Any, steps: Any) -> Any:
+            return np.zeros((len(temperatures), len(steps), len(batch), 4), np.float32)
+
+    assert float(OdinId().build(Flat(), TRAIN).state["magnitude"]) == 0.0
+    for wrong in ({"temperature": 0.0}, {"magnitudes": ()}, {"magnitudes": (-0.1,)}, {"most": 0}):
+        with pytest.raises(InputError, match="monitor odin_id: "):
+            OdinId(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_doctor(temperature: float, torch_model: TorchModel) -> None:
+    logits, _, _ = answers(torch_model, OUTLIERS)
+    p = np.exp(logits / temperature - logsumexp(logits / temperature, axis=1, keepdims=True))
+    gini, top = (p**2).sum(axis=1), p.max(axis=1)
+    alpha, beta = (scored(Doctor(variant=v, temperature=temperature), torch_model) for v in ("alpha", "beta"))
+    np.testing.assert_allclose(alpha, -(1 - gini) / gini, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(beta, -(1 - top) / top, rtol=1e-3, atol=1e-4)
+
+
+def test_the_odds_of_an_error_at_their_edges() -> None:
+    """By hand; uniform answers of K classes have the odds K - 1; near 1 the odds are those of exact fractions."""
+    alpha, beta = error_odds([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3]])
+    np.testing.assert_allclose(alpha, [0.62 / 0.38, 0.0, 2.0])
+    np.testing.assert_allclose(beta, [1.0, 0.0, 2.0])
+    small = 1e-30
+    alpha, beta = error_odds([[1.0 - small, small, 0.0]])
+    np.testing.assert_allclose([alpha[0], beta[0]], [2 * small, small])
+    np.testing.assert_allclose(error_odds([[0.9, 0.1]], temperature=2.0)[1], [1 / 3])
+    with pytest.raises(InputError, match="unknown variant of monitor doctor 'gamma'"):
+        Doctor(variant="gamma")
+    for temperature in (0.0, np.inf, True):
+        with pytest.raises(InputError, match="monitor doctor: the temperature is a number above 0"):
+            Doctor(temperature=temperature)
 
 
 def test_mahalanobis(torch_model: TorchModel) -> None:
@@ -1230,7 +1308,7 @@ class Asked(ToyModel):
 
 
 def test_every_signal_is_asked_once_for_all_monitors() -> None:
-    plain = [CASES[name]() for name in MONITORS if name not in ("odin", "pytorch_ood")]
+    plain = [CASES[name]() for name in MONITORS if name not in ("odin", "odin_id", "pytorch_ood")]
     built, model, batch = [fitted(monitor) for monitor in plain], Asked(), TEST.batch(slice(None))
     signals = Signals(model, batch)
     shared = [each.represent_signals(signals) for each in built]
@@ -1330,6 +1408,7 @@ def test_a_fit_announces_its_signals_and_reads_them_in_one_pass() -> None:
         "kl_matching": ("probabilities",),
         "knn_svm": ("images",),
         "mahalanobis": ("features:penultimate",),
+        "odin_id": ("images",),
         "openmax": ("logits",),
         "react": ("features:penultimate", "logits"),
         "vim": ("features:penultimate", "logits"),

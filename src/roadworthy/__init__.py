@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from roadworthy.models.signals import Signals
     from roadworthy.monitors import MONITORS, CalibratedMonitor, FittedMonitor, Monitor, make_monitor
     from roadworthy.monitors.conformance import check_monitor, check_usefulness
+    from roadworthy.monitors.guard import Guard, load_guard
+    from roadworthy.monitors.id_threshold import IdRule
     from roadworthy.protocols.od_test.short import od_test as od_test
 
 __version__ = version("roadworthy")
@@ -43,6 +45,8 @@ _MODULES = {
     "metrics": ("METRICS", "Metric", "mean_metric", "metric"),
     "monitors": ("MONITORS", "CalibratedMonitor", "FittedMonitor", "Monitor", "make_monitor"),
     "monitors.conformance": ("check_monitor", "check_usefulness"),
+    "monitors.guard": ("Guard", "load_guard"),
+    "monitors.id_threshold": ("IdRule",),
 }
 """Where public names are defined."""
 _SHORTCUTS = sorted(path.parent.name for path in Path(__file__).parent.glob("protocols/*/short.py"))
@@ -59,6 +63,8 @@ __all__ = [
     "CalibratedMonitor",
     "Dataset",
     "FittedMonitor",
+    "Guard",
+    "IdRule",
     "InputError",
     "Metric",
     "Model",
@@ -77,6 +83,7 @@ __all__ = [
     "compare_runs",
     "evaluate",
     "export_study",
+    "load_guard",
     "load_model",
     "make_monitor",
     "mean_metric",

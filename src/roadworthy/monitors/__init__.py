@@ -9,12 +9,13 @@ from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor, 
 from roadworthy.monitors.boxes import Boxes
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
+from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
-from roadworthy.monitors.odin import Odin
+from roadworthy.monitors.odin import Odin, OdinId
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
@@ -35,6 +36,7 @@ __all__ = [
     "Boxes",
     "CalibratedMonitor",
     "DeepKnn",
+    "Doctor",
     "Energy",
     "FittedMonitor",
     "KlMatching",
@@ -47,6 +49,7 @@ __all__ = [
     "Msp",
     "Neighbours",
     "Odin",
+    "OdinId",
     "OpenMax",
     "PatternSet",
     "PytorchOod",

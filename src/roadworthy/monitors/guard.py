@@ -1,0 +1,350 @@
+"""A guard: a model, a fitted monitor on it and a threshold from in-distribution images, as one thing for deployment.
+
+    guard = Guard.make("m.onnx", "energy", train, validation, IdRule("conformal"))
+    guard.save("guard")
+    guard = load_guard("guard")
+    guard.check(image).accept
+
+FOLDER/
+  guard.json     the threshold and its rule; the model: its entry, file and hashes; the classes and size of the images
+  monitor/       the monitor, as `CalibratedMonitor.save` writes it
+  manifest.json  the SHA-256 of both
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import DamagedFile, InputError
+from roadworthy.core.files import inside, write_json
+from roadworthy.core.hashing import digest_file
+from roadworthy.core.manifests import MANIFEST, check_whole, commit
+from roadworthy.core.roles import BATCH, Dataset, Model
+from roadworthy.core.types import Batch, Images
+from roadworthy.core.validation import read_classes, require_file
+from roadworthy.data.images import resize
+from roadworthy.models import align, load_model
+from roadworthy.models.signals import PART, Signals
+from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor
+from roadworthy.monitors.checks import checked_arrays
+from roadworthy.monitors.id_threshold import IdRule, IdThreshold, id_threshold
+from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.learned import Learned, Rep
+from roadworthy.monitors.saving import ARRAYS, RECORD
+from roadworthy.monitors.threshold import Aim
+
+FORMAT = 1
+GUARD, MONITOR = "guard.json", "monitor"
+MEMORY = 10_000
+"""Images since the last `reset` that a guard remembers for a monitor that looks back."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a guard says of one image.
+
+    accept      whether the model's answer may be used
+    score       of the monitor, higher = more in-distribution;  threshold: the score below which an image by itself is
+                rejected. A monitor that looks back can decide otherwise than these two
+    prediction  the class that the model answers, as an index;  class_name: its name;  confidence: its probability
+    """
+
+    accept: bool
+    score: float
+    threshold: float
+    prediction: int
+    class_name: str
+    confidence: float
+
+
+class Guard:
+    """A model with a monitor that says of each image whether the model's answer may be used.
+
+    model        as it answers in the order of `class_names`, its own names where none are given
+    fitted       the monitor, built on this model;  rule: what its `tune` learned from in-distribution rows
+    threshold    from in-distribution scores: see `id_threshold`
+    size         (H, W) that images are resized to, as data sets do it; None: they are taken as they come
+    channels     1 or 3 of the images that it was made from;  grey images are repeated where it is 3
+    entry        the model as a study file names it, {"onnx": "m.onnx", "range": "0-1"}, where it can be loaded again;
+                 paths in it start from `base`
+
+    `check` may be called from several threads: where the model or the monitor's memory need it, they wait for each
+    other. A monitor that looks back sees images in the order of the calls.
+
+    >>> from roadworthy.monitors.conformance import ToyModel, toy_data
+    >>> train, held_out, test, outliers = toy_data()
+    >>> guard = Guard.make(ToyModel(), "energy", train, held_out, IdRule("conformal"))
+    >>> decision = guard.check(test.batch([0]).images[0])
+    >>> decision.accept, decision.accept == (decision.score >= decision.threshold)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        fitted: FittedMonitor,
+        rule: Learned,
+        threshold: IdThreshold,
+        *,
+        class_names: Sequence[str] = (),
+        size: tuple[int, int] | None = None,
+        channels: int = 3,
+        entry: Mapping[str, Any] | None = None,
+        base: Path = Path(),
+    ) -> None:
+        if fitted.built_from and fitted.built_from[0] != model.fingerprint():
+            raise InputError(f"the monitor was built on another model than {model.name}: build it anew")
+        if "probabilities" not in model.columns:
+            raise InputError(f"model {model.name} answers no class probabilities: a guard needs a classifier")
+        if channels not in (1, 3):
+            raise InputError(f"images have 1 or 3 channels, not {channels!r}")
+        names = tuple(class_names) or model.class_names or tuple(map(str, range(model.num_classes)))
+        if len(names) != model.num_classes:
+            raise InputError(f"model {model.name} answers {model.num_classes} classes, but {len(names)} are named")
+        self.model, self.fitted, self.rule, self.threshold = model, fitted, rule, threshold
+        self.class_names, self.size, self.channels = names, size, channels
+        self.entry = _entry_of(model) if entry is None else dict(entry)
+        self.base = base
+        self._lock = threading.Lock()
+        self._waits = fitted.monitor.is_sequential or not model.concurrent
+        self.reset()
+
+    def __repr__(self) -> str:
+        return f"guard of {self.model.name}: {self.fitted.monitor!r} {self.threshold.sentence()}"
+
+    @classmethod
+    def make(
+        cls,
+        model: str | Path | Mapping[str, Any] | Model,
+        monitor: str | Monitor,
+        train: Dataset | None,
+        validation: Dataset,
+        rule: IdRule | None = None,
+        *,
+        seed: int = 0,
+    ) -> Self:
+        """A guard from a model, a monitor or its name, and in-distribution images; by default of rule share, 5 %.
+
+        train       what the monitor learns from; None where it learns nothing
+        validation  images of other objects, which the threshold is found on
+        seed        of the draw of one image per object, which rule conformal reads
+        """
+        if not len(validation):
+            raise InputError(f"a guard cannot be made from {validation.name}: it holds no images")
+        if train is not None and train.fingerprint() == validation.fingerprint():
+            raise InputError("the validation images are the training images: give images of other objects")
+        settings = MONITORS.get(monitor)() if isinstance(monitor, str) else monitor
+        opened = load_model(model)
+        entry = dict(model) if isinstance(model, Mapping) else _entry_of(opened)
+        loaded = align(opened, validation.class_names)
+        fitted = settings.build(loaded, train)
+        rows, predictions = _readings(fitted, loaded, validation)
+        rule = rule or IdRule()
+        tuned = checked_arrays(settings, settings.tune(rows, None, Aim(rule.rejected), fitted.state), "tune")
+        threshold = id_threshold(
+            fitted.scores(rows, tuned),
+            np.asarray(validation.groups),
+            rule,
+            predictions=predictions,
+            own=settings.own_threshold,
+            seed=seed,
+        )
+        return cls(
+            loaded,
+            fitted,
+            tuned,
+            threshold,
+            class_names=validation.class_names,
+            size=validation.size,
+            channels=validation.channels,
+            entry=entry,
+        )
+
+    def reset(self) -> None:
+        """Forget the images before: the next one belongs to another object."""
+        with self._lock:
+            self._rows: deque[Rep] = deque(maxlen=MEMORY)
+            self._rejected: deque[bool] = deque(maxlen=MEMORY)
+
+    def check(self, image: NDArray[np.uint8], conditions: Mapping[str, Any] | None = None) -> Decision:
+        """Whether the model's answer to one image may be used; the model is shown this image alone, nothing is padded.
+
+        image       uint8 (H, W, 3) RGB, or grey (H, W) or (H, W, 1);  conditions: its operating conditions by name,
+                    for a monitor that reads them
+
+        An exception means that nothing was decided: treat it as a rejection. Scores can differ in their last bits from
+        those of a run, which asks in batches of 64.
+        """
+        columns = {name: np.asarray([value]) for name, value in (conditions or {}).items()}
+        batch = Batch(("image",), self._prepared(image)[None], np.zeros(1, np.int64), conditions=columns)
+        if not self._waits:
+            return self._decide(batch)
+        with self._lock:
+            return self._decide(batch)
+
+    def _decide(self, batch: Batch) -> Decision:
+        signals = Signals(self.model, batch, 1)
+        probabilities = signals.probabilities[0]
+        prediction = int(probabilities.argmax())
+        rows = self.fitted.represent_signals(signals)
+        scores = self.fitted.scores(rows, self.rule)
+        labels = np.array([prediction])
+        is_rejected = bool(self.threshold.reject(scores, labels)[0])
+        if self.fitted.monitor.is_sequential:
+            is_rejected = self._in_order(rows, is_rejected)
+        return Decision(
+            accept=not is_rejected,
+            score=float(scores[0]),
+            threshold=float(self.threshold.thresholds(1, labels)[0]),
+            prediction=prediction,
+            class_name=self.class_names[prediction],
+            confidence=float(probabilities[prediction]),
+        )
+
+    def _in_order(self, row: Rep, is_rejected: bool) -> bool:
+        """The decision on the newest image, by what the monitor makes of all since the last `reset`."""
+        self._rows.append(row)
+        self._rejected.append(is_rejected)
+        starts = np.zeros(len(self._rows), np.bool_)
+        starts[0] = True
+        monitor, rejected = self.fitted.monitor, np.array(self._rejected)
+        decisions = monitor.in_order(np.concatenate(self._rows), rejected, starts, self.rule, self.fitted.state)
+        return bool(decisions[-1])
+
+    def _prepared(self, image: NDArray[np.uint8]) -> Images:
+        """The image (H, W, C) in the channels and the size of the guard; an `InputError` where it is not an image."""
+        pixels = np.asarray(image)
+        pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3) or 0 in pixels.shape:
+            raise InputError(
+                f"an image is uint8 (H, W, 3) RGB or (H, W) grey, not {np.asarray(image).dtype} {np.shape(image)}"
+            )
+        if pixels.shape[2] > self.channels:
+            raise InputError("this guard was made from grey images: give the image in grey, (H, W)")
+        if pixels.shape[2] < self.channels:
+            pixels = np.repeat(pixels, self.channels, axis=2)
+        return np.ascontiguousarray(pixels if self.size is None else resize(pixels, self.size))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the monitor, the threshold and what is needed to find the model to a folder; the model stays where it
+        is. Nothing is pickled."""
+        home, aim = Path(folder), Aim(self.threshold.rule.rejected)
+        home.mkdir(parents=True, exist_ok=True)
+        (home / MANIFEST).unlink(missing_ok=True)
+        calibrated = CalibratedMonitor(self.fitted, aim, None, self.rule, self.threshold.threshold, None, ())
+        calibrated.save(home / MONITOR)
+        entry, sha = _plain_entry(self.entry, self.base, home)
+        model = {
+            "name": self.model.name,
+            "fingerprint": self.model.fingerprint(),
+            "entry": entry,
+            "sha256": sha,
+        }
+        facts = {"class_names": self.class_names, "size": self.size, "channels": self.channels}
+        write_json(home / GUARD, {"format": FORMAT, "threshold": self.threshold.record(), "model": model, **facts})
+        commit(home, {"guard": FORMAT}, (GUARD, *(f"{MONITOR}/{name}" for name in (RECORD, ARRAYS, MANIFEST))))
+        return home
+
+    @classmethod
+    def load(cls, folder: str | Path, model: str | Path | Mapping[str, Any] | Model | None = None) -> Self:
+        """What `save` wrote. `model` is the one it was made with, where it is not found by its file; no other is taken.
+
+        An ONNX model is looked for in the folder, then where it was when the guard was saved.
+        """
+        home = Path(folder)
+        record = _read_record(home)
+        try:
+            stored, threshold = record["model"], IdThreshold.of_record(record["threshold"])
+            class_names, channels = tuple(map(str, record["class_names"])), record["channels"]
+            size = None if record["size"] is None else (int(record["size"][0]), int(record["size"][1]))
+            name, fingerprint = str(stored["name"]), str(stored["fingerprint"])
+            entry, sha = stored["entry"], stored["sha256"]
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, InputError):
+            raise DamagedFile(f"{home / GUARD} is not a valid record of a guard: save the guard again") from None
+        given = _found_entry(home, entry, sha, name) if model is None else model
+        loaded = align(load_model(given), class_names)
+        if loaded.fingerprint() != fingerprint:
+            raise InputError(
+                f"the guard in {home} was made with another model than {loaded.name} with these settings: give that "
+                f"one, {name}, as `model=`"
+            )
+        calibrated = CalibratedMonitor.load(home / MONITOR, loaded)
+        kept = dict(given) if isinstance(given, Mapping) else None
+        options = {"class_names": class_names, "size": size, "channels": channels, "entry": kept}
+        return cls(loaded, calibrated.fitted, calibrated.rule, threshold, **options)
+
+
+def load_guard(folder: str | Path, model: str | Path | Mapping[str, Any] | Model | None = None) -> Guard:
+    """A saved guard, ready to check images; `model` where it is not found by its file: see `Guard.load`."""
+    return Guard.load(folder, model)
+
+
+def _readings(fitted: FittedMonitor, model: Model, data: Dataset) -> tuple[Rep, NDArray[np.int64]]:
+    """What the monitor keeps of each image, (N, D), and the predicted classes (N,): the model is asked once."""
+    rows, predictions = [], []
+    for start in range(0, len(data), PART):
+        signals = Signals(model, data.batch(slice(start, min(start + PART, len(data)))), BATCH)
+        rows.append(fitted.represent_signals(signals))
+        predictions.append(signals.probabilities.argmax(axis=1).astype(np.int64))
+    return np.concatenate(rows), np.concatenate(predictions)
+
+
+def _entry_of(model: Model) -> dict[str, Any] | None:
+    """The entry of a model that was loaded from one ONNX file; None where it is not known how to load it again."""
+    files = list(model.origin.files)
+    return {"onnx": files[0]} if model.origin.kind == "onnx" and len(files) == 1 else None
+
+
+def _plain_entry(
+    entry: Mapping[str, Any] | None, base: Path, home: Path
+) -> tuple[dict[str, Any], str] | tuple[None, None]:
+    """The entry of an ONNX model with its path as it is seen from the folder of the guard, and the SHA-256 of its file.
+
+    None and None for other models: they are given again when the guard is loaded.
+    """
+    if entry is None or not isinstance(entry.get("onnx"), str | Path):
+        return None, None
+    path = (base / entry["onnx"]).absolute()
+    require_file(path, "model")
+    plain = {**entry, "onnx": Path(os.path.relpath(path, home.absolute())).as_posix()}
+    if isinstance(plain.get("classes"), str | Path):
+        plain["classes"] = list(read_classes(base / plain["classes"]))
+    try:
+        json.dumps(plain, allow_nan=False)
+    except (TypeError, ValueError):
+        raise InputError("the settings of the model cannot be saved: give numbers, texts and lists alone") from None
+    return plain, digest_file(path)
+
+
+def _found_entry(home: Path, entry: Any, sha: Any, name: str) -> dict[str, Any]:
+    """The entry with the path of the model's file, in the folder or where it was; an `InputError` where it is not."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("onnx"), str):
+        raise InputError(f"the guard in {home} cannot load its model {name} by itself: give it as `model=`")
+    path = Path(entry["onnx"])
+    file = next((place for place in (home / path.name, home / path) if place.is_file()), None)
+    if file is None:
+        raise InputError(f"the model {path.name} is not in {home}, nor where it was: put it there, or give `model=`")
+    if digest_file(file) != sha:
+        raise InputError(f"{file} is not the model that the guard in {home} was made with: put that one there")
+    return {**entry, "onnx": str(file)}
+
+
+def _read_record(home: Path) -> dict[str, Any]:
+    """The record of a guard whose folder is whole."""
+    require_file(home / GUARD, "guard")
+    if GUARD not in check_whole(home)[1]:
+        raise DamagedFile(f"the manifest in {home} does not name a guard: save the guard again")
+    record: Any = json.loads(inside(home, GUARD).read_text(encoding="utf-8"))
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise InputError(f"{home / GUARD} is of a format that this version does not read: save the guard again")
+    return record

@@ -1,0 +1,301 @@
+"""A guard decides about one image at a time, keeps what it needs on disk, and refuses what it was not made with."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx
+import pytest
+
+import roadworthy as rw
+from roadworthy.core.errors import InputError
+from roadworthy.core.types import Batch, Prediction
+from roadworthy.data.images import resize
+from roadworthy.demo import CLASSIFIER
+from roadworthy.models.callable import CallableModel
+from roadworthy.monitors import MONITORS, CalibratedMonitor, Monitor, make_monitor, represent_data
+from roadworthy.monitors.conformance import ToyModel, toy_data
+from roadworthy.monitors.guard import Decision, Guard, load_guard
+from roadworthy.monitors.id_threshold import IdRule
+from roadworthy.monitors.learned import Learned
+
+TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
+SMALLEST = IdRule("smallest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoOfThree(Monitor):
+    """Rejects where two of the last three images of an object are rejected by their brightness."""
+
+    name: ClassVar[str] = "two_of_three"
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+
+    def read(self, signals: Any, state: Any) -> Any:
+        speed = signals.batch.conditions.get("speed", np.zeros(len(signals)))
+        return signals.images.mean(axis=(1, 2, 3)) + speed
+
+    @property
+    def is_sequential(self) -> bool:
+        return True
+
+    def in_order(self, rows: Any, rejected: Any, starts: Any, rule: Any, state: Any) -> Any:
+        decisions = np.zeros(len(rows), np.bool_)
+        first = 0
+        for index in range(len(rows)):
+            first = index if starts[index] else first
+            decisions[index] = rejected[max(first, index - 2) : index + 1].sum() >= 2
+        return decisions
+
+
+@pytest.fixture
+def two_of_three() -> Iterator[None]:
+    MONITORS.register("two_of_three")(TwoOfThree)
+    yield
+    MONITORS._members.pop("two_of_three", None)
+
+
+def signs_guard(folder: Path, **settings: Any) -> Guard:
+    """A guard of the small ONNX classifier in a folder, with few drawn signs."""
+    signs = rw.open_dataset({"builtin": "signs", "n": 140, "limit": 56}, size=32)
+    shutil.copy(CLASSIFIER, folder / "tiny.onnx")
+    return Guard.make({"onnx": str(folder / "tiny.onnx"), **settings}, "msp", None, signs, SMALLEST)
+
+
+def flat(value: int) -> np.ndarray:
+    return np.full((8, 8, 3), value, np.uint8)
+
+
+def brightness_guard() -> Guard:
+    """Rejects images of a mean brightness of at most 100, by two of the last three."""
+    data = rw.open_dataset((np.stack([flat(100), flat(200)]), np.array([0, 1]), list("abcd")))
+    model = CallableModel(lambda images: np.eye(4)[np.zeros(len(images), int)], num_classes=4, version="1")
+    return Guard.make(model, TwoOfThree(), None, data, SMALLEST)
+
+
+@pytest.mark.parametrize("name", ["msp", "mahalanobis", "deep_knn"])
+def test_decisions_are_those_of_the_monitor_image_by_image(name: str) -> None:
+    guard = Guard.make(ToyModel(), name, TRAIN, HELD_OUT, IdRule(rejected=0.2))
+    fitted = make_monitor(name).build(guard.model, TRAIN)
+    calibrated = fitted.calibrate(represent_data(fitted, guard.model, HELD_OUT), rejected=0.2)
+    assert guard.threshold.threshold == calibrated.threshold
+    seen = set()
+    for data in (TEST, OUTLIERS):
+        for row in range(12):
+            batch = data.batch([row])
+            decision = guard.check(batch.images[0])
+            probabilities = guard.model.answer(batch, 1).probabilities[0]
+            assert decision.accept != calibrated.decide(guard.model, batch)[0]
+            assert decision.score == calibrated.score(fitted.represent(guard.model, batch, 1))[0]
+            assert (decision.prediction, decision.confidence) == (probabilities.argmax(), probabilities.max())
+            assert decision.class_name == HELD_OUT.class_names[decision.prediction]
+            seen.add(decision.accept)
+    assert seen == {True, False}
+
+
+def test_the_model_is_asked_once_and_about_this_image_alone() -> None:
+    guard = Guard.make(ToyModel(), "msp", None, HELD_OUT)
+    asked: list[int] = []
+    predict = guard.model.predict
+
+    def counting(batch: Batch) -> Prediction:
+        asked.append(len(batch))
+        return predict(batch)
+
+    guard.model.predict = counting  # type: ignore[method-assign]
+    guard.check(TEST.batch([0]).images[0])
+    assert asked == [1]
+
+
+def test_a_threshold_per_class_is_that_of_the_predicted_class() -> None:
+    guard = Guard.make(ToyModel(), "msp", None, HELD_OUT, IdRule("smallest", per_class=True))
+    decisions = [guard.check(image) for image in TEST.batch(slice(0, 30)).images]
+    assert len({decision.threshold for decision in decisions}) > 1
+    assert all(decision.threshold == guard.threshold.by_class[decision.prediction] for decision in decisions)
+
+
+def test_a_saved_guard_decides_the_same_and_finds_its_model(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    guard = signs_guard(tmp_path / "models", range="0-1")
+    images = rw.open_dataset({"builtin": "signs", "n": 70}, size=32).batch(slice(0, 8)).images
+    decisions = [guard.check(image) for image in images]
+    home = guard.save(tmp_path / "guard")
+    assert {path.name for path in home.rglob("*.*")} == {"guard.json", "manifest.json", "monitor.json", "monitor.npz"}
+    assert [load_guard(home).check(image) for image in images] == decisions
+    assert [load_guard(home, guard.model).check(image) for image in images] == decisions
+    shutil.move(tmp_path / "models" / "tiny.onnx", home / "tiny.onnx")
+    moved = shutil.move(home, tmp_path / "elsewhere")
+    again = load_guard(moved)
+    assert [again.check(image) for image in images] == decisions
+    again.save(tmp_path / "copy")
+    assert [load_guard(tmp_path / "copy").check(image) for image in images] == decisions
+    assert CalibratedMonitor.load(moved / "monitor", again.model).threshold == guard.threshold.threshold
+    assert repr(again) == repr(guard)
+
+
+def test_classes_in_the_order_of_the_model_are_named_as_in_the_data(tmp_path: Path) -> None:
+    signs = rw.open_dataset({"builtin": "signs", "n": 140, "limit": 42}, size=32)
+    shutil.copy(CLASSIFIER, tmp_path / "m.onnx")
+    names = signs.class_names
+    (tmp_path / "names.txt").write_text("\n".join(names[::-1]))  # as if the model answered in another order
+    entry = {"onnx": str(tmp_path / "m.onnx"), "classes": str(tmp_path / "names.txt")}
+    guard = Guard.make(entry, "msp", None, signs, SMALLEST)
+    image = signs.batch([0]).images[0]
+    plain = Guard.make(str(tmp_path / "m.onnx"), "msp", None, signs, SMALLEST).check(image)
+    assert guard.check(image).class_name == names[::-1][plain.prediction]
+    assert load_guard(guard.save(tmp_path / "guard")).check(image) == guard.check(image)
+
+
+def test_what_the_guard_was_not_made_with_is_refused(tmp_path: Path) -> None:
+    guard = signs_guard(tmp_path)
+    home = guard.save(tmp_path / "guard")
+    other = onnx.load(tmp_path / "tiny.onnx")
+    other.doc_string = "the same answers, but another file"
+    onnx.save(other, tmp_path / "other.onnx")
+    with pytest.raises(InputError, match="made with another model than other"):
+        load_guard(home, tmp_path / "other.onnx")
+    with pytest.raises(InputError, match="with these settings"):
+        load_guard(home, {"onnx": str(tmp_path / "tiny.onnx"), "range": "-1-1"})
+    shutil.move(tmp_path / "other.onnx", home / "tiny.onnx")
+    with pytest.raises(InputError, match="is not the model that the guard"):
+        load_guard(home)
+    (home / "tiny.onnx").unlink()
+    (tmp_path / "tiny.onnx").unlink()
+    with pytest.raises(InputError, match="give `model=`"):
+        load_guard(home)
+    memory = Guard.make(ToyModel(), "msp", None, HELD_OUT).save(tmp_path / "memory")
+    with pytest.raises(InputError, match="cannot load its model toy by itself: give it as `model=`"):
+        load_guard(memory)
+    assert load_guard(memory, ToyModel()).check(flat(9)).class_name in HELD_OUT.class_names
+
+
+def test_a_folder_that_was_edited_is_refused(tmp_path: Path) -> None:
+    home = Guard.make(ToyModel(), "msp", None, HELD_OUT).save(tmp_path / "guard")
+    record = json.loads((home / "guard.json").read_text())
+    record["threshold"]["threshold"] = -9.0
+    (home / "guard.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="missing or was changed"):
+        load_guard(home, ToyModel())
+    home = Guard.make(ToyModel(), "msp", None, HELD_OUT).save(tmp_path / "guard")
+    assert load_guard(home, ToyModel())
+    (home / "monitor" / "monitor.npz").write_bytes(b"")
+    with pytest.raises(InputError, match="missing or was changed"):
+        load_guard(home, ToyModel())
+    with pytest.raises(InputError, match="cannot read guard"):
+        load_guard(tmp_path / "nowhere")
+
+
+@pytest.mark.usefixtures("two_of_three")
+def test_a_monitor_that_looks_back_remembers_until_it_is_reset(tmp_path: Path) -> None:
+    guard = brightness_guard()
+    stream = [50, 150, 50, 150, 150, 50, 60, 200]
+    accepted = [guard.check(flat(value)).accept for value in stream]
+    assert accepted == [True, True, False, True, True, True, False, False]
+    rejected = np.array(stream) <= 100
+    starts = np.arange(8) == 0
+    assert accepted == (~TwoOfThree().in_order(np.zeros((8, 1)), rejected, starts, Learned(), Learned())).tolist()
+    guard.reset()
+    assert guard.check(flat(50)).accept
+    loaded = load_guard(guard.save(tmp_path / "guard"), guard.model)
+    assert [loaded.check(flat(value)).accept for value in stream] == accepted
+
+
+def test_conditions_reach_the_monitor() -> None:
+    guard = brightness_guard()
+    assert guard.check(flat(90), {"speed": 40.0}).score == 130
+    assert guard.check(flat(90)).score == 90
+
+
+def test_images_are_brought_to_the_channels_and_size_of_the_data() -> None:
+    guard = Guard.make(ToyModel(), "msp", None, HELD_OUT)
+    grey = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
+    assert guard.check(grey) == guard.check(grey[..., None]) == guard.check(np.repeat(grey[..., None], 3, axis=2))
+    large = np.random.default_rng(1).integers(0, 256, (20, 31, 3), dtype=np.uint8)
+    assert guard.check(large) == guard.check(resize(large, (8, 8)))
+    mirrored = TEST.batch([0]).images[0][:, ::-1]
+    assert guard.check(mirrored) == guard.check(mirrored.copy())
+
+
+@pytest.mark.parametrize(
+    "image",
+    [np.zeros((8, 8, 3)), np.zeros((8, 8, 4), np.uint8), np.zeros((0, 8, 3), np.uint8), np.zeros(8, np.uint8), "a.png"],
+)
+def test_what_is_not_an_image_is_refused(image: Any) -> None:
+    guard = Guard.make(ToyModel(), "msp", None, HELD_OUT)
+    with pytest.raises(InputError, match=r"an image is uint8 \(H, W, 3\)"):
+        guard.check(image)
+
+
+def test_a_guard_made_from_grey_images_takes_grey_ones() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (30, 8, 8), dtype=np.uint8)
+    model = CallableModel(lambda pixels: np.full((len(pixels), 2), 0.5), num_classes=2, version="1")
+    guard = Guard.make(model, "msp", None, rw.open_dataset((images, np.arange(30) % 2, ["a", "b"])))
+    assert guard.check(images[0]).accept
+    with pytest.raises(InputError, match="give the image in grey"):
+        guard.check(flat(3))
+
+
+def test_a_model_that_answers_one_thread_at_a_time_is_never_asked_by_two() -> None:
+    inside, most = [0], [0]
+
+    def answer(images: np.ndarray) -> np.ndarray:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.002)
+        inside[0] -= 1
+        return np.full((len(images), 4), 0.25)
+
+    guard = Guard.make(CallableModel(answer, num_classes=4, version="1"), "msp", None, HELD_OUT)
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(guard.check, [flat(50)] * 12))) == 12
+    assert most == [1]
+
+
+@pytest.mark.usefixtures("two_of_three")
+def test_several_threads_may_check_at_once() -> None:
+    images = [*TEST.batch(slice(0, 40)).images, *OUTLIERS.batch(slice(0, 40)).images]
+    guard = Guard.make(ToyModel(), "msp", None, HELD_OUT)
+    alone = [guard.check(image) for image in images]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(guard.check, images)) == alone
+        looking_back = brightness_guard()
+        decisions: list[Decision] = list(pool.map(looking_back.check, [flat(50)] * 40))
+    assert len(looking_back._rows) == 40
+    assert sum(decision.accept for decision in decisions) == 1, "only the first has no other before it"
+
+
+def test_what_makes_no_guard_is_refused() -> None:
+    with pytest.raises(InputError, match="are the training images"):
+        Guard.make(ToyModel(), "msp", HELD_OUT, HELD_OUT)
+    with pytest.raises(InputError, match="no threshold of its own"):
+        Guard.make(ToyModel(), "msp", None, HELD_OUT, IdRule("own"))
+    with pytest.raises(InputError, match="did you mean 'msp'"):
+        Guard.make(ToyModel(), "mspp", None, HELD_OUT)
+    with pytest.raises(InputError, match="learns from training images"):
+        Guard.make(ToyModel(), "mahalanobis", None, HELD_OUT)
+    guard = Guard.make(ToyModel(), "msp", None, HELD_OUT)
+    other = CallableModel(lambda pixels: np.full((len(pixels), 4), 0.25), num_classes=4, version="1")
+    with pytest.raises(InputError, match="built on another model"):
+        Guard(other, guard.fitted, guard.rule, guard.threshold)
+    with pytest.raises(InputError, match="but 2 are named"):
+        Guard(guard.model, guard.fitted, guard.rule, guard.threshold, class_names=["a", "b"])
+
+
+def test_the_page_on_deployment_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(CLASSIFIER, "my.onnx")
+    page = (Path(__file__).parent.parent / "docs" / "deployment.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)), names)
+    assert names["decision"].class_name in names["signs"].class_names
+    assert names["guard"].threshold.rank == 1
+    assert not names["scores_changed"].alarm
+    assert not names["rejects_too_often"].alarm
