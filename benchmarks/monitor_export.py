@@ -37,6 +37,7 @@ MONITORS: dict[str, tuple[str, dict[str, Any]]] = {
     "max_logit": ("max_logit", {}),
     "energy": ("energy", {}),
     "kl_matching": ("kl_matching", {}),
+    "doctor": ("doctor", {}),
     "mahalanobis": ("mahalanobis", {}),
     "vim": ("vim", {}),
     "react": ("react", {}),

@@ -53,6 +53,8 @@ MONITORS: dict[str, tuple[str, dict[str, Any]]] = {
     "energy": ("energy", {}),
     "warm": ("energy", {"temperature": 10.0}),
     "kl_matching": ("kl_matching", {}),
+    "doctor": ("doctor", {}),
+    "beta": ("doctor", {"variant": "beta", "temperature": 3.0}),
     "mahalanobis": ("mahalanobis", {}),
     "averaged": ("mahalanobis", {"layer": "/9/Relu_output_0"}),
     "vim": ("vim", {}),

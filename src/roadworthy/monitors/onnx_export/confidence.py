@@ -1,10 +1,11 @@
-"""Scores of the answer itself: msp, max_logit, energy, kl_matching."""
+"""Scores of the answer itself: msp, max_logit, energy, kl_matching, doctor."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from roadworthy.monitors.confidence import SMALLEST, Energy, KlMatching, MaxLogit, Msp
+from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.onnx_export.builder import Tensor
 from roadworthy.monitors.onnx_export.network import ModelGraph
@@ -46,3 +47,21 @@ def kl_matching_score(graph: ModelGraph, monitor: KlMatching, state: Learned, ru
     own = graph.add("Mul", answers, graph.add("Log", graph.add("Max", answers, SMALLEST)))
     score = graph.add("Sub", graph.reduce("ReduceMax", matches), graph.reduce("ReduceSum", own))
     return graph.cast(score, np.float32)
+
+
+@ONNX_SCORES.register("doctor")
+def doctor_score(graph: ModelGraph, monitor: Doctor, state: Learned, rule: Learned) -> Tensor:
+    """Minus the odds of an error, (N,), summed from the smaller probabilities as `error_odds` does."""
+    classes = graph.model.num_classes
+    ascending = graph.nearest(graph.cast(graph.probabilities, np.float64), classes)
+    scaled = graph.add("Div", ascending, graph.add("Gather", ascending, np.array([classes - 1]), axis=1))
+    scaled = scaled if monitor.temperature == 1.0 else graph.add("Pow", scaled, 1.0 / monitor.temperature)
+    smaller = graph.add("Gather", scaled, np.arange(classes - 1), axis=1)
+    if monitor.variant == "alpha":
+        sums_below = graph.add("CumSum", smaller, np.array(1))
+        larger = graph.add("Gather", scaled, np.arange(1, classes), axis=1)
+        pairs = graph.reduce("ReduceSum", graph.add("Mul", graph.add("Mul", larger, sums_below), 2.0))
+        odds = graph.add("Div", pairs, graph.reduce("ReduceSumSquare", scaled))
+    else:
+        odds = graph.reduce("ReduceSum", smaller)
+    return graph.cast(graph.add("Neg", odds), np.float32)

@@ -45,7 +45,7 @@ def _scaled(graph: GraphBuilder, preprocess: Preprocess, pixels: Tensor) -> Tens
         mean, std = mean[::-1], std[::-1]
     shape = (-1, 1, 1) if preprocess.layout == "nchw" else (-1,)
     table = ((LEVELS / 255.0 - mean[:, None]) / std[:, None]).astype(preprocess.dtype)
-    offset, scale = np.float32(255.0 * mean), np.float32(255.0 * std)
+    offset, scale = (255.0 * mean).astype(np.float32), (255.0 * std).astype(np.float32)
     quick = (LEVELS.astype(np.float32) - offset[:, None]) / scale[:, None]
     if not np.array_equal(quick.astype(preprocess.dtype), table):
         starts = (len(LEVELS) * np.arange(preprocess.channels)).reshape(shape)

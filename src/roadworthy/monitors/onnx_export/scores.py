@@ -21,7 +21,7 @@ ONNX_SCORES: Registry[OnnxScore] = Registry("onnx_score")
 WHY_NOT = {
     "odin": "it follows a gradient of the network, and ONNX graphs give none",
     "odin_id": "it follows a gradient of the network, and ONNX graphs give none",
-    "mc_dropout_entropy": "it asks the network in several random passes",
+    "mc_dropout": "it asks the network in several random passes",
     "random": "it draws a number by the name of the image, which a graph does not see",
     "knn_svm": "it keeps all training images, at the size of the data and not of the network",
     "pytorch_ood": "it runs code of another library",
