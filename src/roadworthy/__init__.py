@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roadworthy.api import Run, check, compare_runs, evaluate, export_study, no_progress, open_run, run_study
+    from roadworthy.api import (
+        Run,
+        check,
+        compare_runs,
+        evaluate,
+        evaluate_decisions,
+        export_study,
+        no_progress,
+        open_run,
+        run_study,
+    )
     from roadworthy.api import compare_runs as compare
     from roadworthy.api import run_study as run
     from roadworthy.core.errors import InputError, ModelError, RoadworthyError
@@ -30,12 +40,16 @@ if TYPE_CHECKING:
     from roadworthy.monitors.conformance import check_monitor, check_usefulness
     from roadworthy.monitors.guard import Guard, load_guard
     from roadworthy.monitors.id_threshold import IdRule
+    from roadworthy.protocols.monitoring.short import monitoring as monitoring
     from roadworthy.protocols.od_test.short import od_test as od_test
 
 __version__ = version("roadworthy")
 
 _MODULES = {
-    "api": ("Run", "check", "compare_runs", "evaluate", "export_study", "no_progress", "open_run", "run_study"),
+    "api": (
+        *("Run", "check", "compare_runs", "evaluate", "evaluate_decisions", "export_study", "no_progress"),
+        *("open_run", "run_study"),
+    ),
     "core.errors": ("InputError", "ModelError", "RoadworthyError"),
     "core.roles": ("OUTLIERS", "SHIFTS", "Dataset", "Model", "Outliers", "Shift"),
     "core.types": ("Batch", "Prediction"),
@@ -82,6 +96,7 @@ __all__ = [
     "compare",
     "compare_runs",
     "evaluate",
+    "evaluate_decisions",
     "export_study",
     "load_guard",
     "load_model",

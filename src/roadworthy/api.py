@@ -32,6 +32,7 @@ from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import find_protocol, find_suite
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
+from roadworthy.protocols.monitoring.standalone import evaluate_decisions as evaluate_decisions
 from roadworthy.stored import Run as Run
 from roadworthy.stored import open_run as open_run
 from roadworthy.stored import stored_parts, stored_settings

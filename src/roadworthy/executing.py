@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +66,11 @@ def execute(
         folder.clear_pictures()
         not_shown = outcome.not_shown.union(graph.unshowable(outcome.failures))
         drawn = [planned for planned in prepared.plan.cases if planned.case.hash not in not_shown]
+        earlier = _earlier_timings(folder)
+        lasting = {
+            name: answers.live([planned for planned in drawn if planned.protocol == name], earlier)
+            for name, answers in evidence.items()
+        }
         with progress("computing tables", 0), ThreadPoolExecutor(1) as painter:
             pictures = {
                 name: painter.submit(answers.pictures, own, folder.path / "media")
@@ -82,15 +87,15 @@ def execute(
         costs = {name: own.timing(*timing.values()) for name, own in evidence.items()}
         if not graph.artifacts:
             del timing[TIMING_ARTIFACTS.name]
-        for name, own_tables in (*costs.items(), *painted.items()):
+        for name, own_tables in (*costs.items(), *lasting.items(), *painted.items()):
             check_own_tables(own_tables, name, evidence, "" not in prepared.sources)
         check_tables(analysed | timing, evidence, several_sources="" not in prepared.sources)
-        parts = (tables, analysed, timing, *costs.values(), *painted.values())
+        parts = (tables, analysed, timing, *costs.values(), *lasting.values(), *painted.values())
         results = {name: table for part in parts for name, table in part.items()}
         replace_results(folder, stored, record)
         for name, table in results.items():
             folder.write_table(name, table)
-        for protocol, some in (*printed.items(), *costs.items()):
+        for protocol, some in (*printed.items(), *costs.items(), *lasting.items()):
             for name, table in some.items() if find_protocol(protocol).prints_latex else ():
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
         run = Run(folder.path)
@@ -111,6 +116,16 @@ def _evidence(
     if all(lost):
         raise ModelError(lost[0])
     return evidence
+
+
+def _earlier_timings(folder: RunFolder) -> dict[str, pd.DataFrame]:
+    """The timings of the run that is in the folder, by table; what cannot be read is measured anew."""
+    tables = {}
+    for name in folder.table_names():
+        if name.startswith("timing_"):
+            with suppress(InputError):
+                tables[name] = folder.table(name)
+    return tables
 
 
 def _tables(protocol: str, evidence: Evidence) -> dict[str, pd.DataFrame]:

@@ -22,7 +22,7 @@ from roadworthy.engine.progress import ProgressBar
 from roadworthy.models import align, load_model
 from roadworthy.models.callable import check_versions
 from roadworthy.models.signals import LearningData
-from roadworthy.monitors import MONITORS, Monitor, make_monitor
+from roadworthy.monitors import MONITORS, Monitor, MonitorOpening, NamesFiles, open_monitor
 from roadworthy.outliers import make_outliers
 from roadworthy.study import Overlap, SourceSection, Study
 
@@ -214,8 +214,12 @@ def _without(data: OpenedDataset, overlap: Overlap | None) -> OpenedDataset:
 
 
 def open_benches(study: Study, base: Path, progress: ProgressBar) -> dict[str, Bench]:
-    """What each source puts on the table but its models, for an export."""
-    monitors = open_monitors(study)
+    """What each source puts on the table but its models, for an export.
+
+    Monitors that come from files are left out: their files may be made from what is exported.
+    """
+    known = {label: chosen for label, chosen in study.monitors.items() if not _names_files(chosen, label)}
+    monitors = open_monitors(study.model_copy(update={"monitors": known}))
     bare = {name: section.model_copy(update={"models": {}}) for name, section in study.by_source().items()}
     return {
         name: OpeningSource(study, name, section, base, monitors, progress).bench()[0] for name, section in bare.items()
@@ -240,14 +244,17 @@ def _load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Mod
             raise error from None
 
 
-def open_monitors(study: Study) -> dict[str, Monitor]:
-    """The monitors of a study by their label."""
+def _names_files(chosen: Mapping[str, Any], label: str) -> bool:
+    name = chosen.get("monitor", label)
+    return name in MONITORS and issubclass(MONITORS.get(name), NamesFiles)
+
+
+def open_monitors(study: Study, base: Path = Path(), *, trust: bool = False) -> dict[str, Monitor]:
+    """The monitors of a study by their label; files that they name start from `base`, code in them needs `trust`."""
     monitors = {}
     for label, chosen in study.monitors.items():
-        name = chosen.get("monitor", label)
-        if name not in MONITORS:
-            raise UnknownName("monitor", str(name), MONITORS)
-        monitors[label] = make_monitor(name, **{key: value for key, value in chosen.items() if key != "monitor"})
+        others = {other: entry for other, entry in study.monitors.items() if other != label}
+        monitors[label] = open_monitor(chosen, MonitorOpening(base, trust, others), label=label)
     return monitors
 
 

@@ -22,7 +22,7 @@ from roadworthy.metrics.base import Range
 from roadworthy.models import StoredPredictions
 from roadworthy.models.check import Rehearsal, chance_error
 from roadworthy.models.check import rehearse as rehearse_model
-from roadworthy.monitors import MONITORS
+from roadworthy.monitors import MONITORS, NamesFiles
 from roadworthy.opening import Given, OpeningSource, check_study_size, open_monitors
 from roadworthy.protocols import Protocol, protocol_of
 from roadworthy.protocols.base import KnownCase, Part
@@ -94,6 +94,12 @@ class Prepared:
         study, base = self.study, self.base.resolve()
         update: dict[str, Any] = {
             key: whole_paths(getattr(study, key), base) for key in ("data", "models", "sources", "outliers")
+        }
+        monitors = next(iter(self.sources.values())).monitors
+        update["monitors"] = {
+            label: {"monitor": monitor.name, **monitor.as_named()} if isinstance(monitor, NamesFiles) else chosen
+            for label, chosen in study.monitors.items()
+            for monitor in [monitors.get(label)]
         }
         update["criteria"] = [criterion.model_dump(exclude_none=True) for criterion in self.criteria] or None
         return study.model_copy(update=update)
@@ -190,7 +196,7 @@ def prepare(
     for protocol, settings in chosen:
         check_declares(protocol.name)
         protocol.check_settings(settings)
-    monitors = dict(given.monitors) or open_monitors(study)
+    monitors = dict(given.monitors) or open_monitors(study, base, trust=trust)
     benches, builders, seen = {}, {}, {}
     for name, section in sections.items():
         opening = OpeningSource(study, name, section, base, monitors, progress, given, on_bad_image, allowed)

@@ -42,7 +42,7 @@ class LevelMeasure:
         """A line of the printed table."""
         accuracy = "" if self.accuracy is None else f" {self.accuracy:>9.3f}"
         settings = ", ".join(f"{name} {value}" for name, value in self.shift.parameters().items())
-        return f"{self.shift.name:<19} {self.shift.level:>5} {self.similarity:>10.3f}{accuracy}  {settings}"
+        return f"{self.shift.name:<22} {self.shift.level:>5} {self.similarity:>10.3f}{accuracy}  {settings}"
 
 
 def write_preview(
@@ -74,16 +74,23 @@ def write_preview(
     )
     dataset = open_dataset(data, size=parse_size(size), fallback_size=opened.input_size if opened else (64, 64))
     table = None if levels is None else _level_table(levels)
-    series = [shift_levels(name, [1, 2, 3, 4, 5], table) for name in ([shift] if shift else SHIFTS)]
+    series = []
+    for name in [shift] if shift else SHIFTS:
+        try:
+            series.append([member.over(dataset) for member in shift_levels(name, [1, 2, 3, 4, 5], table)])
+        except InputError as error:
+            if shift:
+                raise
+            yield f"{name} is left out: {error}"
     captions: list[list[str] | None] = [None] * len(series)
     if calibrate:
         larger = dataset.batch(first_of_classes(dataset, CALIBRATION_IMAGES))
         yield f"{len(larger)} images; similarity is mean SSIM to the undisturbed image (1 = the same)"
         yield (
-            f"{'shift':<19} {'level':>5} {'similarity':>10}" + (f" {'accuracy':>9}" if opened else "") + "  parameters"
+            f"{'shift':<22} {'level':>5} {'similarity':>10}" + (f" {'accuracy':>9}" if opened else "") + "  parameters"
         )
         if opened:
-            yield f"{'none':<19} {0:>5} {1.0:>10.3f} {_accuracy(opened, larger):>9.3f}"
+            yield f"{'none':<22} {0:>5} {1.0:>10.3f} {_accuracy(opened, larger):>9.3f}"
         for index, members in enumerate(series):
             measures = [measure_level(larger, member, opened, seed) for member in members]
             captions[index] = [measure.caption() for measure in measures]

@@ -6,6 +6,7 @@ import inspect
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from roadworthy.data.cure_tsr import CureTsrDataset
 from roadworthy.data.folder import FolderDataset
 from roadworthy.data.manifest import ManifestDataset
 from roadworthy.data.parallel import Progress
+from roadworthy.data.relabelled import ClassSelection, Relabelled
 from roadworthy.data.signs import BuiltinDataset
 from roadworthy.data.subset import Subset, rows_over_classes, split_by_group
 
@@ -27,6 +29,7 @@ __all__ = [
     "BuiltinDataset",
     "OpenedDataset",
     "Opening",
+    "Relabelled",
     "Subset",
     "open_dataset",
     "split_by_group",
@@ -58,15 +61,22 @@ def open_dataset(
     seed: int = 0,
     name: str | None = None,
     progress: Progress | None = None,
+    only: Sequence[str] | None = None,
+    without: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> OpenedDataset:
     """Open a data set: a path, `builtin:signs`, a mapping as in a study, (images, labels[, names]) or a Dataset.
 
     A mapping names the kind and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of this
-    function may be in it too, and take precedence. The options are those of `Opening`.
+    function may be in it too, and take precedence. The options are those of `Opening` and of `ClassSelection`: classes
+    are chosen and renamed after the data is read, and before `limit` takes some of the images.
 
     >>> open_dataset({"builtin": "signs", "n": 140, "limit": 14}).class_names[5]
     'stop'
+    >>> open_dataset({"builtin": "signs", "n": 140, "only": ["stop", "yield"], "limit": 4}).labels.tolist()
+    [0, 1, 0, 1]
     """
+    selection = ClassSelection(only, without, rename)
     opening = Opening(
         name=name or _default_name(spec),
         classes=classes,
@@ -78,6 +88,13 @@ def open_dataset(
         base=base,
         progress=progress,
     )
+    if isinstance(spec, Mapping):
+        return _from_mapping(spec, opening, selection)
+    return _selected(partial(_open_all, spec), opening, selection)
+
+
+def _open_all(spec: Spec, opening: Opening) -> OpenedDataset:
+    """A data set that is not given as a mapping, with all its classes."""
     if isinstance(spec, Dataset):
         return _ready(spec, opening)
     if isinstance(spec, tuple):
@@ -86,12 +103,26 @@ def open_dataset(
                 f"data in memory is (images, labels) or (images, labels, class_names), not a tuple of {len(spec)}"
             )
         return from_arrays(spec[0], spec[1], spec[2] if len(spec) == 3 else None, opening)
-    if isinstance(spec, Mapping):
-        return _from_mapping(spec, opening)
     if not isinstance(spec, str | Path):
         raise InputError(f"a data set is a path, a mapping, a tuple of arrays or a Dataset, not {type(spec).__name__}")
     kind, source = _kind(spec, opening)
     return DATA.get(kind)(source, opening)
+
+
+def _selected(
+    open_all: Callable[[Opening], OpenedDataset], opening: Opening, selection: ClassSelection
+) -> OpenedDataset:
+    """The data set with the classes that were asked for; `limit` then chooses among their images."""
+    if not selection:
+        return open_all(opening)
+    return _limited(selection.of(open_all(replace(opening, limit=None))), opening)
+
+
+def _limited(dataset: OpenedDataset, opening: Opening) -> OpenedDataset:
+    """At most so many images of a data set as the opening says, spread over its classes and groups."""
+    if opening.limit is None or opening.limit >= len(dataset):
+        return dataset
+    return Subset(dataset, rows_over_classes(dataset.table, opening.limit, opening.seed).tolist())
 
 
 def _default_name(spec: Spec) -> str:
@@ -122,7 +153,7 @@ def _kind(spec: str | Path, opening: Opening) -> tuple[str, str]:
     return _KIND_OF_SUFFIX[suffix], text
 
 
-def _from_mapping(spec: Mapping[str, Any], opening: Opening) -> OpenedDataset:
+def _from_mapping(spec: Mapping[str, Any], opening: Opening, selection: ClassSelection) -> OpenedDataset:
     kinds = [key for key in spec if key in DATA]
     if not kinds:
         raise UnknownName("dataset", str(next(iter(spec), "")), DATA)
@@ -134,21 +165,23 @@ def _from_mapping(spec: Mapping[str, Any], opening: Opening) -> OpenedDataset:
     build = DATA.get(kind)
     parameters = inspect.signature(build).parameters.values()
     own_options = {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
+    choices = {option.name for option in fields(ClassSelection)} - own_options
     shared = {option.name for option in fields(Opening)} - own_options - {"base", "progress"}
     options = {key: value for key, value in spec.items() if key != kind}
     for key in options:
-        if key not in own_options | shared:
-            raise UnknownName(f"option of a {kind} dataset", str(key), own_options | shared)
-    check_settings(build, {key: options[key] for key in options if key in own_options}, f"{kind} dataset option")
-    common: dict[str, Any] = {key: value for key, value in options.items() if key in shared}
-    return build(spec[kind], replace(opening, **common), **{key: options[key] for key in options if key in own_options})
+        if key not in own_options | shared | choices:
+            raise UnknownName(f"option of a {kind} dataset", str(key), own_options | shared | choices)
+    own, common, chosen = (
+        {key: value for key, value in options.items() if key in names} for names in (own_options, shared, choices)
+    )
+    check_settings(build, own, f"{kind} dataset option")
+    opening, selection = replace(opening, **common), replace(selection, **chosen)
+    return _selected(lambda opening: build(spec[kind], opening, **own), opening, selection)
 
 
 def _ready(dataset: Dataset, opening: Opening) -> OpenedDataset:
     """A data set that is open already, with the options that can still be applied."""
     opening.refuse_other_classes(dataset)
-    opened = dataset if isinstance(dataset, OpenedDataset) else Subset(dataset, range(len(dataset)))
-    if opening.limit is not None and opening.limit < len(opened):
-        opened = Subset(opened, rows_over_classes(opened.table, opening.limit, opening.seed).tolist())
+    opened = _limited(dataset if isinstance(dataset, OpenedDataset) else Subset(dataset, range(len(dataset))), opening)
     size = parse_size(opening.size)
     return opened if size is None else opened.resized(size)

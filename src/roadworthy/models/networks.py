@@ -66,6 +66,46 @@ def thesis_cnn(
     return network
 
 
+def lenet(num_classes: int, size: Size, *, channels: int = 3, hidden: int = 128) -> torch.nn.Module:
+    """LeNet: two convolutions of 5x5 with a max pooling each and three linear layers; answers logits (N, K).
+
+    conv 5x5 to 6 (padding 2) - ReLU - max pool 2x2 - conv 5x5 to 16 - ReLU - max pool 2x2 - linear to 120 - ReLU -
+    linear to `hidden` - ReLU - linear to K
+
+    `relu4` is the last hidden layer, of `hidden` neurons: a monitor of activations reads it. Input (N, C, H, W) in 0-1,
+    at least 12x12.
+
+    >>> network = lenet(43, 32)
+    >>> sum(weight.numel() for weight in network.parameters()), [name for name, _ in network.named_children()][-2:]
+    (93147, ['relu4', 'linear3'])
+    """
+    height, width = _checked_size(size, 12)
+    if min(num_classes, channels, hidden) < 1:
+        raise InputError(
+            f"a LeNet for {num_classes} classes and images of {channels} channels, with {hidden} hidden units, cannot "
+            "be built: one of each is the least"
+        )
+    rows, columns = ((side // 2 - 4) // 2 for side in (height, width))
+    nn = import_torch().nn
+    network: torch.nn.Module = nn.Sequential()
+    for name, layer in (
+        ("conv1", nn.Conv2d(channels, 6, 5, padding=2)),
+        ("relu1", nn.ReLU()),
+        ("pool1", nn.MaxPool2d(2)),
+        ("conv2", nn.Conv2d(6, 16, 5)),
+        ("relu2", nn.ReLU()),
+        ("pool2", nn.MaxPool2d(2)),
+        ("flatten", nn.Flatten()),
+        ("linear1", nn.Linear(16 * rows * columns, 120)),
+        ("relu3", nn.ReLU()),
+        ("linear2", nn.Linear(120, hidden)),
+        ("relu4", nn.ReLU()),
+        ("linear3", nn.Linear(hidden, num_classes)),
+    ):
+        network.add_module(name, layer)
+    return network
+
+
 def small_vgg(
     num_classes: int, size: Size, *, channels: int = 3, width: int = 16, hidden: int = 128, dropout: float = 0.5
 ) -> torch.nn.Module:

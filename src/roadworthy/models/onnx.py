@@ -80,13 +80,13 @@ class OnnxModel(Adapter):
     ) -> None:
         self.path = base / path
         self.name = name or self.path.stem
-        self._graph = _read(self.path)
-        self._hashes = [digest_file(file) for file in (self.path, *_external(self._graph, self.path))]
+        self._graph = read_graph(self.path)
+        self._hashes = [digest_file(file) for file in (self.path, *external_files(self._graph, self.path))]
         parse_choice("outputs", outputs, OUTPUTS)
         check_whole("the threads of an ONNX model", threads, 1, MOST_THREADS)
         self._threads = threads
         self._device = pick_device(device, CUDA in onnxruntime.get_available_providers(), NO_CUDA)
-        self._input, dims, dtype = _single_input(self._graph, self.path)
+        self._input, dims, dtype = image_input(self._graph, self.path)
         layout, channels, image_size, self.fixed_batch = read_shape(dims, layout, parse_size(size), str(self.path))
         if range == "auto":
             range = "0-255" if dtype == "uint8" else "0-1"
@@ -244,12 +244,12 @@ def session_options(threads: int = 1) -> Any:
     return options
 
 
-def cpu_session(graph: bytes) -> Any:
-    """A session on one thread of the CPU."""
+def cpu_session(graph: bytes | str) -> Any:
+    """A session on one thread of the CPU, of a graph in memory or of a file by its path."""
     return onnxruntime.InferenceSession(graph, session_options(), ["CPUExecutionProvider"])
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def read_graph(path: Path) -> onnx.ModelProto:
     """The graph without external data, which must be there beside the file."""
     if not stat.S_ISREG(find_mode(path, "ONNX file")):
         raise InputError(f"there is no ONNX file {path}")
@@ -259,7 +259,7 @@ def _read(path: Path) -> onnx.ModelProto:
         raise InputError(f"{path} is not an ONNX model: the file is corrupt or of another format") from None
     if not graph.graph.node or not graph.graph.output:
         raise InputError(f"{path} is not an ONNX model: it holds no graph")
-    missing = [file for file in _external(graph, path) if not file.is_file()]
+    missing = [file for file in external_files(graph, path) if not file.is_file()]
     if missing:
         raise InputError(f"{path} keeps its weights in {missing[0].name}, which is not there: put it beside the model")
     return graph
@@ -281,7 +281,7 @@ def _constants(graph: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return {tensor.name: tensor for tensor in graph.graph.initializer} | node_constants
 
 
-def _external(graph: onnx.ModelProto, path: Path) -> list[Path]:
+def external_files(graph: onnx.ModelProto, path: Path) -> list[Path]:
     """The files of weights that lie beside the model; one outside its folder is refused."""
     locations = {
         entry.value
@@ -298,12 +298,21 @@ def _external(graph: onnx.ModelProto, path: Path) -> list[Path]:
     return [path.parent / location for location in sorted(locations)]
 
 
-def _single_input(graph: onnx.ModelProto, path: Path) -> tuple[str, tuple[int | None, ...], str]:
-    """Name, dimensions (None where open) and type of the one input an image goes into."""
+def image_input(
+    graph: onnx.ModelProto, path: Path, name: str = "", others: Sequence[str] = ()
+) -> tuple[str, tuple[int | None, ...], str]:
+    """Name, dimensions (None where open) and type of the one input an image goes into.
+
+    `name` is its name, where the user gives it; `others` are the names of inputs that get something else.
+    """
     weights = {tensor.name for tensor in graph.graph.initializer}
-    inputs = [value for value in graph.graph.input if value.name not in weights]
-    if len(inputs) != 1:
-        names = ", ".join(repr(value.name) for value in inputs) or "none"
+    known = [value for value in graph.graph.input if value.name not in weights]
+    names = ", ".join(repr(value.name) for value in known) or "none"
+    for given in filter(None, (name, *others)):
+        if given not in [value.name for value in known]:
+            raise InputError(f"{path} has no input {given!r}; its inputs are: {names}")
+    inputs = [value for value in known if value.name not in others and name in ("", value.name)]
+    if len(inputs) != 1 or len(known) != 1 + len(others):
         raise InputError(f"{path} must have one input for the image; its inputs are: {names}")
     tensor = inputs[0].type.tensor_type
     if tensor.elem_type not in _TYPES:

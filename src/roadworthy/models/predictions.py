@@ -68,18 +68,18 @@ class StoredPredictions(Model):
         self.path = base / path
         self.name = name or self.path.stem
         parse_choice("outputs", outputs, OUTPUTS)
-        files = _files(self.path)
+        files = answer_files(self.path)
         given = read_class_names(classes, base)
-        form = _Form.of(_columns(files[0]), given, files[0])
-        self._ignored = [column for column in _columns(files[0]) if column not in form.used]
+        form = _Form.of(answer_columns(files[0]), given, files[0])
+        self._ignored = [column for column in answer_columns(files[0]) if column not in form.used]
         self._keyed_by_stimulus = "stimulus" in form.keys
-        self._index = _Index(self.path)
+        self._index = AnswerIndex(self.path)
         self._parts: dict[str, list[Floats]] = {kind: [] for kind in form.answers}
         for file in files:
-            other = _Form.of(_columns(file), given, file)
+            other = _Form.of(answer_columns(file), given, file)
             if other.signature != form.signature:
                 raise InputError(f"{file} has other columns than {files[0]}: all files of a folder need the same ones")
-            for table in _tables(file, form):
+            for table in answer_tables(file, form.used):
                 if any(table[key].null_count for key in form.keys):
                     raise InputError(f"{file} has rows without {' or '.join(form.keys)}")
                 stimuli = table["stimulus"] if self._keyed_by_stimulus else pa.repeat("", table.num_rows)
@@ -308,7 +308,7 @@ def _numbered(columns: Iterable[str], prefix: str) -> list[str]:
     return [by_number[number] for number in numbers] if numbers == list(range(len(numbers))) else []
 
 
-class _Index:
+class AnswerIndex:
     """(stimulus, id) to row: both are coded as numbers once, then one sorted key per row."""
 
     def __init__(self, path: Path) -> None:
@@ -319,6 +319,7 @@ class _Index:
         self.rows = 0
 
     def add(self, stimuli: Any, ids: Any) -> None:
+        """Add rows by the stimulus and the id of each."""
         self._pairs.append((_coded(stimuli, self.stimulus_codes), _coded(ids, self._id_codes)))
         self.rows += len(ids)
 
@@ -346,6 +347,7 @@ class _Index:
         return np.where(self._sorted[positions] == keys, self._order[positions], -1)
 
     def name(self, row: int) -> tuple[str, str]:
+        """The stimulus and the id of a row."""
         stimulus, image = divmod(int(self._keys[row]), len(self._id_codes))
         return self._stimulus_names[stimulus], self._id_names[image]
 
@@ -364,20 +366,21 @@ def _coded(values: Any, codes: dict[str, int]) -> NDArray[np.int64]:
     return np.asarray(translate[encoded.indices.to_numpy()])
 
 
-def _files(path: Path) -> list[Path]:
+def answer_files(path: Path, what: str = "stored predictions") -> list[Path]:
+    """The CSV and Parquet files at a path, which may be a folder; none, or a file of another kind, is an error."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
         if not files:
-            raise InputError(f"the folder {path} holds no .csv or .parquet file of stored predictions")
+            raise InputError(f"the folder {path} holds no .csv or .parquet file of {what}")
         return files
     if not path.is_file():
-        raise InputError(f"there are no stored predictions at {path}")
+        raise InputError(f"there are no {what} at {path}")
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"stored predictions are .csv or .parquet files (or a folder of them), not {path}")
+        raise InputError(f"{what} are .csv or .parquet files (or a folder of them), not {path}")
     return [path]
 
 
-def _columns(file: Path) -> dict[str, pa.DataType | None]:
+def answer_columns(file: Path) -> dict[str, pa.DataType | None]:
     """The columns of a file with their types (None in CSV, where all is text)."""
     try:
         if file.suffix.lower() == ".parquet":
@@ -394,20 +397,19 @@ def _columns(file: Path) -> dict[str, pa.DataType | None]:
     return dict(zip(names, types, strict=True))
 
 
-def _tables(file: Path, form: _Form) -> Iterator[pa.Table]:
-    """The keys and answers of a file, block by block."""
-    columns = form.used
+def answer_tables(file: Path, columns: Sequence[str], answers: str = "one per class") -> Iterator[pa.Table]:
+    """Some columns of a file, block by block: keys as texts, others, which `answers` describes, as numbers."""
     try:
         if file.suffix.lower() == ".parquet":
             with pa.parquet.ParquetFile(file) as stored:
-                yield from (pa.table(batch) for batch in stored.iter_batches(columns=columns) if batch.num_rows)
+                yield from (pa.table(batch) for batch in stored.iter_batches(columns=list(columns)) if batch.num_rows)
             return
         types = {column: pa.string() if column in KEYS else pa.float32() for column in columns}
-        convert = pa.csv.ConvertOptions(column_types=types, include_columns=columns)
+        convert = pa.csv.ConvertOptions(column_types=types, include_columns=list(columns))
         with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), CSV_PARSING, convert) as reader:
             yield from (pa.table(batch) for batch in reader if batch.num_rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file} (columns are 'stimulus', 'id' and one per class): {error}") from None
+        raise InputError(f"cannot read {file} (columns are 'stimulus', 'id' and {answers}): {error}") from None
 
 
 def _matrix(table: pa.Table, columns: Sequence[str], file: Path) -> Floats:

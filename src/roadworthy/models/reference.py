@@ -16,7 +16,16 @@ from roadworthy.core.roles import Buildable, Dataset, Model
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_THREADS, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress
-from roadworthy.models.networks import export_onnx, load_weights, resnet50, small_resnet, small_vgg, thesis_cnn, vgg16
+from roadworthy.models.networks import (
+    export_onnx,
+    lenet,
+    load_weights,
+    resnet50,
+    small_resnet,
+    small_vgg,
+    thesis_cnn,
+    vgg16,
+)
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.torch import TorchModel, import_torch
 from roadworthy.models.training import WEIGHTS, train_classifier
@@ -40,6 +49,7 @@ class Defaults:
     passes: int
     capabilities: frozenset[str]
     width: int = 32
+    batch: int = 128
 
     @property
     def settings(self) -> set[str]:
@@ -53,6 +63,7 @@ _TORCH = _ANSWERS | {"input_gradient"}
 ARCHITECTURES = {
     "baseline": Defaults(thesis_cnn, 4, 0.0, 1, _ANSWERS),
     "mc_dropout": Defaults(thesis_cnn, 8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
+    "lenet": Defaults(lenet, 30, 0.0, 1, _TORCH, width=6, batch=32),
     "vgg": Defaults(small_vgg, 8, 0.5, 1, _TORCH, width=16),
     "resnet": Defaults(small_resnet, 8, 0.0, 1, _TORCH, width=16),
     "vgg16": Defaults(vgg16, 20, 0.5, 1, _TORCH, width=64),
@@ -68,9 +79,9 @@ class ReferenceModel(Model, Buildable):
     """A small network with a recipe: `on` training data its fingerprint is known, `build` trains it, `load` opens it.
 
     spec      `baseline`: two convolutions and two linear layers, 4 epochs; `mc_dropout`: the same with dropout 0.6
-              after each hidden layer, 8 epochs, the mean of 20 passes with dropout active; `vgg`, `resnet`: small
-              ones for images of about 32x32; `vgg16`, `resnet50`: as published. These four run in torch and give
-              gradients
+              after each hidden layer, 8 epochs, the mean of 20 passes with dropout active; `lenet`: two
+              convolutions and three linear layers, 128 neurons in the last hidden one; `vgg`, `resnet`: small ones
+              for images of about 32x32; `vgg16`, `resnet50`: as published. These five run in torch and give gradients
     epochs, batch, learning_rate, width (filters), hidden (units), dropout, passes: as the architecture where not given
     floor     clean accuracy below which rows that depend on it are marked undertrained
     retrain   train another one (seed + repeat) for every repeat of a study
@@ -90,7 +101,7 @@ class ReferenceModel(Model, Buildable):
         *,
         name: str | None = None,
         epochs: int | None = None,
-        batch: int = 128,
+        batch: int | None = None,
         learning_rate: float = 1e-3,
         seed: int = 0,
         width: int | None = None,
@@ -108,7 +119,8 @@ class ReferenceModel(Model, Buildable):
         self.epochs = default.epochs if epochs is None else epochs
         self.dropout = default.dropout if dropout is None else dropout
         self.passes = default.passes if passes is None else passes
-        self.batch, self.learning_rate, self.seed = batch, learning_rate, seed
+        self.batch = default.batch if batch is None else batch
+        self.learning_rate, self.seed = learning_rate, seed
         self.width = default.width if width is None else width
         self.hidden, self.floor, self.retrain, self.threads = hidden, floor, retrain, threads
         for setting, most in LARGEST.items():
@@ -124,7 +136,8 @@ class ReferenceModel(Model, Buildable):
         if "dropout" not in default.settings and self.dropout:
             raise InputError(f"reference network {self.name}: a {spec} has no dropout")
         if "width" not in default.settings and self.width != default.width:
-            raise InputError(f"reference network {self.name}: a {spec} has its own width: use {spec[:-2]} for another")
+            other = {"vgg16": ": use vgg for another", "resnet50": ": use resnet for another"}.get(spec, "")
+            raise InputError(f"reference network {self.name}: a {spec} has its own width{other}")
         self.capabilities = default.capabilities
         self._data: Dataset | None = None
         self._model: Model | None = None
@@ -253,6 +266,7 @@ def open_baseline(model: ReferenceModel, home: Path) -> Model:
     return OnnxModel(home / ONNX, outputs="logits", range="0-1", classes=model.class_names, name=model.name)
 
 
+@OPENERS.register("lenet")
 @OPENERS.register("vgg")
 @OPENERS.register("resnet")
 @OPENERS.register("vgg16")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from roadworthy.monitors.adapters import PytorchOod
+from roadworthy.monitors.assertions import Assertion, Frame
 from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor, load_monitor, represent_data
 from roadworthy.monitors.boxes import Boxes
+from roadworthy.monitors.combined import Combined
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
 from roadworthy.monitors.doctor import Doctor
@@ -16,9 +18,11 @@ from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
 from roadworthy.monitors.odin import Odin, OdinId
+from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
+from roadworthy.monitors.third_party import CallableMonitor, OnnxMonitor, StoredMonitor
 from roadworthy.monitors.threshold import (
     Aim,
     RejectedShare,
@@ -33,12 +37,16 @@ __all__ = [
     "MONITORS",
     "ActivationPatterns",
     "Aim",
+    "Assertion",
     "Boxes",
     "CalibratedMonitor",
+    "CallableMonitor",
+    "Combined",
     "DeepKnn",
     "Doctor",
     "Energy",
     "FittedMonitor",
+    "Frame",
     "KlMatching",
     "KnnSvm",
     "Learned",
@@ -46,10 +54,13 @@ __all__ = [
     "MaxLogit",
     "McDropoutEntropy",
     "Monitor",
+    "MonitorOpening",
     "Msp",
+    "NamesFiles",
     "Neighbours",
     "Odin",
     "OdinId",
+    "OnnxMonitor",
     "OpenMax",
     "PatternSet",
     "PytorchOod",
@@ -57,6 +68,7 @@ __all__ = [
     "React",
     "RejectedShare",
     "ScoreSvm",
+    "StoredMonitor",
     "SvmMonitor",
     "TiesWarning",
     "Vim",
@@ -67,6 +79,7 @@ __all__ = [
     "hinge_threshold",
     "load_monitor",
     "make_monitor",
+    "open_monitor",
     "represent_data",
     "share_threshold",
 ]

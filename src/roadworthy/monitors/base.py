@@ -99,6 +99,14 @@ class Monitor(CodeIdentified, ABC):
         return None
 
     @property
+    def decides_itself(self) -> bool:
+        """Whether it gives bare decisions, so that `own_threshold` is the only threshold that makes sense.
+
+        A share of images to reject, or a promise on that share, cannot be reached by a threshold on decisions.
+        """
+        return False
+
+    @property
     def is_sequential(self) -> bool:
         """Whether a decision also depends on the images before: then `in_order` says how."""
         return False

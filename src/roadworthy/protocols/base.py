@@ -106,6 +106,14 @@ class Evidence(ABC):
         """Tables of what it cost, from `timing_cases` and `timing_artifacts`, beside those of every run."""
         return {}
 
+    def live(self, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        """Tables of what systems cost while they are asked, measured while nothing else runs; named `timing_*`.
+
+        `cases` have their live systems; `earlier` are the tables of the run in the same folder, if there is one: what
+        was measured there need not be asked again.
+        """
+        return {}
+
     def lost(self) -> str:
         """Why there is no value at all; empty where there is one."""
         return ""
@@ -281,6 +289,16 @@ class BySource(Evidence):
         return joined(
             {
                 source: evidence.pictures(own, media)
+                for source, evidence in self.by_source.items()
+                if (own := [planned for planned in cases if planned.source == source])
+            }
+        )
+
+    def live(self, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        """Those of every source."""
+        return joined(
+            {
+                source: evidence.live(own, earlier)
                 for source, evidence in self.by_source.items()
                 if (own := [planned for planned in cases if planned.source == source])
             }

@@ -16,6 +16,9 @@ from roadworthy.shifts.thesis import Blur, Crop, Fog, Grey, Noise, Perspective, 
 from roadworthy.shifts import corruptions
 from roadworthy.shifts.adversarial import ATTACKS, Attack
 
+# isort: split
+from roadworthy.shifts import appearance, sensor
+
 cv2.setNumThreads(1)  # The workers are the parallelism; threads inside OpenCV would only compete with them.
 
 THESIS_SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
@@ -35,9 +38,11 @@ __all__ = [
     "Reflection",
     "Rotation",
     "Snow",
+    "appearance",
     "corruptions",
     "find_shift",
     "make_shift",
+    "sensor",
     "shift_levels",
 ]
 

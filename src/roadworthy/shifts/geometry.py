@@ -65,8 +65,10 @@ def perspectives(corners: NDArray[np.float64], height: int, width: int) -> Matri
     return matrices
 
 
-def warp_affine(batch: Batch, matrices: Matrices) -> Batch:
+def warp_affine(batch: Batch, matrices: Matrices, border: int = cv2.BORDER_CONSTANT) -> Batch:
     """Move every image by its own affine matrix (N, 3, 3): pixels bilinear, masks nearest, black outside, boxes too.
+
+    `border` is how OpenCV fills an image outside, instead of black; masks are always empty there.
 
     >>> picture = np.zeros((1, 8, 8, 1), np.uint8); picture[0, 2, 3] = 200
     >>> batch = Batch(("a",), picture, np.zeros(1, np.int64), boxes=np.array([[3, 2, 4, 3]], np.float32))
@@ -75,7 +77,7 @@ def warp_affine(batch: Batch, matrices: Matrices) -> Batch:
     >>> int(moved.images[0, 2, 5, 0]), moved.boxes
     (200, array([[5., 2., 6., 3.]], dtype=float32))
     """
-    return _warp(batch, matrices, cv2.warpAffine, rows=2)
+    return _warp(batch, matrices, cv2.warpAffine, rows=2, border=border)
 
 
 def warp_perspective(batch: Batch, matrices: Matrices) -> Batch:
@@ -135,7 +137,9 @@ def move_boxes(boxes: NDArray[np.float32], matrices: Matrices, height: int, widt
     return _clipped(around, height, width)
 
 
-def _warp(batch: Batch, matrices: Matrices, warp: Callable[..., object], rows: int) -> Batch:
+def _warp(
+    batch: Batch, matrices: Matrices, warp: Callable[..., object], rows: int, border: int = cv2.BORDER_CONSTANT
+) -> Batch:
     height, width = batch.images.shape[1:3]
     steps = (TO_CENTRES @ matrices @ FROM_CENTRES)[:, :rows]
     # OpenCV moves four channels nearly twice as fast as three.
@@ -144,10 +148,11 @@ def _warp(batch: Batch, matrices: Matrices, warp: Callable[..., object], rows: i
     def move(source: Images, target: Images, row: int, interpolation: int) -> None:
         if source.shape[2:] == (3,):
             cv2.cvtColor(source, cv2.COLOR_RGB2RGBA, dst=before)
-            warp(before, steps[row], (width, height), dst=after, flags=interpolation, borderMode=cv2.BORDER_CONSTANT)
+            warp(before, steps[row], (width, height), dst=after, flags=interpolation, borderMode=border)
             cv2.cvtColor(after, cv2.COLOR_RGBA2RGB, dst=target)
         else:
-            warp(source, steps[row], (width, height), dst=target, flags=interpolation, borderMode=cv2.BORDER_CONSTANT)
+            outside = border if source.ndim == 3 else cv2.BORDER_CONSTANT
+            warp(source, steps[row], (width, height), dst=target, flags=interpolation, borderMode=outside)
 
     return _move(batch, matrices, move, nearest=cv2.INTER_NEAREST)
 

@@ -11,6 +11,8 @@ from roadworthy.statistics.anova import (
     welch_anova,
 )
 from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval, paired_interval
+from roadworthy.statistics.critical_difference import CriticalDifference, PairedRank, critical_difference, wilcoxon_p
+from roadworthy.statistics.decisions import aurc_estimate, class_mcc_estimates, decision_estimates, effect_estimates
 from roadworthy.statistics.estimates import Estimate
 from roadworthy.statistics.intervals import further_groups, mean_interval, proportion_interval, wilson
 from roadworthy.statistics.paired import McNemar, holm, mcnemar, p_text, paired_p, sign_flip_p
@@ -20,14 +22,21 @@ from roadworthy.statistics.studentized_range import range_quantile, range_tail
 __all__ = [
     "AnovaTable",
     "Comparison",
+    "CriticalDifference",
     "Estimate",
     "FTest",
     "GroupBootstrap",
     "McNemar",
+    "PairedRank",
     "anova",
+    "aurc_estimate",
     "bootstrap_interval",
     "brown_forsythe",
+    "class_mcc_estimates",
     "comparison_half_widths",
+    "critical_difference",
+    "decision_estimates",
+    "effect_estimates",
     "further_groups",
     "games_howell",
     "grouping_letters",
@@ -46,5 +55,6 @@ __all__ = [
     "sign_flip_p",
     "thesis_p",
     "welch_anova",
+    "wilcoxon_p",
     "wilson",
 ]

@@ -1,0 +1,102 @@
+"""Risk and coverage: how often accepted answers are wrong, depending on how many are accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from roadworthy.metrics.base import Metric
+from roadworthy.metrics.decisions import checked_flags
+from roadworthy.metrics.weighting import Floats, Weights, ratio, weight_rows
+
+AURC = Metric(
+    "aurc",
+    label="AURC",
+    sentence="Area under risk and coverage: the share of wrong answers among the accepted ones, averaged over how many "
+    "are accepted, highest scores first. Lower is better.",
+    higher_is_better=False,
+)
+
+
+@dataclass(frozen=True)
+class RiskCoverage:
+    """The curve of risk over coverage, a point per distinct score from the highest to the lowest; all arrays (J,).
+
+    coverage   share of images whose score is at least `threshold`
+    risk       share of wrong answers among these
+    threshold  the lowest score that is accepted: images below it are rejected
+    area       AURC, the mean of the risk over the ranks of all images
+    """
+
+    coverage: Floats
+    risk: Floats
+    threshold: Floats
+    area: float
+
+
+def risk_coverage(scores: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
+    """Risk and coverage of every threshold on scores (N,), with wrong (N,) True where an accepted answer is a mistake.
+
+        risk(t) = #{wrong, score >= t} / #{score >= t},   AURC = mean over images i of risk(score_i)
+
+    Images of equal score are accepted together. Without any image the curve is empty and the area NaN.
+
+    >>> curve = risk_coverage([0.9, 0.8, 0.8, 0.1], [False, False, True, True])
+    >>> curve.coverage, curve.threshold, curve.risk.round(3)
+    (array([0.25, 0.75, 1.  ]), array([0.9, 0.8, 0.1]), array([0.   , 0.333, 0.5  ]))
+    >>> round(curve.area, 4)
+    0.2917
+    """
+    ranked = _Ranked(scores, wrong)
+    accepted = np.cumsum(ranked.sizes)
+    risk = ratio(np.cumsum(ranked.wrong_sizes), accepted)
+    area = float((ranked.sizes * risk).sum() / accepted[-1]) if len(accepted) else float("nan")
+    coverage = accepted / accepted[-1] if len(accepted) else accepted
+    return RiskCoverage(coverage, risk, ranked.thresholds, area)
+
+
+def weighted_aurc(scores: ArrayLike, wrong: ArrayLike, weights: ArrayLike) -> Floats:
+    """The area (B,) of `risk_coverage` for weights (B, N) of the images; NaN where a row has no weight.
+
+    >>> weighted_aurc([0.9, 0.8], [False, True], [[1, 1], [0, 2]])
+    array([0.25, 1.  ])
+    """
+    ranked = _Ranked(scores, wrong)
+    rows = weight_rows(weights, len(ranked.order))
+    return ranked.areas(rows)
+
+
+class _Ranked:
+    """Images from the highest score to the lowest, those of equal score as one block."""
+
+    def __init__(self, scores: ArrayLike, wrong: ArrayLike) -> None:
+        values = np.asarray(scores, dtype=np.float64)
+        (mistakes,) = checked_flags(wrong=wrong)
+        if values.shape != mistakes.shape:
+            raise ValueError(f"there must be a score per image, not scores {values.shape} of {mistakes.shape} images")
+        if np.isnan(values).any():
+            raise ValueError("scores must not be NaN")
+        self.order = np.argsort(-values, kind="stable")
+        ordered, self.wrong = values[self.order], mistakes[self.order].astype(np.float64)
+        self.starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.arange(0)
+        self.thresholds = ordered[self.starts]
+        self.sizes = self._by_block(np.ones(len(ordered)))
+        self.wrong_sizes = self._by_block(self.wrong)
+
+    def _by_block(self, values: Floats) -> Floats:
+        summed: Floats = np.add.reduceat(values, self.starts, axis=-1) if len(self.starts) else values
+        return summed
+
+    def areas(self, rows: Weights) -> Floats:
+        if not len(self.order):
+            return np.full(len(rows), np.nan)
+        weights = np.take(rows, self.order, axis=1).astype(np.float64)
+        accepted, mistakes = weights, weights * self.wrong
+        if len(self.starts) < len(self.order):
+            accepted, mistakes = self._by_block(accepted), self._by_block(mistakes)
+        reached = np.cumsum(accepted, axis=1)
+        np.cumsum(mistakes, axis=1, out=mistakes)
+        np.divide(mistakes, reached, out=mistakes, where=reached > 0)
+        return ratio(np.einsum("bj,bj->b", accepted, mistakes), reached[:, -1])

@@ -1,0 +1,150 @@
+"""Criteria on a benchmark of monitors: which rows they speak of, and what was measured there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.metrics import find_metric
+from roadworthy.protocols.monitoring.evaluation import metrics_of
+from roadworthy.protocols.monitoring.metrics import ACCURACY, EVENT_METRICS, ID_METRICS, METRICS
+from roadworthy.protocols.monitoring.names import (
+    ALONE,
+    CONDITIONS,
+    MODEL_SCOPE,
+    PARTS,
+    STREAM,
+    SYSTEM,
+    TEST,
+    TRAIN,
+    VALID,
+    VIEWS,
+)
+from roadworthy.protocols.monitoring.settings import Context
+from roadworthy.protocols.monitoring.summaries import mean_over_sets
+from roadworthy.statistics import Estimate
+from roadworthy.statistics.estimates import no_estimate
+from roadworthy.verdict import Criterion, Measurement
+
+Place = Mapping[str, Any]
+"""What is measured somewhere: model, and as far as it has them benchmark, ood_kind, monitor, view and part."""
+
+
+def family_of(metric: str) -> str:
+    """Which table a metric is of: `stream` (its course), `id` (all ID test images), `competence` or `decisions`."""
+    if metric in {own.name for own in EVENT_METRICS}:
+        return "stream"
+    if metric in {own.name for own in ID_METRICS}:
+        return "id"
+    return "competence" if metric == ACCURACY.name else "decisions"
+
+
+def usual_view(metric: str) -> str:
+    """The view that a criterion means where it names none: `system`, unless only another one has the metric.
+
+    >>> usual_view("mcc"), usual_view("auroc"), usual_view("safety_gain")
+    ('system', 'detection', 'model_scope')
+    """
+    views = [view for view in (SYSTEM, *VIEWS) if metric in metrics_of(view, STREAM, "")]
+    return views[0] if views else MODEL_SCOPE
+
+
+def places(metric: str, context: Context) -> Iterator[dict[str, Any]]:
+    """Where a metric is measured in a source."""
+    family = family_of(metric)
+    for model in context.architectures:
+        if family == "competence":
+            yield from ({"model": model, "part": part} for part in (TEST, VALID, TRAIN))
+            continue
+        monitors = [*context.monitors] if family in ("id", "stream") else [ALONE, *context.monitors]
+        for monitor in monitors:
+            if family == "id":
+                yield {"model": model, "monitor": monitor}
+                continue
+            for benchmark, note in context.benchmarks.items():
+                where = {"model": model, "benchmark": benchmark, "ood_kind": note.kind, "monitor": monitor}
+                if family == "stream":
+                    yield where
+                    continue
+                for view in VIEWS:
+                    for part in PARTS:
+                        if metric in metrics_of(view, part, monitor):
+                            yield {**where, "view": view, "part": part}
+
+
+def asked_places(criterion: Criterion, context: Context) -> list[dict[str, Any]]:
+    """The places that a criterion speaks of; an `InputError` where it names what is not there, or there is none.
+
+    Where it names no view or part, it means the view `system` (or the only one that has the metric) and the whole
+    stream; the model alone (`none`) is meant only where it is named.
+    """
+    names = [metric.name for metric in METRICS]
+    if criterion.metric not in names:
+        raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, names)}")
+    chosen = [*places(criterion.metric, context)]
+    known = [column for column in CONDITIONS if any(column in place for place in chosen)]
+    usual = {"view": usual_view(criterion.metric), "part": TEST if "part" in known and len(known) == 2 else STREAM}
+    where = {key: wanted for key, wanted in criterion.where.items() if key != "protocol"}
+    for key in where:
+        if key not in known:
+            raise InputError(f"criterion {criterion.id}: {UnknownName('condition', str(key), known)}")
+    where = {key: value for key, value in usual.items() if key in known} | where
+    for key, wanted in where.items():
+        values = wanted if isinstance(wanted, list) else [wanted]
+        there = [*dict.fromkeys(place[key] for place in places(criterion.metric, context))]
+        for value in values:
+            if value not in there:
+                raise InputError(f"criterion {criterion.id}: {UnknownName(key, str(value), there)}")
+        chosen = [place for place in chosen if place[key] in values]
+    if "monitor" not in where:
+        chosen = [place for place in chosen if place.get("monitor") != ALONE]
+    if not chosen:
+        raise InputError(f"criterion {criterion.id} matches nothing: no benchmark has all that it names under where")
+    return chosen
+
+
+def check_criterion(criterion: Criterion, context: Context) -> None:
+    """Refuse a criterion that speaks of what is not measured, or whose average would mix different things."""
+    chosen = asked_places(criterion, context)
+    if criterion.over != "pooled":
+        return
+    if family_of(criterion.metric) != "decisions":
+        raise InputError(
+            f"criterion {criterion.id}: {criterion.metric} is not averaged over benchmarks: use over: each or worst"
+        )
+    for column in ("model", "monitor", "view", "part"):
+        named = [*dict.fromkeys(place[column] for place in chosen)]
+        if len(named) > 1:
+            raise InputError(
+                f"criterion {criterion.id}: pooled is the mean over the benchmarks of one {column}: name one under "
+                f"where ({', '.join(named)})"
+            )
+
+
+def measurements(criterion: Criterion, rows: Sequence[tuple[Place, Estimate]], confidence: float) -> list[Measurement]:
+    """What was measured at the places of a criterion; `over: pooled` is the mean over benchmarks, each counting once.
+
+    Its bounds are those of Student's t over benchmarks; a benchmark without a value leaves no mean.
+    """
+    proportion = find_metric(criterion.metric, METRICS).proportion
+    if criterion.over != "pooled":
+        return [Measurement(dict(place), estimate, proportion=proportion) for place, estimate in rows]
+    first = {key: value for key, value in rows[0][0].items() if key not in ("benchmark", "ood_kind")}
+    lost = [estimate.reason for _, estimate in rows if estimate.missing]
+    where = {**first, "benchmarks": len(rows)}
+    if lost:
+        reason = f"{len(lost)} of {len(rows)} benchmarks have no value, the first: {lost[0]}"
+        return [Measurement(where, no_estimate(reason), unit="benchmarks")]
+    mean, lo, hi = mean_over_sets([estimate.value for _, estimate in rows], criterion.metric, confidence)
+    pooled = Estimate(
+        mean,
+        lo,
+        hi,
+        n=sum(estimate.n for _, estimate in rows),
+        groups=len(rows),
+        method="Student's t over benchmarks",
+        reason="one benchmark only: no bound" if math.isnan(lo) else "",
+    )
+    return [Measurement(where, pooled, unit="benchmarks")]

@@ -1,0 +1,143 @@
+"""What models and monitors cost at runtime: one image at a time, as at deployment, in a step of its own."""
+
+from __future__ import annotations
+
+import math
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from roadworthy.core.errors import RoadworthyError, foreign_code, is_the_machine_s
+from roadworthy.core.roles import Model
+from roadworthy.core.types import Batch
+from roadworthy.engine.monitoring import MonitorOn
+from roadworthy.engine.plan import PlannedCase
+from roadworthy.models.signals import Signals
+from roadworthy.monitors.threads import one_thread
+from roadworthy.protocols.monitoring.names import ALONE, TEST
+from roadworthy.protocols.monitoring.table_specs import TIMING
+from roadworthy.protocols.monitoring.watching import open_watcher
+
+if TYPE_CHECKING:
+    from roadworthy.protocols.monitoring.tables import Evidence
+
+WARMING = 3
+"""Images before those that are timed: the first ones pay for what is loaded and allocated once."""
+TRACED = 5
+"""Images whose memory is traced, in a pass of their own: tracing makes everything slower."""
+Decide = Callable[[Batch], object]
+
+
+def timed(
+    evidence: Evidence, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]
+) -> dict[str, pd.DataFrame]:
+    """The table of timings: every model alone, then with each monitor.
+
+    A system that was timed before (`earlier` tables of the run) is not asked again: its hash is in the table.
+    """
+    number = evidence.settings.timed_images
+    if not number:
+        return {}
+    known = _known(earlier)
+    rows: list[dict[str, Any]] = []
+    for model in evidence.context.architectures:
+        own = [case for case in cases if case.labels["model"] == model and case.labels["set"] == TEST]
+        answers = next((case for case in own if case.labels["role"] == "answers"), None)
+        if answers is None:
+            continue
+        alone = _row(evidence, answers, ALONE, number, known)
+        watched = [case for case in own if isinstance(case.system, MonitorOn)]
+        together = [_row(evidence, case, case.system.name, number, known) for case in watched]
+        rows += [{**row, "overhead_median": _ratio(row["median"], alone["median"])} for row in (alone, *together)]
+    return {TIMING.name: TIMING.frame(rows)} if rows else {}
+
+
+def _ratio(value: float, base: float) -> float:
+    return value / base if base > 0 else math.nan
+
+
+def _known(earlier: Mapping[str, pd.DataFrame]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Timings of an earlier table by the hash of the system and the number of images."""
+    table = earlier.get(TIMING.name)
+    if table is None or "system" not in table:
+        return {}
+    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    return {(row["system"], int(row["images"])): row for row in rows if not row["reason"]}
+
+
+def _row(
+    evidence: Evidence,
+    planned: PlannedCase,
+    label: str,
+    number: int,
+    known: Mapping[tuple[str, int], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The timing of one system, measured or known."""
+    number = min(number, len(planned.showing.data))
+    system = planned.case.hash
+    where = {"model": planned.labels["model"], "monitor": label, "system": system, "images": number}
+    numbers = ("median", "p95", "p99", "state_bytes", "peak_bytes")
+    if (system, number) in known:
+        return {**where, **{name: known[system, number][name] for name in numbers}, "reason": ""}
+    try:
+        decide, state_bytes = _decider(evidence, planned)
+        batch = planned.showing.show(planned.showing.data.batch(slice(0, number)))
+        images = [batch.take([row]) for row in range(number)]
+        with one_thread(), foreign_code("", is_the_machine_s):
+            seconds, peak = _seconds(decide, images), _peak(decide, images)
+    except RoadworthyError as error:
+        return {**where, **dict.fromkeys(numbers, math.nan), "reason": str(error)}
+    shares = dict(zip(numbers[:3], np.quantile(seconds, [0.5, 0.95, 0.99]).tolist(), strict=True))
+    return {**where, **shares, "state_bytes": float(state_bytes), "peak_bytes": float(peak), "reason": ""}
+
+
+def _decider(evidence: Evidence, planned: PlannedCase) -> tuple[Decide, int]:
+    """What is done with one image, by the model alone or with a monitor, and the bytes that the monitor keeps."""
+    system = planned.system
+    if not isinstance(system, MonitorOn):
+        model = system.underlying
+        assert isinstance(model, Model)
+        return lambda batch: Signals(model, batch, 1).prediction, 0
+    cases = evidence.monitor_cases(planned.labels["model"], system.name)
+    watcher = open_watcher(system.name, evidence.context.monitors[system.name], cases, evidence.settings)
+    watched = evidence.watched(planned.labels["model"], system.name)
+    threshold = -math.inf if isinstance(watched, str) else watched.threshold.threshold
+    underlying = system.underlying
+
+    def decide(batch: Batch) -> object:
+        signals = Signals(underlying, batch, 1)
+        _ = signals.prediction
+        return watcher.scores(system.fit.fitted.represent_signals(signals)) < threshold
+
+    return decide, sum(array.nbytes for array in system.fit.fitted.state.values())
+
+
+def _seconds(decide: Decide, images: Sequence[Batch]) -> list[float]:
+    """The seconds that each image takes."""
+    for image in images[:WARMING]:
+        decide(image)
+    seconds = []
+    for image in images:
+        started = time.perf_counter()
+        decide(image)
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def _peak(decide: Decide, images: Sequence[Batch]) -> int:
+    """The most memory that a decision takes beyond what is there before it, in bytes, as far as Python traces it."""
+    tracemalloc.start()
+    try:
+        peaks = []
+        for image in images[:TRACED]:
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            decide(image)
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+        return max(peaks)
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,248 @@
+"""The benchmark of monitors on the spine: which images of a source are shown to which models and monitors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
+from roadworthy.core.roles import Model, leaves
+from roadworthy.core.validation import check_no_nul
+from roadworthy.engine.monitoring import MonitorFit, MonitorOn, SignalOf
+from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
+from roadworthy.metrics import Metric
+from roadworthy.models.head import find_head, network_of
+from roadworthy.models.signals import full_name
+from roadworthy.monitors import MONITORS, Monitor
+from roadworthy.monitors.kinds import remember_kind
+from roadworthy.protocols import base
+from roadworthy.protocols.base import Part
+from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
+from roadworthy.protocols.monitoring.criteria import check_criterion
+from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, MCC, METRICS
+from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TRAIN
+from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
+from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
+from roadworthy.protocols.monitoring.table_specs import TABLE_SPECS
+from roadworthy.protocols.monitoring.tables import Evidence
+from roadworthy.verdict import Criterion
+
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
+
+OWN_DATA = 3
+"""Training, validation and test data, which are shown besides the benchmarks."""
+
+
+@base.PROTOCOLS.register(NAME)
+class Monitoring(base.Protocol):
+    """Streams of images from inside and outside, shown to every model and to every monitor on it."""
+
+    name = NAME
+    settings = Settings
+    context = Context
+    table_specs = TABLE_SPECS
+    summary = "Is a model safer with a runtime monitor: what it rejects of wrong answers and of images from outside."
+    shows_outliers = True
+    prints_latex = True
+    metrics = METRICS
+    compared = (MCC.name,)
+    subject = "monitors"
+
+    def learns_from(self, settings: Settings, monitors: Mapping[str, Monitor]) -> frozenset[str]:
+        """Training data where a monitor learns from it."""
+        return frozenset({TRAIN} if any(monitor.learns for monitor in monitors.values()) else ())
+
+    def check_settings(self, settings: Settings) -> None:
+        """Every shift is known and has the level asked for; every rule for a threshold is possible."""
+        for name, choice in (settings.benchmarks or {}).items():
+            if choice.shift is not None:
+                try:
+                    shift_of(choice)
+                except InputError as error:
+                    raise InputError(f"benchmark {name}: {error}") from None
+        for threshold in (settings.threshold, *settings.thresholds.values()):
+            rule_of(threshold)
+        for layer in settings.layers:
+            full_name(f"features:{layer}")
+
+    def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
+        """The data of the source and every benchmark, each shown to the model and to every monitor on it."""
+        usual = foreign + len(USUAL_SHIFTS) + 1
+        benchmarks = usual if settings.benchmarks is None else len(settings.benchmarks)
+        return (OWN_DATA + benchmarks) * (1 + monitors + len(settings.layers))
+
+    def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
+        """The data of the source and the OOD side of every benchmark; attacks are made against models, in a run."""
+        profile = make_profile(settings, bench)
+        return [*profile.own.values(), *(benchmark.showing for benchmark in profile.benchmarks.values())]
+
+    def plan(self, settings: Settings, bench: Bench) -> base.Planned:
+        """The data of the source and every benchmark, shown to every model and to every monitor on it."""
+        left_out = monitors_left_out(bench)
+        monitors = {label: own for label, own in labelled(bench.monitors).items() if label not in left_out}
+        for label in settings.thresholds:
+            if label not in bench.monitors:
+                raise UnknownName("monitor with a threshold of its own rule", label, bench.monitors)
+        for label, monitor in monitors.items():
+            check_rule(label, monitor, chosen_rule(settings, label, monitor))
+        profile = make_profile(settings, bench)
+        cases: list[PlannedCase] = []
+        for name, model in bench.models.items():
+            check_served(bench, model, monitors)
+            cases += _model_cases(settings, bench, profile, name, model, monitors)
+        context = Context(
+            architectures={name: _architecture(model) for name, model in bench.models.items()},
+            networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
+            monitors={
+                label: MonitorNote(
+                    monitor=monitor.name,
+                    differs_from_paper=monitor.differs_from_paper,
+                    parameters={key: str(value) for key, value in monitor.parameters().items()},
+                    is_sequential=monitor.is_sequential,
+                )
+                for label, monitor in monitors.items()
+            },
+            benchmarks={name: benchmark.note for name, benchmark in profile.benchmarks.items()},
+            skipped=dict(profile.skipped),
+            left_out=left_out,
+            valid_from=profile.valid_from,
+            leaked=profile.leaked,
+        )
+        return base.Planned(cases, context)
+
+    def comparable(self, settings: Settings) -> tuple[Metric, ...]:
+        """The metrics of decisions."""
+        return DECISION_METRICS
+
+    def is_over_objects(self, criterion: Criterion) -> bool:
+        """The mean over benchmarks is not bounded by objects."""
+        return criterion.over != "pooled"
+
+    def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
+        """Refuse a criterion that matches nothing that is measured of a source."""
+        check_criterion(criterion, context)
+
+    def page(self, run: Path, facts: Facts) -> Page:
+        """What the report shows of it."""
+        from roadworthy.protocols.monitoring.page import page
+
+        return page(run, facts)
+
+    def evidence(self, part: Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
+        """What the stored answers and representations of one source say."""
+        settings = part.settings or Settings()
+        if resamples is not None:
+            settings = settings.model_copy(update={"resamples": resamples})
+        return Evidence(part, settings, seed=seed)
+
+
+def _model_cases(
+    settings: Settings, bench: Bench, profile: Profile, name: str, model: Model, monitors: Mapping[str, Monitor]
+) -> Iterator[PlannedCase]:
+    """All that one model and the monitors on it are shown."""
+    shown: dict[str, tuple[PlannedStimulus, str]] = {key: (showing, "") for key, showing in profile.own.items()}
+    for key, benchmark in profile.benchmarks.items():
+        try:
+            shown[ood_set(key)] = benchmark.showing.against(model), ""
+        except InputError as error:
+            shown[ood_set(key)] = benchmark.showing, str(error)
+    for key, (showing, refused) in shown.items():
+        labels = {"role": "answers", "set": key, "model": name}
+        yield bench.case(showing, model, name=name, protocol=NAME, labels=labels, refused=refused)
+    for layer in settings.layers:
+        system = SignalOf(model, full_name(f"features:{layer}"), bench.fingerprint(model))
+        for key, (showing, refused) in shown.items():
+            labels = {"role": "layer", "set": key, "model": name, "layer": layer}
+            yield bench.case(showing, system, protocol=NAME, labels=labels, refused=refused)
+    for label, monitor in monitors.items():
+        try:
+            with foreign_code("", is_the_machine_s):
+                watcher = MonitorOn(label, MonitorFit(monitor, model, bench))
+                labels = {"role": "monitor", "model": name, "artifact": watcher.fit.recipe.hash}
+        except RoadworthyError as error:
+            why = f"{_what(bench)}: monitor {label} cannot be planned: {error}; or leave the monitor out (leave_out)"
+            raise InputError(why) from None
+        for key, (showing, refused) in shown.items():
+            if key != TRAIN:
+                yield bench.case(showing, watcher, protocol=NAME, labels={**labels, "set": key}, refused=refused)
+
+
+def ood_set(benchmark: str) -> str:
+    """The label of the OOD side of a benchmark, which tells it from the data of the source.
+
+    >>> ood_set("fog")
+    'ood/fog'
+    """
+    return f"ood/{benchmark}"
+
+
+def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
+    """Monitors by label; none at all, a label that tables cannot have, or two equal monitors are an error."""
+    if not monitors:
+        raise InputError(f"{NAME} needs a monitor: name at least one of {', '.join(sorted(MONITORS))}")
+    by_label: dict[str, Monitor] = {}
+    for label, monitor in monitors.items():
+        if not isinstance(label, str) or not label.strip() or label in (ALONE, ALL):
+            raise InputError(
+                f"a monitor cannot be called {label!r}, which means something else in the tables: rename it"
+            )
+        check_no_nul("name of a monitor", [label])
+        remember_kind(type(monitor))
+        same = [other for other, known in by_label.items() if known == monitor]
+        if same:
+            raise InputError(f"monitor {label} is named twice, as {same[0]} too: leave one out")
+        by_label[label] = monitor
+    return by_label
+
+
+def monitors_left_out(bench: Bench) -> dict[str, str]:
+    """The monitors that a source does not test, by label, each with the reason."""
+    names, monitors = bench.section.leave_out, bench.monitors
+    for name in names:
+        if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
+            raise UnknownName(f"monitor to leave out of {_what(bench)}", name, monitors)
+    left_out = {
+        label: "it learns from outliers, and a benchmark gives it none"
+        for label, monitor in monitors.items()
+        if monitor.learns_from_outliers
+    }
+    for label, monitor in monitors.items():
+        if {label, monitor.name} & {*names}:
+            left_out[label] = "left out by the study (leave_out)"
+    if monitors and len(left_out) == len(monitors):
+        raise InputError(f"{_what(bench)} has no monitor left to test ({'; '.join(left_out.values())}): name another")
+    return left_out
+
+
+def check_served(bench: Bench, model: Model, monitors: Mapping[str, Monitor]) -> None:
+    """Refuse monitors that a model cannot serve, or that the training data has too few classes for."""
+    is_known = all(part.loaded for part in network_of(model).requires())
+    classes = 0 if bench.train is None else len(np.unique(bench.train.labels))
+    for label, monitor in monitors.items():
+        try:
+            monitor.check(model)
+            if is_known and "features" in monitor.needs and getattr(monitor, "layer", None) is None:
+                find_head(model)
+        except InputError as error:
+            raise InputError(f"{_what(bench)}: {error}; or leave the monitor out (leave_out)") from None
+        if monitor.learns and classes < monitor.classes:
+            raise InputError(
+                f"{_what(bench)}: monitor {label} needs images of {monitor.classes} classes to learn from: there are "
+                f"{classes}"
+            )
+
+
+def _what(bench: Bench) -> str:
+    """The source, for messages that speak of it."""
+    return f"source {bench.source}" if bench.source else "the source"
+
+
+def _architecture(model: Model) -> str:
+    """What a model is: the kind of a reference network, else its name."""
+    inner = leaves(model)[0]
+    return str(getattr(inner, "architecture", inner.name))

@@ -1,0 +1,372 @@
+"""The benchmark of monitors in words: which monitor helps the system, what it costs, and what nobody can promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from roadworthy.metrics import Metric
+from roadworthy.protocols.monitoring.facts import FEWEST_SETS, MonitoringFacts
+from roadworthy.protocols.monitoring.metrics import (
+    ACCURACY,
+    CLASS_MCC,
+    CLASS_MCC_ALONE,
+    FPR,
+    MCC,
+    RECALL,
+    REJECTED,
+    RELATIVE_CHANGE,
+)
+from roadworthy.protocols.monitoring.names import (
+    ADVERSARIAL,
+    ALONE,
+    ANOMALY,
+    BROKEN,
+    DETECTION,
+    DISTRIBUTIONAL_SHIFT,
+    EXCHANGEABILITY,
+    KEPT,
+    MODEL_SCOPE,
+    NO_PROMISE,
+    NOISE,
+    NOVEL_CLASS,
+    REJECTION_RATE,
+    SYSTEM,
+    SYSTEM_LABEL_LOST,
+    TEST,
+)
+from roadworthy.protocols.monitoring.settings import MonitorNote
+from roadworthy.report.facts import NOT_RUN, bounded
+from roadworthy.report.page import ModelWords
+from roadworthy.report.reading import Row, number_of
+from roadworthy.report.words import MISSING, bounds, listing, number, plural, whole
+from roadworthy.statistics import Estimate
+
+KIND_LABELS = {
+    NOVEL_CLASS: "Novel class",
+    ADVERSARIAL: "Adversarial",
+    DISTRIBUTIONAL_SHIFT: "Distributional shift",
+    NOISE: "Noise",
+    ANOMALY: "Anomaly",
+}
+BETTER, UNCLEAR, WORSE, UNKNOWN = "better", "unclear", "worse", "unknown"
+"""Where the bounds of a mean MCC lie: above 0, around it, below it; or there is no mean."""
+NO_ALARM = "no alarm"
+TEST_LABELS = {EXCHANGEABILITY: "exchangeability", REJECTION_RATE: "rejection rate"}
+RULE = (
+    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks lie above 0, in the view of "
+    "the system: positive is a wrong answer of the model, and the monitor is right to cancel it."
+)
+
+
+class ViewWords(NamedTuple):
+    """What the report calls a view, and which class is positive in it."""
+
+    label: str
+    positive: str
+
+
+VIEW_WORDS = {
+    DETECTION: ViewWords(
+        "OOD detection",
+        "Positive: an OOD image. The monitor is right to reject it, and wrong to reject an ID image, whatever the "
+        "model answers.",
+    ),
+    SYSTEM: ViewWords(
+        "System",
+        "Positive: a wrong answer of the model. The monitor is right to cancel it and wrong to cancel a right one, on "
+        "ID and OOD images alike; any answer to a novel class is wrong.",
+    ),
+    SYSTEM_LABEL_LOST: ViewWords(
+        "System, lost labels are wrong",
+        "Positive: a wrong answer of the model, and any answer to an image that no longer shows what its label says.",
+    ),
+    MODEL_SCOPE: ViewWords("Model scope", "Positive: a wrong answer of the model, whatever the origin of the image."),
+}
+
+
+def view_label(view: str) -> str:
+    """What the report calls a view.
+
+    >>> view_label("detection")
+    'OOD detection'
+    """
+    return VIEW_WORDS[view].label
+
+
+def column_head(metric: Metric) -> str:
+    """The head of a column: the label of a metric, or the short form that the field uses for error rates.
+
+    >>> column_head(FPR), column_head(MCC)
+    ('FPR', 'MCC')
+    """
+    return metric.name.upper() if metric.name in ("fpr", "fnr") else metric.label
+
+
+def signed_change(value: float) -> str:
+    """A relative change in percent, with its sign.
+
+    >>> signed_change(0.031).replace(chr(160), " "), signed_change(-0.3854).replace(chr(160), " ")
+    ('+3.1 %', '−38.5 %')
+    """
+    return f"{'+' if value > 0 else ''}{number(RELATIVE_CHANGE, value)}"
+
+
+def short_value(value: float) -> str:
+    """Two digits of a value between -1 and 1, for a square of the matrix.
+
+    >>> short_value(-0.0712), short_value(0.5)
+    ('−.07', '.50')
+    """
+    if math.isnan(value):
+        return MISSING
+    text = f"{abs(value):.2f}".removeprefix("0")
+    return f"−{text}" if value < 0 and float(text) else text
+
+
+def quantity(value: float) -> str:
+    """Three digits of a measured quantity; n/a where it is not known.
+
+    >>> quantity(0.0021), quantity(float("nan"))
+    ('0.0021', 'n/a')
+    """
+    return MISSING if math.isnan(value) else f"{value:.3g}"
+
+
+def event_text(metric: Metric, value: float) -> str:
+    """What happened in a stream, in images or in events: whole numbers without digits.
+
+    >>> from roadworthy.protocols.monitoring.metrics import DETECTION_DELAY_MEDIAN as DELAY
+    >>> event_text(DELAY, 2.0), event_text(DELAY, 2.5), event_text(DELAY, 3240.4), event_text(DELAY, math.inf)
+    ('2', '2.5', '3,240', 'missed')
+    """
+    if not math.isfinite(value):
+        return number(metric, value)
+    return whole(round(value)) if value >= 100 or value == round(value) else f"{value:.1f}"
+
+
+def event_bounds(metric: Metric, cell: Estimate) -> str:
+    """The bounds of what happened in a stream; an empty text where there are none.
+
+    >>> from roadworthy.protocols.monitoring.metrics import DETECTION_DELAY_MEDIAN as DELAY
+    >>> event_bounds(DELAY, Estimate(2.0, 1.0, 4.0)), event_bounds(DELAY, Estimate(2.0, 1.0, math.inf))
+    ('1 to 4', 'at least 1')
+    """
+    if math.isnan(cell.lo):
+        return ""
+    lo = event_text(metric, cell.lo)
+    return f"{lo} to {event_text(metric, cell.hi)}" if math.isfinite(cell.hi) else f"at least {lo}"
+
+
+def count(value: int | float | None) -> str:
+    """A count, or n/a where it is not known.
+
+    >>> count(1200), count(None)
+    ('1,200', 'n/a')
+    """
+    return MISSING if value is None or math.isnan(value) else whole(value)
+
+
+def joined(*texts: str | None) -> str:
+    """The texts that are not empty, as one."""
+    return "; ".join(filter(None, texts))
+
+
+def parameters_text(note: MonitorNote | None) -> str:
+    """The settings of a monitor in words.
+
+    >>> parameters_text(MonitorNote(monitor="boxes", parameters={"tau": "0.0001", "clusters": "3"}))
+    'tau 0.0001, clusters 3'
+    """
+    return ", ".join(f"{name} {value}" for name, value in (note.parameters if note else {}).items()) or "none"
+
+
+def asked_words(row: Row) -> str:
+    """What a threshold was to reject of ID images, with the confidence of a promise.
+
+    >>> asked_words({"rejected": 0.05, "confidence": 0.95}).replace(chr(160), " ")
+    'at most 5.0 % (95.0 %)'
+    """
+    asked, confidence = number_of(row["rejected"]), number_of(row["confidence"])
+    if math.isnan(asked):
+        return "–"
+    share = number(REJECTED, asked)
+    return share if math.isnan(confidence) else f"at most {share} ({number(REJECTED, confidence)})"
+
+
+def alarm_words(row: Row | None) -> str:
+    """When a test raised its alarm, in objects.
+
+    >>> alarm_words({"alarm_at": 240, "onset": 200, "reason": ""})
+    '240, 40 after the onset'
+    >>> alarm_words({"alarm_at": 150, "onset": 200, "reason": ""})
+    '150, false: before the onset'
+    """
+    if row is None:
+        return MISSING
+    at, onset = number_of(row["alarm_at"]), number_of(row["onset"])
+    if math.isnan(at):
+        return (
+            "no alarm" if not row["reason"] or row["reason"].startswith("no alarm") else f"{MISSING}: {row['reason']}"
+        )
+    if math.isnan(onset):
+        return whole(at)
+    return f"{whole(at)}, {f'{whole(at - onset)} after the onset' if at >= onset else 'false: before the onset'}"
+
+
+def standing(cell: Estimate) -> str:
+    """Whether a mean MCC is better than chance by its bounds, worse, or neither.
+
+    >>> standing(Estimate(0.4, 0.2, 0.6)), standing(Estimate(0.1, -0.1, 0.3)), standing(Estimate(-0.3, -0.4, -0.2))
+    ('better', 'unclear', 'worse')
+    """
+    if cell.missing:
+        return UNKNOWN
+    if cell.lo > 0:
+        return BETTER
+    return WORSE if cell.hi < 0 else UNCLEAR
+
+
+def model_words(test: MonitoringFacts, model: str) -> ModelWords:
+    """What the summary says of a model and its monitors."""
+    best = test.best(model)
+    mean = NOT_RUN if best is None else test.mean(model, best)
+    accuracy = test.competence.get((model, TEST, ACCURACY.name), NOT_RUN)
+    figures = (("Accuracy, ID test data", ACCURACY.name, accuracy), ("Best monitor's MCC, system", MCC.name, mean))
+    return ModelWords(figures, tuple(sentences(test, model)), tuple(brief(test, model)), RULE)
+
+
+def sentences(test: MonitoringFacts, model: str) -> Iterator[str]:
+    """What came out for one model: the best monitor, those that are no help, the price on ID data, and warnings."""
+    yield best_words(test, model)
+    yield from _standing_words(test, model)
+    yield from _detection_words(test, model)
+    yield from _id_words(test, model)
+    yield from warnings(test, model)
+
+
+def brief(test: MonitoringFacts, model: str) -> Iterator[str]:
+    """The same in brief."""
+    yield best_words(test, model)
+    poor = _with_standing(test, model, UNCLEAR, WORSE)
+    if poor:
+        yield f"Not better than chance: {listing(poor)}."
+    yield from warnings(test, model)
+
+
+def best_words(test: MonitoringFacts, model: str) -> str:
+    """The monitor with the highest MCC for the system, what it cancels, and at which price."""
+    best = test.best(model)
+    if best is None:
+        return "No monitor has a value on every benchmark."
+    mean = test.mean(model, best)
+    recall, fpr = (test.mean(model, best, metric.name) for metric in (RECALL, FPR))
+    verdict = f"{best} helps the system most"
+    if standing(mean) != BETTER:
+        verdict = f"No monitor is clearly better than chance for the system; the highest MCC has {best}"
+    return (
+        f"{verdict}: it cancels {bounded(RECALL, recall)} of the wrong answers at the price of "
+        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test, mean)}."
+    )
+
+
+def _sets(test: MonitoringFacts, mean: Estimate) -> str:
+    """What a mean is over: all benchmarks, or those on which it has a value."""
+    whole_number = len(test.benchmarks)
+    if whole_number == 1:
+        return f"on {test.benchmarks[0].name}"
+    return f"mean of {'' if mean.n == whole_number else f'{mean.n} of '}{plural(whole_number, 'benchmark')}"
+
+
+def _with_standing(test: MonitoringFacts, model: str, *standings: str) -> list[str]:
+    return [monitor for monitor in test.monitors if standing(test.mean(model, monitor)) in standings]
+
+
+def _standing_words(test: MonitoringFacts, model: str) -> Iterator[str]:
+    labels = {
+        BETTER: "Better than chance at cancelling wrong answers",
+        UNCLEAR: "Not clearly better than chance",
+        WORSE: "Worse than chance, so that they hurt the system",
+    }
+    parts = {label: _with_standing(test, model, key) for key, label in labels.items()}
+    known = [f"{label}: {listing(monitors)}" for label, monitors in parts.items() if monitors]
+    if known:
+        yield f"{'. '.join(known)}."
+
+
+def _detection_words(test: MonitoringFacts, model: str) -> Iterator[str]:
+    best = test.best(model, view=DETECTION)
+    if best is None:
+        return
+    mean = test.mean(model, best, view=DETECTION)
+    other = " (the best OOD detector is not the best monitor of the system)" if best != test.best(model) else ""
+    yield f"At telling OOD from ID images the best is {best}: MCC {bounded(MCC, mean)}{other}."
+
+
+def _id_words(test: MonitoringFacts, model: str) -> Iterator[str]:
+    """What monitors do to the model on ID data: the least and the most costly, and those that improve it."""
+    changes = {
+        monitor: change
+        for monitor in test.monitors
+        if not (change := test.id_value(model, monitor, RELATIVE_CHANGE.name)).missing
+    }
+    if not changes:
+        return
+    alone = alone_on_id(test, model)
+    order = sorted(changes, key=lambda monitor: -changes[monitor].value)
+    named = list(dict.fromkeys([order[0], order[-1]]))
+    shown = [
+        f"{_id_value(test, model, monitor)} with {monitor} ({_change_words(changes[monitor])})" for monitor in named
+    ]
+    between = "" if len(order) < 3 else ", the others lie between"
+    yield f"On ID data alone the class MCC of {number(CLASS_MCC_ALONE, alone.value)} becomes {listing(shown)}{between}."
+
+
+def _id_value(test: MonitoringFacts, model: str, monitor: str) -> str:
+    return number(CLASS_MCC, test.id_value(model, monitor, CLASS_MCC.name).value)
+
+
+def _change_words(change: Estimate) -> str:
+    return f"{signed_change(change.value)}, bounds {bounds(RELATIVE_CHANGE, change.lo, change.hi)}"
+
+
+def alone_on_id(test: MonitoringFacts, model: str) -> Estimate:
+    """The class MCC of the model alone on ID test data."""
+    known = (test.id_value(model, monitor, CLASS_MCC_ALONE.name) for monitor in (ALONE, *test.monitors))
+    return next((cell for cell in known if not cell.missing), NOT_RUN)
+
+
+def best_on_id(test: MonitoringFacts, model: str) -> str | None:
+    """The monitor with which a model has the highest class MCC on ID test data; None where none has a value."""
+    cells = {monitor: test.id_value(model, monitor, CLASS_MCC.name) for monitor in test.monitors}
+    known = [monitor for monitor in test.monitors if not cells[monitor].missing]
+    return max(known, key=lambda monitor: cells[monitor].value, default=None)
+
+
+def warnings(test: MonitoringFacts, model: str) -> Iterator[str]:
+    """What a reader must know before trusting the figures of a model."""
+    if model in test.undertrained:
+        yield f"{model} is undertrained: monitors of a poor model say little."
+    broken, none = test.by_promise(model, BROKEN), test.by_promise(model, NO_PROMISE)
+    if broken:
+        yield f"The promise of the threshold is broken on ID test images: {listing(broken)}."
+    if none and not test.by_promise(model, KEPT) and not broken:
+        yield "No threshold promises how many ID images it rejects: the rule `conformal` would."
+    elif none:
+        yield f"Without a promise on how many ID images are rejected: {listing(none)}."
+    count = len(test.benchmarks)
+    if count < FEWEST_SETS:
+        few = plural(count, "benchmark")
+        yield f"Only {few}: with fewer than {FEWEST_SETS} a comparison of monitors has little power."
+    for missing_model, monitor, reason, benchmarks in test.missing:
+        if missing_model == model:
+            yield f"{monitor} has no decision on {plural(benchmarks, 'benchmark')}: {reason.rstrip('.')}."
+
+
+def headline(test: MonitoringFacts) -> Iterator[str]:
+    """Lines for a terminal: the best monitor of each model, and every warning."""
+    for model in test.models:
+        yield f"{model}: {best_words(test, model)}"
+        yield from (f"{model}: {sentence}" for sentence in _standing_words(test, model))
+        yield from (f"{model}: {sentence}" for sentence in warnings(test, model))
