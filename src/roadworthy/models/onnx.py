@@ -6,6 +6,7 @@ import re
 import stat
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,16 @@ _TYPES = {
     onnx.TensorProto.DOUBLE: "float64",
     onnx.TensorProto.UINT8: "uint8",
 }
+
+
+@dataclass(frozen=True)
+class OnnxParts:
+    """A whole ONNX graph: its one input, the tensor that answers, and the logits where they are another tensor."""
+
+    graph: onnx.ModelProto
+    input: str
+    answer: str
+    logits: str | None
 
 
 class OnnxModel(Adapter):
@@ -147,7 +158,7 @@ class OnnxModel(Adapter):
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """Activations (N, ...) of a node, named by its output or by its own name."""
-        output = self._output_of(layer)
+        output = self.tensor_of(layer)
         with self._lock:
             if output not in self._sessions:
                 self._sessions[output] = self._session([output])
@@ -179,12 +190,20 @@ class OnnxModel(Adapter):
                 return Head(tail.input[0], np.array(weights, np.float32, order="C"), np.array(bias, np.float32))
         raise InputError(f"model {self.name} does not end in a linear layer that makes logits: name a layer instead")
 
+    def parts(self) -> OnnxParts:
+        """The graph, with weights that lie beside the file inside it, and the names of what goes in and comes out."""
+        graph = onnx.ModelProto()
+        graph.CopyFrom(self._graph)
+        onnx.load_external_data_for_model(graph, str(self.path.resolve().parent))
+        return OnnxParts(graph, self._input, self._output, self._logits)
+
     def fingerprint(self) -> str:
         """Hash of the file, its external data and every setting in use; names, threads and versions do not count."""
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
         return digest({"kind": "onnx", "files": self._hashes, "settings": settings})
 
-    def _output_of(self, layer: str) -> str:
+    def tensor_of(self, layer: str) -> str:
+        """The tensor of the graph that `features` gives for a layer, named by its node or by itself."""
         for node in self._graph.graph.node:
             if layer in node.output or (layer and layer == node.name):
                 return layer if layer in node.output else str(node.output[0])

@@ -24,6 +24,8 @@ VALUES_AT_ONCE = 2**21
 """Values held at once in double precision."""
 MOST_BYTES = (2**31 - 1) // (2 * 255**2)
 UNIT_ROUNDOFF = 2.0**-24
+SHORTEST = 1e-10
+"""Features shorter than this are divided by it in place of their length."""
 
 
 class Neighbours:
@@ -226,4 +228,4 @@ class DeepKnn(Monitor):
 
 def _normalised(features: NDArray[np.float32]) -> NDArray[np.float32]:
     length = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
-    return np.asarray(features / np.maximum(length, 1e-10), np.float32)
+    return np.asarray(features / np.maximum(length, SHORTEST), np.float32)
