@@ -15,6 +15,7 @@ from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
 from roadworthy.monitors.odin import Odin
 from roadworthy.monitors.openmax import OpenMax
+from roadworthy.monitors.robustness_radius import RobustnessRadius
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.threshold import (
     Aim,
@@ -48,6 +49,7 @@ __all__ = [
     "Random",
     "React",
     "RejectedShare",
+    "RobustnessRadius",
     "ScoreSvm",
     "SvmMonitor",
     "TiesWarning",
