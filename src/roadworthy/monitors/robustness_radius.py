@@ -42,9 +42,9 @@ class RobustnessRadius(Monitor):
     r is in pixel values (0 to 255) of the image as the network takes it, resized and in its channels; pixels beyond 0
     and 255 count too. Of `steps` radii that are tried, the first half halves the range from `smallest` to `largest` on
     a logarithmic scale, the others are where a line through the margins proven so far crosses 0; r is 0 where none is
-    proven. The proof bounds every margin z_y - z_k from below: by `interval`
-    bounds, or by `linear` ones, which prove several times the radius at the cost of a pass per class. It leaves room
-    for the rounding of the network: a margin must exceed 0.001 % of the terms it is the sum of.
+    proven. The proof bounds every margin z_y - z_k from below: by `interval` bounds, or by `linear` ones, which prove
+    several times the radius at the cost of a pass per class. It leaves room for the rounding of the network: a margin
+    must exceed 0.001 % of the terms it is the sum of.
     """
 
     bounds: str = "interval"
