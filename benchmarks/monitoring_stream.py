@@ -66,7 +66,9 @@ def main() -> None:
     result = {"short": short, "long": long, "memory_ratio": ratio, "target": TARGET, "met": ratio <= TARGET}
     for stream in (short, long):
         rate = stream["images"] / stream["seconds"]
-        print(f"{stream['images']:>8,.0f} images: {stream['peak_bytes'] / 2**20:7.0f} MiB at most, {rate:,.0f} images/s")
+        print(
+            f"{stream['images']:>8,.0f} images: {stream['peak_bytes'] / 2**20:7.0f} MiB at most, {rate:,.0f} images/s"
+        )
     print(f"memory: {ratio:.2f} times for a stream ten times as long (target {TARGET})")
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=2))

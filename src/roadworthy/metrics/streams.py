@@ -1,4 +1,4 @@
-"""Streams: how soon a monitor notices that the images left its domain, and how often it cries wolf before."""
+"""Streams: how soon a monitor notices that the images left its domain, and how often it raises false alarms."""
 
 from __future__ import annotations
 

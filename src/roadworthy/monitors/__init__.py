@@ -21,6 +21,7 @@ from roadworthy.monitors.odin import Odin, OdinId
 from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
+from roadworthy.monitors.robustness_radius import RobustnessRadius
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.third_party import CallableMonitor, OnnxMonitor, StoredMonitor
 from roadworthy.monitors.threshold import (
@@ -67,6 +68,7 @@ __all__ = [
     "Random",
     "React",
     "RejectedShare",
+    "RobustnessRadius",
     "ScoreSvm",
     "StoredMonitor",
     "SvmMonitor",
