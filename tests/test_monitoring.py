@@ -267,6 +267,9 @@ def test_sequential_monitors_decide_along_the_stream(run: Run) -> None:
     assert not isinstance(watched, str)
     assert not isinstance(by_itself, str)
     assert watched.rejected.sum() <= by_itself.rejected.sum()
+    row = run.tables["monitoring_thresholds"].query("monitor == 'twice'")
+    assert row["value"].item() == watched.rejected.mean()
+    assert "decides in order" in row["notes"].item()
 
 
 def test_table_five_counts_a_cancelled_answer_as_one_more_class(run: Run) -> None:

@@ -49,7 +49,6 @@ class Monitoring(base.Protocol):
     table_specs = TABLE_SPECS
     summary = "Is a model safer with a runtime monitor: what it rejects of wrong answers and of images from outside."
     shows_outliers = True
-    prints_latex = True
     metrics = METRICS
     compared = (MCC.name,)
     subject = "monitors"
