@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from roadworthy.engine.monitoring import MonitorFit, MonitorOn, SignalOf
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of
-from roadworthy.models.signals import full_name
+from roadworthy.models.signals import PENULTIMATE, SUPPLY, full_name
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.kinds import remember_kind
 from roadworthy.protocols import base
@@ -48,7 +49,6 @@ class Monitoring(base.Protocol):
     table_specs = TABLE_SPECS
     summary = "Is a model safer with a runtime monitor: what it rejects of wrong answers and of images from outside."
     shows_outliers = True
-    prints_latex = True
     metrics = METRICS
     compared = (MCC.name,)
     subject = "monitors"
@@ -77,9 +77,18 @@ class Monitoring(base.Protocol):
         return (OWN_DATA + benchmarks) * (1 + monitors + len(settings.layers))
 
     def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
-        """The data of the source and the OOD side of every benchmark; attacks are made against models, in a run."""
+        """The data of the source and the OOD side of every benchmark.
+
+        Attacks are made against a model, in a run: they are left out here, and a warning says so.
+        """
         profile = make_profile(settings, bench)
-        return [*profile.own.values(), *(benchmark.showing for benchmark in profile.benchmarks.values())]
+        attacks = [name for name, benchmark in profile.benchmarks.items() if benchmark.note.attacks]
+        if attacks:
+            named = ", ".join(attacks)
+            sentence = f"benchmark {named} attacks the model under test: its images are made when that is run"
+            warnings.warn(sentence, stacklevel=2)
+        others = [own.showing for name, own in profile.benchmarks.items() if name not in attacks]
+        return [*profile.own.values(), *others]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """The data of the source and every benchmark, shown to every model and to every monitor on it."""
@@ -91,9 +100,11 @@ class Monitoring(base.Protocol):
         for label, monitor in monitors.items():
             check_rule(label, monitor, chosen_rule(settings, label, monitor))
         profile = make_profile(settings, bench)
+        check_attacks(bench, profile)
         cases: list[PlannedCase] = []
         for name, model in bench.models.items():
             check_served(bench, model, monitors)
+            check_layers(bench, model, settings.layers)
             cases += _model_cases(settings, bench, profile, name, model, monitors)
         context = Context(
             architectures={name: _architecture(model) for name, model in bench.models.items()},
@@ -235,6 +246,35 @@ def check_served(bench: Bench, model: Model, monitors: Mapping[str, Monitor]) ->
                 f"{_what(bench)}: monitor {label} needs images of {monitor.classes} classes to learn from: there are "
                 f"{classes}"
             )
+
+
+def check_attacks(bench: Bench, profile: Profile) -> None:
+    """Refuse an attack that no model can be attacked by."""
+    for name, benchmark in profile.benchmarks.items():
+        refusals = []
+        for model in bench.models.values():
+            try:
+                benchmark.showing.against(model)
+            except InputError as error:
+                refusals.append(error)
+        if refusals and len(refusals) == len(bench.models):
+            raise InputError(f"benchmark {name}: {refusals[0]}")
+
+
+def check_layers(bench: Bench, model: Model, layers: Sequence[str]) -> None:
+    """Refuse layers whose values a model does not give; of a network to be trained that is known once it is asked."""
+    if layers and "features" not in model.capabilities:
+        raise InputError(f"layers: model {model.name} gives no hidden values: supply {SUPPLY['features']}")
+    network = network_of(model)
+    known = getattr(network, "layers", None)
+    for layer in layers:
+        if layer == PENULTIMATE or known is None or not all(part.loaded for part in network.requires()):
+            continue
+        try:
+            with foreign_code(f"model {model.name}"):
+                network.features(bench.data.batch([0] * (network.fixed_batch or 1)), layer)
+        except RoadworthyError:
+            raise UnknownName(f"layer of model {model.name}", layer, known()) from None
 
 
 def _what(bench: Bench) -> str:

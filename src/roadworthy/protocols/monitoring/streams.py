@@ -24,12 +24,15 @@ class Mixing:
     ratio   the share of OOD images
     order   random: as they come;  blocks: stretches of `block` images of one side;  gradual: the share of OOD images
             grows evenly;  runs: the images of one object stay together, in the order of the data
+    name    of the benchmark: where both sides show the same objects, each benchmark deals them out anew, so that
+            benchmarks do not all rest on the same half
     """
 
     ratio: float = 0.5
     order: str = "random"
     block: int = 50
     seed: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def _apart(inside: Side, outside: Side, inside_rows: Rows, outside_rows: Rows, m
     Objects are put in a random order; the first ones, which have the share `ratio` of all images, are the OOD side's.
     """
     names, sizes = np.unique(np.array([*inside.groups], np.str_), return_counts=True)
-    drawn = [rng.random() for rng in Streams("monitoring sides", mixing.seed).each(names.tolist())]
+    drawn = [rng.random() for rng in Streams("monitoring sides", mixing.seed, mixing.name).each(names.tolist())]
     order = np.argsort(np.array(drawn), kind="stable")
     middle = np.cumsum(sizes[order]) - sizes[order] / 2
     dealt = set(names[order][middle <= mixing.ratio * sizes.sum()].tolist())

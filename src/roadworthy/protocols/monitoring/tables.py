@@ -329,7 +329,11 @@ def _thresholds(where: Mapping[str, Any], watched: Watched, test: Answered, clas
     """The threshold of a monitor for all answers, then those of predicted classes."""
     threshold = watched.threshold
     promise = promise_kept(threshold, watched.test, test.groups, predictions=test.prediction)
-    rows = [_threshold_row({**where, "class": ""}, threshold, promise, "; ".join(watched.notes))]
+    notes = [*watched.notes]
+    if watched.in_order:
+        promise = Promise(math.nan, math.nan, proportion_interval(watched.rejected, test.groups), None, False)
+        notes.append("it decides in order, so that its threshold promises nothing of what it rejects")
+    rows = [_threshold_row({**where, "class": ""}, threshold, promise, "; ".join(notes))]
     if threshold.classes:
         promises = class_promises(threshold, watched.test, test.groups, test.prediction)
         rows += [
