@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from monitoring_tables import LEVEL, MONITORS, SETS, Sample, make_run
@@ -310,6 +311,26 @@ def test_all_charts_are_drawn_in_a_browser(small: Path, page: str, tmp_path: Pat
     assert 'data-charts="drawn"' in drawn
     assert "could not be drawn" not in drawn.partition("<script")[0]
     assert drawn.count("data-drawn=") >= len(chart_data(page))
+
+
+def test_examples_of_every_set_are_shown_where_the_run_has_them(page: str, tmp_path: Path) -> None:
+    assert "<img" not in section(page, "setup")
+    own = section(render(make_run(tmp_path / "run", replace(SMALL, has_pictures=True))), "setup")
+    assert re.findall(r'alt="([^"]+)"', own) == [f"4 images of {n}" for n in ("ID side", *(s[0] for s in SMALL.sets))]
+    assert own.count('src="data:image/webp;base64,') == 4
+
+
+def test_where_ranks_cannot_be_compared_the_page_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", SMALL)
+    file = run / "tables" / "monitoring_ranks.parquet"
+    table = pd.read_parquet(file).query("model == 'lenet'")
+    without = table.assign(rank=math.nan, warning=table["view"].map({"detection": "too few", "system": "<b>none"}))
+    without.to_parquet(file, index=False)
+    page = render(run)
+    assert "rank-chart" not in page
+    own = section(page, "ranks")
+    assert "OOD detection: no comparison of ranks. too few" in own
+    assert "System: no comparison of ranks. &lt;b&gt;none" in own
 
 
 DOCS = (Path(__file__).parent.parent / "docs" / "monitoring.md").read_text()
