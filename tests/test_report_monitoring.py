@@ -178,14 +178,14 @@ def test_a_failed_monitor_is_named_with_its_reason_and_never_the_best(tmp_path: 
 
 def test_names_from_outside_are_shown_as_they_are(tmp_path: Path) -> None:
     sets = ((HOSTILE, "noise", True, True), ("a%{x}b", "anomaly", False, False))
-    sample = Sample({HOSTILE: 0.9}, sets, {HOSTILE: 0.8, "50%{y}": 0.3}, {"50%{y}": HOSTILE})
+    sample = Sample({HOSTILE: 0.9}, sets, {HOSTILE: 0.8, "50%{y}": 0.3, "failed": 0.2}, {"failed": HOSTILE})
     page = render(make_run(tmp_path / "run", sample))
     elements = Elements(page)
     assert sum(tag == "script" for tag, _ in elements.tags) == 3
     assert HOSTILE in elements.text
     texts = strings_in(chart_data(page))
     assert not [text for key, text in texts if "<script" in text and key != "legendgroup"]
-    assert not [text for key, text in texts if "%{y}</b>" in text and key == "hovertemplate"], "a name is no template"
+    assert not [text for key, text in texts if "50%{y}" in text and key == "hovertemplate"], "a name is no template"
 
 
 def strings_in(value: Any, key: str = "") -> list[tuple[str, str]]:
@@ -236,10 +236,16 @@ def test_a_promise_is_kept_broken_or_not_made(page: str, small: Path) -> None:
     assert rows["energy"][2] == "at most 5.0 % (95.0 %)"
     assert rows["boxes"][2] == "5.0 %"
     promises = {row["monitor"]: row["promise"] for row in opened(small).thresholds}
-    said = {"kept": "kept", "broken": "broken", "none": "none made"}
-    assert {name: cells[6] for name, cells in rows.items()} == {name: said[word] for name, word in promises.items()}
+    pills = {"kept": "kept", "broken": "broken", "none": "none made"}
+    assert {name: cells[6] for name, cells in rows.items()} == {name: pills[word] for name, word in promises.items()}
     test = replace(opened(small), thresholds=({"model": "lenet", "monitor": "energy", "promise": "none"},))
     assert "No threshold promises how many ID images it rejects" in " ".join(words.warnings(test, "lenet"))
+    made = tuple({"model": "lenet", "monitor": name, "promise": name} for name in ("kept", "broken", "none"))
+    said = [*words.warnings(replace(test, thresholds=made), "lenet")]
+    assert said == [
+        "The promise of the threshold is broken on ID test images: broken.",
+        "Without a promise on how many ID images are rejected: none.",
+    ]
 
 
 def test_the_stream_has_strips_evidence_and_alarms(page: str, small: Path) -> None:
