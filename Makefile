@@ -43,7 +43,7 @@ lint: $(VENV)/.dev
 
 bench: $(BENCH)/.ready
 	mkdir -p runs
-	missed=0; for part in shifts chain mc_dropout monitors dependability; do \
+	missed=0; for part in shifts chain mc_dropout monitors patterns dependability; do \
 		$(BENCH)/bin/python benchmarks/$$part.py --out runs/bench-$$part.json || missed=1; \
 	done; exit $$missed
 

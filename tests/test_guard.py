@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -240,6 +241,22 @@ def test_a_guard_made_from_grey_images_takes_grey_ones() -> None:
     assert guard.check(images[0]).accept
     with pytest.raises(InputError, match="give the image in grey"):
         guard.check(flat(3))
+
+
+def test_a_model_that_answers_one_thread_at_a_time_is_never_asked_by_two() -> None:
+    inside, most = [0], [0]
+
+    def answer(images: np.ndarray) -> np.ndarray:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.002)
+        inside[0] -= 1
+        return np.full((len(images), 4), 0.25)
+
+    guard = Guard.make(CallableModel(answer, num_classes=4, version="1"), "msp", None, HELD_OUT)
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(guard.check, [flat(50)] * 12))) == 12
+    assert most == [1]
 
 
 @pytest.mark.usefixtures("two_of_three")

@@ -100,6 +100,15 @@ def test_the_promise_holds_for_filmed_objects_and_not_where_frames_count_as_obje
     assert not holds(count_broken(pool, objects=50, draws=100, by_frame=True), draws=100)
 
 
+def test_the_threshold_is_the_score_of_that_rank_among_one_frame_per_object() -> None:
+    pool = film(np.random.Generator(np.random.Philox(2)), 80)
+    scores, groups = np.concatenate(pool), np.repeat(np.arange(80), [len(frames) for frames in pool])
+    threshold = id_threshold(scores, groups, CONFORMAL, seed=3)
+    assert threshold.rank == conformal_rank(80, ALPHA, CONFIDENCE) == 5
+    assert threshold.threshold == np.sort(scores[random_frames(groups, seed=3)])[4]
+    assert (threshold.images, threshold.objects) == (len(scores), 80)
+
+
 def test_ties_only_make_the_promise_safer() -> None:
     pool = film(np.random.Generator(np.random.Philox(6)), 200, decimals=0)
     assert holds(count_broken(pool, objects=40))

@@ -88,7 +88,7 @@ class PatternSet:
         """The distance (N,) of each pattern (N, neurons) to the nearest of the set; `neurons` + 1 where it is empty."""
         queries, columns = self._packed(patterns), self.columns
         least = np.full(queries.shape[1], self.neurons + 1, np.int64)
-        search = _Search(self._width, self.neurons)
+        search = _Search(self._width, self.neurons, min(BLOCK, columns.shape[1] * len(least)))
         for start in range(0, columns.shape[1], BLOCK):
             block = columns[:, start : start + BLOCK]
             together = max(1, BLOCK // block.shape[1])
@@ -112,16 +112,17 @@ class PatternSet:
 class _Search:
     """Distances of one block at a time, in memory that is used again for each."""
 
-    def __init__(self, width: int, neurons: int) -> None:
+    def __init__(self, width: int, neurons: int, cells: int) -> None:
         self._width = width
-        self._differing = np.empty(BLOCK, np.uint64)
-        self._count = np.empty(BLOCK, np.uint8)
-        self._sum = np.empty(BLOCK, np.uint8 if neurons < 2**8 else np.uint32)
+        self._differing = np.empty(cells, np.uint64)
+        self._count = np.empty(cells, np.uint8)
+        self._sum = np.empty(cells, np.uint8 if neurons < 2**8 else np.uint32)
 
     def lower(self, least: NDArray[np.int64], block: Words, queries: Words) -> None:
         """Lower the least distances (N,) of queries (W, N) where a pattern of the block (W, n) is nearer.
 
-        N n is at most `BLOCK`. For a single query, a pattern whose first number differs in too many bits is left out.
+        N n is at most `BLOCK`. For a single query, patterns whose first number alone differs in too many
+        bits are left out.
         """
         shape = (queries.shape[1], block.shape[1])
         cells = shape[0] * shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,9 +78,18 @@ class Monitoring(base.Protocol):
         return (OWN_DATA + benchmarks) * (1 + monitors + len(settings.layers))
 
     def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
-        """The data of the source and the OOD side of every benchmark; attacks are made against models, in a run."""
+        """The data of the source and the OOD side of every benchmark.
+
+        Attacks are made against a model, in a run: they are left out here, and a warning says so.
+        """
         profile = make_profile(settings, bench)
-        return [*profile.own.values(), *(benchmark.showing for benchmark in profile.benchmarks.values())]
+        attacks = [name for name, benchmark in profile.benchmarks.items() if benchmark.note.attacks]
+        if attacks:
+            named = ", ".join(attacks)
+            sentence = f"benchmark {named} attacks the model under test: its images are made when that is run"
+            warnings.warn(sentence, stacklevel=2)
+        others = [own.showing for name, own in profile.benchmarks.items() if name not in attacks]
+        return [*profile.own.values(), *others]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """The data of the source and every benchmark, shown to every model and to every monitor on it."""
@@ -91,6 +101,7 @@ class Monitoring(base.Protocol):
         for label, monitor in monitors.items():
             check_rule(label, monitor, chosen_rule(settings, label, monitor))
         profile = make_profile(settings, bench)
+        check_attacks(bench, profile)
         cases: list[PlannedCase] = []
         for name, model in bench.models.items():
             check_served(bench, model, monitors)
@@ -236,6 +247,19 @@ def check_served(bench: Bench, model: Model, monitors: Mapping[str, Monitor]) ->
                 f"{_what(bench)}: monitor {label} needs images of {monitor.classes} classes to learn from: there are "
                 f"{classes}"
             )
+
+
+def check_attacks(bench: Bench, profile: Profile) -> None:
+    """Refuse an attack that no model can be attacked by."""
+    for name, benchmark in profile.benchmarks.items():
+        refusals = []
+        for model in bench.models.values():
+            try:
+                benchmark.showing.against(model)
+            except InputError as error:
+                refusals.append(error)
+        if refusals and len(refusals) == len(bench.models):
+            raise InputError(f"benchmark {name}: {refusals[0]}")
 
 
 def check_layers(bench: Bench, model: Model, layers: Sequence[str]) -> None:
