@@ -53,11 +53,14 @@ def event_estimates(
     runs, frames = len(events.run_starts), events.id_frames
     lo, hi = poisson_interval(runs, confidence)
     per_hour = false_alarms_per_hour(1, frames, settings.frame_rate)
-    count: dict[str, Any] = {"n": frames, "method": "Poisson", "reason": note}
+    objects = len(np.unique(scene.group_codes[~scene.stream.ood]))
+    count: dict[str, Any] = {"n": frames, "groups": objects, "method": "Poisson", "reason": note}
     estimates = {
         **_onset_estimates(events, confidence, note),
         FALSE_ALARM_RUNS.name: Estimate(float(runs), lo, hi, **count),
-        LONGEST_FALSE_ALARM_RUN.name: Estimate(float(events.longest_run), n=frames, reason=note or NO_BOUND),
+        LONGEST_FALSE_ALARM_RUN.name: Estimate(
+            float(events.longest_run), n=frames, groups=objects, reason=note or NO_BOUND
+        ),
         FALSE_ALARMS_PER_HOUR.name: Estimate(per_hour * runs, per_hour * lo, per_hour * hi, **count),
     }
     return {metric.name: estimates[metric.name] for metric in EVENT_METRICS}
@@ -73,11 +76,11 @@ def _onset_estimates(events: StreamEvents, confidence: float, note: str) -> dict
     share = wilson(missed, number, confidence)
     return {
         DETECTION_DELAY_MEDIAN.name: Estimate(
-            events.median_delay, lo, hi, n=number, method="order statistics", reason=note or few
+            events.median_delay, lo, hi, n=number, groups=number, method="order statistics", reason=note or few
         ),
-        DETECTION_DELAY_WORST.name: Estimate(events.worst_delay, n=number, reason=note or NO_BOUND),
+        DETECTION_DELAY_WORST.name: Estimate(events.worst_delay, n=number, groups=number, reason=note or NO_BOUND),
         MISSED_ONSETS.name: Estimate(
-            float(missed), number * share[0], number * share[1], n=number, method="wilson", reason=note
+            float(missed), number * share[0], number * share[1], n=number, groups=number, method="wilson", reason=note
         ),
     }
 

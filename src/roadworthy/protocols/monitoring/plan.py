@@ -15,7 +15,7 @@ from roadworthy.engine.monitoring import MonitorFit, MonitorOn, SignalOf
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of
-from roadworthy.models.signals import full_name
+from roadworthy.models.signals import PENULTIMATE, SUPPLY, full_name
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.kinds import remember_kind
 from roadworthy.protocols import base
@@ -94,6 +94,7 @@ class Monitoring(base.Protocol):
         cases: list[PlannedCase] = []
         for name, model in bench.models.items():
             check_served(bench, model, monitors)
+            check_layers(bench, model, settings.layers)
             cases += _model_cases(settings, bench, profile, name, model, monitors)
         context = Context(
             architectures={name: _architecture(model) for name, model in bench.models.items()},
@@ -235,6 +236,22 @@ def check_served(bench: Bench, model: Model, monitors: Mapping[str, Monitor]) ->
                 f"{_what(bench)}: monitor {label} needs images of {monitor.classes} classes to learn from: there are "
                 f"{classes}"
             )
+
+
+def check_layers(bench: Bench, model: Model, layers: Sequence[str]) -> None:
+    """Refuse layers whose values a model does not give; of a network to be trained that is known once it is asked."""
+    if layers and "features" not in model.capabilities:
+        raise InputError(f"layers: model {model.name} gives no hidden values: supply {SUPPLY['features']}")
+    network = network_of(model)
+    known = getattr(network, "layers", None)
+    for layer in layers:
+        if layer == PENULTIMATE or known is None or not all(part.loaded for part in network.requires()):
+            continue
+        try:
+            with foreign_code(f"model {model.name}"):
+                network.features(bench.data.batch([0] * (network.fixed_batch or 1)), layer)
+        except RoadworthyError:
+            raise UnknownName(f"layer of model {model.name}", layer, known()) from None
 
 
 def _what(bench: Bench) -> str:
