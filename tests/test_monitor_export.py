@@ -49,6 +49,7 @@ from roadworthy.monitors.onnx_export.builder import GraphBuilder, value_info
 from roadworthy.monitors.onnx_export.export import rounded_up
 from roadworthy.monitors.onnx_export.preprocessing import add_preprocessing
 from roadworthy.uncertainty.temperature import Temperature
+from tiny import write_npz
 
 SIZE, CLASSES = 32, 14
 MONITORS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -478,9 +479,17 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = {
         "name": "watched",
         "size": f"{SIZE}x{SIZE}",
-        "data": {"test": {"builtin": "signs", "n": 280}, "split": [0.3, 0.3, 0.4]},
+        "data": {
+            role: str(write_npz(folder / f"{role}.npz", 120, seed))
+            for seed, role in enumerate(("train", "validation", "test"))
+        },
         "models": {"demo": {"onnx": model}, "trusting": {"onnx": model, "range": "-1-1"}},
-        "monitors": {"energy": {}, "near": {"monitor": "deep_knn", "k": 3}, "boxes": {}, "random": {}},
+        "monitors": {
+            "energy": {},
+            "near": {"monitor": "deep_knn", "k": 3},
+            "boxes": {"reduction": "pca", "clusters": 1, "tau": 1.0},
+            "random": {},
+        },
         "protocols": {
             "monitoring": {
                 "benchmarks": {"fog": {"kind": "distributional_shift", "shift": "fog", "level": 3}},
@@ -501,7 +510,7 @@ def test_a_run_gives_a_guard_and_a_file_that_decide_alike(label: str, finished_r
     out = tmp_path / "deploy"
     options = ["--include-preprocessing"] if label == "energy" else []
     said = call("monitor", "export", finished_run, "--monitor", label, "--model", "demo", "--out", out, *options)
-    assert "compared on 120 images" in said
+    assert "compared on 128 images" in said
     assert "0 decisions differ" in said
     stated = json.loads((out / DESCRIPTION).read_text())
     table = rw.open_run(finished_run).tables["monitoring_thresholds"]
@@ -511,7 +520,7 @@ def test_a_run_gives_a_guard_and_a_file_that_decide_alike(label: str, finished_r
     assert len(stated["threshold"]["classes"]) == len(thresholds) - 1
     assert stated["input"]["includes_preprocessing"] is (label == "energy")
     guard = rw.load_guard(out / "guard")
-    images = shown()[::50]
+    images = np.concatenate([np.load(finished_run.parent / "test.npz")["images"][::12], shown()[700::30]])
     tensor = images if label == "energy" else demo_model().preprocess(images)
     score, accept = run(out / ONNX_FILE, tensor, "score", "accept")
     decisions = [guard.check(image) for image in images]
@@ -547,3 +556,42 @@ def test_a_folder_with_something_in_it_is_left_alone(finished_run: Path, tmp_pat
     said = call("monitor", "export", finished_run, "--monitor", "energy", "--model", "demo", "--out", tmp_path, code=2)
     assert "is not an empty folder: name another one with --out" in said
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.slow
+def test_a_network_that_the_study_trained_is_written_too(tmp_path: Path) -> None:
+    """Two sources, one of them with networks that the run trained: run by ONNX Runtime and by torch."""
+    roles = ("train", "validation", "test")
+    data = {role: str(write_npz(tmp_path / f"{role}.npz", 280, seed)) for seed, role in enumerate(roles)}
+    networks = {
+        "plain": {"reference": "baseline", "epochs": 2, "floor": 0.0},
+        "deep": {"reference": "resnet", "epochs": 1, "floor": 0.0},
+    }
+    study = {
+        "name": "trained",
+        "size": f"{SIZE}x{SIZE}",
+        "sources": {
+            "ours": {"data": data, "models": networks},
+            "theirs": {"data": data, "models": {"demo": {"onnx": str(demo_model().path)}}},
+        },
+        "monitors": {"far": {"monitor": "mahalanobis"}, "patterns": {"monitor": "activation_patterns", "gamma": 3}},
+        "protocols": {
+            "monitoring": {
+                "benchmarks": {"fog": {"kind": "distributional_shift", "shift": "fog"}},
+                "resamples": 100,
+                "timed_images": 0,
+            }
+        },
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    call("run", tmp_path / "study.yaml", "--out", tmp_path / "run", "--accept-chance")
+    said = call("monitor", "export", tmp_path / "run", "--monitor", "far", "--out", tmp_path / "none", code=2)
+    assert "the run has several sources, ours, theirs: name one with --source" in said
+    for model in ("plain", "deep"):
+        for monitor in ("far", "patterns"):
+            out, options = tmp_path / f"{model} {monitor}", ["--monitor", monitor, "--model", model]
+            said = call("monitor", "export", tmp_path / "run", "--source", "ours", *options, "--out", out)
+            assert f"with model {model} as its second argument" in said
+            assert "0 decisions differ" in said
+    with pytest.raises(InputError, match="cannot load its model plain by itself"):
+        rw.load_guard(tmp_path / "plain far" / "guard")
