@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+import roadworthy as rw
+from commands import call
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch
@@ -45,6 +49,7 @@ from roadworthy.monitors.onnx_export.builder import GraphBuilder, value_info
 from roadworthy.monitors.onnx_export.export import rounded_up
 from roadworthy.monitors.onnx_export.preprocessing import add_preprocessing
 from roadworthy.uncertainty.temperature import Temperature
+from tiny import write_npz
 
 SIZE, CLASSES = 32, 14
 MONITORS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -464,3 +469,129 @@ def test_agreement_names_decisions_that_rounding_does_not_explain() -> None:
     assert (near.flipped, near.wrong, near.holds) == (2, 1, False)
     assert replace(near, wrong=0).holds
     assert not compare_decisions([1.0, np.nan, 3.0], scores, [False, False, True], [1.5, 2.5, 1.5]).holds
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small study of monitors, run by the command line."""
+    folder = tmp_path_factory.mktemp("deployed")
+    model = str(demo_model().path)
+    study = {
+        "name": "watched",
+        "size": f"{SIZE}x{SIZE}",
+        "data": {
+            role: str(write_npz(folder / f"{role}.npz", 120, seed))
+            for seed, role in enumerate(("train", "validation", "test"))
+        },
+        "models": {"demo": {"onnx": model}, "trusting": {"onnx": model, "range": "-1-1"}},
+        "monitors": {
+            "energy": {},
+            "near": {"monitor": "deep_knn", "k": 3},
+            "boxes": {"reduction": "pca", "clusters": 1, "tau": 1.0},
+            "random": {},
+        },
+        "protocols": {
+            "monitoring": {
+                "benchmarks": {"fog": {"kind": "distributional_shift", "shift": "fog", "level": 3}},
+                "threshold": {"rule": "share", "rejected": 0.1},
+                "thresholds": {"near": {"per_class": True}},
+                "resamples": 100,
+                "timed_images": 0,
+            }
+        },
+    }
+    (folder / "study.yaml").write_text(yaml.safe_dump(study))
+    call("run", folder / "study.yaml", "--out", folder / "run")
+    return folder / "run"
+
+
+@pytest.mark.parametrize("label", ["energy", "near", "boxes"])
+def test_a_run_gives_a_guard_and_a_file_that_decide_alike(label: str, finished_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deploy"
+    options = ["--include-preprocessing"] if label == "energy" else []
+    said = call("monitor", "export", finished_run, "--monitor", label, "--model", "demo", "--out", out, *options)
+    assert "compared on 128 images" in said
+    assert "0 decisions differ" in said
+    stated = json.loads((out / DESCRIPTION).read_text())
+    table = rw.open_run(finished_run).tables["monitoring_thresholds"]
+    own = table[(table["model"] == "demo") & (table["monitor"] == label)]
+    thresholds = dict(zip(own["class"], own["threshold"], strict=True))
+    assert stated["threshold"]["threshold"] == thresholds[""]
+    assert len(stated["threshold"]["classes"]) == len(thresholds) - 1
+    assert stated["input"]["includes_preprocessing"] is (label == "energy")
+    guard = rw.load_guard(out / "guard")
+    images = np.concatenate([np.load(finished_run.parent / "test.npz")["images"][::12], shown()[700::30]])
+    tensor = images if label == "energy" else demo_model().preprocess(images)
+    score, accept = run(out / ONNX_FILE, tensor, "score", "accept")
+    decisions = [guard.check(image) for image in images]
+    np.testing.assert_allclose(score, [decision.score for decision in decisions], rtol=1e-4, atol=1e-5)
+    assert accept.tolist() == [decision.accept for decision in decisions]
+    assert 0 < accept.sum() < len(images)
+
+
+def test_a_monitor_that_onnx_cannot_hold_still_gives_a_guard(finished_run: Path, tmp_path: Path) -> None:
+    said = call("monitor", "export", finished_run, "--monitor", "random", "--model", "demo", "--out", tmp_path)
+    assert "no ONNX file: monitor random cannot be written as ONNX: it draws a number" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["guard"]
+    assert rw.load_guard(tmp_path / "guard").check(shown()[0]).score >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--monitor", "energy"], "the run has several models, demo, trusting: name one with --model"),
+        (["--monitor", "energi", "--model", "demo"], "energi.*energy"),
+        (["--monitor", "energy", "--model", "demos"], "demos.*demo"),
+        (["--monitor", "energy", "--model", "demo", "--source", "gtsrb"], "leave out --source"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(options: list[str], says: str, finished_run: Path, tmp_path: Path) -> None:
+    said = call("monitor", "export", finished_run, *options, "--out", tmp_path / "out", code=2)
+    assert re.search(says, said), said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_in_it_is_left_alone(finished_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    said = call("monitor", "export", finished_run, "--monitor", "energy", "--model", "demo", "--out", tmp_path, code=2)
+    assert "is not an empty folder: name another one with --out" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.slow
+def test_a_network_that_the_study_trained_is_written_too(tmp_path: Path) -> None:
+    """Two sources, one of them with networks that the run trained: run by ONNX Runtime and by torch."""
+    roles = ("train", "validation", "test")
+    data = {role: str(write_npz(tmp_path / f"{role}.npz", 280, seed)) for seed, role in enumerate(roles)}
+    networks = {
+        "plain": {"reference": "baseline", "epochs": 2, "floor": 0.0},
+        "deep": {"reference": "resnet", "epochs": 1, "floor": 0.0},
+    }
+    study = {
+        "name": "trained",
+        "size": f"{SIZE}x{SIZE}",
+        "sources": {
+            "ours": {"data": data, "models": networks},
+            "theirs": {"data": data, "models": {"demo": {"onnx": str(demo_model().path)}}},
+        },
+        "monitors": {"far": {"monitor": "mahalanobis"}, "patterns": {"monitor": "activation_patterns", "gamma": 3}},
+        "protocols": {
+            "monitoring": {
+                "benchmarks": {"fog": {"kind": "distributional_shift", "shift": "fog"}},
+                "resamples": 100,
+                "timed_images": 0,
+            }
+        },
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    call("run", tmp_path / "study.yaml", "--out", tmp_path / "run", "--accept-chance")
+    said = call("monitor", "export", tmp_path / "run", "--monitor", "far", "--out", tmp_path / "none", code=2)
+    assert "the run has several sources, ours, theirs: name one with --source" in said
+    for model in ("plain", "deep"):
+        for monitor in ("far", "patterns"):
+            out, options = tmp_path / f"{model} {monitor}", ["--monitor", monitor, "--model", model]
+            said = call("monitor", "export", tmp_path / "run", "--source", "ours", *options, "--out", out)
+            assert f"with model {model} as its second argument" in said
+            assert "0 decisions differ" in said
+    with pytest.raises(InputError, match="cannot load its model plain by itself"):
+        rw.load_guard(tmp_path / "plain far" / "guard")

@@ -16,6 +16,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
+from roadworthy.deploying import export_monitor as export_monitor
 from roadworthy.engine.folder import RunFolder, writing
 from roadworthy.engine.plan import PlannedStimulus
 from roadworthy.engine.progress import ProgressBar as ProgressBar

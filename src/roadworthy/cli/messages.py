@@ -16,7 +16,8 @@ from roadworthy.cli.app import app
 def _option_names(command: str) -> set[str]:
     """The options of a command, or of all commands where there is none of that name."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    selected = [commands[command]] if command in commands else commands.values()
+    selected = [commands[command]] if command in commands else [*commands.values()]
+    selected += [inner for entry in selected for inner in getattr(entry, "commands", {}).values()]
     parameters = [parameter for entry in selected for parameter in entry.params]
     return {option for parameter in parameters for option in parameter.opts}
 

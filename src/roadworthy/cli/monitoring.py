@@ -1,4 +1,4 @@
-"""Commands on monitors: evaluate decisions that were made elsewhere."""
+"""Commands on monitors: evaluate decisions that were made elsewhere, write a tested monitor for deployment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from roadworthy.cli.app import app
+from roadworthy.cli.messages import one_line, print_line
+from roadworthy.cli.options import PluginOption, RunArgument, Trust, Unpickle
 
 monitors = typer.Typer(help="Runtime monitors: what their decisions are worth.", no_args_is_help=True)
 app.add_typer(monitors, name="monitor")
@@ -37,3 +39,39 @@ def evaluate(
         for name, own in tables.items():
             write_csv(out / f"{name}.csv", own)
         typer.echo(f"{len(tables)} tables are in {out}")
+
+
+@monitors.command()
+def export(
+    run_folder: RunArgument,
+    monitor: Annotated[str, typer.Option(help="The monitor, by its label in the run.")],
+    out: Annotated[Path, typer.Option(help="A new folder: guard/, and monitor.onnx with monitor.json.")],
+    model: Annotated[str | None, typer.Option(help="The model, where the run has several.")] = None,
+    source: Annotated[str | None, typer.Option(help="The source, where the run has several.")] = None,
+    include_preprocessing: Annotated[
+        bool,
+        typer.Option(
+            "--include-preprocessing",
+            help="The ONNX file takes uint8 images (N, H, W, C) in place of what the model's file takes.",
+        ),
+    ] = False,
+    plugin: PluginOption = None,
+    trust: Trust = False,
+    unpickle: Unpickle = False,
+) -> None:
+    """Write a monitor that a run has tested, with its model and threshold, for deployment."""
+    from roadworthy.api import export_monitor
+
+    deployed = export_monitor(
+        run_folder,
+        monitor,
+        out,
+        model=model,
+        source=source,
+        include_preprocessing=include_preprocessing,
+        plugins=plugin or (),
+        trust=trust,
+        unpickle=unpickle,
+    )
+    for line in deployed.lines():
+        print_line(one_line(line))
