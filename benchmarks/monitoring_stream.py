@@ -2,9 +2,10 @@
 
     python benchmarks/monitoring_stream.py [--images 100000] [--out result.json]
 
-Each length is a process of its own: opening and fingerprinting drawn signs, a shipped ONNX classifier and three monitors
-shown every image of both sides, readouts, thresholds, streams, tables with bounds and the report. Compared is the peak of
-resident memory. Target: a stream ten times as long needs at most 1.25 times the memory. Exits with 1 where it is missed.
+Each length is a process of its own: opening and fingerprinting drawn signs, a shipped ONNX classifier and three
+monitors shown every image of both sides, readouts, thresholds, streams, tables with bounds and the report. Compared is
+the peak of resident memory. Target: a stream ten times as long needs at most 1.25 times the memory. Exits with 1 where
+it is missed.
 """
 
 from __future__ import annotations

@@ -1314,12 +1314,7 @@ class Asked(ToyModel):
 
 
 def test_every_signal_is_asked_once_for_all_monitors() -> None:
-<<<<<<< HEAD
-    plain = [CASES[name]() for name in MONITORS if name not in ("odin", "odin_id", "pytorch_ood")]
-    plain = [CASES[name]() for name in MONITORS if name in CASES and name != "odin"]
-=======
-    plain = [CASES[name]() for name in MONITORS if name not in ("odin", "pytorch_ood", "robustness_radius")]
->>>>>>> stats
+    plain = [CASES[name]() for name in MONITORS if name in CASES and name not in ("odin", "odin_id")]
     built, model, batch = [fitted(monitor) for monitor in plain], Asked(), TEST.batch(slice(None))
     signals = Signals(model, batch)
     shared = [each.represent_signals(signals) for each in built]
