@@ -100,14 +100,15 @@ def mcc(counts: DecisionCounts) -> Floats:
 
         MCC = (tp tn - fp fn) / sqrt((tp + fp) (tp + fn) (tn + fp) (tn + fn))
 
-    1 is perfect, 0 no better than chance, -1 always wrong. NaN where a factor below the root is 0: one kind of image or
-    one kind of decision only. (scikit-learn gives 0 there.)
+    1 is perfect, 0 no better than chance, -1 always wrong. A monitor that decides the same about every image says as
+    much as chance does: 0, as is usual. NaN where there is one kind of image only (scikit-learn gives 0 there too).
 
-    >>> round(float(mcc(DecisionCounts(90, 5, 95, 10))), 4)
-    0.8511
+    >>> round(float(mcc(DecisionCounts(90, 5, 95, 10))), 4), float(mcc(DecisionCounts(0, 0, 100, 100)))
+    (0.8511, 0.0)
     """
     numerator = counts.tp * counts.tn - counts.fp * counts.fn
-    return ratio(numerator, np.sqrt(counts.flagged * counts.positive) * np.sqrt(counts.negative * counts.accepted))
+    decided = np.sqrt(counts.flagged * counts.accepted)
+    return ratio(numerator, np.where(decided > 0, decided, 1.0) * np.sqrt(counts.negative * counts.positive))
 
 
 def fpr(counts: DecisionCounts) -> Floats:
@@ -281,8 +282,7 @@ def why_undefined(
     absent = {
         f"there is no {positive}": (counts.positive, ("mcc", "fnr", "recall", "balanced_accuracy")),
         f"there is no {negative}": (counts.negative, ("mcc", "fpr", "balanced_accuracy")),
-        "no image is rejected": (counts.flagged, ("mcc", "precision")),
-        "every image is rejected": (counts.accepted, ("mcc",)),
+        "no image is rejected": (counts.flagged, ("precision",)),
     }
     return next((clause for clause, (count, metrics) in absent.items() if metric in metrics and not count), "")
 
