@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from records import run_record, source_record
 from roadworthy.core.record import ProtocolRecord, SourcePart
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.settings import BenchmarkNote, Context, MonitorNote
+from roadworthy.protocols.monitoring.summaries import overall_rows, rank_rows
 from roadworthy.verdict import judge
 
 SETS = (
@@ -105,7 +105,7 @@ def rows_of(sample: Sample) -> dict[str, Rows]:
     cells = list(_cells(sample))
     rows: dict[str, Rows] = {
         table_specs.DECISIONS.name: cells,
-        table_specs.OVERALL.name: list(_overall(cells)),
+        table_specs.OVERALL.name: overall_rows(cells),
         table_specs.IMPACT_ON_ID.name: list(_id(sample)),
         table_specs.THRESHOLDS.name: list(_thresholds(sample)),
         table_specs.COMPETENCE.name: list(_competence(sample)),
@@ -117,7 +117,7 @@ def rows_of(sample: Sample) -> dict[str, Rows]:
         table_specs.ALARMS.name: list(_alarms(sample)),
         table_specs.TIMING.name: list(_timing(sample)),
     }
-    return rows | dict(zip((table_specs.RANKS.name, table_specs.PAIRS.name), _ranks(sample, cells), strict=True))
+    return rows | dict(zip((table_specs.RANKS.name, table_specs.PAIRS.name), rank_rows(cells), strict=True))
 
 
 def _estimate(value: float, reason: str = "", spread: float = 0.04) -> dict[str, Any]:
@@ -186,26 +186,10 @@ def _cells(sample: Sample) -> Iterator[dict[str, Any]]:
                         values |= {"safety_gain": tp, "residual_hazard": fn, "availability_cost": fp}
                         values |= {"aurc": 0.3 * (1 - sample.monitors.get(monitor, 0)) + 0.01 * place}
                     for metric, value in values.items():
-                        reason = "the monitor rejects no image" if math.isnan(value) else ""
+                        reason = "no image is rejected" if math.isnan(value) else ""
                         if monitor in sample.failed:
                             value, reason = math.nan, sample.failed[monitor]
                         yield {**where, "view": view, "part": "stream", "metric": metric, **_estimate(value, reason)}
-
-
-def _overall(cells: Rows) -> Iterator[dict[str, Any]]:
-    table = pd.DataFrame(cells)
-    key = ["monitor", "view", "part", "metric"]
-    for kind in ("all", *dict.fromkeys(table["ood_kind"])):
-        chosen = table if kind == "all" else table[table["ood_kind"] == kind]
-        for (model, *rest), own in chosen.groupby(["model", *key], sort=False):
-            values, known = own["value"].to_numpy(), own["value"].notna().all()
-            half = 1.96 * values.std() / math.sqrt(len(values)) if len(values) > 1 and known else math.nan
-            mean = float(values.mean()) if known else math.nan
-            yield {
-                **{"model": model, "ood_kind": kind, **dict(zip(key, rest, strict=True)), "sets": len(values)},
-                **{"value": mean, "lo": mean - half, "hi": mean + half},
-                "reason": "" if known else own["reason"].iloc[0],
-            }
 
 
 def _id(sample: Sample) -> Iterator[dict[str, Any]]:
@@ -228,7 +212,8 @@ def _thresholds(sample: Sample) -> Iterator[dict[str, Any]]:
             rule = ("conformal", "share")[place % 2]
             is_broken = wrongly > 0.06
             promise = "none" if rule == "share" or monitor in sample.failed else "broken" if is_broken else "kept"
-            common = {"rule": rule, "rejected": 0.05, "confidence": 0.95, "images": 500, "objects": 250, "rank": 6}
+            common = {"rule": rule, "rejected": 0.05, "images": 500, "objects": 250, "rank": 6}
+            common["confidence"] = 0.95 if rule == "conformal" else math.nan
             numbers = {"threshold": -1.25 + place, "achieved": 0.048, **_estimate(wrongly, spread=0.01)}
             kept = {name: numbers[name] for name in ("threshold", "achieved", "value", "lo", "hi", "n", "groups")}
             if monitor in sample.failed:
@@ -277,30 +262,6 @@ def _sweep(sample: Sample) -> Iterator[dict[str, Any]]:
                     effects = {"safety_gain": wrong * caught, "residual_hazard": wrong * (1 - caught)}
                     where = {"model": model, "benchmark": name, "monitor": monitor, "rejected_id": share}
                     yield {**where, **rates, **effects, "availability_cost": (1 - wrong) * share}
-
-
-def _ranks(sample: Sample, cells: Rows) -> tuple[Rows, Rows]:
-    table = pd.DataFrame(cells)
-    table = table[(table["metric"] == "mcc") & ~table["monitor"].isin(["none", *sample.failed])]
-    ranks, pairs = [], []
-    for view in ("detection", "system"):
-        for model in ("all", *sample.models):
-            own = table[(table["view"] == view) & (table["model"].isin([model]) | (model == "all"))]
-            wide = own.pivot_table(index=["model", "benchmark"], columns="monitor", values="value")
-            mean = wide.rank(axis=1, ascending=False).mean().sort_values()
-            tests = {"friedman": 31.2, "friedman_p": 1e-5, "iman_davenport": 9.1, "iman_davenport_p": 2e-7}
-            warning = "" if len(wide) >= 10 else f"{len(wide)} sets: fewer than ten, so the test has little power"
-            common = {"sets": len(wide), **tests, "distance": 2.4, "warning": warning}
-            for place, (monitor, rank) in enumerate(mean.items()):
-                where = {"model": model, "view": view, "monitor": monitor, "rank": rank, **common}
-                ranks.append({**where, "cliques": "abc"[min(place // 3, 2)] if place != 2 else "ab"})
-            names = list(mean.index)
-            for place, first in enumerate(names):
-                for second in names[place + 1 :]:
-                    where = {"model": model, "view": view, "monitor_a": first, "monitor_b": second}
-                    values = {"rank_difference": mean[second] - mean[first], "nemenyi_p": 0.04}
-                    pairs.append({**where, **values, "wilcoxon_p_holm": 0.2})
-    return ranks, pairs
 
 
 def _stream(sample: Sample) -> Iterator[dict[str, Any]]:

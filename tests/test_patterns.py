@@ -77,6 +77,20 @@ def test_a_first_number_that_says_nothing() -> None:
     assert single.nearest(np.ones((1, 300), np.bool_)).tolist() == [300]
 
 
+def test_a_pattern_that_is_nearer_by_one_in_a_later_block_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patterns are sorted: the one at distance 5 comes first, then far ones, last the one at distance 4."""
+    monkeypatch.setattr(patterns_module, "BLOCK", 16)
+    patterns = np.zeros((200, 84), np.bool_)
+    patterns[:, :56] = np.random.default_rng(0).random((200, 56)) < 0.6
+    patterns[0], patterns[1] = np.arange(84) < 5, (np.arange(84) >= 56) & (np.arange(84) < 60)
+    patterns[2:, 55] = True
+    learned = PatternSet(84)
+    learned.add(patterns)
+    at_5, at_4 = (np.flatnonzero(np.bitwise_count(learned.words).sum(axis=1) == count)[0] for count in (5, 4))
+    assert (at_5 < 16, at_4 >= 16) == (True, True)
+    assert learned.nearest(np.zeros((1, 84), np.bool_)).tolist() == [4]
+
+
 def test_an_empty_set_and_patterns_that_do_not_fit() -> None:
     empty = PatternSet(5)
     assert len(empty) == 0

@@ -355,16 +355,16 @@ def test_dark_images() -> None:
 
 def test_size_scales_about_the_centre() -> None:
     n = 200
-    batch = make_batch(np.repeat(pictures(1), n, axis=0), boxes=np.tile(np.float32([20, 24, 48, 40]), (n, 1)))
+    batch = make_batch(np.repeat(pictures(1, 48), n, axis=0), boxes=np.tile(np.float32([20, 16, 48, 32]), (n, 1)))
     moved = Size(factor=1.25)(batch, Streams(0))
-    larger, smaller = ([32 + s * -12, 32 + s * -8, 32 + s * 16, 32 + s * 8] for s in (1.25, 0.8))
+    larger, smaller = ([32 + s * -12, 24 + s * -8, 32 + s * 16, 24 + s * 8] for s in (1.25, 0.8))
     is_larger = np.isclose(moved.boxes, larger).all(axis=1)
     assert (is_larger | np.isclose(moved.boxes, smaller).all(axis=1)).all()
     assert stats.binomtest(int(is_larger.sum()), n).pvalue > 1e-4
     for row in (int(np.flatnonzero(is_larger)[0]), int(np.flatnonzero(~is_larger)[0])):
         scale = 1.25 if is_larger[row] else 0.8
-        places = (np.arange(64) + 0.5 - 32) / scale + 32 - 0.5
-        grid = np.meshgrid(places, places, indexing="ij")
+        down, across = ((np.arange(2 * centre) + 0.5 - centre) / scale + centre - 0.5 for centre in (24, 32))
+        grid = np.meshgrid(down, across, indexing="ij")
         reference = [
             ndimage.map_coordinates(batch.images[row, ..., c].astype(float), grid, order=1, mode="nearest")
             for c in range(3)

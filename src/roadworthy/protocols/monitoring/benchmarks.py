@@ -18,7 +18,7 @@ from roadworthy.data.base import contents
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitoring import undisturbed
-from roadworthy.engine.plan import Bench, PlannedStimulus
+from roadworthy.engine.plan import Bench, PlannedStimulus, is_stored
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign
 from roadworthy.protocols.monitoring.names import (
@@ -37,6 +37,8 @@ from roadworthy.shifts import Attack, make_shift
 FEW = 0.01
 """Share of a benchmark's images that may be images of the source's own data, with a warning."""
 HALVES = (0.5, 0.5)
+LARGEST_RECIPES = 2
+"""A drawn set has one content for all images, or two with mirrored copies: the recipe; ids tell its images apart."""
 USUAL_SHIFTS = {
     "fog": (DISTRIBUTIONAL_SHIFT, "fog", 3),
     "dark": (DISTRIBUTIONAL_SHIFT, "dark", 4),
@@ -85,10 +87,10 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
         valid, test = split_by_group(data, HALVES, bench.seed)
         valid_from = "half of the objects of the test data, which are not tested with"
     shown = {VALID: _chosen(valid, settings, bench), TEST: _chosen(test, settings, bench)}
-    known = {content for part in (bench.train, valid) if part is not None for content in contents(part)}
+    known = {content for part in (bench.train, valid) if part is not None for content in _identities(part)}
     leaked = 0
     if bench.validation is not None:
-        leaked = _leaked(shown[TEST], set(contents(valid)), f"{_source(bench)}: test data", "validation images")
+        leaked = _leaked(shown[TEST], set(_identities(valid)), f"{_source(bench)}: test data", "validation images")
     chosen = settings.benchmarks if settings.benchmarks is not None else default_benchmarks(bench)
     benchmarks, skipped = {}, {}
     for name, choice in chosen.items():
@@ -110,13 +112,16 @@ def default_benchmarks(bench: Bench) -> dict[str, BenchmarkChoice]:
     """The benchmarks of a study that names none: every kind, from the sets outside that there are and usual shifts.
 
     Sets outside are novel classes, images of makers anomalies. The attack is fgsm where every model gives gradients,
-    and square otherwise. Shifts that are not registered are left out.
+    and square otherwise; there is none where a model is stored predictions, which answer nothing new. Shifts that are
+    not registered are left out.
     """
     kinds = {**dict.fromkeys(bench.foreign, NOVEL_CLASS), **dict.fromkeys(bench.makers, ANOMALY)}
     chosen = {name: BenchmarkChoice.model_validate({"kind": kinds[name], "outliers": name}) for name in kinds}
     has_gradients = all("input_gradient" in model.capabilities for model in bench.models.values())
     attack = "fgsm" if has_gradients else "square"
     usual = {attack: (ADVERSARIAL, attack, ATTACK_LEVEL)}
+    if any(is_stored(model) for model in bench.models.values()):
+        usual = {}
     usual |= {name: own for name, own in USUAL_SHIFTS.items() if own[1] in SHIFTS}
     for name, (kind, shift, level) in usual.items():
         unused = name if name not in chosen else f"{name}_shift"
@@ -195,7 +200,7 @@ def _foreign(
 ) -> Benchmark:
     """The OOD side that images of a set outside make: with labels of the source where it is a distributional shift."""
     whole = bench.foreign[outliers]
-    own = known | set(contents(test))
+    own = known | set(_identities(test))
     leaked = _leaked(whole, own, f"benchmark {name}: {outliers}", f"images of {_source(bench)}")
     has_label = note.kind == DISTRIBUTIONAL_SHIFT
     if has_label:
@@ -246,7 +251,7 @@ def _labels(data: OpenedDataset, classes: list[str]) -> set[int]:
 
 def _leaked(data: Dataset, known: set[str], what: str, whose: str) -> int:
     """How many images are known ones: a few give a warning, more are an error."""
-    hashes = contents(data)
+    hashes = _identities(data)
     count = sum(content in known for content in hashes)
     if count:
         sentence = f"{what} shares {count} of {len(hashes)} images with {whose}: take them out of one side"
@@ -254,6 +259,13 @@ def _leaked(data: Dataset, known: set[str], what: str, whose: str) -> int:
             raise InputError(sentence)
         warnings.warn(sentence, stacklevel=2)
     return count
+
+
+def _identities(data: Dataset) -> list[str]:
+    """What tells images apart: a hash of the content of each, with its id where one recipe draws a whole set."""
+    hashes = contents(data)
+    is_drawn = len(hashes) > LARGEST_RECIPES >= len({*hashes})
+    return [f"{content} {name}" for content, name in zip(hashes, data.ids, strict=True)] if is_drawn else hashes
 
 
 def _chosen(data: Dataset, settings: Settings, bench: Bench) -> OpenedDataset:

@@ -91,9 +91,10 @@ def _square(monitor: str, benchmark: str, cell: Estimate) -> Square:
 
 def _mean_square(test: MonitoringFacts, model: str, monitor: str, view: str, kind: str) -> Square:
     cell = test.mean(model, monitor, MCC.name, view, kind)
-    where = f"mean of {plural(len(test.benchmarks if kind == ALL else test.of_kind(kind)), 'benchmark')}"
-    square = _square(monitor, where, cell)
-    return square if square.grey else square._replace(text=f"<b>{square.text}</b>")
+    number_of_sets = len(test.benchmarks if kind == ALL else test.of_kind(kind))
+    square = _square(monitor, f"mean of {plural(min(cell.n, number_of_sets), 'benchmark')}", cell)
+    star = "*" if cell.n < number_of_sets else ""
+    return square if square.grey else square._replace(text=f"<b>{square.text}{star}</b>")
 
 
 def means(test: MonitoringFacts, model: str, view: str) -> View:
@@ -101,7 +102,9 @@ def means(test: MonitoringFacts, model: str, view: str) -> View:
     cells = [test.mean(model, monitor, MCC.name, view) for monitor in test.monitors]
     hover = [drawing.hover_text(m, model, MCC, cell) for m, cell in zip(test.monitors, cells, strict=True)]
     colour, symbol = look(0)
-    trace = drawing.marks(cells, list(range(len(cells))), hover, colour, size=9, symbol=symbol)
+    edge = {"color": colour, "width": 1.5}
+    trace = drawing.marks(cells, list(range(len(cells))), hover, colour, size=9, symbol=symbol, line=edge)
+    trace["marker"]["color"] = ["#ffffff" if cell.n < len(test.benchmarks) else colour for cell in cells]
     ends = [*drawing.ends_of(cell for cell in cells if not cell.missing), 0.0]
     layout = drawing.layout_of(height=66 + 26 * len(cells), margin={"l": 8, "r": 16, "t": 8, "b": 46})
     title = "mean MCC (higher is better)"

@@ -39,6 +39,7 @@ def page(run: Path, facts: Facts) -> Page:
         lambda: figures.charts(test),
         _context(test),
         models={model: words.model_words(test, model) for model in test.models},
+        sentences=tuple(words.overview(test)),
         headline=tuple(words.headline(test)),
         details=(
             ("Benchmarks", f"{len(test.benchmarks)} of {plural(len(test.kinds), 'kind')}"),
@@ -72,7 +73,7 @@ def _context(test: MonitoringFacts) -> dict[str, Any]:
         "threshold_rows": [row | {"measured": estimate_of(row)} for row in test.thresholds],
         "by_class": any(row["class"] for row in test.thresholds),
         "few_tables": FEW_TABLES,
-        "left_out": {**test.context.skipped, **test.context.left_out} if test.context else {},
+        "left_out": words.left_out(test),
         "competence_parts": [p for p in PARTS if any(part == p for _, part, _ in test.competence)],
         "shown_metrics": {metric for *_, metric in (*test.cells, *test.on_id, *test.stream, *test.competence)},
         "number_of": number_of,

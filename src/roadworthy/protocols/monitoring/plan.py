@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
 from roadworthy.protocols.monitoring.criteria import check_criterion
-from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, MCC, METRICS
+from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, EVENT_METRICS, MCC, METRICS
 from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TRAIN
 from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
@@ -48,7 +49,6 @@ class Monitoring(base.Protocol):
     table_specs = TABLE_SPECS
     summary = "Is a model safer with a runtime monitor: what it rejects of wrong answers and of images from outside."
     shows_outliers = True
-    prints_latex = True
     metrics = METRICS
     compared = (MCC.name,)
     subject = "monitors"
@@ -77,9 +77,18 @@ class Monitoring(base.Protocol):
         return (OWN_DATA + benchmarks) * (1 + monitors + len(settings.layers))
 
     def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:
-        """The data of the source and the OOD side of every benchmark; attacks are made against models, in a run."""
+        """The data of the source and the OOD side of every benchmark.
+
+        Attacks are made against a model, in a run: they are left out here, and a warning says so.
+        """
         profile = make_profile(settings, bench)
-        return [*profile.own.values(), *(benchmark.showing for benchmark in profile.benchmarks.values())]
+        attacks = [name for name, benchmark in profile.benchmarks.items() if benchmark.note.attacks]
+        if attacks:
+            named = ", ".join(attacks)
+            sentence = f"benchmark {named} attacks the model under test: its images are made when that is run"
+            warnings.warn(sentence, stacklevel=2)
+        others = [own.showing for name, own in profile.benchmarks.items() if name not in attacks]
+        return [*profile.own.values(), *others]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """The data of the source and every benchmark, shown to every model and to every monitor on it."""
@@ -91,6 +100,7 @@ class Monitoring(base.Protocol):
         for label, monitor in monitors.items():
             check_rule(label, monitor, chosen_rule(settings, label, monitor))
         profile = make_profile(settings, bench)
+        check_attacks(bench, profile)
         cases: list[PlannedCase] = []
         for name, model in bench.models.items():
             check_served(bench, model, monitors)
@@ -121,8 +131,8 @@ class Monitoring(base.Protocol):
         return DECISION_METRICS
 
     def is_over_objects(self, criterion: Criterion) -> bool:
-        """The mean over benchmarks is not bounded by objects."""
-        return criterion.over != "pooled"
+        """The mean over benchmarks is not bounded by objects, nor are stretches and false alarms."""
+        return criterion.over != "pooled" and criterion.metric not in {metric.name for metric in EVENT_METRICS}
 
     def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
         """Refuse a criterion that matches nothing that is measured of a source."""
@@ -236,6 +246,19 @@ def check_served(bench: Bench, model: Model, monitors: Mapping[str, Monitor]) ->
                 f"{_what(bench)}: monitor {label} needs images of {monitor.classes} classes to learn from: there are "
                 f"{classes}"
             )
+
+
+def check_attacks(bench: Bench, profile: Profile) -> None:
+    """Refuse an attack that no model can be attacked by."""
+    for name, benchmark in profile.benchmarks.items():
+        refusals = []
+        for model in bench.models.values():
+            try:
+                benchmark.showing.against(model)
+            except InputError as error:
+                refusals.append(error)
+        if refusals and len(refusals) == len(bench.models):
+            raise InputError(f"benchmark {name}: {refusals[0]}")
 
 
 def check_layers(bench: Bench, model: Model, layers: Sequence[str]) -> None:

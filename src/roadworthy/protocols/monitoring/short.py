@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.api import execute, model_spec
+from roadworthy.core.errors import InputError
 from roadworthy.core.validation import parse_size
 from roadworthy.data import open_dataset
 from roadworthy.engine.progress import ProgressBar, terminal_progress
@@ -65,6 +66,8 @@ def monitoring(
     learned = None if train is None else open_dataset(train, size=data.size, base=base, seed=seed, name="train")
     learning: dict[str, Any] = {"split": SPLIT} if train is None else {"train": described(train)}
     if validation is not None:
+        if not isinstance(validation, str | Path | dict):
+            raise InputError("validation data must be named as in a study, by its path or as a mapping, not in memory")
         learning |= {"validation": described(validation)}
     own = {
         "data": {"test": described(source), **learning},

@@ -126,12 +126,14 @@ def short_value(value: float) -> str:
 
 
 def quantity(value: float) -> str:
-    """Three digits of a measured quantity; n/a where it is not known.
+    """Three digits of a measured quantity, all of a large one; n/a where it is not known.
 
-    >>> quantity(0.0021), quantity(float("nan"))
-    ('0.0021', 'n/a')
+    >>> quantity(0.0021), quantity(1912.3), quantity(float("nan"))
+    ('0.0021', '1,912', 'n/a')
     """
-    return MISSING if math.isnan(value) else f"{value:.3g}"
+    if math.isnan(value):
+        return MISSING
+    return whole(round(value)) if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def event_text(metric: Metric, value: float) -> str:
@@ -153,7 +155,7 @@ def event_bounds(metric: Metric, cell: Estimate) -> str:
     >>> event_bounds(DELAY, Estimate(2.0, 1.0, 4.0)), event_bounds(DELAY, Estimate(2.0, 1.0, math.inf))
     ('1 to 4', 'at least 1')
     """
-    if math.isnan(cell.lo):
+    if not math.isfinite(cell.lo):
         return ""
     lo = event_text(metric, cell.lo)
     return f"{lo} to {event_text(metric, cell.hi)}" if math.isfinite(cell.hi) else f"at least {lo}"
@@ -262,8 +264,11 @@ def best_words(test: MonitoringFacts, model: str) -> str:
         return "No monitor has a value on every benchmark."
     mean = test.mean(model, best)
     recall, fpr = (test.mean(model, best, metric.name) for metric in (RECALL, FPR))
-    verdict = f"{best} helps the system most"
-    if standing(mean) != BETTER:
+    if standing(mean) == BETTER:
+        verdict = f"{best} helps the system most"
+    elif _with_standing(test, model, BETTER):
+        verdict = f"{best} has the highest MCC for the system, though not clearly better than chance"
+    else:
         verdict = f"No monitor is clearly better than chance for the system; the highest MCC has {best}"
     return (
         f"{verdict}: it cancels {bounded(RECALL, recall)} of the wrong answers at the price of "
@@ -328,7 +333,8 @@ def _id_value(test: MonitoringFacts, model: str, monitor: str) -> str:
 
 
 def _change_words(change: Estimate) -> str:
-    return f"{signed_change(change.value)}, bounds {bounds(RELATIVE_CHANGE, change.lo, change.hi)}"
+    interval = "" if change.unbounded else f", bounds {bounds(RELATIVE_CHANGE, change.lo, change.hi)}"
+    return signed_change(change.value) + interval
 
 
 def alone_on_id(test: MonitoringFacts, model: str) -> Estimate:
@@ -352,20 +358,38 @@ def warnings(test: MonitoringFacts, model: str) -> Iterator[str]:
     if broken:
         yield f"The promise of the threshold is broken on ID test images: {listing(broken)}."
     if none and not test.by_promise(model, KEPT) and not broken:
-        yield "No threshold promises how many ID images it rejects: the rule `conformal` would."
+        yield "No threshold promises how many ID images it rejects; one of the rule conformal would."
     elif none:
         yield f"Without a promise on how many ID images are rejected: {listing(none)}."
-    count = len(test.benchmarks)
-    if count < FEWEST_SETS:
-        few = plural(count, "benchmark")
-        yield f"Only {few}: with fewer than {FEWEST_SETS} a comparison of monitors has little power."
     for missing_model, monitor, reason, benchmarks in test.missing:
         if missing_model == model:
             yield f"{monitor} has no decision on {plural(benchmarks, 'benchmark')}: {reason.rstrip('.')}."
 
 
+def overview(test: MonitoringFacts) -> Iterator[str]:
+    """What was compared, and what limits the comparison whatever the model."""
+    settings = test.settings
+    mixed = f", {number(REJECTED, settings['ratio'])} of a stream is OOD" if "ratio" in settings else ""
+    order = f", in the order {settings['order']}" if "order" in settings else ""
+    yield (
+        f"Compared: {plural(len(test.monitors), 'monitor')} beside {plural(len(test.models), 'model')} on "
+        f"{plural(len(test.benchmarks), 'benchmark')} of {plural(len(test.kinds), 'kind')}{mixed}{order}."
+    )
+    if len(test.benchmarks) < FEWEST_SETS:
+        few = plural(len(test.benchmarks), "benchmark")
+        yield f"Only {few}: with fewer than {FEWEST_SETS} a comparison of monitors has little power."
+    for name, reason in left_out(test).items():
+        yield f"Left out: {name}, {reason.rstrip('.')}."
+
+
+def left_out(test: MonitoringFacts) -> dict[str, str]:
+    """Benchmarks that the source does not meet and monitors that its models cannot serve, each with the reason."""
+    return {**test.context.skipped, **test.context.left_out} if test.context else {}
+
+
 def headline(test: MonitoringFacts) -> Iterator[str]:
-    """Lines for a terminal: the best monitor of each model, and every warning."""
+    """Lines for a terminal: what was compared, the best monitor of each model, and every warning."""
+    yield from overview(test)
     for model in test.models:
         yield f"{model}: {best_words(test, model)}"
         yield from (f"{model}: {sentence}" for sentence in _standing_words(test, model))
