@@ -11,10 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef, roc_auc_score
+from typer.testing import CliRunner
 
 import roadworthy as rw
 import samples
 from roadworthy.api import compare_runs
+from roadworthy.cli import app
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
@@ -527,6 +529,34 @@ def test_without_validation_data_half_of_the_objects_give_thresholds(data: dict[
     assert {case.labels["set"] for case in layers} == {"train", "valid", "test", "ood/noise"}
 
 
+def test_benchmarks_are_written_as_data_but_for_attacks(data: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="benchmark attack attacks the model under test"):
+        written = rw.export_study(study(data), tmp_path / "images", progress=no_progress)
+    manifest = pd.read_csv(tmp_path / "images" / "manifest.csv")
+    assert len(manifest) == written == 60 + 100 + 120 + 90 + 80 + 3 * 120
+    assert not manifest["stimulus"].str.startswith("square").any()
+
+
+def test_the_short_form_from_python(data: dict[str, Any], tmp_path: Path) -> None:
+    run = rw.monitoring(
+        data["model"],
+        monitors=["msp", Redness(rejects_below=50.0)],
+        source=data["films"],
+        outliers={"purple": data["purple"]},
+        benchmarks={"noise": BENCHMARKS["noise"]},
+        settings={"resamples": 100, "timed_images": 0, "order": "runs"},
+        out=tmp_path / "run",
+        accept_chance=True,
+        workers=1,
+        progress=no_progress,
+    )
+    thresholds = run.tables["monitoring_thresholds"].set_index("monitor")
+    assert thresholds.loc["redness rejects_below=50.0", "threshold"] == 50
+    assert "timing_monitoring" not in run.tables
+    with pytest.raises(InputError, match="not in memory"):
+        rw.monitoring(data["model"], monitors=["msp"], source=data["films"], train=data["train"], validation=object())
+
+
 def test_the_default_benchmarks_are_of_every_kind(data: dict[str, Any]) -> None:
     content = study(data)
     del content["protocols"]["monitoring"]["benchmarks"]
@@ -595,6 +625,16 @@ def test_tables_of_decisions_that_cannot_be_read_are_refused(changes: dict[str, 
     columns = {name: column for name, column in {**ONE, **changes}.items() if column is not None}
     with pytest.raises(InputError, match=message):
         rw.evaluate_decisions(pd.DataFrame(columns))
+
+
+def test_a_table_of_decisions_on_the_command_line(tmp_path: Path) -> None:
+    pd.DataFrame(ONE).to_csv(tmp_path / "table.csv", index=False)
+    result = CliRunner().invoke(
+        app, ["monitor", "evaluate", str(tmp_path / "table.csv"), "--out", str(tmp_path / "out")]
+    )
+    assert result.exit_code == 0
+    assert "model, stream, monitor: detection mcc 1.000" in result.stdout
+    assert (tmp_path / "out" / "monitoring.csv").is_file()
 
 
 def test_a_table_of_decisions_by_hand() -> None:
