@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from records import run_record, source_record
+from reports import picture
 from roadworthy.core.record import ProtocolRecord, SourcePart
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.protocols.monitoring import table_specs
@@ -48,6 +49,7 @@ class Sample:
     monitors: Mapping[str, float] = field(default_factory=lambda: dict(MONITORS))
     failed: Mapping[str, str] = field(default_factory=dict)
     undertrained: frozenset[str] = frozenset()
+    has_pictures: bool = False
 
     def rates(self, model: str, place: int, monitor: str) -> tuple[float, float]:
         """The share of OOD images and of ID images that a monitor rejects."""
@@ -63,6 +65,8 @@ def make_run(path: Path, sample: Sample | None = None, *, sources: Mapping[str, 
     (path / "media").mkdir(parents=True)
     tables: dict[str, Rows] = {spec.name: [] for spec in table_specs.TABLE_SPECS}
     for source, own in samples.items():
+        for row in _gallery(own):
+            picture(path / "media" / row["media"], row["images"], seed=0)
         for name, rows in rows_of(own).items():
             tables[name] += [{"source": source, **row} if several else row for row in rows]
     for spec in table_specs.TABLE_SPECS:
@@ -104,6 +108,7 @@ def rows_of(sample: Sample) -> dict[str, Rows]:
     """The rows of every table of one source."""
     cells = list(_cells(sample))
     rows: dict[str, Rows] = {
+        table_specs.GALLERY.name: list(_gallery(sample)),
         table_specs.DECISIONS.name: cells,
         table_specs.OVERALL.name: overall_rows(cells),
         table_specs.IMPACT_ON_ID.name: list(_id(sample)),
@@ -236,6 +241,11 @@ def _sets(sample: Sample) -> Iterator[dict[str, Any]]:
         counts = {"images_id": IMAGES, "images_ood": IMAGES, "objects": IMAGES, "ratio": 0.5, "leaked": 0}
         texts = {"made_from": f"{name} of the test data", "attacked": "", "order": "blocks", "note": ""}
         yield {"benchmark": name, "ood_kind": kind, "near": near, "keeps_label": keeps, **counts, **texts}
+
+
+def _gallery(sample: Sample) -> Iterator[dict[str, Any]]:
+    names = ["", *(name for name, *_ in sample.sets)] if sample.has_pictures else []
+    yield from ({"benchmark": name, "media": f"monitoring-{name}.png", "images": 4} for name in names)
 
 
 def _risk(sample: Sample) -> Iterator[dict[str, Any]]:

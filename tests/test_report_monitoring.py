@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from monitoring_tables import LEVEL, MONITORS, SETS, Sample, make_run
@@ -177,14 +178,14 @@ def test_a_failed_monitor_is_named_with_its_reason_and_never_the_best(tmp_path: 
 
 def test_names_from_outside_are_shown_as_they_are(tmp_path: Path) -> None:
     sets = ((HOSTILE, "noise", True, True), ("a%{x}b", "anomaly", False, False))
-    sample = Sample({HOSTILE: 0.9}, sets, {HOSTILE: 0.8, "50%{y}": 0.3}, {"50%{y}": HOSTILE})
+    sample = Sample({HOSTILE: 0.9}, sets, {HOSTILE: 0.8, "50%{y}": 0.3, "failed": 0.2}, {"failed": HOSTILE})
     page = render(make_run(tmp_path / "run", sample))
     elements = Elements(page)
     assert sum(tag == "script" for tag, _ in elements.tags) == 3
     assert HOSTILE in elements.text
     texts = strings_in(chart_data(page))
     assert not [text for key, text in texts if "<script" in text and key != "legendgroup"]
-    assert not [text for key, text in texts if "%{y}</b>" in text and key == "hovertemplate"], "a name is no template"
+    assert not [text for key, text in texts if "50%{y}" in text and key == "hovertemplate"], "a name is no template"
 
 
 def strings_in(value: Any, key: str = "") -> list[tuple[str, str]]:
@@ -235,10 +236,16 @@ def test_a_promise_is_kept_broken_or_not_made(page: str, small: Path) -> None:
     assert rows["energy"][2] == "at most 5.0 % (95.0 %)"
     assert rows["boxes"][2] == "5.0 %"
     promises = {row["monitor"]: row["promise"] for row in opened(small).thresholds}
-    said = {"kept": "kept", "broken": "broken", "none": "none made"}
-    assert {name: cells[6] for name, cells in rows.items()} == {name: said[word] for name, word in promises.items()}
+    pills = {"kept": "kept", "broken": "broken", "none": "none made"}
+    assert {name: cells[6] for name, cells in rows.items()} == {name: pills[word] for name, word in promises.items()}
     test = replace(opened(small), thresholds=({"model": "lenet", "monitor": "energy", "promise": "none"},))
     assert "No threshold promises how many ID images it rejects" in " ".join(words.warnings(test, "lenet"))
+    made = tuple({"model": "lenet", "monitor": name, "promise": name} for name in ("kept", "broken", "none"))
+    said = [*words.warnings(replace(test, thresholds=made), "lenet")]
+    assert said == [
+        "The promise of the threshold is broken on ID test images: broken.",
+        "Without a promise on how many ID images are rejected: none.",
+    ]
 
 
 def test_the_stream_has_strips_evidence_and_alarms(page: str, small: Path) -> None:
@@ -310,6 +317,26 @@ def test_all_charts_are_drawn_in_a_browser(small: Path, page: str, tmp_path: Pat
     assert 'data-charts="drawn"' in drawn
     assert "could not be drawn" not in drawn.partition("<script")[0]
     assert drawn.count("data-drawn=") >= len(chart_data(page))
+
+
+def test_examples_of_every_set_are_shown_where_the_run_has_them(page: str, tmp_path: Path) -> None:
+    assert "<img" not in section(page, "setup")
+    own = section(render(make_run(tmp_path / "run", replace(SMALL, has_pictures=True))), "setup")
+    assert re.findall(r'alt="([^"]+)"', own) == [f"4 images of {n}" for n in ("ID side", *(s[0] for s in SMALL.sets))]
+    assert own.count('src="data:image/webp;base64,') == 4
+
+
+def test_where_ranks_cannot_be_compared_the_page_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", SMALL)
+    file = run / "tables" / "monitoring_ranks.parquet"
+    table = pd.read_parquet(file).query("model == 'lenet'")
+    without = table.assign(rank=math.nan, warning=table["view"].map({"detection": "too few", "system": "<b>none"}))
+    without.to_parquet(file, index=False)
+    page = render(run)
+    assert "rank-chart" not in page
+    own = section(page, "ranks")
+    assert "OOD detection: no comparison of ranks. too few" in own
+    assert "System: no comparison of ranks. &lt;b&gt;none" in own
 
 
 DOCS = (Path(__file__).parent.parent / "docs" / "monitoring.md").read_text()

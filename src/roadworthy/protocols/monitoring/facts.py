@@ -16,7 +16,7 @@ from roadworthy.protocols.monitoring.metrics import AURC, FNR, MCC
 from roadworthy.protocols.monitoring.names import ALL, ALONE, DETECTION, KINDS, NAME, STREAM, SYSTEM, VIEWS
 from roadworthy.protocols.monitoring.settings import Context
 from roadworthy.report.facts import NOT_RUN, Facts, estimate_of, mean_of
-from roadworthy.report.reading import Row, has_table, number_of, read_rows
+from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows
 from roadworthy.statistics import Estimate
 
 TESTS_OF_RANKS = ("friedman", "friedman_p", "iman_davenport", "iman_davenport_p")
@@ -26,12 +26,16 @@ FEWEST_SETS = 10
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark: its name, kind of OOD data, whether it is near to the source, and its row in the table of sets."""
+    """A benchmark: its name, kind of OOD data, whether it is near to the source, and its row in the table of sets.
+
+    `examples` are a few images of its OOD side, where the run has them.
+    """
 
     name: str
     kind: str
     near: bool
     row: Row
+    examples: Picture | None = None
 
     @property
     def label(self) -> str:
@@ -87,6 +91,7 @@ class MonitoringFacts:
     sweep       by (model, benchmark or `all`, monitor): residual hazard over availability cost
     risk        by (model, benchmark, monitor): risk over coverage
     stream      by (model, benchmark, monitor, metric);  alarms: rows by (model, benchmark, monitor)
+    unranked    (view, model, why) of comparisons of ranks that could not be made
     context     what the run noted of the source: its monitors and benchmarks, and what was left out
     """
 
@@ -105,6 +110,8 @@ class MonitoringFacts:
     timelines: Mapping[tuple[str, str], Timeline]
     alarms: Mapping[tuple[str, str, str], tuple[Row, ...]]
     timing: Mapping[tuple[str, str], Row]
+    unranked: tuple[tuple[str, str, str], ...] = ()
+    id_examples: Picture | None = None
     context: Context | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -198,13 +205,18 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
     def rows(table: TableSpec) -> list[Row]:
         return read_rows(run, table.name, source) if has_table(run, table.name) else []
 
+    ranks = rows(table_specs.RANKS)
     decisions, competence = rows(table_specs.DECISIONS), rows(table_specs.COMPETENCE)
     events = rows(table_specs.EVENTS)
+    gallery = {
+        row["benchmark"]: Picture(media_path(run, row["media"]), row["images"]) for row in rows(table_specs.GALLERY)
+    }
     models = dict.fromkeys([*facts.models, *(row["model"] for row in decisions)])
     asked = {row["model"] for row in decisions}
     return MonitoringFacts(
         models=tuple(model for model in models if model in asked),
-        benchmarks=_benchmarks(decisions, rows(table_specs.SETS)),
+        benchmarks=_benchmarks(decisions, rows(table_specs.SETS), gallery),
+        id_examples=gallery.get(""),
         cells={
             (row["model"], row["benchmark"], row["monitor"], row["view"], row["metric"]): estimate_of(row)
             for row in decisions
@@ -223,7 +235,8 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
         thresholds=_thresholds(rows(table_specs.THRESHOLDS)),
         sweep=_curves(rows(table_specs.SWEEP), "availability_cost", "residual_hazard"),
         risk=_curves(rows(table_specs.RISK), "accepted", "risk"),
-        rankings=_rankings(rows(table_specs.RANKS), rows(table_specs.PAIRS)),
+        rankings=_rankings(ranks, rows(table_specs.PAIRS)),
+        unranked=_unranked(ranks),
         stream={(row["model"], row["benchmark"], row["monitor"], row["metric"]): _event(row) for row in events},
         timelines=_timelines(rows(table_specs.TIMELINE)),
         alarms={
@@ -238,12 +251,13 @@ def load_monitoring(path: str | Path, facts: Facts) -> MonitoringFacts:
     )
 
 
-def _benchmarks(decisions: Sequence[Row], sets: Sequence[Row]) -> tuple[Benchmark, ...]:
+def _benchmarks(decisions: Sequence[Row], sets: Sequence[Row], gallery: Mapping[str, Picture]) -> tuple[Benchmark, ...]:
     """The benchmarks by kind, in the order of the table; those that the source does not meet have no decisions."""
     about = {row["benchmark"]: row for row in sets}
     known = {row["benchmark"]: row for row in decisions}
     benchmarks = [
-        Benchmark(name, row["ood_kind"], bool(row["near"]), about.get(name, {})) for name, row in known.items()
+        Benchmark(name, row["ood_kind"], bool(row["near"]), about.get(name, {}), gallery.get(name))
+        for name, row in known.items()
     ]
     return tuple(sorted(benchmarks, key=lambda benchmark: KINDS.index(benchmark.kind)))
 
@@ -310,6 +324,13 @@ def _rankings(rows: Sequence[Row], pairs: Sequence[Row]) -> tuple[Ranking, ...]:
             )
         )
     return tuple(rankings)
+
+
+def _unranked(rows: Sequence[Row]) -> tuple[tuple[str, str, str], ...]:
+    """The comparisons in which no monitor has a rank, each once, with the reason."""
+    ranked = {(row["view"], row["model"]) for row in rows if not math.isnan(number_of(row["rank"]))}
+    reasons = {(row["view"], row["model"]): row["warning"] or "" for row in rows}
+    return tuple((*key, reason) for key, reason in reasons.items() if key not in ranked)
 
 
 def _letters(cliques: str | None) -> str:

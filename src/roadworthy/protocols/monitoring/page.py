@@ -74,6 +74,14 @@ def _context(test: MonitoringFacts) -> dict[str, Any]:
         "by_class": any(row["class"] for row in test.thresholds),
         "few_tables": FEW_TABLES,
         "left_out": words.left_out(test),
+        "examples": [
+            (name, kind, picture)
+            for name, kind, picture in (
+                ("ID side", "test data of the source", test.id_examples),
+                *((own.name, words.KIND_LABELS[own.kind], own.examples) for own in test.benchmarks),
+            )
+            if picture is not None
+        ],
         "competence_parts": [p for p in PARTS if any(part == p for _, part, _ in test.competence)],
         "shown_metrics": {metric for *_, metric in (*test.cells, *test.on_id, *test.stream, *test.competence)},
         "number_of": number_of,

@@ -122,8 +122,14 @@ TIMING = TableSpec(
         *("system", "reason"),
     ),
 )
+GALLERY = TableSpec(
+    f"{NAME}_gallery",
+    "The picture in `media` of a few images of the OOD side of one benchmark, or of the ID side, which has no name.",
+    key=("benchmark",),
+    columns=("benchmark", "media", "images"),
+)
 
 TABLE_SPECS = (
     *(DECISIONS, OVERALL, IMPACT_ON_ID, THRESHOLDS, COMPETENCE, SETS, RISK, SWEEP, RANKS, PAIRS),
-    *(EVENTS, TIMELINE, ALARMS, TIMING),
+    *(EVENTS, TIMELINE, ALARMS, TIMING, GALLERY),
 )

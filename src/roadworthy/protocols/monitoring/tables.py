@@ -22,6 +22,7 @@ from roadworthy.protocols.monitoring.comparison import compare_monitors
 from roadworthy.protocols.monitoring.courses import courses, event_estimates, timeline_rows
 from roadworthy.protocols.monitoring.criteria import asked_conditions, family_of, measurements
 from roadworthy.protocols.monitoring.evaluation import Bounds, evaluate, resamples_of, risk_rows, sweep_rows
+from roadworthy.protocols.monitoring.gallery import save_sets
 from roadworthy.protocols.monitoring.live import timed
 from roadworthy.protocols.monitoring.metrics import ACCURACY, CLASS_MCC_ALONE, ID_METRICS, REJECTED
 from roadworthy.protocols.monitoring.names import ALONE, TEST, TRAIN, VALID
@@ -317,8 +318,8 @@ class Evidence(base.Evidence):
         return timed(self, cases, earlier)
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-        """None: the report draws charts alone."""
-        return {}
+        """A strip of a few images of every benchmark, and of the ID side."""
+        return {table_specs.GALLERY.name: table_specs.GALLERY.frame(save_sets(cases, media))}
 
 
 def _event_row(where: Mapping[str, Any], metric: str, estimate: Estimate) -> dict[str, Any]:

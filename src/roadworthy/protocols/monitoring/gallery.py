@@ -1,0 +1,35 @@
+"""The gallery of a benchmark of monitors: a few images of every OOD side and of the ID side, as the models saw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from roadworthy.engine.plan import PlannedCase, PlannedStimulus
+from roadworthy.protocols.monitoring.names import TEST
+from roadworthy.protocols.pictures import evenly_spaced, save_strip
+
+IMAGES = 6
+OOD_SET = "ood/"
+"""What the label of an OOD side starts with."""
+ID_SIDE = ""
+"""In place of the name of a benchmark, which is never empty."""
+
+
+def save_sets(cases: Sequence[PlannedCase], media: Path) -> list[dict[str, Any]]:
+    """A strip per set, and the rows of the table that names them.
+
+    An attack looks different for every model; that on the first by name is shown.
+    """
+    shown: dict[str, PlannedStimulus] = {}
+    for case in sorted(cases, key=lambda case: case.labels["model"]):
+        name = case.labels["set"]
+        if name == TEST or name.startswith(OOD_SET):
+            shown.setdefault(ID_SIDE if name == TEST else name.removeprefix(OOD_SET), case.showing)
+    table = []
+    for name, showing in shown.items():
+        rows = evenly_spaced(len(showing.data), IMAGES)
+        picture = media / f"monitoring-{showing.stimulus.key}.png"
+        table.append({"benchmark": name, "media": save_strip(showing, picture, rows), "images": len(rows)})
+    return table
