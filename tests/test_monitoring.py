@@ -28,7 +28,9 @@ from roadworthy.preparing import prepare
 from roadworthy.protocols.monitoring.courses import median_interval, poisson_interval
 from roadworthy.protocols.monitoring.metrics import METRICS
 from roadworthy.protocols.monitoring.names import KINDS, VIEWS
-from roadworthy.protocols.monitoring.settings import Settings
+from roadworthy.protocols.monitoring.scenes import Answered, make_scene
+from roadworthy.protocols.monitoring.settings import BenchmarkNote, Settings
+from roadworthy.protocols.monitoring.streams import Mixing
 from roadworthy.protocols.monitoring.tables import Evidence
 from roadworthy.stored import Run, load_evidence
 from roadworthy.study import parse_study
@@ -564,6 +566,34 @@ def test_the_default_benchmarks_are_of_every_kind(data: dict[str, Any]) -> None:
     notes = prepared.contexts["monitoring"][""].model_dump()["benchmarks"]
     assert {note["kind"] for note in notes.values()} == set(KINDS)
     assert notes["square"]["attacks"]
+
+
+def test_objects_of_both_sides_are_apart_unless_shared_and_classes_can_be_left_out() -> None:
+    ids = np.array([str(row) for row in range(20)])
+    answered = Answered(ids, ids, np.arange(20) % 2, np.zeros(20, np.int64))
+    apart, shared = (
+        make_scene("x", BenchmarkNote(kind="noise", made_from="x", shared=is_shared), answered, answered, Mixing())
+        for is_shared in (False, True)
+    )
+    assert len(np.unique(apart.groups)) == len(apart) == 40
+    assert {*shared.groups} == {*ids}
+    note = BenchmarkNote(kind="novel_class", made_from="x", has_label=False, left_out=[1])
+    without = make_scene("x", note, answered, answered, Mixing())
+    assert set(without.label[~without.stream.ood]) == {0}
+    assert without.truth.wrong[without.stream.ood].all()
+    assert without.gather(np.arange(20), np.arange(20)).tolist() == [int(name) for name in without.ids]
+
+
+def test_a_limit_can_take_whole_objects(data: dict[str, Any]) -> None:
+    content = study(data, benchmarks={"noise": BENCHMARKS["noise"]}, limit=33, whole_objects=True)
+    content["data"]["test"] = data["films"]
+    content["monitors"] = {"msp": {}}
+    prepared = prepare(parse_study(content, "study"), accept_chance=True, rehearse=False, progress=no_progress)
+    shown = {case.labels["set"]: case.showing.data for case in prepared.plan.cases if case.labels["role"] == "answers"}
+    assert len(shown["test"]) == 30
+    assert len({*shown["test"].groups}) == 6
+    assert len(shown["valid"]) == 33
+    assert [*shown["test"].ids] == sorted(shown["test"].ids, key=lambda name: int(name))
 
 
 def test_settings_are_stored_and_read_back() -> None:
