@@ -11,10 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef, roc_auc_score
+from typer.testing import CliRunner
 
 import roadworthy as rw
 import samples
 from roadworthy.api import compare_runs
+from roadworthy.cli import app
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
@@ -26,7 +28,9 @@ from roadworthy.preparing import prepare
 from roadworthy.protocols.monitoring.courses import median_interval, poisson_interval
 from roadworthy.protocols.monitoring.metrics import METRICS
 from roadworthy.protocols.monitoring.names import KINDS, VIEWS
-from roadworthy.protocols.monitoring.settings import Settings
+from roadworthy.protocols.monitoring.scenes import Answered, make_scene
+from roadworthy.protocols.monitoring.settings import BenchmarkNote, Settings
+from roadworthy.protocols.monitoring.streams import Mixing
 from roadworthy.protocols.monitoring.tables import Evidence
 from roadworthy.stored import Run, load_evidence
 from roadworthy.study import parse_study
@@ -267,6 +271,9 @@ def test_sequential_monitors_decide_along_the_stream(run: Run) -> None:
     assert not isinstance(watched, str)
     assert not isinstance(by_itself, str)
     assert watched.rejected.sum() <= by_itself.rejected.sum()
+    row = run.tables["monitoring_thresholds"].query("monitor == 'twice'")
+    assert row["value"].item() == watched.rejected.mean()
+    assert "decides in order" in row["notes"].item()
 
 
 def test_table_five_counts_a_cancelled_answer_as_one_more_class(run: Run) -> None:
@@ -524,6 +531,34 @@ def test_without_validation_data_half_of_the_objects_give_thresholds(data: dict[
     assert {case.labels["set"] for case in layers} == {"train", "valid", "test", "ood/noise"}
 
 
+def test_benchmarks_are_written_as_data_but_for_attacks(data: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="benchmark attack attacks the model under test"):
+        written = rw.export_study(study(data), tmp_path / "images", progress=no_progress)
+    manifest = pd.read_csv(tmp_path / "images" / "manifest.csv")
+    assert len(manifest) == written == 60 + 100 + 120 + 90 + 80 + 3 * 120
+    assert not manifest["stimulus"].str.startswith("square").any()
+
+
+def test_the_short_form_from_python(data: dict[str, Any], tmp_path: Path) -> None:
+    run = rw.monitoring(
+        data["model"],
+        monitors=["msp", Redness(rejects_below=50.0)],
+        source=data["films"],
+        outliers={"purple": data["purple"]},
+        benchmarks={"noise": BENCHMARKS["noise"]},
+        settings={"resamples": 100, "timed_images": 0, "order": "runs"},
+        out=tmp_path / "run",
+        accept_chance=True,
+        workers=1,
+        progress=no_progress,
+    )
+    thresholds = run.tables["monitoring_thresholds"].set_index("monitor")
+    assert thresholds.loc["redness rejects_below=50.0", "threshold"] == 50
+    assert "timing_monitoring" not in run.tables
+    with pytest.raises(InputError, match="not in memory"):
+        rw.monitoring(data["model"], monitors=["msp"], source=data["films"], train=data["train"], validation=object())
+
+
 def test_the_default_benchmarks_are_of_every_kind(data: dict[str, Any]) -> None:
     content = study(data)
     del content["protocols"]["monitoring"]["benchmarks"]
@@ -531,6 +566,34 @@ def test_the_default_benchmarks_are_of_every_kind(data: dict[str, Any]) -> None:
     notes = prepared.contexts["monitoring"][""].model_dump()["benchmarks"]
     assert {note["kind"] for note in notes.values()} == set(KINDS)
     assert notes["square"]["attacks"]
+
+
+def test_objects_of_both_sides_are_apart_unless_shared_and_classes_can_be_left_out() -> None:
+    ids = np.array([str(row) for row in range(20)])
+    answered = Answered(ids, ids, np.arange(20) % 2, np.zeros(20, np.int64))
+    apart, shared = (
+        make_scene("x", BenchmarkNote(kind="noise", made_from="x", shared=is_shared), answered, answered, Mixing())
+        for is_shared in (False, True)
+    )
+    assert len(np.unique(apart.groups)) == len(apart) == 40
+    assert {*shared.groups} == {*ids}
+    note = BenchmarkNote(kind="novel_class", made_from="x", has_label=False, left_out=[1])
+    without = make_scene("x", note, answered, answered, Mixing())
+    assert set(without.label[~without.stream.ood]) == {0}
+    assert without.truth.wrong[without.stream.ood].all()
+    assert without.gather(np.arange(20), np.arange(20)).tolist() == [int(name) for name in without.ids]
+
+
+def test_a_limit_can_take_whole_objects(data: dict[str, Any]) -> None:
+    content = study(data, benchmarks={"noise": BENCHMARKS["noise"]}, limit=33, whole_objects=True)
+    content["data"]["test"] = data["films"]
+    content["monitors"] = {"msp": {}}
+    prepared = prepare(parse_study(content, "study"), accept_chance=True, rehearse=False, progress=no_progress)
+    shown = {case.labels["set"]: case.showing.data for case in prepared.plan.cases if case.labels["role"] == "answers"}
+    assert len(shown["test"]) == 30
+    assert len({*shown["test"].groups}) == 6
+    assert len(shown["valid"]) == 33
+    assert [*shown["test"].ids] == sorted(shown["test"].ids, key=lambda name: int(name))
 
 
 def test_settings_are_stored_and_read_back() -> None:
@@ -592,6 +655,16 @@ def test_tables_of_decisions_that_cannot_be_read_are_refused(changes: dict[str, 
     columns = {name: column for name, column in {**ONE, **changes}.items() if column is not None}
     with pytest.raises(InputError, match=message):
         rw.evaluate_decisions(pd.DataFrame(columns))
+
+
+def test_a_table_of_decisions_on_the_command_line(tmp_path: Path) -> None:
+    pd.DataFrame(ONE).to_csv(tmp_path / "table.csv", index=False)
+    result = CliRunner().invoke(
+        app, ["monitor", "evaluate", str(tmp_path / "table.csv"), "--out", str(tmp_path / "out")]
+    )
+    assert result.exit_code == 0
+    assert "model, stream, monitor: detection mcc 1.000" in result.stdout
+    assert (tmp_path / "out" / "monitoring.csv").is_file()
 
 
 def test_a_table_of_decisions_by_hand() -> None:

@@ -76,6 +76,12 @@ def test_a_stream_follows_from_ids_alone(mixing: Mixing, random) -> None:
     assert np.array_equal(one.ood, again.ood)
 
 
+def test_benchmarks_that_share_objects_deal_them_out_differently() -> None:
+    both = side(40)
+    one, other = (mixed(both, both, Mixing(name=name), shared=True) for name in ("fog", "noise"))
+    assert {*one.rows[one.ood].tolist()} != {*other.rows[other.ood].tolist()}
+
+
 def test_another_seed_is_another_stream() -> None:
     sides = side(40), side(40, prefix="out ")
     assert shown(mixed(*sides, Mixing(seed=0)), *sides) != shown(mixed(*sides, Mixing(seed=1)), *sides)

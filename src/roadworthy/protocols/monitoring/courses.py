@@ -122,13 +122,13 @@ def median_interval(values: NDArray[np.float64], confidence: float = CONFIDENCE)
 class Course:
     """A test of the assumption along a stream: one image per object is read.
 
-    places      the places (n,) in the stream of the images that are read;  log_wealth (n,): after each of them
+    positions      the positions (n,) in the stream of the images that are read;  log_wealth (n,): after each of them
     alarm_at    the number of the object, from 1, at which the alarm sounds;  onset: of the first object from outside
     """
 
     test: str
     level: float
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
     log_wealth: NDArray[np.float64]
     alarm_at: int | None
     onset: int | None
@@ -150,7 +150,7 @@ class Course:
             "alarm_at": math.nan if self.alarm_at is None else float(self.alarm_at),
             "onset": math.nan if self.onset is None else float(self.onset),
             "delay": float(delay),
-            "objects": len(self.places),
+            "objects": len(self.positions),
             "log_wealth": float(self.log_wealth[-1]) if len(self.log_wealth) else math.nan,
             "reason": reason,
         }
@@ -162,11 +162,11 @@ def courses(scene: Scene, decided: Decided, watched: Watched, settings: Settings
     Exchangeability reads scores and compares them with one ID validation score per object; the rejection rate is tested
     against the share that the rule was asked for, so that a rule without one has no such test.
     """
-    places = scene.frames
-    outside = np.flatnonzero(scene.stream.ood[places])
+    positions = scene.frames
+    outside = np.flatnonzero(scene.stream.ood[positions])
     onset = int(outside[0]) + 1 if len(outside) else None
     level, rule = settings.alarm_level, watched.threshold.rule
-    scores, rejected = decided.scores[places], decided.rejected[places]
+    scores, rejected = decided.scores[positions], decided.rejected[positions]
     tests: dict[str, tuple[BettingTest | None, NDArray[Any]]] = {
         EXCHANGEABILITY: (ExchangeabilityMartingale(level, calibration=watched.calibration, seed=scene.seed), scores)
     }
@@ -177,10 +177,10 @@ def courses(scene: Scene, decided: Decided, watched: Watched, settings: Settings
         test, values = tests[name]
         if test is None:
             reason = f"rule {rule.rule} was asked for no share of ID images"
-            by_name[name] = Course(name, level, places, np.zeros(0), None, onset, reason)
+            by_name[name] = Course(name, level, positions, np.zeros(0), None, onset, reason)
         else:
             wealth = test.run(values)
-            by_name[name] = Course(name, level, places, wealth, test.alarm_at, onset)
+            by_name[name] = Course(name, level, positions, wealth, test.alarm_at, onset)
     return by_name
 
 
@@ -196,7 +196,7 @@ def timeline_rows(where: Mapping[str, Any], scene: Scene, decided: Decided, by_t
     ood, rejected, wrong = shares(scene.stream.ood), shares(decided.rejected), shares(scene.truth.wrong)
     wealth = {name: _at_ends(course, edges) for name, course in by_test.items()}
     alarms = {
-        name: int(np.searchsorted(edges, course.places[course.alarm_at - 1], side="right")) - 1
+        name: int(np.searchsorted(edges, course.positions[course.alarm_at - 1], side="right")) - 1
         for name, course in by_test.items()
         if course.alarm_at is not None
     }
@@ -211,7 +211,7 @@ def timeline_rows(where: Mapping[str, Any], scene: Scene, decided: Decided, by_t
             "wrong": float(wrong[index]),
             "log_wealth_exchangeability": float(wealth[EXCHANGEABILITY][index]),
             "log_wealth_rejection_rate": float(wealth[REJECTION_RATE][index]),
-            "alarm": ", ".join(name for name, place in alarms.items() if place == index),
+            "alarm": ", ".join(name for name, position in alarms.items() if position == index),
         }
         for index in range(len(sizes))
     ]
@@ -221,5 +221,5 @@ def _at_ends(course: Course, edges: NDArray[np.int64]) -> NDArray[np.float64]:
     """The logarithm of the wealth at the end of each stretch (n,): 0 before the first object, NaN without a test."""
     if not len(course.log_wealth):
         return np.full(len(edges) - 1, math.nan)
-    seen = np.searchsorted(course.places, edges[1:], side="left")
+    seen = np.searchsorted(course.positions, edges[1:], side="left")
     return np.append(0.0, course.log_wealth)[seen]

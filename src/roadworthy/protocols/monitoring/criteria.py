@@ -28,7 +28,7 @@ from roadworthy.statistics import Estimate
 from roadworthy.statistics.estimates import no_estimate
 from roadworthy.verdict import Criterion, Measurement
 
-Place = Mapping[str, Any]
+Condition = Mapping[str, Any]
 """What is measured somewhere: model, and as far as it has them benchmark, ood_kind, monitor, view and part."""
 
 
@@ -51,7 +51,7 @@ def usual_view(metric: str) -> str:
     return views[0] if views else MODEL_SCOPE
 
 
-def places(metric: str, context: Context) -> Iterator[dict[str, Any]]:
+def conditions_of(metric: str, context: Context) -> Iterator[dict[str, Any]]:
     """Where a metric is measured in a source."""
     family = family_of(metric)
     for model in context.architectures:
@@ -74,8 +74,8 @@ def places(metric: str, context: Context) -> Iterator[dict[str, Any]]:
                             yield {**where, "view": view, "part": part}
 
 
-def asked_places(criterion: Criterion, context: Context) -> list[dict[str, Any]]:
-    """The places that a criterion speaks of; an `InputError` where it names what is not there, or there is none.
+def asked_conditions(criterion: Criterion, context: Context) -> list[dict[str, Any]]:
+    """The conditions that a criterion speaks of; an `InputError` where it names what is not there, or there is none.
 
     Where it names no view or part, it means the view `system` (or the only one that has the metric) and the whole
     stream; the model alone (`none`) is meant only where it is named.
@@ -83,8 +83,8 @@ def asked_places(criterion: Criterion, context: Context) -> list[dict[str, Any]]
     names = [metric.name for metric in METRICS]
     if criterion.metric not in names:
         raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, names)}")
-    chosen = [*places(criterion.metric, context)]
-    known = [column for column in CONDITIONS if any(column in place for place in chosen)]
+    chosen = [*conditions_of(criterion.metric, context)]
+    known = [column for column in CONDITIONS if any(column in condition for condition in chosen)]
     usual = {"view": usual_view(criterion.metric), "part": TEST if "part" in known and len(known) == 2 else STREAM}
     where = {key: wanted for key, wanted in criterion.where.items() if key != "protocol"}
     for key in where:
@@ -93,13 +93,13 @@ def asked_places(criterion: Criterion, context: Context) -> list[dict[str, Any]]
     where = {key: value for key, value in usual.items() if key in known} | where
     for key, wanted in where.items():
         values = wanted if isinstance(wanted, list) else [wanted]
-        there = [*dict.fromkeys(place[key] for place in places(criterion.metric, context))]
+        there = [*dict.fromkeys(condition[key] for condition in conditions_of(criterion.metric, context))]
         for value in values:
             if value not in there:
                 raise InputError(f"criterion {criterion.id}: {UnknownName(key, str(value), there)}")
-        chosen = [place for place in chosen if place[key] in values]
+        chosen = [condition for condition in chosen if condition[key] in values]
     if "monitor" not in where:
-        chosen = [place for place in chosen if place.get("monitor") != ALONE]
+        chosen = [condition for condition in chosen if condition.get("monitor") != ALONE]
     if not chosen:
         raise InputError(f"criterion {criterion.id} matches nothing: no benchmark has all that it names under where")
     return chosen
@@ -107,7 +107,7 @@ def asked_places(criterion: Criterion, context: Context) -> list[dict[str, Any]]
 
 def check_criterion(criterion: Criterion, context: Context) -> None:
     """Refuse a criterion that speaks of what is not measured, or whose average would mix different things."""
-    chosen = asked_places(criterion, context)
+    chosen = asked_conditions(criterion, context)
     if criterion.over != "pooled":
         return
     if family_of(criterion.metric) != "decisions":
@@ -115,7 +115,7 @@ def check_criterion(criterion: Criterion, context: Context) -> None:
             f"criterion {criterion.id}: {criterion.metric} is not averaged over benchmarks: use over: each or worst"
         )
     for column in ("model", "monitor", "view", "part"):
-        named = [*dict.fromkeys(place[column] for place in chosen)]
+        named = [*dict.fromkeys(condition[column] for condition in chosen)]
         if len(named) > 1:
             raise InputError(
                 f"criterion {criterion.id}: pooled is the mean over the benchmarks of one {column}: name one under "
@@ -123,14 +123,17 @@ def check_criterion(criterion: Criterion, context: Context) -> None:
             )
 
 
-def measurements(criterion: Criterion, rows: Sequence[tuple[Place, Estimate]], confidence: float) -> list[Measurement]:
-    """What was measured at the places of a criterion; `over: pooled` is the mean over benchmarks, each counting once.
+def measurements(
+    criterion: Criterion, rows: Sequence[tuple[Condition, Estimate]], confidence: float
+) -> list[Measurement]:
+    """What was measured under the conditions of a criterion.
 
-    Its bounds are those of Student's t over benchmarks; a benchmark without a value leaves no mean.
+    `over: pooled` is the mean over benchmarks, each counting once. Its bounds are those of Student's t over benchmarks;
+    a benchmark without a value leaves no mean.
     """
     proportion = find_metric(criterion.metric, METRICS).proportion
     if criterion.over != "pooled":
-        return [Measurement(dict(place), estimate, proportion=proportion) for place, estimate in rows]
+        return [Measurement(dict(condition), estimate, proportion=proportion) for condition, estimate in rows]
     first = {key: value for key, value in rows[0][0].items() if key not in ("benchmark", "ood_kind")}
     lost = [estimate.reason for _, estimate in rows if estimate.missing]
     where = {**first, "benchmarks": len(rows)}

@@ -110,10 +110,10 @@ def evaluate(
             wanted = [name for name in metrics_of(view, part, monitor) if metrics is None or name in metrics]
             if not wanted:
                 continue
-            place = {**where, "view": view, "part": part}
+            labels = {**where, "view": view, "part": part}
             if isinstance(scene, str) or isinstance(decided, str):
                 reason = scene if isinstance(scene, str) else str(decided)
-                rows += [no_estimate(reason).row(place, name) for name in wanted]
+                rows += [no_estimate(reason).row(labels, name) for name in wanted]
                 continue
             positive = scene.truth.positive(view)
             key = (positive.tobytes() + bytes([view == DETECTION]), part)
@@ -124,7 +124,7 @@ def evaluate(
                 estimates |= _separation(scene, decided, bounds, wanted, resampled)
             if view == MODEL_SCOPE:
                 estimates |= _effects(scene, decided, part, bounds, wanted, resampled)
-            rows += [estimates[name].row(place, name) for name in wanted]
+            rows += [estimates[name].row(labels, name) for name in wanted]
     return rows
 
 
@@ -218,16 +218,16 @@ def _chunks(resampled: GroupBootstrap | None) -> Iterator[NDArray[np.float32]]:
 def risk_rows(where: Mapping[str, Any], scene: Scene, decided: Decided) -> Rows:
     """The risk at 51 coverages: each the smallest that a threshold can reach and that is at least what is asked for."""
     curve = risk_coverage(decided.scores, scene.truth.wrong)
-    places = np.minimum(np.searchsorted(curve.coverage, COVERAGES - 1e-12), len(curve.coverage) - 1)
+    positions = np.minimum(np.searchsorted(curve.coverage, COVERAGES - 1e-12), len(curve.coverage) - 1)
     return [
         {
             **where,
             "coverage": round(float(asked), 2),
-            "accepted": float(curve.coverage[place]),
-            "risk": float(curve.risk[place]),
-            "threshold": float(curve.threshold[place]),
+            "accepted": float(curve.coverage[position]),
+            "risk": float(curve.risk[position]),
+            "threshold": float(curve.threshold[position]),
         }
-        for asked, place in zip(COVERAGES, places, strict=True)
+        for asked, position in zip(COVERAGES, positions, strict=True)
     ]
 
 

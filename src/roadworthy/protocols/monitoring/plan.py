@@ -23,7 +23,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
 from roadworthy.protocols.monitoring.criteria import check_criterion
-from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, MCC, METRICS
+from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, EVENT_METRICS, MCC, METRICS
 from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TRAIN
 from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
@@ -49,7 +49,6 @@ class Monitoring(base.Protocol):
     table_specs = TABLE_SPECS
     summary = "Is a model safer with a runtime monitor: what it rejects of wrong answers and of images from outside."
     shows_outliers = True
-    prints_latex = True
     metrics = METRICS
     compared = (MCC.name,)
     subject = "monitors"
@@ -132,8 +131,8 @@ class Monitoring(base.Protocol):
         return DECISION_METRICS
 
     def is_over_objects(self, criterion: Criterion) -> bool:
-        """The mean over benchmarks is not bounded by objects."""
-        return criterion.over != "pooled"
+        """The mean over benchmarks is not bounded by objects, nor are stretches and false alarms."""
+        return criterion.over != "pooled" and criterion.metric not in {metric.name for metric in EVENT_METRICS}
 
     def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
         """Refuse a criterion that matches nothing that is measured of a source."""

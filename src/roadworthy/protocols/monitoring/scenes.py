@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -96,6 +96,7 @@ def mixing_of(settings: Settings, seed: int) -> Mixing:
 
 def make_scene(benchmark: str, note: BenchmarkNote, inside: Answered, outside: Answered, mixing: Mixing) -> Scene:
     """The stream of a benchmark from what the model answered to all images of both sides."""
+    mixing = replace(mixing, name=benchmark)
     kept = np.flatnonzero(~np.isin(inside.label, note.left_out))
     ood_side = outside.side()
     id_side = Side(inside.ids[kept].tolist(), inside.groups[kept].tolist())

@@ -278,14 +278,14 @@ def decision_lines(tables: dict[str, pd.DataFrame]) -> Iterator[str]:
     stream = table[(table["part"] == STREAM) & (table["monitor"] != ALONE)]
     for (model, benchmark, monitor), rows in stream.groupby(["model", "benchmark", "monitor"], sort=False):
         values = {(row["view"], row["metric"]): row for _, row in rows.iterrows()}
-        said = [
+        figures = [
             f"{view} {metric} {_number(values[view, metric]['value'])}"
             for view, metric in (
                 *((DETECTION, "mcc"), (DETECTION, "fpr"), (DETECTION, "fnr"), (SYSTEM, "mcc")),
                 *((MODEL_SCOPE, "residual_hazard"), (MODEL_SCOPE, "availability_cost")),
             )
         ]
-        yield f"{model}, {benchmark}, {monitor}: {', '.join(said)}"
+        yield f"{model}, {benchmark}, {monitor}: {', '.join(figures)}"
 
 
 def _number(value: float) -> str:

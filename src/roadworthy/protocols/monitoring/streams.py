@@ -24,12 +24,15 @@ class Mixing:
     ratio   the share of OOD images
     order   random: as they come;  blocks: stretches of `block` images of one side;  gradual: the share of OOD images
             grows evenly;  runs: the images of one object stay together, in the order of the data
+    name    of the benchmark: where both sides show the same objects, each benchmark deals them out anew, so that
+            benchmarks do not all rest on the same half
     """
 
     ratio: float = 0.5
     order: str = "random"
     block: int = 50
     seed: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def _apart(inside: Side, outside: Side, inside_rows: Rows, outside_rows: Rows, m
     Objects are put in a random order; the first ones, which have the share `ratio` of all images, are the OOD side's.
     """
     names, sizes = np.unique(np.array([*inside.groups], np.str_), return_counts=True)
-    drawn = [rng.random() for rng in Streams("monitoring sides", mixing.seed).each(names.tolist())]
+    drawn = [rng.random() for rng in Streams("monitoring sides", mixing.seed, mixing.name).each(names.tolist())]
     order = np.argsort(np.array(drawn), kind="stable")
     middle = np.cumsum(sizes[order]) - sizes[order] / 2
     dealt = set(names[order][middle <= mixing.ratio * sizes.sum()].tolist())
@@ -135,8 +138,8 @@ def _pattern(inside: int, outside: int, mixing: Mixing) -> NDArray[np.bool_]:
     """Which places of a stream (N,) are for OOD images."""
     number = inside + outside
     if mixing.order == "random":
-        places = [str(place) for place in range(number)]
-        drawn = [rng.random() for rng in Streams("monitoring places", mixing.seed).each(places)]
+        keys = [str(position) for position in range(number)]
+        drawn = [rng.random() for rng in Streams("monitoring positions", mixing.seed).each(keys)]
         ood = np.zeros(number, bool)
         ood[np.argsort(np.array(drawn), kind="stable")[:outside]] = True
         return ood
@@ -157,12 +160,12 @@ def _blocks(inside: int, outside: int, block: int) -> NDArray[np.bool_]:
     due = np.arange(1, id_blocks + ood_blocks + 1) * ood_blocks // max(1, id_blocks + ood_blocks)
     of_ood = np.diff(due, prepend=0) > 0
     left = {False: inside, True: outside}
-    places: list[bool] = []
+    positions: list[bool] = []
     for is_ood in of_ood.tolist():
         images = min(block, left[is_ood])
         left[is_ood] -= images
-        places += [is_ood] * images
-    return np.array(places, bool)
+        positions += [is_ood] * images
+    return np.array(positions, bool)
 
 
 def _gradual(inside: int, outside: int) -> NDArray[np.bool_]:
@@ -178,8 +181,8 @@ def _gradual(inside: int, outside: int) -> NDArray[np.bool_]:
         return np.zeros(0, bool)
     share = outside / number
     first, last = (0.0, 2 * share) if share <= 0.5 else (2 * share - 1, 1.0)
-    place = np.arange(1, number + 1) / number
-    due = np.floor(number * (first * place + (last - first) * place**2 / 2) + 1e-9)
+    position = np.arange(1, number + 1) / number
+    due = np.floor(number * (first * position + (last - first) * position**2 / 2) + 1e-9)
     return np.diff(due, prepend=0) > 0
 
 
@@ -199,4 +202,6 @@ def _in_runs(inside: Side, outside: Side, id_rows: Rows, ood_rows: Rows, seed: i
 
 def _starts(inside: Side, outside: Side, ood: NDArray[np.bool_], rows: Rows) -> NDArray[np.bool_]:
     groups = [(is_ood, (outside if is_ood else inside).groups[row]) for is_ood, row in zip(ood, rows, strict=True)]
-    return np.array([place == 0 or groups[place] != groups[place - 1] for place in range(len(groups))], bool)
+    return np.array(
+        [position == 0 or groups[position] != groups[position - 1] for position in range(len(groups))], bool
+    )

@@ -20,7 +20,7 @@ from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.comparison import compare_monitors
 from roadworthy.protocols.monitoring.courses import courses, event_estimates, timeline_rows
-from roadworthy.protocols.monitoring.criteria import asked_places, family_of, measurements
+from roadworthy.protocols.monitoring.criteria import asked_conditions, family_of, measurements
 from roadworthy.protocols.monitoring.evaluation import Bounds, evaluate, resamples_of, risk_rows, sweep_rows
 from roadworthy.protocols.monitoring.gallery import save_sets
 from roadworthy.protocols.monitoring.live import timed
@@ -259,9 +259,9 @@ class Evidence(base.Evidence):
         rows = Rows()
         mixed_by = {"ratio": self.settings.ratio, "order": self.settings.order}
         for name, note in self.context.benchmarks.items():
-            found = [self.scenes(model).scene(name) for model in self.context.architectures]
-            scene = next((scene for scene in found if isinstance(scene, Scene)), None)
-            reasons = [scene for scene in found if isinstance(scene, str)]
+            scenes = [self.scenes(model).scene(name) for model in self.context.architectures]
+            scene = next((scene for scene in scenes if isinstance(scene, Scene)), None)
+            reasons = [scene for scene in scenes if isinstance(scene, str)]
             ood = 0 if scene is None else int(scene.stream.ood.sum())
             leaked = f"{self.context.leaked} ID test images are validation images too" if self.context.leaked else ""
             rows.append(
@@ -287,24 +287,25 @@ class Evidence(base.Evidence):
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion, evaluated anew with the confidence that it asks for."""
-        asked = asked_places(criterion, self.context)
-        measured = [(place, self._measured(place, criterion.metric, confidence)) for place in asked]
+        asked = asked_conditions(criterion, self.context)
+        measured = [(condition, self._measured(condition, criterion.metric, confidence)) for condition in asked]
         return measurements(criterion, measured, confidence)
 
-    def _measured(self, place: Mapping[str, Any], metric: str, confidence: float) -> Estimate:
-        """One metric at one place."""
-        family, model = family_of(metric), place["model"]
+    def _measured(self, condition: Mapping[str, Any], metric: str, confidence: float) -> Estimate:
+        """One metric at one condition."""
+        family, model = family_of(metric), condition["model"]
         if family == "competence":
-            return self._competence(model, place["part"], confidence)[metric]
-        label = place["monitor"]
+            return self._competence(model, condition["part"], confidence)[metric]
+        label = condition["monitor"]
         if family == "id":
             return self._impact(model, label, confidence)[metric]
-        scene, decided = self.scenes(model).scene(place["benchmark"]), self.decided(model, place["benchmark"], label)
+        benchmark = condition["benchmark"]
+        scene, decided = self.scenes(model).scene(benchmark), self.decided(model, benchmark, label)
         if family == "stream":
             return event_estimates(scene, decided, self.settings, confidence)[metric]
         bounds = Bounds(confidence, self.settings.resamples, self.seed)
-        rows = evaluate(self._where(model, place["benchmark"], label), scene, decided, bounds, [metric])
-        row = next(row for row in rows if row["view"] == place["view"] and row["part"] == place["part"])
+        rows = evaluate(self._where(model, benchmark, label), scene, decided, bounds, [metric])
+        row = next(row for row in rows if row["view"] == condition["view"] and row["part"] == condition["part"])
         fields = ("value", "lo", "hi", "n", "groups", "method", "reason")
         return Estimate(**{name: row[name] for name in fields})
 
@@ -330,7 +331,11 @@ def _thresholds(where: Mapping[str, Any], watched: Watched, test: Answered, clas
     """The threshold of a monitor for all answers, then those of predicted classes."""
     threshold = watched.threshold
     promise = promise_kept(threshold, watched.test, test.groups, predictions=test.prediction)
-    rows = [_threshold_row({**where, "class": ""}, threshold, promise, "; ".join(watched.notes))]
+    notes = [*watched.notes]
+    if watched.in_order:
+        promise = Promise(math.nan, math.nan, proportion_interval(watched.rejected, test.groups), None, False)
+        notes.append("it decides in order, so that its threshold promises nothing of what it rejects")
+    rows = [_threshold_row({**where, "class": ""}, threshold, promise, "; ".join(notes))]
     if threshold.classes:
         promises = class_promises(threshold, watched.test, test.groups, test.prediction)
         rows += [

@@ -40,6 +40,7 @@ class Watched:
     valid, test   scores of ID images, (n,);  rejected: decisions on all ID test images, in the order of these
     calibration   scores of ID validation images, one random image per object
     decided       by benchmark: decisions in the stream, or why there are none
+    in_order      whether it decides by images before, too: then its threshold alone says nothing of an image
     has_sweep     whether other thresholds could be put on its scores
     """
 
@@ -51,6 +52,7 @@ class Watched:
     decided: Mapping[str, Decided | str]
     calibration: Floats
     notes: tuple[str, ...] = ()
+    in_order: bool = False
     has_sweep: bool = True
 
 
@@ -119,9 +121,12 @@ def watch(
             decided[benchmark] = _decided(watcher, threshold, scene, case, test_rows, test_scores)
         except (InputError, ModelError) as error:
             decided[benchmark] = f"not scored: {error}"
-    has_sweep = not (monitor.is_sequential or monitor.decides_itself)
+    in_order = monitor.is_sequential
+    has_sweep = not (in_order or monitor.decides_itself)
     notes, calibration = watcher.calibrated.notes, valid_scores[random_frames(valid.groups, seed)]
-    return Watched(label, threshold, valid_scores, test_scores, rejected, decided, calibration, notes, has_sweep)
+    return Watched(
+        label, threshold, valid_scores, test_scores, rejected, decided, calibration, notes, in_order, has_sweep
+    )
 
 
 def open_watcher(label: str, note: MonitorNote, cases: Sequence[StoredCase], settings: Settings) -> Watcher:
