@@ -87,10 +87,28 @@ def test_the_first_screen_says_which_monitor_helps_at_which_price(small: Path, p
 )
 def test_a_monitor_is_better_than_chance_by_its_bounds(small: Path, cell: Estimate, first: str, said: str) -> None:
     test = opened(small)
-    test = replace(test, overall={**test.overall, ("lenet", "all", "energy", "system", "mcc"): cell})
-    sentences = [*words.sentences(test, "lenet")]
+    overall = {**test.overall, ("lenet", "all", "energy", "system", "mcc"): cell}
+    single = {key: cell for key in test.cells if key[2:] == ("energy", "system", "mcc")}
+    sentences = [*words.sentences(replace(test, overall=overall, cells={**test.cells, **single}), "lenet")]
     assert sentences[0].startswith(first)
     assert re.search(rf"{said}[^.]*: energy", sentences[1])
+
+
+def test_chance_in_the_id_images_that_benchmarks_share_does_not_average_out(small: Path) -> None:
+    test = opened(small)
+    wide = {key: Estimate(0.3, -0.1, 0.7) for key in test.cells if key[2:] == ("energy", "system", "mcc")}
+    shared = replace(test, cells={**test.cells, **wide})
+    assert words.system_standing(test, "lenet", "energy") == words.BETTER
+    mean = shared.mean_of_bounds("lenet", "energy")
+    assert (mean.value, mean.lo, mean.hi) == (pytest.approx(0.3), pytest.approx(-0.1), pytest.approx(0.7))
+    assert words.system_standing(shared, "lenet", "energy") == words.UNCLEAR
+
+
+def test_a_monitor_that_leaves_few_right_answers_is_not_praised_without_saying_so(small: Path) -> None:
+    test = opened(small)
+    key = ("lenet", "all", "energy", "system", "fpr")
+    said = words.best_words(replace(test, overall={**test.overall, key: Estimate(0.85, 0.8, 0.9, n=3)}), "lenet")
+    assert said.endswith("It leaves less than half of the right answers.")
 
 
 def test_no_monitor_is_said_to_help_where_none_does(small: Path) -> None:

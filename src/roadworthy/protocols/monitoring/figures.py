@@ -75,11 +75,11 @@ def matrix(test: MonitoringFacts, model: str, view: str) -> View:
         rows.append([_mean_square(test, model, m, view, kind) if several else EMPTY for m in test.monitors])
         for benchmark in own:
             cells = [test.cell(model, benchmark.name, monitor, MCC.name, view) for monitor in test.monitors]
-            names.append(short_text(benchmark.label, 18))
+            names.append(short_text(benchmark.label, 20))
             rows.append([_square(m, benchmark.name, cell) for m, cell in zip(test.monitors, cells, strict=True)])
     traces = drawing.heat_map(rows, -1.0, 1.0, LOW_TO_HIGH, size=11)
     layout = drawing.layout_of(height=112 + ROW_HEIGHT * len(rows), margin={"l": 8, "r": 8, "t": 8, "b": 8})
-    layout["xaxis"] = drawing.names_axis(test.monitors, 16, side="top", tickangle=-60)
+    layout["xaxis"] = drawing.names_axis(test.monitors, 20, side="top", tickangle=-60)
     layout["yaxis"] = drawing.names_axis(names, autorange="reversed") | {"ticktext": names}
     return drawing.view(view_label(view), traces, layout)
 

@@ -15,6 +15,7 @@ STEP = 1.0
 """The distance between two rows of names; bars of cliques are closer."""
 CLIQUE_STEP = 0.5
 ROW_HEIGHT = 24
+LONGEST_NAME = 20
 
 
 def critical_difference(ranking: Ranking) -> View:
@@ -28,7 +29,7 @@ def critical_difference(ranking: Ranking) -> View:
     first = CLIQUE_STEP * (len(ranking.cliques) + 1)
     depth = first + STEP * max(len(left), len(right), 1)
     ends = (1 - 0.02 * (len(names) - 1), len(names) + 0.02 * (len(names) - 1))
-    layout = drawing.layout_of(height=96 + round(ROW_HEIGHT * depth), margin={"l": 118, "r": 118, "t": 8, "b": 8})
+    layout = drawing.layout_of(height=96 + round(ROW_HEIGHT * depth), margin={"l": 150, "r": 150, "t": 8, "b": 8})
     layout["xaxis"] = {
         **{"range": [plain(1 - 0.06 * len(names)), plain(len(names) + 0.06 * len(names))], "fixedrange": True},
         **{"visible": False, "showgrid": False, "zeroline": False},
@@ -79,6 +80,7 @@ def _note(x: float, y: float, words: str, **other: Any) -> dict[str, Any]:
 
 def _name_note(x: float, y: float, name: str, rank: float, side: str) -> dict[str, Any]:
     """A name at the end of its line, with its rank."""
-    words = f"{short_text(name, 14)} {rank:.2f}" if side == "left" else f"{rank:.2f} {short_text(name, 14)}"
+    shown = short_text(name, LONGEST_NAME)
+    words = f"{shown} {rank:.2f}" if side == "left" else f"{rank:.2f} {shown}"
     anchor, shift = ("right", -4) if side == "left" else ("left", 4)
     return _note(x, y, words, xanchor=anchor, xshift=shift, yanchor="middle")

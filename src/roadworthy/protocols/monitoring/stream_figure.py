@@ -48,7 +48,7 @@ def timeline(test: MonitoringFacts, model: str, benchmark: str) -> View:
     height = strips + 2 * 120 + 150
     share = strips / (strips + 2 * 120 + 60)
     layout = drawing.layout_of(height=height, margin={"l": 8, "r": 12, "t": 8, "b": 46})
-    names = ["<b>OOD images</b>", "<b>wrong answers</b>", *(drawing.short_text(name, 18) for name in monitors)]
+    names = ["<b>OOD images</b>", "<b>wrong answers</b>", *(drawing.short_text(name, 20) for name in monitors)]
     layout["yaxis"] = drawing.names_axis(names, domain=[1 - share, 1], range=[len(names) - 0.5, -0.5])
     layout["yaxis"] |= {"ticktext": names}
     layout["xaxis"] = {**VALUE_AXIS, "anchor": "y3", "title": drawing.axis_title("image of the stream"), "nticks": 8}

@@ -53,10 +53,12 @@ KIND_LABELS = {
 BETTER, UNCLEAR, WORSE, UNKNOWN = "better", "unclear", "worse", "unknown"
 """Where the bounds of a mean MCC lie: above 0, around it, below it; or there is no mean."""
 NO_ALARM = "no alarm"
+HALF = 0.5
 TEST_LABELS = {EXCHANGEABILITY: "exchangeability", REJECTION_RATE: "rejection rate"}
 RULE = (
-    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks lie above 0, in the view of "
-    "the system: positive is a wrong answer of the model, and the monitor is right to cancel it."
+    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks lie above 0, and the mean of "
+    "its bounds on single benchmarks, which share ID images, does so too; in the view of the system: positive is a "
+    "wrong answer of the model, and the monitor is right to cancel it."
 )
 
 
@@ -209,25 +211,30 @@ def alarm_words(row: Row | None) -> str:
         return MISSING
     at, onset = number_of(row["alarm_at"]), number_of(row["onset"])
     if math.isnan(at):
-        return (
-            "no alarm" if not row["reason"] or row["reason"].startswith("no alarm") else f"{MISSING}: {row['reason']}"
-        )
+        return NO_ALARM if (row["reason"] or NO_ALARM).startswith(NO_ALARM) else MISSING
     if math.isnan(onset):
         return whole(at)
     return f"{whole(at)}, {f'{whole(at - onset)} after the onset' if at >= onset else 'false: before the onset'}"
 
 
-def standing(cell: Estimate) -> str:
-    """Whether a mean MCC is better than chance by its bounds, worse, or neither.
+def standing(*cells: Estimate) -> str:
+    """Whether an MCC is better than chance by its bounds, worse, or neither; where it is bounded twice, by both.
 
     >>> standing(Estimate(0.4, 0.2, 0.6)), standing(Estimate(0.1, -0.1, 0.3)), standing(Estimate(-0.3, -0.4, -0.2))
     ('better', 'unclear', 'worse')
+    >>> standing(Estimate(0.4, 0.2, 0.6), Estimate(0.4, -0.1, 0.9))
+    'unclear'
     """
-    if cell.missing:
+    if any(cell.missing for cell in cells):
         return UNKNOWN
-    if cell.lo > 0:
+    if all(cell.lo > 0 for cell in cells):
         return BETTER
-    return WORSE if cell.hi < 0 else UNCLEAR
+    return WORSE if all(cell.hi < 0 for cell in cells) else UNCLEAR
+
+
+def system_standing(test: MonitoringFacts, model: str, monitor: str) -> str:
+    """The standing of a monitor at cancelling wrong answers."""
+    return standing(test.mean(model, monitor), test.mean_of_bounds(model, monitor))
 
 
 def model_words(test: MonitoringFacts, model: str) -> ModelWords:
@@ -264,15 +271,16 @@ def best_words(test: MonitoringFacts, model: str) -> str:
         return "No monitor has a value on every benchmark."
     mean = test.mean(model, best)
     recall, fpr = (test.mean(model, best, metric.name) for metric in (RECALL, FPR))
-    if standing(mean) == BETTER:
+    if system_standing(test, model, best) == BETTER:
         verdict = f"{best} helps the system most"
     elif _with_standing(test, model, BETTER):
         verdict = f"{best} has the highest MCC for the system, though not clearly better than chance"
     else:
         verdict = f"No monitor is clearly better than chance for the system; the highest MCC has {best}"
+    left = " It leaves less than half of the right answers." if fpr.value > HALF else ""
     return (
         f"{verdict}: it cancels {bounded(RECALL, recall)} of the wrong answers at the price of "
-        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test, mean)}."
+        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test, mean)}.{left}"
     )
 
 
@@ -285,7 +293,7 @@ def _sets(test: MonitoringFacts, mean: Estimate) -> str:
 
 
 def _with_standing(test: MonitoringFacts, model: str, *standings: str) -> list[str]:
-    return [monitor for monitor in test.monitors if standing(test.mean(model, monitor)) in standings]
+    return [monitor for monitor in test.monitors if system_standing(test, model, monitor) in standings]
 
 
 def _standing_words(test: MonitoringFacts, model: str) -> Iterator[str]:
@@ -354,11 +362,13 @@ def warnings(test: MonitoringFacts, model: str) -> Iterator[str]:
     """What a reader must know before trusting the figures of a model."""
     if model in test.undertrained:
         yield f"{model} is undertrained: monitors of a poor model say little."
-    broken, none = test.by_promise(model, BROKEN), test.by_promise(model, NO_PROMISE)
+    kept, broken, none = (test.by_promise(model, promise) for promise in (KEPT, BROKEN, NO_PROMISE))
     if broken:
         yield f"The promise of the threshold is broken on ID test images: {listing(broken)}."
-    if none and not test.by_promise(model, KEPT) and not broken:
+    if none and not kept and not broken:
         yield "No threshold promises how many ID images it rejects; one of the rule conformal would."
+    elif len(none) > len(kept) + len(broken):
+        yield f"A promise on how many ID images are rejected is made only for {listing([*kept, *broken])}."
     elif none:
         yield f"Without a promise on how many ID images are rejected: {listing(none)}."
     for missing_model, monitor, reason, benchmarks in test.missing:
