@@ -33,7 +33,7 @@ from roadworthy.protocols.monitoring.settings import BenchmarkNote, Settings
 from roadworthy.protocols.monitoring.streams import Mixing
 from roadworthy.protocols.monitoring.tables import Evidence
 from roadworthy.stored import Run, load_evidence
-from roadworthy.study import parse_study
+from roadworthy.study import load_study, parse_study
 from roadworthy.verdict import Criterion
 from stand_ins import Broken
 
@@ -594,6 +594,12 @@ def test_a_limit_can_take_whole_objects(data: dict[str, Any]) -> None:
     assert len({*shown["test"].groups}) == 6
     assert len(shown["valid"]) == 33
     assert [*shown["test"].ids] == sorted(shown["test"].ids, key=lambda name: int(name))
+
+
+def test_the_study_that_comes_with_it_has_two_sets_or_more_of_each_kind() -> None:
+    chosen, _ = load_study(Path(__file__).parent.parent / "studies" / "monitoring-builtin.yaml")
+    kinds = [own.kind for own in chosen.protocols.monitoring.benchmarks.values()]
+    assert all(kinds.count(kind) >= 2 for kind in KINDS)
 
 
 def test_settings_are_stored_and_read_back() -> None:
