@@ -49,7 +49,7 @@ from roadworthy.data.arrays import ArrayDataset
 from roadworthy.data.table import Table
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.local import LocalExecutor
-from roadworthy.engine.monitoring import MonitorFit, MonitorOn
+from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn
 from roadworthy.engine.plan import Bench, Graph, PlannedStimulus
 from roadworthy.models import TorchModel
 from roadworthy.models.networks import thesis_cnn

@@ -16,7 +16,7 @@ from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.monitoring import PlannedTraining
+from roadworthy.engine.monitor_systems import PlannedTraining
 from roadworthy.engine.plan import Bench, check_plan_size, chunk_size
 from roadworthy.engine.progress import ProgressBar
 from roadworthy.models import align, load_model

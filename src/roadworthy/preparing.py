@@ -15,7 +15,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data.base import contents
-from roadworthy.engine.monitoring import MonitorOn
+from roadworthy.engine.monitor_systems import MonitorOn
 from roadworthy.engine.plan import Bench, Plan, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progress
 from roadworthy.metrics import Metric, find_metric

@@ -17,7 +17,7 @@ from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.base import contents
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.monitoring import undisturbed
+from roadworthy.engine.monitor_systems import undisturbed
 from roadworthy.engine.plan import Bench, PlannedStimulus, is_stored
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign

@@ -14,7 +14,7 @@ import pandas as pd
 from roadworthy.core.errors import RoadworthyError, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch
-from roadworthy.engine.monitoring import MonitorOn
+from roadworthy.engine.monitor_systems import MonitorOn
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.models.signals import Signals
 from roadworthy.monitors.threads import one_thread

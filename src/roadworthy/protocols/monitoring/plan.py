@@ -12,7 +12,7 @@ import numpy as np
 from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model, leaves
 from roadworthy.core.validation import check_no_nul
-from roadworthy.engine.monitoring import MonitorFit, MonitorOn, SignalOf
+from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, SignalOf
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of

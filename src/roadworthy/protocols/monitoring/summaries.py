@@ -19,8 +19,6 @@ from roadworthy.statistics.estimates import CONFIDENCE
 Rows = list[dict[str, Any]]
 RANKED_VIEWS = (DETECTION, SYSTEM)
 SWEPT_COLUMNS = ("threshold", "safety_gain", "residual_hazard", "availability_cost", "recall", "fpr")
-DECIDED_ALIKE = ("no image is rejected", "every image is rejected")
-"""Reasons of a missing MCC that say that all decisions are alike: such a monitor is as good as guessing, MCC 0."""
 
 
 def mean_over_sets(values: Sequence[float], metric: str, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -65,7 +63,7 @@ def rank_rows(rows: Iterable[Mapping[str, Any]], weak: Sequence[str] = ()) -> tu
     """The ranks of monitors by MCC over benchmarks and the comparison of each pair, per model and of all models.
 
     Over all models every benchmark of every model is a set; models that are `weak` (undertrained) are left out of
-    these, unless all are. A monitor whose decisions are all alike has MCC 0 there: it is as good as guessing.
+    these, unless all are. A monitor without any value is left out, and the warning names it.
     """
     chosen = [
         row
@@ -97,20 +95,22 @@ def rank_rows(rows: Iterable[Mapping[str, Any]], weak: Sequence[str] = ()) -> tu
 
 def _ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[Rows, Rows] | None:
     """Ranks and pairs of the monitors of some sets; None where there is no set or no monitor."""
-    monitors = [*dict.fromkeys(row["monitor"] for row in rows)]
+    monitors = [*dict.fromkeys(row["monitor"] for row in rows if not math.isnan(row["value"]))]
+    lost = sorted({row["monitor"] for row in rows} - {*monitors})
     sets = [*dict.fromkeys((row["model"], row["benchmark"]) for row in rows)]
     if not sets or not monitors:
         return None
     values = np.full((len(sets), len(monitors)), math.nan)
-    for row in rows:
-        value = 0.0 if row["reason"] in DECIDED_ALIKE else row["value"]
-        values[sets.index((row["model"], row["benchmark"])), monitors.index(row["monitor"])] = value
+    for row in (row for row in rows if row["monitor"] in monitors):
+        values[sets.index((row["model"], row["benchmark"])), monitors.index(row["monitor"])] = row["value"]
     result = critical_difference(values, monitors)
+    without = f"Without monitors that have no value: {', '.join(lost)}." if lost else ""
+    warning = f"{result.warning} {without}".strip()
     letters = result.letters()
     numbers = ("sets", "friedman", "friedman_p", "iman_davenport", "iman_davenport_p", "distance")
     shared = {name: getattr(result, name) for name in numbers}
     ranks = [
-        {"monitor": name, "rank": float(rank), **shared, "cliques": letters[name], "warning": result.warning}
+        {"monitor": name, "rank": float(rank), **shared, "cliques": letters[name], "warning": warning}
         for name, rank in zip(result.names, result.ranks, strict=True)
     ]
     pairs = [

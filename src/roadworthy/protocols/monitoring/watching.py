@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, foreign_code, is_the_machine_s
-from roadworthy.engine.monitoring import REPRESENTATION
+from roadworthy.engine.monitor_systems import REPRESENTATION
 from roadworthy.monitors import CalibratedMonitor, FittedMonitor, TiesWarning
 from roadworthy.monitors.id_threshold import IdThreshold, id_threshold, random_frames
 from roadworthy.monitors.kinds import find_kind

@@ -19,7 +19,7 @@ from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
 from roadworthy.data.base import contents
 from roadworthy.data.subset import Mirrored
-from roadworthy.engine.monitoring import MonitorFit, MonitorOn, undisturbed
+from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of

@@ -15,7 +15,7 @@ import pandas as pd
 
 from roadworthy.core.errors import RoadworthyError
 from roadworthy.engine.artifacts import read_artifact
-from roadworthy.engine.monitoring import REPRESENTATION
+from roadworthy.engine.monitor_systems import REPRESENTATION
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.monitors import Aim, FittedMonitor
 from roadworthy.monitors.kinds import find_kind
