@@ -608,32 +608,22 @@ def test_settings_are_stored_and_read_back() -> None:
 
 
 def test_decisions_made_elsewhere_give_the_same_figures(run: Run, tmp_path: Path) -> None:
-    evidence = evidence_of(run)
-    frames = []
-    for benchmark in ("purple", "noise", "black"):
-        scene, decided = evidence.scenes("m").scene(benchmark), evidence.decided("m", benchmark, "msp")
-        assert not isinstance(scene, str)
-        assert not isinstance(decided, str)
-        columns = {
-            "id": [f"{benchmark} {name}" for name in scene.ids],
-            "group": scene.groups,
-            "ood": scene.stream.ood.astype(int),
-            "label": [COLOURS[label] for label in scene.label],
-            "prediction": [COLOURS[label] for label in scene.prediction],
-            "reject": decided.rejected.astype(int),
-            "score": decided.scores,
-            "label_kept": (~scene.truth.label_lost | (benchmark == "purple")).astype(int),
-            "benchmark": benchmark,
-            "ood_kind": scene.note.kind,
-            "monitor": "msp",
-            "model": "m",
-        }
-        frames.append(pd.DataFrame(columns))
     path = tmp_path / "decisions.csv"
-    pd.concat(frames).to_csv(path, index=False)
+    benchmarks = [option for name in ("purple", "noise", "black") for option in ("--benchmark", name)]
+    command = ["monitor", "decisions", str(run.path), "--monitor", "msp", *benchmarks, "--out", str(path)]
+    outcome = CliRunner().invoke(app, command)
+    assert outcome.exit_code == 0, outcome.output
+    decisions = pd.read_csv(path)
+    assert (decisions["system_outcome"].isin(["true positive", "false negative"]))[decisions["label"].isna()].all()
+    cancelled = decisions["reject"] == 1
+    assert (decisions["detection_outcome"].str.endswith("positive") == cancelled).all()
+    assert decisions["confidence"].between(1 / 3, 1).all()
+    refused = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "a.txt")])
+    assert "neither .csv nor .parquet" in str(refused.exception)
     tables = rw.evaluate_decisions(path, resamples=100)
     keys = ["model", "benchmark", "monitor", "view", "part", "metric"]
     ours = tables["monitoring"].set_index(keys)["value"]
+    assert len(ours) > 100
     theirs = run.tables["monitoring"].set_index(keys)["value"].loc[ours.index]
     pd.testing.assert_series_equal(ours, theirs, rtol=1e-9)
     assert len(tables["monitoring_ranks"]) == 2

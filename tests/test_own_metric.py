@@ -245,6 +245,7 @@ def test_a_name_can_mean_something_else_under_a_protocol() -> None:
     assert dict(listing("metrics"))["odd_error"].startswith("Odd error (where a study names it): ")
     assert sorted(line.partition(":")[0] for line in lines) == [
         "AUROC (classification)",
+        "AUROC (monitoring)",
         "AUROC (od_test)",
         "AUROC (ood)",
     ]

@@ -17,6 +17,7 @@ from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
 from roadworthy.deploying import export_monitor as export_monitor
+from roadworthy.deploying import monitor_decisions as monitor_decisions
 from roadworthy.engine.folder import RunFolder, writing
 from roadworthy.engine.plan import PlannedStimulus
 from roadworthy.engine.progress import ProgressBar as ProgressBar

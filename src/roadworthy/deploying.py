@@ -1,12 +1,14 @@
-"""Deployment of a monitor that a run has tested: its guard, and where possible one ONNX file with its model."""
+"""A monitor that a run has tested: what it decided, its guard, and where possible one ONNX file with its model."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.record import RunRecord
@@ -19,6 +21,7 @@ from roadworthy.monitors.guard import Guard
 from roadworthy.monitors.onnx_export import NotExportable, OnnxExport, export_onnx_monitor
 from roadworthy.opening import OpeningSource, open_monitors
 from roadworthy.plugins import GivenPlugins
+from roadworthy.protocols.monitoring.image_decisions import decision_frame
 from roadworthy.protocols.monitoring.names import NAME
 from roadworthy.protocols.monitoring.tables import Evidence
 from roadworthy.protocols.monitoring.watching import open_watcher, watch
@@ -86,9 +89,7 @@ def export_monitor(
     home = Path(out)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise InputError(f"{home} is not an empty folder: name another one with `out=`")
-    opened = open_run(os.fspath(run), plugins=plugins, trust=trust)
-    opened.folder.check_finished()
-    opened.require_plugins()
+    opened = _opened(run, plugins, trust)
     record = opened.record
     evidence, part_source = _evidence_of(opened, record, source)
     context = evidence.context
@@ -116,6 +117,34 @@ def export_monitor(
     )
     with writing(home):
         return _written(guard, bench, home, include_preprocessing)
+
+
+def monitor_decisions(
+    run: str | os.PathLike[str],
+    *,
+    models: Sequence[str] | None = None,
+    benchmarks: Sequence[str] | None = None,
+    monitors: Sequence[str] | None = None,
+    source: str | None = None,
+    plugins: GivenPlugins = (),
+    trust: bool = False,
+) -> pd.DataFrame:
+    """What monitors of a run of protocol monitoring decided about every image: see `decision_frame`.
+
+    All models, benchmarks and monitors, unless some are named; `source` is needed where the run has several.
+    `evaluate_decisions` takes the table.
+    """
+    opened = _opened(run, plugins, trust)
+    evidence, _ = _evidence_of(opened, opened.record, source)
+    return decision_frame(evidence, {"model": models, "benchmark": benchmarks, "monitor": monitors})
+
+
+def _opened(run: str | os.PathLike[str], plugins: GivenPlugins, trust: bool) -> Run:
+    """A finished run with its plugins."""
+    opened = open_run(os.fspath(run), plugins=plugins, trust=trust)
+    opened.folder.check_finished()
+    opened.require_plugins()
+    return opened
 
 
 def _written(guard: Guard, bench: Bench, home: Path, include_preprocessing: bool) -> Deployed:

@@ -1,4 +1,4 @@
-"""Commands on monitors: evaluate decisions that were made elsewhere, write a tested monitor for deployment."""
+"""Commands on monitors: list what was decided, evaluate decisions made elsewhere, write a monitor for deployment."""
 
 from __future__ import annotations
 
@@ -39,6 +39,42 @@ def evaluate(
         for name, own in tables.items():
             write_csv(out / f"{name}.csv", own)
         typer.echo(f"{len(tables)} tables are in {out}")
+
+
+@monitors.command()
+def decisions(
+    run_folder: RunArgument,
+    out: Annotated[Path, typer.Option(help="The table to write: .csv or .parquet.")],
+    model: Annotated[list[str] | None, typer.Option(help="A model; can be repeated. Default: all.")] = None,
+    benchmark: Annotated[list[str] | None, typer.Option(help="A benchmark; can be repeated. Default: all.")] = None,
+    monitor: Annotated[list[str] | None, typer.Option(help="A monitor; can be repeated. Default: all.")] = None,
+    source: Annotated[str | None, typer.Option(help="The source, where the run has several.")] = None,
+    plugin: PluginOption = None,
+    trust: Trust = False,
+) -> None:
+    """What monitors of a run decided about every image, a row each; `monitor evaluate` takes the table."""
+    from roadworthy.api import monitor_decisions
+    from roadworthy.core.errors import InputError
+    from roadworthy.engine.folder import write_csv, writing
+
+    if out.suffix not in (".csv", ".parquet"):
+        raise InputError(f"{out} is neither .csv nor .parquet: name the table with one of these endings")
+    table = monitor_decisions(
+        run_folder,
+        models=model,
+        benchmarks=benchmark,
+        monitors=monitor,
+        source=source,
+        plugins=plugin or (),
+        trust=trust,
+    )
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix == ".csv":
+            write_csv(out, table)
+        else:
+            table.to_parquet(out, index=False)
+    typer.echo(f"{len(table):,} decisions are in {out}")
 
 
 @monitors.command()

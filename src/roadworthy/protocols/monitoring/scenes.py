@@ -25,7 +25,7 @@ NO_NOTE = BenchmarkNote(kind="", made_from="")
 class Answered:
     """What a model answered to the images of one set: ids, objects, labels and predictions, each (N,).
 
-    `data` is the fingerprint of the images.
+    `data` is the fingerprint of the images, `confidence` (N,) that of the answers, where they were stored with it.
     """
 
     ids: NDArray[np.str_]
@@ -33,6 +33,7 @@ class Answered:
     label: NDArray[np.int64]
     prediction: NDArray[np.int64]
     data: str = ""
+    confidence: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -40,9 +41,9 @@ class Answered:
     @classmethod
     def of(cls, case: StoredCase) -> Answered:
         """What a stored case holds."""
-        columns = case.columns("id", "group", "label", "prediction")
+        columns = case.columns("id", "group", "label", "prediction", "confidence")
         label, prediction = (columns[name].astype(np.int64) for name in ("label", "prediction"))
-        return cls(columns["id"], columns["group"], label, prediction, case.stimulus.data)
+        return cls(columns["id"], columns["group"], label, prediction, case.stimulus.data, columns["confidence"])
 
     def side(self) -> Side:
         """Its ids and objects, for a stream."""

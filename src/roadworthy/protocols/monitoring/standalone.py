@@ -10,6 +10,7 @@ reject or score      1 where the monitor rejects; or its score, higher = more in
 (monitor), (model)   names, where there are several
 (label_kept)         0 where an OOD image no longer shows what its label says
 (confidence)         stands for the score where there is none and `reject` is given
+(detection_outcome, system_outcome)   are found anew: `roadworthy monitor decisions` writes them for readers
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from roadworthy.core.validation import require_file
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.courses import event_estimates
 from roadworthy.protocols.monitoring.evaluation import Bounds, evaluate, resamples_of, risk_rows
+from roadworthy.protocols.monitoring.image_decisions import OUTCOMES
 from roadworthy.protocols.monitoring.metrics import REJECTED
 from roadworthy.protocols.monitoring.names import ALONE, DETECTION, KINDS, MODEL_SCOPE, NOVEL_CLASS, STREAM, SYSTEM
 from roadworthy.protocols.monitoring.oracle import Truth
@@ -43,6 +45,8 @@ from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES
 Rows = list[dict[str, Any]]
 REQUIRED = ("id", "ood", "label", "prediction")
 OPTIONAL = ("group", "benchmark", "ood_kind", "monitor", "model", "label_kept", "confidence", "score", "reject")
+FOUND_ANEW = OUTCOMES
+"""Columns that a table may have and that are not read: they follow from the others."""
 ONE = {"model": "model", "monitor": "monitor", "benchmark": "stream"}
 """Names in place of a column that is left out."""
 
@@ -134,7 +138,7 @@ def _read(table: pd.DataFrame | str | Path) -> pd.DataFrame:
 def _checked(frame: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
     """The table with all columns that are used, each checked: `score`, `reject`, `group` and names."""
     for name in frame.columns:
-        if name not in (*REQUIRED, *OPTIONAL):
+        if name not in (*REQUIRED, *OPTIONAL, *FOUND_ANEW):
             raise InputError(f"table of decisions: {UnknownName('column', str(name), [*REQUIRED, *OPTIONAL])}")
     for name in REQUIRED:
         if name not in frame:
