@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -128,8 +127,8 @@ def measurements(
 ) -> list[Measurement]:
     """What was measured under the conditions of a criterion.
 
-    `over: pooled` is the mean over benchmarks, each counting once. Its bounds are those of Student's t over benchmarks;
-    a benchmark without a value leaves no mean.
+    `over: pooled` is the mean over benchmarks, each counting once, with the bounds of `mean_over_sets`; a benchmark
+    without a value leaves no mean.
     """
     proportion = find_metric(criterion.metric, METRICS).proportion
     if criterion.over != "pooled":
@@ -140,14 +139,6 @@ def measurements(
     if lost:
         reason = f"{len(lost)} of {len(rows)} benchmarks have no value, the first: {lost[0]}"
         return [Measurement(where, no_estimate(reason), unit="benchmarks")]
-    mean, lo, hi = mean_over_sets([estimate.value for _, estimate in rows], criterion.metric, confidence)
-    pooled = Estimate(
-        mean,
-        lo,
-        hi,
-        n=sum(estimate.n for _, estimate in rows),
-        groups=len(rows),
-        method="Student's t over benchmarks",
-        reason="one benchmark only: no bound" if math.isnan(lo) else "",
-    )
-    return [Measurement(where, pooled, unit="benchmarks")]
+    mean = mean_over_sets([estimate for _, estimate in rows], criterion.metric, confidence)
+    images = sum(estimate.n for _, estimate in rows)
+    return [Measurement(where, mean.over(images, len(rows)), unit="benchmarks")]

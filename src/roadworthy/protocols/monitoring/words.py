@@ -56,9 +56,9 @@ NO_ALARM = "no alarm"
 HALF = 0.5
 TEST_LABELS = {EXCHANGEABILITY: "exchangeability", REJECTION_RATE: "rejection rate"}
 RULE = (
-    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks lie above 0, and the mean of "
-    "its bounds on single benchmarks, which share ID images, does so too; in the view of the system: positive is a "
-    "wrong answer of the model, and the monitor is right to cancel it."
+    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks, which allow for the ID images "
+    "that these share, lie above 0; in the view of the system: positive is a wrong answer of the model, and the monitor "
+    "is right to cancel it."
 )
 
 
@@ -217,24 +217,22 @@ def alarm_words(row: Row | None) -> str:
     return f"{whole(at)}, {f'{whole(at - onset)} after the onset' if at >= onset else 'false: before the onset'}"
 
 
-def standing(*cells: Estimate) -> str:
-    """Whether an MCC is better than chance by its bounds, worse, or neither; where it is bounded twice, by both.
+def standing(cell: Estimate) -> str:
+    """Whether an MCC is better than chance by its bounds, worse, or neither.
 
     >>> standing(Estimate(0.4, 0.2, 0.6)), standing(Estimate(0.1, -0.1, 0.3)), standing(Estimate(-0.3, -0.4, -0.2))
     ('better', 'unclear', 'worse')
-    >>> standing(Estimate(0.4, 0.2, 0.6), Estimate(0.4, -0.1, 0.9))
-    'unclear'
     """
-    if any(cell.missing for cell in cells):
+    if cell.missing:
         return UNKNOWN
-    if all(cell.lo > 0 for cell in cells):
+    if cell.lo > 0:
         return BETTER
-    return WORSE if all(cell.hi < 0 for cell in cells) else UNCLEAR
+    return WORSE if cell.hi < 0 else UNCLEAR
 
 
 def system_standing(test: MonitoringFacts, model: str, monitor: str) -> str:
     """The standing of a monitor at cancelling wrong answers."""
-    return standing(test.mean(model, monitor), test.mean_of_bounds(model, monitor))
+    return standing(test.mean(model, monitor))
 
 
 def model_words(test: MonitoringFacts, model: str) -> ModelWords:
