@@ -46,14 +46,13 @@ def mean_over_sets(estimates: Sequence[Estimate], metric: str, confidence: float
     number = len(known)
     lost = [estimate.reason for estimate in estimates if estimate.missing]
     notes = [f"{len(lost)} of {len(estimates)} benchmarks have no value, the first: {lost[0]}"] if lost else []
-    counts = {"n": number, "groups": number}
     if not known:
         return no_estimate("; ".join(notes) or "there is no benchmark")
     mean = math.fsum(estimate.value for estimate in known) / number
     unbounded = [estimate.reason for estimate in known if estimate.unbounded]
     if unbounded:
         notes.append(f"{len(unbounded)} of {number} benchmarks have no bound, the first: {unbounded[0]}")
-        return Estimate(mean, **counts, reason="; ".join(notes))
+        return Estimate(mean, n=number, groups=number, reason="; ".join(notes))
     lo, hi = (math.fsum(getattr(estimate, side) for estimate in known) / number for side in ("lo", "hi"))
     if number > 1:
         spread = float(np.std([estimate.value for estimate in known], ddof=1))
@@ -62,7 +61,8 @@ def mean_over_sets(estimates: Sequence[Estimate], metric: str, confidence: float
     else:
         notes.append("one benchmark only: its own bounds")
     low, high = find_metric(metric, METRICS).limits(2)
-    return Estimate(mean, max(low, lo), min(high, hi), **counts, method=MEAN_METHOD, reason="; ".join(notes))
+    lo, hi, reason = max(low, lo), min(high, hi), "; ".join(notes)
+    return Estimate(mean, lo, hi, n=number, groups=number, method=MEAN_METHOD, reason=reason)
 
 
 def overall_rows(rows: Iterable[Mapping[str, Any]]) -> Rows:

@@ -56,9 +56,9 @@ NO_ALARM = "no alarm"
 HALF = 0.5
 TEST_LABELS = {EXCHANGEABILITY: "exchangeability", REJECTION_RATE: "rejection rate"}
 RULE = (
-    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks, which allow for the ID images "
-    "that these share, lie above 0; in the view of the system: positive is a wrong answer of the model, and the monitor "
-    "is right to cancel it."
+    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks, which allow for the ID "
+    "images that these share, lie above 0; in the view of the system: positive is a wrong answer of the model, and the "
+    "monitor is right to cancel it."
 )
 
 
