@@ -70,7 +70,7 @@ def test_the_first_screen_says_which_monitor_helps_at_which_price(small: Path, p
     recall, fpr = (test.mean("lenet", "energy", metric) for metric in ("recall", "fpr"))
     assert lines[3].startswith(f"lenet: energy helps the system most: it cancels {100 * recall.value:.1f} % (")
     assert f"at the price of {100 * fpr.value:.1f} % (" in lines[3]
-    assert lines[3].endswith("mean of 3 benchmarks.")
+    assert lines[3].endswith("mean of 3 benchmarks; the monitor is chosen on these data.")
     summary = shown(page).partition('id="summary"')[2].partition("</section>")[0]
     for line in lines[1:4]:
         assert line.removeprefix("lenet: ") in summary

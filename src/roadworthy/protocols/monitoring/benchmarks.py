@@ -49,6 +49,8 @@ USUAL_SHIFTS = {
 }
 """The shifts of the benchmarks of a study that names none: kind, shift and level by name."""
 ATTACK_LEVEL = 4
+SHOWS_OTHERS = "OOD images show other ID test images or parts of them, and these may be in the stream as ID images too"
+"""The note of a benchmark whose shift shows other images of the data."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ def _benchmark(
         shift = shift_of(choice)
         stimulus = shift.stimulus(test.fingerprint(), seed=bench.seed)
         details = {"keeps_label": shift.keeps_label, "attacks": isinstance(shift, Attack), "images": len(test)}
+        if type(shift).over is not Shift.over:
+            details["note"] = SHOWS_OTHERS
         return Benchmark(PlannedStimulus(stimulus, test, shift), note.model_copy(update={**details, "shared": True}))
     assert choice.outliers is not None
     if choice.near is None:

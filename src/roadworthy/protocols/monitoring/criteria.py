@@ -17,16 +17,29 @@ from roadworthy.protocols.monitoring.names import (
     STREAM,
     SYSTEM,
     TEST,
+    TESTS,
     TRAIN,
     VALID,
     VIEWS,
 )
 from roadworthy.protocols.monitoring.settings import Context
 from roadworthy.protocols.monitoring.summaries import mean_over_sets
+from roadworthy.protocols.monitoring.table_specs import ALARMS, TIMING
 from roadworthy.statistics import Estimate
 from roadworthy.statistics.estimates import no_estimate
 from roadworthy.verdict import Criterion, Measurement
 
+NOT_JUDGED = {
+    **dict.fromkeys(
+        ("overhead_median", "median", "p95", "p99", "seconds_p95", "seconds_p99", "state_bytes", "peak_bytes"),
+        f"differs from machine to machine: read it in the table {TIMING.name}",
+    ),
+    **dict.fromkeys(
+        ("alarm_at", "alarm_delay", *(f"alarm_delay_{test}" for test in TESTS)),
+        f"happens once in a stream, so that it has no bound to be judged by: read it in the table {ALARMS.name}",
+    ),
+}
+"""What is measured and yet no metric of a criterion, each with the reason."""
 Condition = Mapping[str, Any]
 """What is measured somewhere: model, and as far as it has them benchmark, ood_kind, monitor, view and part."""
 
@@ -80,6 +93,8 @@ def asked_conditions(criterion: Criterion, context: Context) -> list[dict[str, A
     stream; the model alone (`none`) is meant only where it is named.
     """
     names = [metric.name for metric in METRICS]
+    if criterion.metric in NOT_JUDGED:
+        raise InputError(f"criterion {criterion.id}: {criterion.metric} {NOT_JUDGED[criterion.metric]}")
     if criterion.metric not in names:
         raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, names)}")
     chosen = [*conditions_of(criterion.metric, context)]

@@ -54,6 +54,8 @@ BETTER, UNCLEAR, WORSE, UNKNOWN = "better", "unclear", "worse", "unknown"
 """Where the bounds of a mean MCC lie: above 0, around it, below it; or there is no mean."""
 NO_ALARM = "no alarm"
 HALF = 0.5
+CHOSEN_HERE = "; the monitor is chosen on these data"
+"""Beside the figures of the best monitor: the bounds are those of one that is named beforehand."""
 TEST_LABELS = {EXCHANGEABILITY: "exchangeability", REJECTION_RATE: "rejection rate"}
 RULE = (
     "A monitor is better than chance where the bounds of its mean MCC over the benchmarks, which allow for the ID "
@@ -84,7 +86,10 @@ VIEW_WORDS = {
         "System, lost labels are wrong",
         "Positive: a wrong answer of the model, and any answer to an image that no longer shows what its label says.",
     ),
-    MODEL_SCOPE: ViewWords("Model scope", "Positive: a wrong answer of the model, whatever the origin of the image."),
+    MODEL_SCOPE: ViewWords(
+        "Model scope",
+        "Positive: a wrong answer of the model, as for the system; what is won and lost is a share of all images.",
+    ),
 }
 
 
@@ -278,8 +283,14 @@ def best_words(test: MonitoringFacts, model: str) -> str:
     left = " It leaves less than half of the right answers." if fpr.value > HALF else ""
     return (
         f"{verdict}: it cancels {bounded(RECALL, recall)} of the wrong answers at the price of "
-        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test, mean)}.{left}"
+        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test, mean)}"
+        f"{_choice(test)}.{left}"
     )
+
+
+def _choice(test: MonitoringFacts) -> str:
+    """That the best of several monitors is chosen by the figures that are given of it, which makes these too good."""
+    return CHOSEN_HERE if len(test.monitors) > 1 else ""
 
 
 def _sets(test: MonitoringFacts, mean: Estimate) -> str:
@@ -312,7 +323,7 @@ def _detection_words(test: MonitoringFacts, model: str) -> Iterator[str]:
         return
     mean = test.mean(model, best, view=DETECTION)
     other = " (the best OOD detector is not the best monitor of the system)" if best != test.best(model) else ""
-    yield f"At telling OOD from ID images the best is {best}: MCC {bounded(MCC, mean)}{other}."
+    yield f"At telling OOD from ID images the best is {best}: MCC {bounded(MCC, mean)}{other}{_choice(test)}."
 
 
 def _id_words(test: MonitoringFacts, model: str) -> Iterator[str]:
