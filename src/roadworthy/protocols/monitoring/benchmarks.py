@@ -166,10 +166,10 @@ def _benchmark(
     if choice.shift is not None:
         shift = shift_of(choice)
         stimulus = shift.stimulus(test.fingerprint(), seed=bench.seed)
+        remark = "" if type(shift).over is Shift.over else SHOWS_OTHERS
         details = {"keeps_label": shift.keeps_label, "attacks": isinstance(shift, Attack), "images": len(test)}
-        if type(shift).over is not Shift.over:
-            details["note"] = SHOWS_OTHERS
-        return Benchmark(PlannedStimulus(stimulus, test, shift), note.model_copy(update={**details, "shared": True}))
+        update = {**details, "shared": True, "note": remark}
+        return Benchmark(PlannedStimulus(stimulus, test, shift), note.model_copy(update=update))
     assert choice.outliers is not None
     if choice.near is None:
         note = note.model_copy(update={"near": choice.outliers in bench.section.near})
