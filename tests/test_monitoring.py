@@ -368,6 +368,8 @@ def test_criteria_speak_of_every_table(run: Run) -> None:
         ({"over": "pooled"}, "one monitor: name one"),
         ({"metric": "false_alarms_per_hour", "over": "pooled"}, "not averaged over benchmarks"),
         ({"where": {"benchmark": "purple", "ood_kind": "noise"}}, "matches nothing"),
+        ({"metric": "overhead_median"}, "read it in the table timing_monitoring"),
+        ({"metric": "alarm_delay_exchangeability"}, "no bound .* read it in the table monitoring_alarms"),
     ],
 )
 def test_criteria_that_match_nothing_are_refused(run: Run, changes: dict[str, Any], message: str) -> None:
@@ -582,6 +584,15 @@ def test_objects_of_both_sides_are_apart_unless_shared_and_classes_can_be_left_o
     assert set(without.label[~without.stream.ood]) == {0}
     assert without.truth.wrong[without.stream.ood].all()
     assert without.gather(np.arange(20), np.arange(20)).tolist() == [int(name) for name in without.ids]
+
+
+def test_a_shift_that_shows_other_images_of_the_id_side_is_noted(data: dict[str, Any]) -> None:
+    frozen = {"kind": "anomaly", "shift": "sensor_frozen_frame", "level": 1}
+    content = study(data, benchmarks={"frozen": frozen, "noise": BENCHMARKS["noise"]})
+    prepared = prepare(parse_study(content, "study"), accept_chance=True, rehearse=False, progress=no_progress)
+    notes = prepared.contexts["monitoring"][""].model_dump()["benchmarks"]
+    assert "may be in the stream as ID images" in notes["frozen"]["note"]
+    assert notes["noise"]["note"] == ""
 
 
 def test_a_limit_can_take_whole_objects(data: dict[str, Any]) -> None:

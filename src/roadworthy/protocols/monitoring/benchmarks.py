@@ -49,6 +49,8 @@ USUAL_SHIFTS = {
 }
 """The shifts of the benchmarks of a study that names none: kind, shift and level by name."""
 ATTACK_LEVEL = 4
+SHOWS_OTHERS = "OOD images show other ID test images or parts of them, and these may be in the stream as ID images too"
+"""The note of a benchmark whose shift shows other images of the data."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,10 @@ def _benchmark(
     if choice.shift is not None:
         shift = shift_of(choice)
         stimulus = shift.stimulus(test.fingerprint(), seed=bench.seed)
+        remark = "" if type(shift).over is Shift.over else SHOWS_OTHERS
         details = {"keeps_label": shift.keeps_label, "attacks": isinstance(shift, Attack), "images": len(test)}
-        return Benchmark(PlannedStimulus(stimulus, test, shift), note.model_copy(update={**details, "shared": True}))
+        update = {**details, "shared": True, "note": remark}
+        return Benchmark(PlannedStimulus(stimulus, test, shift), note.model_copy(update=update))
     assert choice.outliers is not None
     if choice.near is None:
         note = note.model_copy(update={"near": choice.outliers in bench.section.near})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,16 +17,29 @@ from roadworthy.protocols.monitoring.names import (
     STREAM,
     SYSTEM,
     TEST,
+    TESTS,
     TRAIN,
     VALID,
     VIEWS,
 )
 from roadworthy.protocols.monitoring.settings import Context
 from roadworthy.protocols.monitoring.summaries import mean_over_sets
+from roadworthy.protocols.monitoring.table_specs import ALARMS, TIMING
 from roadworthy.statistics import Estimate
 from roadworthy.statistics.estimates import no_estimate
 from roadworthy.verdict import Criterion, Measurement
 
+NOT_JUDGED = {
+    **dict.fromkeys(
+        ("overhead_median", "median", "p95", "p99", "seconds_p95", "seconds_p99", "state_bytes", "peak_bytes"),
+        f"differs from machine to machine: read it in the table {TIMING.name}",
+    ),
+    **dict.fromkeys(
+        ("alarm_at", "alarm_delay", *(f"alarm_delay_{test}" for test in TESTS)),
+        f"happens once in a stream, so that it has no bound to be judged by: read it in the table {ALARMS.name}",
+    ),
+}
+"""What is measured and yet no metric of a criterion, each with the reason."""
 Condition = Mapping[str, Any]
 """What is measured somewhere: model, and as far as it has them benchmark, ood_kind, monitor, view and part."""
 
@@ -81,6 +93,8 @@ def asked_conditions(criterion: Criterion, context: Context) -> list[dict[str, A
     stream; the model alone (`none`) is meant only where it is named.
     """
     names = [metric.name for metric in METRICS]
+    if criterion.metric in NOT_JUDGED:
+        raise InputError(f"criterion {criterion.id}: {criterion.metric} {NOT_JUDGED[criterion.metric]}")
     if criterion.metric not in names:
         raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, names)}")
     chosen = [*conditions_of(criterion.metric, context)]
@@ -128,8 +142,8 @@ def measurements(
 ) -> list[Measurement]:
     """What was measured under the conditions of a criterion.
 
-    `over: pooled` is the mean over benchmarks, each counting once. Its bounds are those of Student's t over benchmarks;
-    a benchmark without a value leaves no mean.
+    `over: pooled` is the mean over benchmarks, each counting once, with the bounds of `mean_over_sets`; a benchmark
+    without a value leaves no mean.
     """
     proportion = find_metric(criterion.metric, METRICS).proportion
     if criterion.over != "pooled":
@@ -140,14 +154,6 @@ def measurements(
     if lost:
         reason = f"{len(lost)} of {len(rows)} benchmarks have no value, the first: {lost[0]}"
         return [Measurement(where, no_estimate(reason), unit="benchmarks")]
-    mean, lo, hi = mean_over_sets([estimate.value for _, estimate in rows], criterion.metric, confidence)
-    pooled = Estimate(
-        mean,
-        lo,
-        hi,
-        n=sum(estimate.n for _, estimate in rows),
-        groups=len(rows),
-        method="Student's t over benchmarks",
-        reason="one benchmark only: no bound" if math.isnan(lo) else "",
-    )
-    return [Measurement(where, pooled, unit="benchmarks")]
+    mean = mean_over_sets([estimate for _, estimate in rows], criterion.metric, confidence)
+    images = sum(estimate.n for _, estimate in rows)
+    return [Measurement(where, mean.over(images, len(rows)), unit="benchmarks")]

@@ -180,6 +180,8 @@ def _separation(
         return {}
     if np.isnan(decided.scores).any():
         return dict.fromkeys(chosen, no_estimate(NO_SCORE))
+    if inside.all() or not inside.any():
+        return dict.fromkeys(chosen, no_estimate(f"there is no {'OOD' if inside.all() else 'ID'} image"))
     resampled = resampled or resamples_of(scene, bounds)
     estimates = {}
     for name, function in chosen.items():

@@ -148,19 +148,6 @@ class MonitoringFacts:
             return self.cell(model, own[0].name, monitor, metric, view)
         return self.overall.get((model, kind, monitor, view, metric), NOT_RUN)
 
-    def mean_of_bounds(self, model: str, monitor: str, metric: str = MCC.name, view: str = SYSTEM) -> Estimate:
-        """The mean over benchmarks of their own bounds: those of the mean, if all benchmarks err together.
-
-        They share ID images, so that chance in these does not average out over benchmarks. NaN where one has no bounds.
-        """
-        cells = [self.cell(model, benchmark.name, monitor, metric, view) for benchmark in self.benchmarks]
-        known = [cell for cell in cells if not cell.missing]
-        means = (
-            math.fsum(getattr(cell, name) for cell in known) / len(known) if known else math.nan
-            for name in ("value", "lo", "hi")
-        )
-        return Estimate(*means, n=len(known))
-
     def has_metric(self, view: str, metric: str) -> bool:
         """Whether a view has a metric for some monitor."""
         return any(key[3:] == (view, metric) for key in self.cells)

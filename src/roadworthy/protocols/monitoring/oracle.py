@@ -12,6 +12,9 @@ or wrong, and the image from inside (ID) or outside (OOD):
 
 Of a novel class no answer is right: a rejection is a true positive, an acceptance a false negative, in every view.
 
+The view `model_scope` has the positives of `system`: its decisions are the same. What it adds are shares of all images
+(safety gain, residual hazard, availability cost) and the area under risk and coverage.
+
 Ferreira et al.: SAS deliverable D1.1 (2020), section 3.3.
 """
 
@@ -56,7 +59,7 @@ class Truth:
         detection           images from outside
         system              images whose answer is wrong
         system_label_lost   the same, and images that lost their label: whatever is answered cannot be relied on
-        model_scope         images whose answer is wrong, whatever their origin
+        model_scope         those of `system`: it differs in what is measured of them, not in what is positive
 
         >>> ood, wrong = np.array([False, True]), np.array([True, False])
         >>> truth = Truth(ood, wrong, label_lost=ood)

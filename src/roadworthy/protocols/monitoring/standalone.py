@@ -3,19 +3,23 @@
 Columns, of which those in parentheses may be left out:
 
 id, ood              of the image, and whether it is from outside (0 or 1)
-label, prediction    numbers or names; an OOD image without a label is one that no answer to is right
+label, prediction    numbers or names (3 and 3.0 are the same class, 03 is another); an OOD image without a label is
+                     one that no answer to is right
 reject or score      1 where the monitor rejects; or its score, higher = more in-distribution, with a `threshold`
 (group)              the object that the image shows; without it every image is an object of its own
 (benchmark)          rows of ID images without one belong to every benchmark;  (ood_kind): its kind
-(monitor), (model)   names, where there are several
+(monitor), (model)   names, where there are several; `none` and `all` mean something else in the tables
 (label_kept)         0 where an OOD image no longer shows what its label says
 (confidence)         stands for the score where there is none and `reject` is given
 (detection_outcome, system_outcome)   are found anew: `roadworthy monitor decisions` writes them for readers
+
+In a CSV file names are read as text, and only an empty cell is a missing value: `00014`, `NA` and `None` are names.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +35,17 @@ from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.courses import event_estimates
 from roadworthy.protocols.monitoring.evaluation import Bounds, evaluate, resamples_of, risk_rows
 from roadworthy.protocols.monitoring.image_decisions import OUTCOMES
-from roadworthy.protocols.monitoring.metrics import REJECTED
-from roadworthy.protocols.monitoring.names import ALONE, DETECTION, KINDS, MODEL_SCOPE, NOVEL_CLASS, STREAM, SYSTEM
+from roadworthy.protocols.monitoring.metrics import ID_METRICS, REJECTED
+from roadworthy.protocols.monitoring.names import (
+    ALL,
+    ALONE,
+    DETECTION,
+    KINDS,
+    MODEL_SCOPE,
+    NOVEL_CLASS,
+    STREAM,
+    SYSTEM,
+)
 from roadworthy.protocols.monitoring.oracle import Truth
 from roadworthy.protocols.monitoring.scenes import Scene
 from roadworthy.protocols.monitoring.settings import LEAST_RESAMPLES, BenchmarkNote, Settings
@@ -40,7 +53,7 @@ from roadworthy.protocols.monitoring.streams import Stream
 from roadworthy.protocols.monitoring.summaries import overall_rows, rank_rows
 from roadworthy.protocols.monitoring.watching import Decided, nothing_rejected
 from roadworthy.statistics import class_mcc_estimates, proportion_interval
-from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES
+from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES, no_estimate
 
 Rows = list[dict[str, Any]]
 REQUIRED = ("id", "ood", "label", "prediction")
@@ -49,6 +62,9 @@ FOUND_ANEW = OUTCOMES
 """Columns that a table may have and that are not read: they follow from the others."""
 ONE = {"model": "model", "monitor": "monitor", "benchmark": "stream"}
 """Names in place of a column that is left out."""
+NAMES = ("id", "group", "label", "prediction", "benchmark", "ood_kind", "monitor", "model")
+"""Columns that are text, whatever they look like."""
+WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 
 
 @dataclass(frozen=True)
@@ -127,9 +143,9 @@ def _read(table: pd.DataFrame | str | Path) -> pd.DataFrame:
     path = Path(table)
     require_file(path, "table of decisions")
     try:
-        return (
-            pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype={"id": str, "group": str})
-        )
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        return pd.read_csv(path, dtype=dict.fromkeys(NAMES, str), keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"table of decisions {path} cannot be read as CSV or Parquet: {reason}") from None
@@ -159,15 +175,17 @@ def _checked(frame: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
     for name in [name for name in ("score", "confidence") if name in frame]:
         if not pd.to_numeric(frame[name], errors="coerce").notna().all():
             raise InputError(f"the column {name} of the table of decisions must be a number in every row")
-    kinds = frame["ood_kind"].dropna() if "ood_kind" in frame else pd.Series(dtype=object)
-    for kind in (kind for kind in kinds.unique() if kind not in (*KINDS, "")):
-        raise InputError(f"table of decisions: {UnknownName('ood_kind', str(kind), KINDS)}")
-    unlabelled = frame["label"].isna() & (frame["ood"] == 0)
-    if frame["prediction"].isna().any() or unlabelled.any():
+    made = frame.assign(**{name: _texts(frame[name]) for name in NAMES if name in frame})
+    _check_names(made)
+    unlabelled = made["label"].isna() & (made["ood"] == 0)
+    if made["prediction"].isna().any() or unlabelled.any():
         raise InputError("every row of the table of decisions needs a prediction, and every ID image a label")
-    made = frame.assign(**{name: usual for name, usual in ONE.items() if name not in frame})
-    made["id"] = made["id"].astype(str)
-    made["group"] = made["group"].astype(str) if "group" in made else made["id"]
+    made = made.assign(**{name: usual for name, usual in ONE.items() if name not in frame})
+    if made["benchmark"].isna().all():
+        made["benchmark"] = ONE["benchmark"]
+    made["group"] = made["group"] if "group" in made else made["id"]
+    codes = pd.factorize(pd.concat([made["label"].fillna(""), made["prediction"]]))[0].astype(np.int64)
+    made["label_code"], made["prediction_code"] = codes[: len(made)], codes[len(made) :]
     made["score"] = made["score" if has_score else "confidence"] if has_score or "confidence" in made else math.nan
     made["reject"] = made["reject"].astype(bool) if has_decision else made["score"] < float(threshold or 0.0)
     return made
@@ -175,15 +193,17 @@ def _checked(frame: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
 
 def _parts(frame: pd.DataFrame) -> Iterator[_Part]:
     """The rows of each benchmark, model and monitor; ID rows without a benchmark belong to each."""
-    everywhere = frame["benchmark"].isna() | (frame["benchmark"].astype(str) == "")
+    everywhere = frame["benchmark"].isna()
     if (everywhere & (frame["ood"] == 1)).any():
         raise InputError("every OOD image of the table of decisions needs a benchmark where the column is given")
-    names = [*dict.fromkeys(frame.loc[~everywhere, "benchmark"].astype(str))]
-    for model in dict.fromkeys(frame["model"].astype(str)):
-        for benchmark in names:
-            for monitor in dict.fromkeys(frame["monitor"].astype(str)):
-                own = (frame["model"].astype(str) == model) & (frame["monitor"].astype(str) == monitor)
-                rows = frame[own & (everywhere | (frame["benchmark"].astype(str) == benchmark))]
+    of_model, of_benchmark, of_monitor = (
+        {name: frame[column] == name for name in dict.fromkeys(frame[column].dropna())}
+        for column in ("model", "benchmark", "monitor")
+    )
+    for model in of_model:
+        for benchmark in of_benchmark:
+            for monitor in of_monitor:
+                rows = frame[of_model[model] & of_monitor[monitor] & (everywhere | of_benchmark[benchmark])]
                 if not len(rows):
                     continue
                 repeated = rows["id"][rows.duplicated(["id", "ood"])]
@@ -198,14 +218,11 @@ def _parts(frame: pd.DataFrame) -> Iterator[_Part]:
 def _scene(benchmark: str, rows: pd.DataFrame) -> Scene:
     """The stream of some rows, in their order."""
     ood = rows["ood"].to_numpy() == 1
-    kinds = [*dict.fromkeys(str(kind) for kind in rows.loc[ood, "ood_kind"].dropna())] if "ood_kind" in rows else []
+    kinds = [*dict.fromkeys(rows.loc[ood, "ood_kind"].dropna())] if "ood_kind" in rows else []
     if len(kinds) > 1:
         several = ", ".join(kinds)
         raise InputError(f"benchmark {benchmark} of the table of decisions has several kinds ({several}): name one")
-    names = rows["label"].astype(object).where(rows["label"].notna(), None).map(_name)
-    answers = rows["prediction"].map(_name)
-    codes = pd.factorize(pd.concat([names.fillna(""), answers]))[0]
-    label, prediction = codes[: len(rows)].astype(np.int64), codes[len(rows) :].astype(np.int64)
+    label, prediction = rows["label_code"].to_numpy(np.int64), rows["prediction_code"].to_numpy(np.int64)
     without_label = ood & (rows["label"].isna().to_numpy() | (kinds == [NOVEL_CLASS]))
     kept = rows["label_kept"].to_numpy(bool) if "label_kept" in rows else np.ones(len(rows), bool)
     truth = Truth(ood, (label != prediction) | without_label, without_label | (ood & ~kept))
@@ -217,11 +234,49 @@ def _scene(benchmark: str, rows: pd.DataFrame) -> Scene:
     return Scene(benchmark, note, stream, truth, np.arange(len(rows)), ids, groups, label, prediction)
 
 
+def _check_names(frame: pd.DataFrame) -> None:
+    """Refuse unknown kinds, empty names where every row needs one, and names that mean something else in the tables."""
+    for kind in frame["ood_kind"].dropna().unique() if "ood_kind" in frame else ():
+        if kind not in KINDS:
+            raise InputError(f"table of decisions: {UnknownName('ood_kind', kind, KINDS)}")
+    for column in [name for name in ("id", "group", "model", "monitor") if name in frame]:
+        if frame[column].isna().any():
+            raise InputError(f"the column {column} of the table of decisions must be filled in every row")
+    for column, reserved in (("model", (ALL,)), ("benchmark", (ALL,)), ("monitor", (ALONE, ALL))):
+        for name in reserved:
+            if column in frame and (frame[column] == name).any():
+                raise InputError(
+                    f"a {column} of the table of decisions cannot be called {name!r}, which means something else in "
+                    "the tables: rename it"
+                )
+
+
+def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
+    """The names of a column as text, None where there is none."""
+    name = _class_name if column.name in ("label", "prediction") else _name
+    return column.astype(object).where(column.notna(), None).map(name).astype(object)
+
+
 def _name(value: Any) -> str | None:
-    """A class as text: 3 and 3.0 are the same class."""
-    if value is None:
+    """A name as text; a whole number has no decimals, whatever the type of its column.
+
+    >>> _name(3), _name(3.0), _name("3.0"), _name("")
+    ('3', '3', '3.0', None)
+    """
+    if value is None or value == "":
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _class_name(value: Any) -> str | None:
+    """The name of a class; of labels with empty cells, which are written as 3.0, and of answers 3 it is the same.
+
+    >>> _class_name(3), _class_name("3.0"), _class_name("00014"), _class_name("2.50")
+    ('3', '3', '00014', '2.50')
+    """
+    name = _name(value)
+    whole_number = None if name is None else WHOLE_NUMBER.fullmatch(name)
+    return whole_number[1] if whole_number else name
 
 
 def _impact_rows(parts: list[_Part], bounds: Bounds) -> Iterator[dict[str, Any]]:
@@ -235,6 +290,11 @@ def _impact_rows(parts: list[_Part], bounds: Bounds) -> Iterator[dict[str, Any]]
             name: np.concatenate([getattr(part.scene, name)[~part.scene.stream.ood] for part in own]) for name in names
         }
         rejected = np.concatenate([part.decided.rejected[~part.scene.stream.ood] for part in own])
+        if not len(rejected):
+            reason = "there is no ID image"
+            where = {"model": model, "monitor": monitor}
+            yield from (no_estimate(reason).row(where, metric.name) for metric in ID_METRICS)
+            continue
         once = np.sort(np.unique(inside["ids"], return_index=True)[1])
         label, prediction, groups = (inside[name][once] for name in names[2:] + names[1:2])
         options: dict[str, Any] = {"resamples": bounds.resamples, "seed": bounds.seed}

@@ -13,57 +13,81 @@ from scipy.special import stdtrit
 from roadworthy.metrics import find_metric
 from roadworthy.protocols.monitoring.metrics import MCC, METRICS
 from roadworthy.protocols.monitoring.names import ALL, ALONE, DETECTION, STREAM, SYSTEM
-from roadworthy.statistics import critical_difference
-from roadworthy.statistics.estimates import CONFIDENCE
+from roadworthy.statistics import Estimate, critical_difference
+from roadworthy.statistics.estimates import CONFIDENCE, no_estimate
 
 Rows = list[dict[str, Any]]
 RANKED_VIEWS = (DETECTION, SYSTEM)
+MEAN_METHOD = "the wider of Student's t over benchmarks and the mean of their own bounds"
 SWEPT_COLUMNS = ("threshold", "safety_gain", "residual_hazard", "availability_cost", "recall", "fpr")
 
 
-def mean_over_sets(values: Sequence[float], metric: str, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
-    """The mean of one value per benchmark and its interval by Student's t, cut to the range of the metric.
+def mean_over_sets(estimates: Sequence[Estimate], metric: str, confidence: float = CONFIDENCE) -> Estimate:
+    """The mean of a metric over benchmarks, each counting once, with bounds that allow for what benchmarks share.
 
-    mean -+ t_{n-1} s / sqrt(n). Benchmarks are chosen, not drawn: the interval describes the sets at hand. Bounds are
-    NaN for fewer than two values.
+        lo = min(mean - h, mean of the lower bounds),   hi = max(mean + h, mean of the upper bounds),
+        h = t_{n-1} s / sqrt(n)
 
-    >>> [round(number, 3) for number in mean_over_sets([0.5, 0.7], "mcc")]
-    [0.6, -0.671, 1.0]
+    Student's t describes how benchmarks differ. They share ID images, though, so that chance in these moves all
+    benchmarks together and does not average out: the mean of their own bounds is where the mean may lie if all err
+    together. On each side the wider of both counts, cut to the range of the metric. One benchmark has its own bounds.
+    Benchmarks without a value are not counted, and `reason` says so; where a benchmark with a value has no bound, the
+    mean has none. `n` and `groups` count benchmarks.
+
+    >>> same = Estimate(0.1, 0.05, 0.2)
+    >>> mean = mean_over_sets([same, same], "fpr")
+    >>> round(mean.value, 3), round(mean.lo, 3), round(mean.hi, 3), mean.n
+    (0.1, 0.05, 0.2, 2)
+    >>> mean = mean_over_sets([Estimate(0.5, 0.4, 0.6), Estimate(0.7, 0.6, 0.8)], "mcc")
+    >>> round(mean.value, 3), round(mean.lo, 3), round(mean.hi, 3)
+    (0.6, -0.671, 1.0)
     """
-    known = np.array([value for value in values if not math.isnan(value)])
-    if not len(known):
-        return math.nan, math.nan, math.nan
-    mean = float(known.mean())
-    if len(known) < 2 or not np.isfinite(known).all():
-        return mean, math.nan, math.nan
-    half = float(stdtrit(len(known) - 1, (1 + confidence) / 2)) * float(known.std(ddof=1)) / math.sqrt(len(known))
+    known = [estimate for estimate in estimates if not estimate.missing]
+    number = len(known)
+    lost = [estimate.reason for estimate in estimates if estimate.missing]
+    notes = [f"{len(lost)} of {len(estimates)} benchmarks have no value, the first: {lost[0]}"] if lost else []
+    if not known:
+        return no_estimate("; ".join(notes) or "there is no benchmark")
+    mean = math.fsum(estimate.value for estimate in known) / number
+    unbounded = [estimate.reason for estimate in known if estimate.unbounded]
+    if unbounded:
+        notes.append(f"{len(unbounded)} of {number} benchmarks have no bound, the first: {unbounded[0]}")
+        return Estimate(mean, n=number, groups=number, reason="; ".join(notes))
+    lo, hi = (math.fsum(getattr(estimate, side) for estimate in known) / number for side in ("lo", "hi"))
+    if number > 1:
+        spread = float(np.std([estimate.value for estimate in known], ddof=1))
+        half = float(stdtrit(number - 1, (1 + confidence) / 2)) * spread / math.sqrt(number)
+        lo, hi = min(lo, mean - half), max(hi, mean + half)
+    else:
+        notes.append("one benchmark only: its own bounds")
     low, high = find_metric(metric, METRICS).limits(2)
-    return mean, max(low, mean - half), min(high, mean + half)
+    lo, hi, reason = max(low, lo), min(high, hi), "; ".join(notes)
+    return Estimate(mean, lo, hi, n=number, groups=number, method=MEAN_METHOD, reason=reason)
 
 
 def overall_rows(rows: Iterable[Mapping[str, Any]]) -> Rows:
-    """The mean of every metric over the benchmarks of each kind, and of all; each benchmark counts once."""
-    gathered: dict[tuple[Any, ...], list[float]] = {}
+    """The mean of every metric over the benchmarks of each kind, and of all: see `mean_over_sets`."""
+    gathered: dict[tuple[Any, ...], list[Estimate]] = {}
     for row in rows:
+        estimate = Estimate(float(row["value"]), float(row["lo"]), float(row["hi"]), reason=row["reason"])
         for kind in (ALL, row["ood_kind"]):
             key = (row["model"], kind, row["monitor"], row["view"], row["part"], row["metric"])
-            gathered.setdefault(key, []).append(float(row["value"]))
+            gathered.setdefault(key, []).append(estimate)
     summarised = Rows()
-    for (model, kind, monitor, view, part, metric), values in gathered.items():
-        mean, lo, hi = mean_over_sets(values, metric)
-        sets = sum(not math.isnan(value) for value in values)
-        notes = [f"{len(values) - sets} of {len(values)} benchmarks have no value"] if sets < len(values) else []
-        notes += ["one benchmark only: no bound"] if sets == 1 else []
+    for (model, kind, monitor, view, part, metric), estimates in gathered.items():
+        mean = mean_over_sets(estimates, metric)
         where = {"model": model, "ood_kind": kind, "monitor": monitor, "view": view, "part": part, "metric": metric}
-        summarised.append({**where, "value": mean, "lo": lo, "hi": hi, "sets": sets, "reason": "; ".join(notes)})
+        numbers = {"value": mean.value, "lo": mean.lo, "hi": mean.hi, "sets": mean.n}
+        summarised.append({**where, **numbers, "reason": mean.reason})
     return summarised
 
 
 def rank_rows(rows: Iterable[Mapping[str, Any]], weak: Sequence[str] = ()) -> tuple[Rows, Rows]:
     """The ranks of monitors by MCC over benchmarks and the comparison of each pair, per model and of all models.
 
-    Over all models every benchmark of every model is a set; models that are `weak` (undertrained) are left out of
-    these, unless all are. A monitor without any value is left out, and the warning names it.
+    A set is a benchmark. Over all models its value is the mean MCC over the models that have the benchmark, so that
+    more models do not make more sets; models that are `weak` (undertrained) are left out of it, unless all are. A
+    monitor without any value, or without a value on one of these models, is left out, and the warning names it.
     """
     chosen = [
         row
@@ -94,17 +118,28 @@ def rank_rows(rows: Iterable[Mapping[str, Any]], weak: Sequence[str] = ()) -> tu
 
 
 def _ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[Rows, Rows] | None:
-    """Ranks and pairs of the monitors of some sets; None where there is no set or no monitor."""
-    monitors = [*dict.fromkeys(row["monitor"] for row in rows if not math.isnan(row["value"]))]
-    lost = sorted({row["monitor"] for row in rows} - {*monitors})
-    sets = [*dict.fromkeys((row["model"], row["benchmark"]) for row in rows)]
-    if not sets or not monitors:
+    """Ranks and pairs of the monitors over benchmarks; None where there is no benchmark or no monitor."""
+    models_of: dict[str, set[str]] = {}
+    values_of: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        models_of.setdefault(row["benchmark"], set()).add(row["model"])
+        values_of.setdefault((row["benchmark"], row["monitor"]), []).append(row["value"])
+    named = [*dict.fromkeys(row["monitor"] for row in rows)]
+    means = np.full((len(models_of), len(named)), math.nan)
+    for place, (benchmark, models) in enumerate(models_of.items()):
+        for column, monitor in enumerate(named):
+            own = values_of.get((benchmark, monitor), [])
+            if len(own) == len(models):
+                means[place, column] = math.fsum(own) / len(own)
+    has_value = ~np.isnan(means).all(axis=0)
+    monitors = [monitor for monitor, known in zip(named, has_value, strict=True) if known]
+    lost = sorted({*named} - {*monitors})
+    if not monitors:
         return None
-    values = np.full((len(sets), len(monitors)), math.nan)
-    for row in (row for row in rows if row["monitor"] in monitors):
-        values[sets.index((row["model"], row["benchmark"])), monitors.index(row["monitor"])] = row["value"]
+    values = means[:, has_value]
     result = critical_difference(values, monitors)
-    without = f"Without monitors that have no value: {', '.join(lost)}." if lost else ""
+    where = " on every model" if len({row["model"] for row in rows}) > 1 else ""
+    without = f"Without monitors that have no value{where}: {', '.join(lost)}." if lost else ""
     warning = f"{result.warning} {without}".strip()
     letters = result.letters()
     numbers = ("sets", "friedman", "friedman_p", "iman_davenport", "iman_davenport_p", "distance")

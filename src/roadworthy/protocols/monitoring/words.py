@@ -54,11 +54,13 @@ BETTER, UNCLEAR, WORSE, UNKNOWN = "better", "unclear", "worse", "unknown"
 """Where the bounds of a mean MCC lie: above 0, around it, below it; or there is no mean."""
 NO_ALARM = "no alarm"
 HALF = 0.5
+CHOSEN_HERE = "; the monitor is chosen on these data"
+"""Beside the figures of the best monitor: the bounds are those of one that is named beforehand."""
 TEST_LABELS = {EXCHANGEABILITY: "exchangeability", REJECTION_RATE: "rejection rate"}
 RULE = (
-    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks lie above 0, and the mean of "
-    "its bounds on single benchmarks, which share ID images, does so too; in the view of the system: positive is a "
-    "wrong answer of the model, and the monitor is right to cancel it."
+    "A monitor is better than chance where the bounds of its mean MCC over the benchmarks, which allow for the ID "
+    "images that these share, lie above 0; in the view of the system: positive is a wrong answer of the model, and the "
+    "monitor is right to cancel it."
 )
 
 
@@ -84,7 +86,10 @@ VIEW_WORDS = {
         "System, lost labels are wrong",
         "Positive: a wrong answer of the model, and any answer to an image that no longer shows what its label says.",
     ),
-    MODEL_SCOPE: ViewWords("Model scope", "Positive: a wrong answer of the model, whatever the origin of the image."),
+    MODEL_SCOPE: ViewWords(
+        "Model scope",
+        "Positive: a wrong answer of the model, as for the system; what is won and lost is a share of all images.",
+    ),
 }
 
 
@@ -217,24 +222,22 @@ def alarm_words(row: Row | None) -> str:
     return f"{whole(at)}, {f'{whole(at - onset)} after the onset' if at >= onset else 'false: before the onset'}"
 
 
-def standing(*cells: Estimate) -> str:
-    """Whether an MCC is better than chance by its bounds, worse, or neither; where it is bounded twice, by both.
+def standing(cell: Estimate) -> str:
+    """Whether an MCC is better than chance by its bounds, worse, or neither.
 
     >>> standing(Estimate(0.4, 0.2, 0.6)), standing(Estimate(0.1, -0.1, 0.3)), standing(Estimate(-0.3, -0.4, -0.2))
     ('better', 'unclear', 'worse')
-    >>> standing(Estimate(0.4, 0.2, 0.6), Estimate(0.4, -0.1, 0.9))
-    'unclear'
     """
-    if any(cell.missing for cell in cells):
+    if cell.missing:
         return UNKNOWN
-    if all(cell.lo > 0 for cell in cells):
+    if cell.lo > 0:
         return BETTER
-    return WORSE if all(cell.hi < 0 for cell in cells) else UNCLEAR
+    return WORSE if cell.hi < 0 else UNCLEAR
 
 
 def system_standing(test: MonitoringFacts, model: str, monitor: str) -> str:
     """The standing of a monitor at cancelling wrong answers."""
-    return standing(test.mean(model, monitor), test.mean_of_bounds(model, monitor))
+    return standing(test.mean(model, monitor))
 
 
 def model_words(test: MonitoringFacts, model: str) -> ModelWords:
@@ -280,8 +283,14 @@ def best_words(test: MonitoringFacts, model: str) -> str:
     left = " It leaves less than half of the right answers." if fpr.value > HALF else ""
     return (
         f"{verdict}: it cancels {bounded(RECALL, recall)} of the wrong answers at the price of "
-        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test, mean)}.{left}"
+        f"{bounded(FPR, fpr)} of the right ones; MCC {bounded(MCC, mean)}, {_sets(test, mean)}"
+        f"{_choice(test)}.{left}"
     )
+
+
+def _choice(test: MonitoringFacts) -> str:
+    """That the best of several monitors is chosen by the figures that are given of it, which makes these too good."""
+    return CHOSEN_HERE if len(test.monitors) > 1 else ""
 
 
 def _sets(test: MonitoringFacts, mean: Estimate) -> str:
@@ -314,7 +323,7 @@ def _detection_words(test: MonitoringFacts, model: str) -> Iterator[str]:
         return
     mean = test.mean(model, best, view=DETECTION)
     other = " (the best OOD detector is not the best monitor of the system)" if best != test.best(model) else ""
-    yield f"At telling OOD from ID images the best is {best}: MCC {bounded(MCC, mean)}{other}."
+    yield f"At telling OOD from ID images the best is {best}: MCC {bounded(MCC, mean)}{other}{_choice(test)}."
 
 
 def _id_words(test: MonitoringFacts, model: str) -> Iterator[str]:
