@@ -14,6 +14,7 @@ from scipy import stats
 from roadworthy.protocols.monitoring.criteria import measurements
 from roadworthy.protocols.monitoring.summaries import MEAN_METHOD, mean_over_sets, overall_rows, rank_rows
 from roadworthy.statistics import Estimate
+from roadworthy.statistics.bootstrap import ALL_EQUAL
 from roadworthy.verdict import Criterion
 
 NAN = math.nan
@@ -69,6 +70,13 @@ def test_without_a_bound_or_a_value_the_mean_says_why() -> None:
     assert (mean.value, mean.lo, mean.hi, mean.n) == (0.5, 0.4, 0.6, 1)
     assert mean.reason == "1 of 2 benchmarks have no value, the first: failed; one benchmark only: its own bounds"
     assert mean_over_sets([Estimate(NAN, reason="failed")], "mcc").missing
+
+
+def test_a_benchmark_without_scatter_takes_the_widest_bounds_of_the_others() -> None:
+    alike = Estimate(0.0, reason=ALL_EQUAL)
+    mean = mean_over_sets([alike, Estimate(0.0, -0.1, 0.1), Estimate(0.0, -0.3, 0.2)], "mcc")
+    assert (mean.lo, mean.hi) == pytest.approx(((-0.3 - 0.1 - 0.3) / 3, (0.3 + 0.1 + 0.2) / 3))
+    assert mean_over_sets([alike], "mcc").unbounded
 
 
 def test_a_set_of_the_ranks_over_all_models_is_a_benchmark() -> None:

@@ -18,6 +18,8 @@ CACHE_BYTES = 128 * 2**20
 CHUNK_BYTES = 32 * 2**20
 MOST_UNDEFINED = 0.1
 """The interval is missing where a metric does not exist in a larger share of the resamples than this."""
+ALL_EQUAL = "all resamples are equal"
+"""The reason of a missing interval where resampling changes nothing."""
 TAIL_RESAMPLES = 10
 """A quantile with fewer resamples beyond it is extrapolated from the one that has as many, as if they were normal."""
 
@@ -133,7 +135,7 @@ def bootstrap_interval(
     if undefined > MOST_UNDEFINED:
         return math.nan, math.nan, f"undefined in {undefined:.0%} of the resamples"
     if (defined == defined[0]).all():
-        return math.nan, math.nan, "all resamples are equal"
+        return math.nan, math.nan, ALL_EQUAL
     tail = max((1 - confidence) / 2, TAIL_RESAMPLES / len(defined))
     q_lo, q_hi = np.quantile(defined, [tail, 1 - tail])
     student = float(stdtrit(groups_count - 1, (1 + confidence) / 2))

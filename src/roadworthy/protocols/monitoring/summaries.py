@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from roadworthy.metrics import find_metric
 from roadworthy.protocols.monitoring.metrics import MCC, METRICS
 from roadworthy.protocols.monitoring.names import ALL, ALONE, DETECTION, STREAM, SYSTEM
 from roadworthy.statistics import Estimate, critical_difference
+from roadworthy.statistics.bootstrap import ALL_EQUAL
 from roadworthy.statistics.estimates import CONFIDENCE, no_estimate
 
 Rows = list[dict[str, Any]]
@@ -31,8 +33,9 @@ def mean_over_sets(estimates: Sequence[Estimate], metric: str, confidence: float
     Student's t describes how benchmarks differ. They share ID images, though, so that chance in these moves all
     benchmarks together and does not average out: the mean of their own bounds is where the mean may lie if all err
     together. On each side the wider of both counts, cut to the range of the metric. One benchmark has its own bounds.
-    Benchmarks without a value are not counted, and `reason` says so; where a benchmark with a value has no bound, the
-    mean has none. `n` and `groups` count benchmarks.
+    Benchmarks without a value are not counted, and `reason` says so. A benchmark whose decisions are all alike, or all
+    right, has no bound since its resamples are equal: it counts as if its bounds were as far away as the farthest of
+    the others. Where a benchmark has no bound for another reason, the mean has none. `n` and `groups` count benchmarks.
 
     >>> same = Estimate(0.1, 0.05, 0.2)
     >>> mean = mean_over_sets([same, same], "fpr")
@@ -42,7 +45,7 @@ def mean_over_sets(estimates: Sequence[Estimate], metric: str, confidence: float
     >>> round(mean.value, 3), round(mean.lo, 3), round(mean.hi, 3)
     (0.6, -0.671, 1.0)
     """
-    known = [estimate for estimate in estimates if not estimate.missing]
+    known = _with_assumed_bounds([estimate for estimate in estimates if not estimate.missing])
     number = len(known)
     lost = [estimate.reason for estimate in estimates if estimate.missing]
     notes = [f"{len(lost)} of {len(estimates)} benchmarks have no value, the first: {lost[0]}"] if lost else []
@@ -63,6 +66,15 @@ def mean_over_sets(estimates: Sequence[Estimate], metric: str, confidence: float
     low, high = find_metric(metric, METRICS).limits(2)
     lo, hi, reason = max(low, lo), min(high, hi), "; ".join(notes)
     return Estimate(mean, lo, hi, n=number, groups=number, method=MEAN_METHOD, reason=reason)
+
+
+def _with_assumed_bounds(known: Sequence[Estimate]) -> list[Estimate]:
+    """The same estimates; those whose resamples are all equal have bounds as far away as the farthest of the others."""
+    distances = [max(one.value - one.lo, one.hi - one.value) for one in known if not one.unbounded]
+    if not distances:
+        return [*known]
+    far = max(distances)
+    return [replace(one, lo=one.value - far, hi=one.value + far) if one.reason == ALL_EQUAL else one for one in known]
 
 
 def overall_rows(rows: Iterable[Mapping[str, Any]]) -> Rows:
