@@ -268,7 +268,7 @@ def test_several_threads_may_check_at_once() -> None:
         assert list(pool.map(guard.check, images)) == alone
         looking_back = brightness_guard()
         decisions: list[Decision] = list(pool.map(looking_back.check, [flat(50)] * 40))
-    assert len(looking_back._rows) == 40
+    assert len(looking_back._memory) == 40
     assert sum(decision.accept for decision in decisions) == 1, "only the first has no other before it"
 
 

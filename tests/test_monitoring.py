@@ -319,8 +319,11 @@ def test_the_timeline_adds_up_and_alarms_name_the_object(run: Run) -> None:
     assert (line["ood"] * sizes).sum() == pytest.approx(scene.stream.ood.sum())
     alarms = run.tables["monitoring_alarms"]
     assert (alarms["reason"] != "").eq(alarms["alarm_at"].isna() | (alarms["delay"] < 0)).all()
-    own = alarms.query("monitor == 'boxes' and test == 'rejection_rate'")
-    assert own["reason"].str.contains("asked for no share").all()
+    rates = alarms.query("test == 'rejection_rate' and monitor in ('boxes', 'msp')").set_index("monitor")["reason"]
+    assert set(rates["boxes"]) == {"rule own promises nothing: name rule conformal"}
+    assert set(rates["msp"]) == {"rule share promises nothing: name rule conformal"}
+    assert line["log_wealth_rejection_rate"].isna().all()
+    assert line["log_wealth_exchangeability"].notna().all()
 
 
 def test_intervals_of_counts_and_medians() -> None:

@@ -22,7 +22,7 @@ from roadworthy.monitors.onnx_export import NotExportable, OnnxExport, export_on
 from roadworthy.opening import OpeningSource, open_monitors
 from roadworthy.plugins import GivenPlugins
 from roadworthy.protocols.monitoring.image_decisions import decision_frame
-from roadworthy.protocols.monitoring.names import NAME
+from roadworthy.protocols.monitoring.names import NAME, VALID
 from roadworthy.protocols.monitoring.tables import Evidence
 from roadworthy.protocols.monitoring.watching import open_watcher, watch
 from roadworthy.stored import Run, open_run, stored_parts, stored_settings
@@ -102,7 +102,9 @@ def export_monitor(
     watched = watch(monitor, note, cases, evidence.scenes(name), (), evidence.settings, evidence.seed)
     if isinstance(watched, str):
         raise InputError(f"monitor {monitor} on model {name} has no threshold in the run: {watched}")
-    calibrated = open_watcher(monitor, note, cases, evidence.settings).calibrated
+    valid = evidence.scenes(name).answered(VALID)
+    assert not isinstance(valid, str)
+    calibrated = open_watcher(monitor, note, cases, valid, evidence.settings, evidence.seed).calibrated
     bench, entry, base = _open_bench(opened, part_source, name, plugins, trust, unpickle, progress)
     guard = Guard(
         _load(bench.models[name], opened.folder, record),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +14,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
+from roadworthy.data.leaks import trained_on
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitor_systems import PlannedTraining
 from roadworthy.engine.plan import Bench, check_plan_size, chunk_size
@@ -26,8 +26,6 @@ from roadworthy.monitors import MONITORS, Monitor, MonitorOpening, NamesFiles, o
 from roadworthy.outliers import make_outliers
 from roadworthy.study import Overlap, SourceSection, Study
 
-FEW = 0.01
-"""Share of test images that may be training images too, with a warning: published sets have a few such."""
 LEARNING = {
     "train": "training data is needed (networks, monitors or GANs learn from it): name it under data: train, or cut it "
     "off the test data with data: split: [0.6, 0.2, 0.2]",
@@ -129,7 +127,8 @@ class OpeningSource:
         if "train" not in roles or self.section.data.split is not None:
             return {}
         known = set(contents(roles["train"]))
-        return {role: _trained_on(roles[role], known) for role in ("test", "validation") if role in roles}
+        held_out = {role: roles[role] for role in ("test", "validation") if role in roles}
+        return {role: trained_on(data, contents(data), known) for role, data in held_out.items()}
 
     def _fitted(self, name: str, model: Model, data: OpenedDataset) -> Model:
         """The model with its answers in the order of the data's classes."""
@@ -182,23 +181,6 @@ class OpeningSource:
                 f"outliers {self.name} bear the name of source {self.name} but are other data: give them a name of "
                 f"their own, or leave them out there (exclude: [{self.name}])"
             )
-
-
-def _trained_on(data: OpenedDataset, known: set[str]) -> Sequence[str]:
-    """The ids of images that are trained on: a few give a warning, more are an error."""
-    held = contents(data)
-    seen = [name for name, content in zip(data.ids, held, strict=True) if content in known]
-    if len(seen) == len(held):
-        raise InputError(f"all images of {data.name}, which are held out, are training images too: name others")
-    if seen:
-        sentence = (
-            f"{len(seen)} of {len(held)} held-out images of {data.name} are training images too, such as {seen[0]}: "
-            "take them out of one side"
-        )
-        if len(seen) > FEW * len(held):
-            raise InputError(sentence)
-        warnings.warn(sentence, stacklevel=2)
-    return seen
 
 
 def _without(data: OpenedDataset, overlap: Overlap | None) -> OpenedDataset:

@@ -153,6 +153,11 @@ class Assertion(NamesFiles):
         """True."""
         return True
 
+    @property
+    def looks_back(self) -> int | None:
+        """The window."""
+        return self.window
+
     def read(self, signals: Signals, state: Learned) -> Floats:
         """The class answered, its probability and the conditions of each image, (N, 2 + conditions)."""
         answers = signals.probabilities

@@ -112,6 +112,21 @@ class Monitor(CodeIdentified, ABC):
         """Whether a decision also depends on the images before: then `in_order` says how."""
         return False
 
+    @property
+    def looks_back(self) -> int | None:
+        """How many images a decision depends on, the newest included; None: on all since the start of the object."""
+        return None if self.is_sequential else 1
+
+    @property
+    def is_per_object(self) -> bool:
+        """Whether a decision depends on earlier images of the same object alone: `in_order` then reads `starts`."""
+        return self.is_sequential
+
+    @property
+    def tunes_to_share(self) -> bool:
+        """Whether `tune` reads the share of in-distribution images to reject, so that it counts for rule own too."""
+        return False
+
     def in_order(
         self, rows: Rep, rejected: NDArray[np.bool_], starts: NDArray[np.bool_], rule: Learned, state: Learned
     ) -> NDArray[np.bool_]:

@@ -185,6 +185,27 @@ class Combined(NamesFiles):
         return self.last > 1 or any(part.is_sequential for part in self.parts)
 
     @property
+    def looks_back(self) -> int | None:
+        """`last` frames, and what the parts look back on from the first of these."""
+        by_part = [part.looks_back for part in self.parts]
+        numbers = [number for number in by_part if number is not None]
+        return self.last + max(numbers) - 1 if len(numbers) == len(by_part) else None
+
+    @property
+    def is_per_object(self) -> bool:
+        """Whether its own memory, or that of a part, ends with an object."""
+        return (self.last > 1 and self.per_object) or any(part.is_per_object for part in self.parts)
+
+    @property
+    def tunes_to_share(self) -> bool:
+        """Whether the threshold of any part comes from the share to reject."""
+        keeps_own = self.part_threshold == "own"
+        return any(
+            part.tunes_to_share or not (part.decides_itself or (keeps_own and part.own_threshold is not None))
+            for part in self.parts
+        )
+
+    @property
     def rejecting_parts(self) -> int:
         """How many parts must reject, k."""
         return {"any": 1, "all": len(self.parts), "majority": len(self.parts) // 2 + 1}[self.rule]

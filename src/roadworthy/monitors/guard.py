@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,20 +32,20 @@ from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import read_classes, require_file
 from roadworthy.data.images import resize
+from roadworthy.data.leaks import identities, trained_on
 from roadworthy.models import align, load_model
 from roadworthy.models.signals import PART, Signals
 from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor
-from roadworthy.monitors.checks import checked_arrays
-from roadworthy.monitors.id_threshold import IdRule, IdThreshold, id_threshold
+from roadworthy.monitors.id_calibration import calibrate_inside
+from roadworthy.monitors.id_threshold import IdRule, IdThreshold
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Learned, Rep
+from roadworthy.monitors.memory import Memory
 from roadworthy.monitors.saving import ARRAYS, RECORD
 from roadworthy.monitors.threshold import Aim
 
 FORMAT = 1
 GUARD, MONITOR = "guard.json", "monitor"
-MEMORY = 10_000
-"""Images since the last `reset` that a guard remembers for a monitor that looks back."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Guard:
         self.base = base
         self._lock = threading.Lock()
         self._waits = fitted.monitor.is_sequential or not model.concurrent
-        self.reset()
+        self._memory = Memory(fitted.monitor, rule, fitted.state)
 
     def __repr__(self) -> str:
         return f"guard of {self.model.name}: {self.fitted.monitor!r} {self.threshold.sentence()}"
@@ -136,34 +135,30 @@ class Guard:
         """A guard from a model, a monitor or its name, and in-distribution images; by default of rule share, 5 %.
 
         train       what the monitor learns from; None where it learns nothing
-        validation  images of other objects, which the threshold is found on
-        seed        of the draw of one image per object, which rule conformal reads
+        validation  images of other objects, which the threshold is found on; where more than 1 % of them are training
+                    images too, that is an `InputError`, and fewer give a warning
+        seed        of the draw of one image per object, and of the half of the objects that a monitor learns from: both
+                    belong to rule conformal, see `calibrate_inside`
         """
         if not len(validation):
             raise InputError(f"a guard cannot be made from {validation.name}: it holds no images")
         if train is not None and train.fingerprint() == validation.fingerprint():
             raise InputError("the validation images are the training images: give images of other objects")
+        if train is not None:
+            trained_on(validation, identities(validation), {*identities(train)})
         settings = MONITORS.get(monitor)() if isinstance(monitor, str) else monitor
         opened = load_model(model)
         entry = dict(model) if isinstance(model, Mapping) else _entry_of(opened)
         loaded = align(opened, validation.class_names)
         fitted = settings.build(loaded, train)
         rows, predictions = _readings(fitted, loaded, validation)
-        rule = rule or IdRule()
-        tuned = checked_arrays(settings, settings.tune(rows, None, Aim(rule.rejected), fitted.state), "tune")
-        threshold = id_threshold(
-            fitted.scores(rows, tuned),
-            np.asarray(validation.groups),
-            rule,
-            predictions=predictions,
-            own=settings.own_threshold,
-            seed=seed,
-        )
+        groups = np.asarray(validation.groups)
+        calibrated = calibrate_inside(fitted, rows, groups, rule or IdRule(), predictions=predictions, seed=seed)
         return cls(
             loaded,
             fitted,
-            tuned,
-            threshold,
+            calibrated.rule,
+            calibrated.threshold,
             class_names=validation.class_names,
             size=validation.size,
             channels=validation.channels,
@@ -173,8 +168,7 @@ class Guard:
     def reset(self) -> None:
         """Forget the images before: the next one belongs to another object."""
         with self._lock:
-            self._rows: deque[Rep] = deque(maxlen=MEMORY)
-            self._rejected: deque[bool] = deque(maxlen=MEMORY)
+            self._memory.reset()
 
     def check(self, image: NDArray[np.uint8], conditions: Mapping[str, Any] | None = None) -> Decision:
         """Whether the model's answer to one image may be used; the model is shown this image alone, nothing is padded.
@@ -199,9 +193,7 @@ class Guard:
         rows = self.fitted.represent_signals(signals)
         scores = self.fitted.scores(rows, self.rule)
         labels = np.array([prediction])
-        is_rejected = bool(self.threshold.reject(scores, labels)[0])
-        if self.fitted.monitor.is_sequential:
-            is_rejected = self._in_order(rows, is_rejected)
+        is_rejected = self._memory.decide(rows, bool(self.threshold.reject(scores, labels)[0]))
         return Decision(
             accept=not is_rejected,
             score=float(scores[0]),
@@ -210,16 +202,6 @@ class Guard:
             class_name=self.class_names[prediction],
             confidence=float(probabilities[prediction]),
         )
-
-    def _in_order(self, row: Rep, is_rejected: bool) -> bool:
-        """The decision on the newest image, by what the monitor makes of all since the last `reset`."""
-        self._rows.append(row)
-        self._rejected.append(is_rejected)
-        starts = np.zeros(len(self._rows), np.bool_)
-        starts[0] = True
-        monitor, rejected = self.fitted.monitor, np.array(self._rejected)
-        decisions = monitor.in_order(np.concatenate(self._rows), rejected, starts, self.rule, self.fitted.state)
-        return bool(decisions[-1])
 
     def _prepared(self, image: NDArray[np.uint8]) -> Images:
         """The image (H, W, C) in the channels and the size of the guard; an `InputError` where it is not an image."""

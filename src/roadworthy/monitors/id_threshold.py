@@ -42,7 +42,8 @@ class IdRule:
     """How a threshold follows from in-distribution scores.
 
     rule        share, smallest, conformal or own
-    rejected    the share of in-distribution images to reject at most: of rules share and conformal alone
+    rejected    the share of in-distribution images to reject at most: of rules share and conformal; of rule own, the
+                one that the parts of a combination have their thresholds from
     confidence  how sure the promise of rule conformal is: 1 - delta
     per_class   a threshold for each predicted class; not of rule own
 
@@ -63,7 +64,7 @@ class IdRule:
             raise InputError(f"the confidence of a threshold lies between 0 and 1, not {self.confidence!r}")
         if self.rule == CONFORMAL and self.rejected == 0:
             raise InputError("rule conformal cannot promise that no image is rejected: give `rejected` above 0")
-        if self.rule in (SMALLEST, OWN) and self.rejected != IdRule.rejected:
+        if self.rule == SMALLEST and self.rejected != IdRule.rejected:
             raise InputError(f"rule {self.rule} does not use `rejected`: leave it out, or use rule share")
         if self.rule != CONFORMAL and self.confidence != IdRule.confidence:
             raise InputError(f"rule {self.rule} does not use `confidence`: leave it out, or use rule conformal")
@@ -95,7 +96,8 @@ class IdThreshold:
     achieved   the share of these images that it rejects
     rank       of rule conformal: the threshold is the rank-th smallest score of one image per object; None where
                nothing is promised
-    reason     why a promise cannot be made, or the share asked for cannot be reached; empty otherwise
+    reason     why a promise cannot be made, the share asked for cannot be reached, or the threshold is found on a part
+               of the images; empty otherwise
     classes    the thresholds by predicted class, where the rule asks for one each
 
     >>> threshold = id_threshold(np.arange(100.0), np.arange(100), IdRule("share", rejected=0.05))

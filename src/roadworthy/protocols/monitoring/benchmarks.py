@@ -14,7 +14,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset, split_by_group
-from roadworthy.data.base import contents
+from roadworthy.data.leaks import FEW, identities
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitor_systems import undisturbed
@@ -34,11 +34,7 @@ from roadworthy.protocols.monitoring.names import (
 from roadworthy.protocols.monitoring.settings import LEVEL, BenchmarkChoice, BenchmarkNote, Settings
 from roadworthy.shifts import Attack, make_shift
 
-FEW = 0.01
-"""Share of a benchmark's images that may be images of the source's own data, with a warning."""
 HALVES = (0.5, 0.5)
-LARGEST_RECIPES = 2
-"""A drawn set has one content for all images, or two with mirrored copies: the recipe; ids tell its images apart."""
 USUAL_SHIFTS = {
     "fog": (DISTRIBUTIONAL_SHIFT, "fog", 3),
     "dark": (DISTRIBUTIONAL_SHIFT, "dark", 4),
@@ -89,10 +85,10 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
         valid, test = split_by_group(data, HALVES, bench.seed)
         valid_from = "half of the objects of the test data, which are not tested with"
     shown = {VALID: _chosen(valid, settings, bench), TEST: _chosen(test, settings, bench)}
-    known = {content for part in (bench.train, valid) if part is not None for content in _identities(part)}
+    known = {content for part in (bench.train, valid) if part is not None for content in identities(part)}
     leaked = 0
     if bench.validation is not None:
-        leaked = _leaked(shown[TEST], set(_identities(valid)), f"{_source(bench)}: test data", "validation images")
+        leaked = _leaked(shown[TEST], set(identities(valid)), f"{_source(bench)}: test data", "validation images")
     chosen = settings.benchmarks if settings.benchmarks is not None else default_benchmarks(bench)
     benchmarks, skipped = {}, {}
     for name, choice in chosen.items():
@@ -204,7 +200,7 @@ def _foreign(
 ) -> Benchmark:
     """The OOD side that images of a set outside make: with labels of the source where it is a distributional shift."""
     whole = bench.foreign[outliers]
-    own = known | set(_identities(test))
+    own = known | set(identities(test))
     leaked = _leaked(whole, own, f"benchmark {name}: {outliers}", f"images of {_source(bench)}")
     has_label = note.kind == DISTRIBUTIONAL_SHIFT
     if has_label:
@@ -255,7 +251,7 @@ def _labels(data: OpenedDataset, classes: list[str]) -> set[int]:
 
 def _leaked(data: Dataset, known: set[str], what: str, whose: str) -> int:
     """How many images are known ones: a few give a warning, more are an error."""
-    hashes = _identities(data)
+    hashes = identities(data)
     count = sum(content in known for content in hashes)
     if count:
         sentence = f"{what} shares {count} of {len(hashes)} images with {whose}: take them out of one side"
@@ -263,13 +259,6 @@ def _leaked(data: Dataset, known: set[str], what: str, whose: str) -> int:
             raise InputError(sentence)
         warnings.warn(sentence, stacklevel=2)
     return count
-
-
-def _identities(data: Dataset) -> list[str]:
-    """What tells images apart: a hash of the content of each, with its id where one recipe draws a whole set."""
-    hashes = contents(data)
-    is_drawn = len(hashes) > LARGEST_RECIPES >= len({*hashes})
-    return [f"{content} {name}" for content, name in zip(hashes, data.ids, strict=True)] if is_drawn else hashes
 
 
 def _chosen(data: Dataset, settings: Settings, bench: Bench) -> OpenedDataset:

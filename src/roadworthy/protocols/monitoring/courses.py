@@ -159,29 +159,49 @@ class Course:
 def courses(scene: Scene, decided: Decided, watched: Watched, settings: Settings) -> dict[str, Course]:
     """Both tests along a stream, by name.
 
-    Exchangeability reads scores and compares them with one ID validation score per object; the rejection rate is tested
-    against the share that the rule was asked for, so that a rule without one has no such test.
+    Exchangeability reads scores and compares them with one ID validation score per object, of the classes that the ID
+    side of the benchmark shows. The rejection rate is tested against the share that the threshold promises: without a
+    promise there is nothing to test.
     """
     positions = scene.frames
     outside = np.flatnonzero(scene.stream.ood[positions])
     onset = int(outside[0]) + 1 if len(outside) else None
-    level, rule = settings.alarm_level, watched.threshold.rule
-    scores, rejected = decided.scores[positions], decided.rejected[positions]
-    tests: dict[str, tuple[BettingTest | None, NDArray[Any]]] = {
-        EXCHANGEABILITY: (ExchangeabilityMartingale(level, calibration=watched.calibration, seed=scene.seed), scores)
+    level, no_promise = settings.alarm_level, _no_promise(scene, watched)
+    calibration = watched.calibration.drawn(scene.note.left_out)
+    tests: dict[str, tuple[BettingTest, NDArray[Any]]] = {
+        EXCHANGEABILITY: (
+            ExchangeabilityMartingale(level, calibration=calibration, seed=scene.seed),
+            decided.scores[positions],
+        )
     }
-    asked = rule.rule in ("share", "conformal") and 0 < rule.rejected < 1
-    tests[REJECTION_RATE] = (RejectionRateTest(rule.rejected, level=level) if asked else None, rejected)
+    if not no_promise:
+        rate_test = RejectionRateTest(watched.threshold.rule.rejected, level=level)
+        tests[REJECTION_RATE] = rate_test, decided.rejected[positions]
     by_name = {}
     for name in TESTS:
-        test, values = tests[name]
-        if test is None:
-            reason = f"rule {rule.rule} was asked for no share of ID images"
-            by_name[name] = Course(name, level, positions, np.zeros(0), None, onset, reason)
-        else:
+        if name in tests:
+            test, values = tests[name]
             wealth = test.run(values)
             by_name[name] = Course(name, level, positions, wealth, test.alarm_at, onset)
+        else:
+            by_name[name] = Course(name, level, positions, np.zeros(0), None, onset, no_promise)
     return by_name
+
+
+def _no_promise(scene: Scene, watched: Watched) -> str:
+    """Why the threshold promises no share of the ID images of the stream; empty where it does."""
+    threshold = watched.threshold
+    if not threshold.rule.promises:
+        return f"rule {threshold.rule.rule} promises nothing: name rule conformal"
+    if watched.in_order:
+        return "it decides in order, so that its threshold promises nothing of what it rejects"
+    if threshold.rule.per_class:
+        return "a threshold per class promises a share of each class by itself, not of all: leave out per_class"
+    if not threshold.promised:
+        return threshold.reason
+    if scene.note.left_out:
+        return "the promise is about all classes, and the benchmark leaves out some of the ID side"
+    return ""
 
 
 def timeline_rows(where: Mapping[str, Any], scene: Scene, decided: Decided, by_test: Mapping[str, Course]) -> Rows:

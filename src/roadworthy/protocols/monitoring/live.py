@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from roadworthy.core.errors import RoadworthyError, foreign_code, is_the_machine_s
+from roadworthy.core.errors import InputError, RoadworthyError, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch
 from roadworthy.engine.monitor_systems import MonitorOn
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.models.signals import Signals
+from roadworthy.monitors.memory import Memory
 from roadworthy.monitors.threads import one_thread
-from roadworthy.protocols.monitoring.names import ALONE, TEST
+from roadworthy.protocols.monitoring.names import ALONE, TEST, VALID
 from roadworthy.protocols.monitoring.table_specs import TIMING
 from roadworthy.protocols.monitoring.watching import open_watcher
 
@@ -103,17 +104,22 @@ def _decider(evidence: Evidence, planned: PlannedCase) -> tuple[Decide, int]:
         assert isinstance(model, Model)
         return lambda batch: Signals(model, batch, 1).prediction, 0
     cases = evidence.monitor_cases(planned.labels["model"], system.name)
-    watcher = open_watcher(system.name, evidence.context.monitors[system.name], cases, evidence.settings)
-    watched = evidence.watched(planned.labels["model"], system.name)
-    threshold = -math.inf if isinstance(watched, str) else watched.threshold.threshold
-    underlying = system.underlying
+    valid = evidence.scenes(planned.labels["model"]).answered(VALID)
+    if isinstance(valid, str):
+        raise InputError(f"the model has no answers to ID validation images: {valid}")
+    note = evidence.context.monitors[system.name]
+    watcher = open_watcher(system.name, note, cases, valid, evidence.settings, evidence.seed)
+    fitted, rule, underlying = system.fit.fitted, watcher.calibrated.rule, system.underlying
+    memory = Memory(watcher.monitor, rule, fitted.state)
 
     def decide(batch: Batch) -> object:
         signals = Signals(underlying, batch, 1)
-        _ = signals.prediction
-        return watcher.scores(system.fit.fitted.represent_signals(signals)) < threshold
+        prediction = signals.probabilities.argmax(axis=1)
+        rows = fitted.represent_signals(signals)
+        is_rejected = bool(watcher.threshold.reject(watcher.scores(rows), prediction)[0])
+        return memory.decide(rows, is_rejected)
 
-    return decide, sum(array.nbytes for array in system.fit.fitted.state.values())
+    return decide, sum(array.nbytes for arrays in (fitted.state, rule) for array in arrays.values())
 
 
 def _seconds(decide: Decide, images: Sequence[Batch]) -> list[float]:

@@ -100,9 +100,12 @@ class Settings(Strict):
                    gradual (ever more OOD images) or runs (the images of an object stay together, as in a video)
     frame_rate     images per second, for false alarms per hour
     threshold      the rule for all monitors;  thresholds: other rules, by the label of a monitor. A monitor with a
-                   threshold of its own keeps that, unless a rule is named for it
+                   threshold of its own keeps that, unless a rule is named for it; the parts of a combination have
+                   theirs from the share `rejected` that is named here
     layers         hidden layers whose values are stored for every image, besides what monitors keep
-    alarm_level    how seldom a test of the assumption may raise an alarm on ID images alone
+    alarm_level    the chance of a false alarm on ID images alone, over a whole stream: of the test of exchangeability
+                   at most this; of the rejection rate at most this plus 1 - confidence, the chance that the promise of
+                   rule conformal does not hold. Without a promise, the rejection rate is not tested
     resamples      of the bootstrap that bounds what is not a share of images
     timed_images   how many images model and monitors are timed with, one by one; 0 times nothing
     """

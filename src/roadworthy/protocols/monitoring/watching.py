@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError, foreign_code, is_the_machine_s
+from roadworthy.core.hashing import digest_array
 from roadworthy.engine.monitor_systems import REPRESENTATION
-from roadworthy.monitors import CalibratedMonitor, FittedMonitor, TiesWarning
-from roadworthy.monitors.id_threshold import IdThreshold, id_threshold, random_frames
+from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, Monitor
+from roadworthy.monitors.id_calibration import calibrate_inside
+from roadworthy.monitors.id_threshold import OWN, IdThreshold, random_frames
 from roadworthy.monitors.kinds import find_kind
+from roadworthy.monitors.threshold import percent
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.monitoring.names import TEST, VALID
 from roadworthy.protocols.monitoring.rules import chosen_rule
@@ -34,11 +36,26 @@ class Decided:
 
 
 @dataclass(frozen=True)
+class CalibrationScores:
+    """Scores, labels and objects of ID validation images, each (n,)."""
+
+    scores: Floats
+    label: NDArray[np.int64]
+    groups: NDArray[np.str_]
+    seed: int = 0
+
+    def drawn(self, left_out: Sequence[int] = ()) -> Floats:
+        """The score of one random image per object, without images of the classes (labels) that are left out."""
+        kept = np.flatnonzero(~np.isin(self.label, np.array(left_out, np.int64)))
+        return self.scores[kept[random_frames(self.groups[kept], self.seed)]]
+
+
+@dataclass(frozen=True)
 class Watched:
     """One monitor on one model: its threshold from ID validation images, and what it decides.
 
     valid, test   scores of ID images, (n,);  rejected: decisions on all ID test images, in the order of these
-    calibration   scores of ID validation images, one random image per object
+    calibration   the ID validation images that the threshold was found on, to compare a stream with
     decided       by benchmark: decisions in the stream, or why there are none
     in_order      whether it decides by images before, too: then its threshold alone says nothing of an image
     has_sweep     whether other thresholds could be put on its scores
@@ -50,17 +67,21 @@ class Watched:
     test: Floats
     rejected: Flags
     decided: Mapping[str, Decided | str]
-    calibration: Floats
+    calibration: CalibrationScores
     notes: tuple[str, ...] = ()
     in_order: bool = False
     has_sweep: bool = True
 
 
 class Watcher:
-    """A fitted and calibrated monitor that turns representations into scores and decisions."""
+    """A fitted and calibrated monitor that turns representations into scores and decisions.
 
-    def __init__(self, calibrated: CalibratedMonitor) -> None:
+    `found_on` (m,) are the rows of ID validation images that its threshold was found on.
+    """
+
+    def __init__(self, calibrated: CalibratedMonitor, threshold: IdThreshold, found_on: NDArray[np.intp]) -> None:
         self.calibrated, self.monitor = calibrated, calibrated.fitted.monitor
+        self.threshold, self.found_on = threshold, found_on
 
     def scores(self, rows: NDArray[np.float32]) -> Floats:
         """Scores (N,) of representations (N, D)."""
@@ -101,11 +122,9 @@ def watch(
     if isinstance(valid, str) or isinstance(test, str):
         return valid if isinstance(valid, str) else str(test)
     try:
-        watcher = open_watcher(label, note, cases, settings)
-        monitor = watcher.monitor
-        rule, own = chosen_rule(settings, label, monitor), monitor.own_threshold
+        watcher = open_watcher(label, note, cases, valid, settings, seed)
+        monitor, threshold = watcher.monitor, watcher.threshold
         valid_scores = watcher.scores(_rows(shown[VALID], valid))
-        threshold = id_threshold(valid_scores, valid.groups, rule, predictions=valid.prediction, own=own, seed=seed)
         test_rows = _rows(shown[TEST], test)
         test_scores = watcher.scores(test_rows)
         rejected = threshold.reject(test_scores, test.prediction)
@@ -121,23 +140,42 @@ def watch(
             decided[benchmark] = _decided(watcher, threshold, scene, case, test_rows, test_scores)
         except (InputError, ModelError) as error:
             decided[benchmark] = f"not scored: {error}"
-    in_order = monitor.is_sequential
+    in_order, held = monitor.is_sequential, watcher.found_on
     has_sweep = not (in_order or monitor.decides_itself)
-    notes, calibration = watcher.calibrated.notes, valid_scores[random_frames(valid.groups, seed)]
+    notes = (*watcher.calibrated.notes, *_usage_notes(monitor, threshold, settings))
+    calibration = CalibrationScores(valid_scores[held], valid.label[held], valid.groups[held], seed)
     return Watched(
         label, threshold, valid_scores, test_scores, rejected, decided, calibration, notes, in_order, has_sweep
     )
 
 
-def open_watcher(label: str, note: MonitorNote, cases: Sequence[StoredCase], settings: Settings) -> Watcher:
-    """The fitted monitor with what it learns from ID validation images; its threshold is found by a rule of its own."""
+def open_watcher(
+    label: str, note: MonitorNote, cases: Sequence[StoredCase], valid: Answered, settings: Settings, seed: int
+) -> Watcher:
+    """The fitted monitor with what it learns from ID validation images, and its threshold.
+
+    valid   what the model answered to these images
+    """
     case = next(case for case in cases if case.labels["set"] == VALID)
     fitted = FittedMonitor.load(case.artifact(case.labels["artifact"]), kind=find_kind(note.monitor))
-    rule = chosen_rule(settings, label, fitted.monitor)
-    with foreign_code("", is_the_machine_s), warnings.catch_warnings():
-        warnings.simplefilter("ignore", TiesWarning)
-        rows = case.columns(REPRESENTATION)[REPRESENTATION]
-        return Watcher(fitted.calibrate(rows, rejected=rule.rejected))
+    rule, rows = chosen_rule(settings, label, fitted.monitor), _rows(case, valid)
+    with foreign_code("", is_the_machine_s):
+        inside = calibrate_inside(fitted, rows, valid.groups, rule, predictions=valid.prediction, seed=seed)
+    aim, cut = Aim(rule.rejected), inside.threshold.threshold
+    calibrated = CalibratedMonitor(fitted, aim, rows.shape[1], inside.rule, cut, None, (digest_array(rows),))
+    return Watcher(calibrated, inside.threshold, inside.found_on)
+
+
+def _usage_notes(monitor: Monitor, threshold: IdThreshold, settings: Settings) -> Iterator[str]:
+    """What a reader should know of a monitor under these settings."""
+    if threshold.rule.rule == OWN and monitor.tunes_to_share:
+        share = percent(threshold.rule.rejected)
+        yield f"a part without a threshold of its own rejects at most {share} of ID validation images by itself"
+    if monitor.is_per_object and settings.order != "runs":
+        yield (
+            f"it looks back on images of one object, and in order {settings.order} nearly every image shows another "
+            "object, so that there is little to look back on: name order runs"
+        )
 
 
 def _rows(case: StoredCase, answered: Answered) -> NDArray[np.float32]:
