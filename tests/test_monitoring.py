@@ -688,3 +688,5 @@ def test_a_table_of_decisions_by_hand() -> None:
     assert rows["model_scope", "safety_gain"] == 0.5
     with pytest.raises(InputError, match="leave out `threshold="):
         rw.evaluate_decisions(pd.DataFrame(ONE), threshold=0.5)
+    with pytest.raises(InputError, match="must be a number, not NaN"):
+        rw.evaluate_decisions(pd.DataFrame({**columns, "score": [0.9, 0.2]}), threshold=math.nan)

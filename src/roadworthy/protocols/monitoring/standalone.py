@@ -166,6 +166,8 @@ def _checked(frame: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
         raise InputError(
             "the table of decisions lacks the column reject: give 0 or 1 per image, or scores and `threshold=`"
         )
+    if threshold is not None and math.isnan(threshold):
+        raise InputError("the threshold of scores must be a number, not NaN: nothing lies below NaN")
     if has_decision and threshold is not None:
         raise InputError("the table of decisions says what is rejected: leave out `threshold=`, or the column reject")
     flags = [name for name in ("ood", "reject", "label_kept") if name in frame]
