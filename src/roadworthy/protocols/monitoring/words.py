@@ -286,19 +286,19 @@ def best_words(test: MonitoringFacts, model: str) -> str:
     )
 
 
-def _why_no_value(test: MonitoringFacts, model: str) -> str:
-    """The reasons why monitors have no MCC for the system, after a colon; empty where none is known."""
-    cells = [test.cell(model, benchmark.name, name) for benchmark in test.benchmarks for name in test.monitors]
-    reasons = [*dict.fromkeys(cell.reason.rstrip(".") for cell in cells if cell.missing and cell.reason)]
-    return f": {'; '.join(reasons)}" if reasons else ""
-
-
 def _sets(test: MonitoringFacts, mean: Estimate) -> str:
     """What a mean is over: all benchmarks, or those on which it has a value."""
     whole_number = len(test.benchmarks)
     if whole_number == 1:
         return f"on {test.benchmarks[0].name}"
     return f"mean of {'' if mean.n == whole_number else f'{mean.n} of '}{plural(whole_number, 'benchmark')}"
+
+
+def _why_no_value(test: MonitoringFacts, model: str) -> str:
+    """The reasons why monitors have no MCC for the system, after a colon; empty where none is known."""
+    cells = [test.cell(model, benchmark.name, name) for benchmark in test.benchmarks for name in test.monitors]
+    reasons = [*dict.fromkeys(cell.reason.rstrip(".") for cell in cells if cell.missing and cell.reason)]
+    return f": {'; '.join(reasons)}" if reasons else ""
 
 
 def _with_standing(test: MonitoringFacts, model: str, *standings: str) -> list[str]:
@@ -319,23 +319,18 @@ def _standing_words(test: MonitoringFacts, model: str) -> Iterator[str]:
 
 
 def _unclear_words(test: MonitoringFacts, model: str) -> Iterator[str]:
-    """Why monitors are not clearly better than chance although the bounds of their mean lie above 0."""
-    monitors = [name for name in _with_standing(test, model, UNCLEAR) if test.mean(model, name).lo > 0]
-    for reason, names in grouped((_why_unclear(test, model, name), name) for name in monitors).items():
-        yield (
-            f"The bounds of the mean MCC of {listing(names)} lie above 0, which is not enough, since benchmarks share "
-            f"ID images: {reason}."
-        )
+    """Which monitors are not clearly better than chance for want of bounds on single benchmarks, and why."""
+    monitors = _with_standing(test, model, UNCLEAR)
+    for reason, names in grouped((_why_no_bounds(test, model, name), name) for name in monitors).items():
+        if reason:
+            yield f"Nothing is clear without bounds, and single benchmarks have none for {listing(names)}: {reason}."
 
 
-def _why_unclear(test: MonitoringFacts, model: str, monitor: str) -> str:
-    """What the bounds of a monitor on single benchmarks lack."""
+def _why_no_bounds(test: MonitoringFacts, model: str, monitor: str) -> str:
+    """Why the MCC of a monitor on single benchmarks has no bounds; empty where it has bounds, or no reason is known."""
     cells = [test.cell(model, benchmark.name, monitor) for benchmark in test.benchmarks]
-    reasons = [*dict.fromkeys(cell.reason for cell in cells if not cell.missing and math.isnan(cell.lo))]
-    if not reasons:
-        return "the mean of the bounds on single benchmarks includes 0"
-    why = "; ".join(filter(None, reasons))
-    return f"single benchmarks have no bounds{f' ({why})' if why else ''}"
+    reasons = dict.fromkeys(cell.reason.rstrip(".") for cell in cells if not cell.missing and cell.unbounded)
+    return "; ".join(filter(None, reasons))
 
 
 def _detection_words(test: MonitoringFacts, model: str) -> Iterator[str]:
