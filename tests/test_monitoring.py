@@ -653,6 +653,19 @@ def test_the_study_that_comes_with_it_has_two_sets_or_more_of_each_kind() -> Non
     assert all(kinds.count(kind) >= 2 for kind in KINDS)
 
 
+def test_the_documentation_has_every_setting_with_its_default() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "monitoring.md").read_text()
+    table = text.partition("| setting | default |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    defaults = {name.strip("`"): default for name, default, _ in rows}
+    own = Settings().model_dump()
+    assert [*defaults] == [*own]
+    words = {"benchmarks": "all five kinds", "threshold": "share of 0.05", "thresholds": "none", "layers": "none"}
+    for name, default in defaults.items():
+        plain = own[name] if isinstance(own[name], str | bool | dict | list | None) else f"{own[name]:g}"
+        assert default == words.get(name, str(plain).lower()), name
+
+
 def test_settings_are_stored_and_read_back() -> None:
     settings = Settings.model_validate({"benchmarks": BENCHMARKS, "thresholds": {"boxes": {"rule": "own"}}})
     assert Settings.model_validate(settings.model_dump(mode="json")) == settings
