@@ -213,7 +213,10 @@ def test_an_export_of_several_sources_says_which_image_is_of_which(tmp_path: Pat
     howto = (folder / "HOWTO.md").read_text()
     for words in ("column `source`", "`classes-SOURCE.txt`", "predictions: answers-SOURCE.csv"):
         assert words in howto
-    assert "{" not in howto.replace("{predictions: answers-SOURCE.csv}", "")
+    for entry in ("{predictions: answers-SOURCE.csv}", "{monitor: stored, scores: scores.csv}"):
+        assert howto.count(entry) == 1
+        howto = howto.replace(entry, "")
+    assert "{" not in howto
     model = rw.load_model(onnx)
     for source in test:
         own = manifest[manifest["source"].str.split(";").map(lambda names, source=source: source in names)]

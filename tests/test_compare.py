@@ -186,6 +186,20 @@ def test_two_runs_of_the_same_model_with_other_seeds(tmp_path: Path) -> None:
     assert (table.loc[table["condition"] == "none", "change"].abs() == 0).all()
 
 
+def test_a_gate_is_not_passed_where_nothing_was_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = np.random.default_rng(1).random(60) < 0.5
+    ours, theirs = system("a", {"s": hits, "t": hits}), system("b", {"s": ~hits, "t": hits}, code="edited")
+    table = compare([(ours, theirs)], ["accuracy"])
+    assert set(table["result"]) == {"not compared"}
+    monkeypatch.setattr("roadworthy.api.compare_runs", lambda *_, **__: table)
+    told = CliRunner().invoke(app, ["compare", "old", "new", "--fail-on", "regression"])
+    assert told.exit_code == 3, told.output
+    assert "inconclusive: nothing was compared" in told.output
+    assert CliRunner().invoke(app, ["compare", "old", "new"]).exit_code == 0, "nothing was to be gated"
+    table.loc[0, "result"] = "no clear difference"
+    assert CliRunner().invoke(app, ["compare", "old", "new", "--fail-on", "regression"]).exit_code == 0
+
+
 def test_the_command_gates_a_release(tmp_path: Path) -> None:
     save_onnx(tmp_path / "broken.onnx", gain=-1.0)
     paths = runs(tmp_path, models={"tiny": {"onnx": str(tmp_path / "broken.onnx")}})

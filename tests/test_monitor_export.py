@@ -437,6 +437,17 @@ def test_isomap_and_functions_cannot_be_written(tmp_path: Path) -> None:
         export_onnx_monitor(function, make_monitor("msp").build(function), Learned(), threshold, tmp_path, size=(8, 8))
 
 
+def test_the_names_of_classes_that_the_model_does_not_know_are_written(tmp_path: Path) -> None:
+    model, names = OnnxModel(save_linear(tmp_path / "linear.onnx", 17)), [f"sign {number}" for number in range(CLASSES)]
+    assert model.class_names is None
+    export(model, make_monitor("msp"), tmp_path / "named", class_names=names)
+    assert json.loads((tmp_path / "named" / DESCRIPTION).read_text())["classes"] == names
+    assert export(model, make_monitor("msp"), tmp_path / "bare").description["classes"] is None
+    with pytest.raises(InputError, match=f"2 class names are given for the {CLASSES} classes of model linear"):
+        export(model, make_monitor("msp"), tmp_path / "wrong", class_names=["a", "b"])
+    assert not (tmp_path / "wrong").exists()
+
+
 def test_another_model_is_refused(tmp_path: Path) -> None:
     fitted, threshold, _ = fit(demo_model(), make_monitor("msp"))
     other = OnnxModel(save_linear(tmp_path / "linear.onnx", 17))
@@ -478,6 +489,8 @@ def test_agreement_names_decisions_that_rounding_does_not_explain() -> None:
     scores = np.array([1.0, 2.0, 3.0])
     near = compare_decisions(scores, scores, [True, False, True], [1.00001, 1.5, 1.5])
     assert (near.flipped, near.wrong, near.holds) == (2, 1, False)
+    assert "1 decision differs, where the score lies at the threshold (within 0.0001 of its scale)" in near.sentence()
+    assert near.sentence().endswith("; 1 decision differs where the score does not lie at the threshold")
     assert replace(near, wrong=0).holds
     assert not compare_decisions([1.0, np.nan, 3.0], scores, [False, False, True], [1.5, 2.5, 1.5]).holds
 
@@ -522,7 +535,7 @@ def test_a_run_gives_a_guard_and_a_file_that_decide_alike(label: str, finished_r
     options = ["--include-preprocessing"] if label == "energy" else []
     said = call("monitor", "export", finished_run, "--monitor", label, "--model", "demo", "--out", out, *options)
     assert "compared on 128 images" in said
-    assert "0 decisions differ" in said
+    assert "no decision differs" in said
     stated = json.loads((out / DESCRIPTION).read_text())
     table = rw.open_run(finished_run).tables["monitoring_thresholds"]
     own = table[(table["model"] == "demo") & (table["monitor"] == label)]
@@ -530,6 +543,7 @@ def test_a_run_gives_a_guard_and_a_file_that_decide_alike(label: str, finished_r
     assert stated["threshold"]["threshold"] == thresholds[""]
     assert len(stated["threshold"]["classes"]) == len(thresholds) - 1
     assert stated["input"]["includes_preprocessing"] is (label == "energy")
+    assert stated["classes"] == [*training().class_names]
     guard = rw.load_guard(out / "guard")
     images = np.concatenate([np.load(finished_run.parent / "test.npz")["images"][::12], shown()[700::30]])
     tensor = images if label == "energy" else demo_model().preprocess(images)
@@ -603,6 +617,6 @@ def test_a_network_that_the_study_trained_is_written_too(tmp_path: Path) -> None
             out, options = tmp_path / f"{model} {monitor}", ["--monitor", monitor, "--model", model]
             said = call("monitor", "export", tmp_path / "run", "--source", "ours", *options, "--out", out)
             assert f"with model {model} as its second argument" in said
-            assert "0 decisions differ" in said
+            assert "no decision differs" in said
     with pytest.raises(InputError, match="cannot load its model plain by itself"):
         rw.load_guard(tmp_path / "plain far" / "guard")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -483,7 +484,7 @@ def test_models_are_compared_by_their_monitors(data: dict[str, Any], tmp_path: P
         ({"benchmarks": {"x": {"kind": "noise", "outliers": "purpel"}}}, "did you mean 'purple'"),
         (
             {"benchmarks": {"x": {"kind": "distributional_shift", "outliers": "purple"}}},
-            "keeps the classes of the source",
+            r"[^.]; a distributional shift keeps the classes of the source",
         ),
         (
             {"benchmarks": {"x": {"kind": "distributional_shift", "outliers": "uniform_noise"}}},
@@ -494,6 +495,11 @@ def test_models_are_compared_by_their_monitors(data: dict[str, Any], tmp_path: P
         ({"thresholds": {"mps": {}}}, "did you mean 'msp'"),
         ({"thresholds": {"msp": {"rule": "own"}}}, "no threshold of its own"),
         ({"threshold": {"rule": "smallest", "rejected": 0.1}}, "does not use"),
+        ({"benchmarks": {"x": {"kind": "noise", "shift": "fog", "neer": True}}}, "x.neer': did you mean 'near'"),
+        (
+            {"benchmarks": {"x": {"kind": "noise", "shift": "fog", "qqq": 1}}},
+            "x.qqq'; known keys: kind, level, near, out",
+        ),
         ({"ratio": 1.0}, "ratio"),
         ({"order": "sorted"}, "order"),
         ({"resamples": 10}, "resamples"),
@@ -504,6 +510,51 @@ def test_what_cannot_be_is_refused_in_one_sentence(data: dict[str, Any], setting
     with pytest.raises(InputError, match=message) as caught:
         prepare(parse_study(study(data, **settings), "study"), accept_chance=True, rehearse=False, progress=no_progress)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        (["sped"], "the source, valid data: monitor jumps: unknown condition .* 'sped': did you mean 'speed'"),
+        (
+            ["road"],
+            "valid data: monitor jumps: monitor assertion: the condition road holds values that are not numbers",
+        ),
+        (["light"], "test data: monitor jumps: unknown condition .* 'light'"),
+        (["speed"], ""),
+    ],
+)
+@pytest.mark.parametrize("is_part", [False, True])
+def test_an_assertion_about_a_condition_that_the_data_lack_is_refused_before_the_run(
+    data: dict[str, Any], tmp_path: Path, conditions: list[str], message: str, is_part: bool
+) -> None:
+    own = {"speed": np.arange(60.0), "road": np.array(["wet", "dry"] * 30)}
+    valid = patches(tmp_path / "valid.npz", 60, 3, **own, light=np.arange(60.0))
+    entry: dict[str, Any] = {"monitor": "assertion", "predicate": "jump", "limit": 5.0, "conditions": conditions}
+    content = study(data, benchmarks={"noise": BENCHMARKS["noise"]})
+    content["data"] = {"test": patches(tmp_path / "test.npz", 60, 1, **own), "validation": valid}
+    content["monitors"] = {"jumps": {"monitor": "combined", "of": ["msp", entry]} if is_part else entry}
+    with pytest.raises(InputError, match=message) if message else nullcontext():
+        prepare(parse_study(content, "study"), accept_chance=True, rehearse=False, progress=no_progress)
+
+
+def test_a_combination_that_names_itself_is_refused(data: dict[str, Any]) -> None:
+    content = study(data, benchmarks={"noise": BENCHMARKS["noise"]})
+    content["monitors"] = {"msp": {}, "both": {"monitor": "combined", "of": ["msp", "both"]}}
+    with pytest.raises(InputError, match=r"monitor both names itself among its parts \(of\)"):
+        prepare(parse_study(content, "study"), accept_chance=True, rehearse=False, progress=no_progress)
+
+
+def test_stored_scores_cannot_hold_those_of_an_attack(data: dict[str, Any], tmp_path: Path) -> None:
+    content = study(data, benchmarks={name: BENCHMARKS[name] for name in ("attack", "noise")})
+    content["monitors"] = {"msp": {}}
+    with pytest.warns(UserWarning, match="benchmark attack attacks"):
+        rw.export_study(content, tmp_path / "images", progress=no_progress)
+    manifest = pd.read_csv(tmp_path / "images" / "manifest.csv")
+    manifest.assign(score=0.5)[["stimulus", "id", "score"]].to_csv(tmp_path / "scores.csv", index=False)
+    content["monitors"] = {"theirs": {"monitor": "stored", "scores": str(tmp_path / "scores.csv")}}
+    with pytest.raises(InputError, match=r"square attacks model .* export leaves them out: leave out the attack"):
+        prepare(parse_study(content, "study"), accept_chance=True, progress=no_progress)
 
 
 def test_benchmark_images_that_the_source_knows_are_refused_or_counted(data: dict[str, Any], tmp_path: Path) -> None:
@@ -614,6 +665,19 @@ def test_the_study_that_comes_with_it_has_two_sets_or_more_of_each_kind() -> Non
     chosen, _ = load_study(Path(__file__).parent.parent / "studies" / "monitoring-builtin.yaml")
     kinds = [own.kind for own in chosen.protocols.monitoring.benchmarks.values()]
     assert all(kinds.count(kind) >= 2 for kind in KINDS)
+
+
+def test_the_documentation_has_every_setting_with_its_default() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "monitoring.md").read_text()
+    table = text.partition("| setting | default |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    defaults = {name.strip("`"): default for name, default, _ in rows}
+    own = Settings().model_dump()
+    assert [*defaults] == [*own]
+    words = {"benchmarks": "all five kinds", "threshold": "share of 0.05", "thresholds": "none", "layers": "none"}
+    for name, default in defaults.items():
+        plain = own[name] if isinstance(own[name], str | bool | dict | list | None) else f"{own[name]:g}"
+        assert default == words.get(name, str(plain).lower()), name
 
 
 def test_settings_are_stored_and_read_back() -> None:

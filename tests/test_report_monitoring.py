@@ -115,7 +115,23 @@ def test_no_monitor_is_said_to_help_where_none_does(small: Path) -> None:
     unclear = {key: Estimate(0.1, -0.1, 0.3, n=3) for key in test.overall if key[3:] == ("system", "mcc")}
     assert words.best_words(replace(test, overall={**test.overall, **unclear}), "lenet").startswith("No monitor is")
     nothing = {key: Estimate(math.nan, reason="failed") for key in unclear}
-    assert words.best_words(replace(test, overall=nothing), "lenet") == "No monitor has a value on every benchmark."
+    unknown = Estimate(math.nan, reason="there is no wrong answer")
+    lost = {key: unknown for key in test.cells if key[3:] == ("system", "mcc")}
+    assert words.best_words(replace(test, overall=nothing, cells={**test.cells, **lost}), "lenet") == (
+        "No monitor has an MCC for the system on any benchmark: there is no wrong answer."
+    )
+
+
+def test_a_monitor_that_is_not_clearly_better_for_want_of_bounds_says_so(small: Path) -> None:
+    test, few = opened(small), "a bootstrap bound needs 50 objects, not 28"
+    said = f"Nothing is clear without bounds, and single benchmarks have none for energy: {few}."
+    overall = {**test.overall, ("lenet", "all", "energy", "system", "mcc"): Estimate(0.6, n=3)}
+    keys = [key for key in test.cells if key[2:] == ("energy", "system", "mcc")]
+    lost = replace(test, overall=overall, cells={**test.cells, **dict.fromkeys(keys, Estimate(0.6, reason=few))})
+    assert said in [*words.sentences(lost, "lenet")]
+    assert said in [*words.brief(lost, "lenet")]
+    bounded = replace(test, overall=overall, cells={**test.cells, **dict.fromkeys(keys, Estimate(0.6, -0.1, 1.0))})
+    assert not any("without bounds" in sentence for sentence in words.sentences(bounded, "lenet"))
 
 
 def test_means_over_fewer_benchmarks_do_not_compare(small: Path) -> None:
@@ -255,14 +271,48 @@ def test_a_promise_is_kept_broken_or_not_made(page: str, small: Path) -> None:
     promises = {row["monitor"]: row["promise"] for row in opened(small).thresholds}
     pills = {"kept": "kept", "broken": "broken", "none": "none made"}
     assert {name: cells[6] for name, cells in rows.items()} == {name: pills[word] for name, word in promises.items()}
-    test = replace(opened(small), thresholds=({"model": "lenet", "monitor": "energy", "promise": "none"},))
+    row = {"model": "lenet", "class": "", "rule": "share", "threshold": 0.1, "reason": ""}
+    test = replace(opened(small), thresholds=(row | {"monitor": "energy", "promise": "none"},))
     assert "No threshold promises how many ID images it rejects" in " ".join(words.warnings(test, "lenet"))
-    made = tuple({"model": "lenet", "monitor": name, "promise": name} for name in ("kept", "broken", "none"))
+    made = tuple(row | {"monitor": name, "promise": name} for name in ("kept", "broken", "none"))
     said = [*words.warnings(replace(test, thresholds=made), "lenet")]
     assert said == [
         "The promise of the threshold is broken on ID test images: broken.",
         "Without a promise on how many ID images are rejected: none.",
     ]
+
+
+def test_a_conformal_threshold_without_a_promise_says_what_it_lacks(small: Path) -> None:
+    few = "a promise of at most 5 % with 95 % confidence needs 59 objects, not 28: none of them is rejected"
+    row = {"model": "lenet", "class": "", "rule": "conformal", "threshold": -math.inf, "reason": few, "promise": "none"}
+    names = ("energy", "msp")
+
+    def said(*rows: dict[str, object]) -> list[str]:
+        return [*words.warnings(replace(opened(small), thresholds=rows), "lenet")]
+
+    lacking = [row | {"monitor": name} for name in names]
+    assert said(*lacking) == [f"No threshold promises how many ID images it rejects: {few}."]
+    kept = row | {"monitor": "boxes", "promise": "kept", "reason": ""}
+    only = f"A promise on how many ID images are rejected is made only for boxes; the others: {few}."
+    assert said(*lacking, kept) == [only]
+    assert said(lacking[0], kept) == [f"Without a promise on how many ID images are rejected: energy ({few})."]
+    in_order = row | {"monitor": "energy", "reason": ""}
+    assert said(in_order) == ["No threshold promises how many ID images it rejects."]
+
+
+def test_thresholds_per_class_name_each_monitor_once(small: Path) -> None:
+    row = {"model": "lenet", "rule": "conformal per class", "threshold": 0.1, "reason": "class 2 has too few objects"}
+    promises = {"": "none", "stop": "kept", "yield": "kept"}
+    rows = [
+        row | {"monitor": name, "class": label, "promise": promise}
+        for name in ("energy", "msp")
+        for label, promise in promises.items()
+    ]
+    test = replace(opened(small), thresholds=tuple(rows))
+    assert not [*words.warnings(test, "lenet")], "every monitor makes promises, class by class"
+    others = [{**row, "monitor": f"monitor {n}", "class": "", "rule": "share", "promise": "none"} for n in range(3)]
+    said = [*words.warnings(replace(test, thresholds=(*rows, *others)), "lenet")]
+    assert said == ["A promise on how many ID images are rejected is made only for energy and msp."]
 
 
 def test_the_stream_has_strips_evidence_and_alarms(page: str, small: Path) -> None:
@@ -314,6 +364,10 @@ def test_safety_against_availability_marks_the_chosen_threshold_and_the_model_al
     view = next(v for v in chart_data(page)["monitoring-pareto-0"] if v["name"] == "fog_3")
     alone = next(trace for trace in view["data"] if trace.get("name") == "model alone")
     assert alone["y"] == [pytest.approx(test.cell("lenet", "fog_3", "none", "residual_hazard", "model_scope").value)]
+    lines = [t for t in view["data"] if t["mode"] == "lines"]
+    assert len(lines) == 3
+    for line in lines:
+        assert (line["x"][0], line["y"][0]) == (0, pytest.approx(alone["y"][0], rel=1e-4)), "where nothing is rejected"
     marks = [t for t in view["data"] if t["mode"] == "markers" and t.get("legendgroup") == "energy"]
     hazard = test.cell("lenet", "fog_3", "energy", "residual_hazard", "model_scope")
     assert marks[0]["y"] == [pytest.approx(hazard.value, rel=1e-5)]

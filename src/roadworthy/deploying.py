@@ -56,12 +56,10 @@ class Deployed:
         lines.append(f"guard: {self.folder / GUARD} (roadworthy.load_guard reads it{given})")
         if self.onnx is None:
             return [*lines, f"no ONNX file: {self.why_no_onnx}"]
-        agreement = self.onnx.agreement
         return [
             *lines,
             f"ONNX: {self.onnx.path} and what to know of it in {self.folder / 'monitor.json'}",
-            f"compared on {agreement.images} images: scores differ by up to {agreement.difference:.1g} of their scale, "
-            f"{agreement.flipped} decisions differ",
+            self.onnx.agreement.sentence(),
         ]
 
 
@@ -153,7 +151,11 @@ def _written(guard: Guard, bench: Bench, home: Path, include_preprocessing: bool
     """Write the guard, and the ONNX file where it can be made."""
     written, why_not = None, ""
     images = bench.data.batch(slice(0, min(SHOWN, len(bench.data)))).images
-    options: dict[str, Any] = {"include_preprocessing": include_preprocessing, "size": bench.data.size}
+    options: dict[str, Any] = {
+        "include_preprocessing": include_preprocessing,
+        "size": bench.data.size,
+        "class_names": guard.class_names,
+    }
     try:
         parts = guard.model, guard.fitted, guard.rule, guard.threshold
         written = export_onnx_monitor(*parts, home, images=images, **options)

@@ -235,9 +235,18 @@ def open_monitors(study: Study, base: Path = Path(), *, trust: bool = False) -> 
     """The monitors of a study by their label; files that they name start from `base`, code in them needs `trust`."""
     monitors = {}
     for label, chosen in study.monitors.items():
+        if isinstance(chosen, Mapping):
+            _check_not_itself(label, chosen)
         others = {other: entry for other, entry in study.monitors.items() if other != label}
         monitors[label] = open_monitor(chosen, MonitorOpening(base, trust, others), label=label)
     return monitors
+
+
+def _check_not_itself(label: str, chosen: Mapping[str, Any]) -> None:
+    """Refuse a combination with its own label among its parts, unless that is the name of a registered monitor."""
+    parts = chosen.get("of")
+    if isinstance(parts, list | tuple) and label in parts and label not in MONITORS:
+        raise InputError(f"monitor {label} names itself among its parts (of): name other monitors there")
 
 
 def check_study_size(study: Study, models: int) -> None:

@@ -264,7 +264,21 @@ def _check_stored_scores(cases: Sequence[PlannedCase]) -> None:
     for planned in cases:
         for part in leaf_monitors(planned.system.fit.monitor) if isinstance(planned.system, MonitorOn) else ():
             if isinstance(part, StoredMonitor):
-                part.check_complete({planned.showing.stimulus.key: planned.showing.data.ids})
+                _check_scored(part, planned.showing)
+
+
+def _check_scored(monitor: StoredMonitor, showing: PlannedStimulus) -> None:
+    """Refuse stored scores that lack an image of a stimulus; those of attacks cannot be there."""
+    try:
+        monitor.check_complete({showing.stimulus.key: showing.data.ids})
+    except InputError:
+        if showing.attacked is None:
+            raise
+        raise InputError(
+            f"{monitor.scores} holds no scores of the images with which {showing.stimulus.name} attacks model "
+            f"{showing.attacked.name}; they are made in the run, and export leaves them out: leave out the attack or "
+            "the monitor"
+        ) from None
 
 
 def _identities(data: Dataset) -> set[tuple[str, str]]:

@@ -39,7 +39,9 @@ def compare(
         float,
         typer.Option(help="The least change that matters, in the metric's own unit; a smaller one is no regression."),
     ] = 0.001,
-    fail_on: Annotated[FailOn, typer.Option(help="Exit code 1 where there is one.")] = FailOn.nothing,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="Exit code 1 where there is one, 3 where nothing was compared.")
+    ] = FailOn.nothing,
     all_lines: Annotated[bool, typer.Option("--all", help="List every change, not only the first ten.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write every row as CSV.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page that shows every change.")] = None,
@@ -66,8 +68,19 @@ def compare(
         title = " and ".join(run.name or str(run) for run in runs)
         _write_text(html, render_comparison(table, title, alpha, margin))
         typer.echo(f"page: {html}")
-    if fail_on is FailOn.regression and (table["result"] == "regression").any():
+    if fail_on is FailOn.regression:
+        _exit_by_results([*table["result"]])
+
+
+def _exit_by_results(results: list[str]) -> None:
+    """End with code 1 where one of the results is a regression, and with 3 where nothing at all was compared."""
+    from roadworthy.statistics.paired import NOT_COMPARED, REGRESSION
+
+    if REGRESSION in results:
         raise typer.Exit(1)
+    if all(result == NOT_COMPARED for result in results):
+        say("inconclusive: nothing was compared, so that no regression can be ruled out (see the reasons above)")
+        raise typer.Exit(3)
 
 
 @app.command()

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from numbers import Real
 from pathlib import Path
@@ -233,9 +233,15 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
     """The keys that the schema knows under a path."""
     for step in path:
         field = model.model_fields.get(step)
-        inner = field.annotation if field else None
-        candidates = [inner, *getattr(inner, "__args__", ())]
-        models = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        models = [*_schemas_in(field.annotation)] if field else []
         if models:
             model = models[0]
     return list(model.model_fields)
+
+
+def _schemas_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The schemas that a type is made of, such as that of the values of `dict[str, Schema] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _schemas_in(inner)

@@ -6,7 +6,7 @@ Kang, Raghavan, Bailis, Zaharia: Model Assertions for Monitoring and Improving M
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -162,11 +162,16 @@ class Assertion(NamesFiles):
         """The class answered, its probability and the conditions of each image, (N, 2 + conditions)."""
         answers = signals.probabilities
         columns = [answers.argmax(axis=1), answers.max(axis=1)]
-        columns += [self._condition(signals, name) for name in self.conditions]
+        batch = signals.batch
+        columns += [self._condition(batch.conditions, batch.ids, name) for name in self.conditions]
         return np.column_stack(columns).astype(np.float64)
 
-    def _condition(self, signals: Signals, name: str) -> Floats:
-        known = signals.batch.conditions
+    def check_conditions(self, known: Mapping[str, NDArray[Any]], ids: Sequence[str]) -> None:
+        """Refuse data whose conditions, (N,) each, lack one that the predicate sees, or a number for an image."""
+        for name in self.conditions:
+            self._condition(known, ids, name)
+
+    def _condition(self, known: Mapping[str, NDArray[Any]], ids: Sequence[str], name: str) -> Floats:
         if name not in known:
             raise UnknownName(f"condition of the data that monitor {self.name} is shown", name, known)
         try:
@@ -175,8 +180,9 @@ class Assertion(NamesFiles):
             raise InputError(f"monitor {self.name}: the condition {name} holds values that are not numbers") from None
         missing = np.flatnonzero(~np.isfinite(values))
         if len(missing):
-            image = signals.batch.ids[missing[0]]
-            raise InputError(f"monitor {self.name}: image {image} has no finite value of the condition {name}")
+            raise InputError(
+                f"monitor {self.name}: image {ids[missing[0]]} has no finite value of the condition {name}"
+            )
         return values
 
     def rate(self, rows: Rep, rule: Learned, state: Learned) -> Floats:

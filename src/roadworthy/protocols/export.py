@@ -32,6 +32,15 @@ Labels are left out on purpose: answers are compared with them where this folder
 
     models:
       name: {{predictions: answers{of}.csv}}
+
+A monitor that scores images elsewhere answers in the same way: one CSV (or Parquet) for all images, with the columns
+`stimulus` and `id` and one more, either `score` (a number, higher for images that are more in-distribution) or
+`reject` (1 where the monitor rejects the image, otherwise 0). A study takes it as
+
+    monitors:
+      name: {{monitor: stored, scores: scores.csv}}
+
+Attacks are not among the images: they are made against the model under test, in a run.
 """
 OF_ONE_SOURCE = "Run your model on all of them and write one CSV (or Parquet)"
 OF_SEVERAL = """The column `source` names

@@ -46,6 +46,32 @@ class Agreement:
         """Whether scores are the same within 1e-4 of their scale, and decisions wherever rounding leaves no doubt."""
         return self.difference <= SAME and not self.wrong
 
+    def sentence(self) -> str:
+        """What the comparison came to; decisions that differ at the threshold stand apart from others.
+
+        >>> Agreement(208, 1e-7, 2, 0).sentence()
+        'compared on 208 images: scores differ by up to 1e-07 of their scale; 2 decisions differ, where the score lies \
+at the threshold (within 0.0001 of its scale)'
+        >>> Agreement(208, 0.0, 0, 0).sentence()
+        'compared on 208 images: scores differ by up to 0 of their scale; no decision differs'
+        """
+        at_threshold = self.flipped - self.wrong
+        parts = []
+        if at_threshold:
+            parts.append(
+                f"{_decisions(at_threshold)}, where the score lies at the threshold (within {SAME:g} of its scale)"
+            )
+        if self.wrong:
+            parts.append(f"{_decisions(self.wrong)} where the score does not lie at the threshold")
+        return (
+            f"compared on {self.images} images: scores differ by up to {self.difference:.1g} of their scale; "
+            f"{'; '.join(parts) or 'no decision differs'}"
+        )
+
+
+def _decisions(number: int) -> str:
+    return "1 decision differs" if number == 1 else f"{number} decisions differ"
+
 
 def compare_decisions(scores: ArrayLike, expected: ArrayLike, accepted: ArrayLike, thresholds: ArrayLike) -> Agreement:
     """Compare scores and decisions (N,) with the scores that are expected and the thresholds (N,) of the images.

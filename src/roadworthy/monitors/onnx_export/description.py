@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -84,8 +85,8 @@ class WrittenGraph:
         return {name: np.concatenate([part[at] for part in parts])[: len(images)] for at, name in enumerate(names)}
 
 
-def described_graph(written: WrittenGraph, proto: onnx.ModelProto) -> dict[str, Any]:
-    """The input, the outputs, the model, the test vector and the versions of a written graph."""
+def described_graph(written: WrittenGraph, proto: onnx.ModelProto, class_names: Sequence[str] | None) -> dict[str, Any]:
+    """The input, the outputs, the classes, the model, the test vector and the versions of a written graph."""
     model = written.graph.model
     return {
         "format": FORMAT,
@@ -94,7 +95,7 @@ def described_graph(written: WrittenGraph, proto: onnx.ModelProto) -> dict[str, 
         "outputs": {
             value.name: _described_value(value) | {"meaning": MEANINGS[value.name]} for value in proto.graph.output
         },
-        "classes": None if model.class_names is None else [*model.class_names],
+        "classes": None if class_names is None else [*class_names],
         "positive": POSITIVE,
         "notes": [*NOTES],
         "model": {"name": model.name, "fingerprint": model.fingerprint()},

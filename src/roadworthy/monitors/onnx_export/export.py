@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ def export_onnx_monitor(
     include_preprocessing: bool = False,
     size: tuple[int, int] | None = None,
     images: Images | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> OnnxExport:
     """Write monitor.onnx and monitor.json to a folder; outputs are `probabilities`, `score` and `accept`.
 
@@ -67,6 +68,7 @@ def export_onnx_monitor(
                is uint8 images (N, H, W, C) at the model's size, R, G, B, or grey where the model takes one channel
     size       (H, W), needed where the model takes images of any size
     images     (N, H, W, C) uint8, on which the file is compared with Python besides probe images
+    class_names             of the model's classes, in their order; None: those that the model itself knows, if any
 
     Before anything is written, the graph is run by ONNX Runtime and compared with the monitor in Python: a file that
     scores or decides otherwise is an `InputError`, and so is a monitor or a model that ONNX cannot hold.
@@ -74,6 +76,7 @@ def export_onnx_monitor(
     if fitted.built_from and fitted.built_from[0] != model.fingerprint():
         raise InputError(f"monitor {fitted.monitor.name} was built on another model than {model.name}: build it anew")
     check_exportable(fitted.monitor)
+    names = _class_names(model, class_names)
     probes = _probes(model, size)
     graph = ModelGraph(model, _layers(fitted, model), probes, include_preprocessing=include_preprocessing)
     if graph.input.name in MEANINGS:
@@ -95,7 +98,7 @@ def export_onnx_monitor(
         )
     description = {
         "file": ONNX_FILE,
-        **described_graph(written, proto),
+        **described_graph(written, proto, names),
         "threshold": described_threshold(threshold, compared_thresholds(threshold, graph.dtype(score), graph.model)),
         "monitor": described_monitor(fitted, rule),
         "compared_with_python": asdict(agreement),
@@ -133,6 +136,18 @@ def rounded_up(threshold: float, dtype: DTypeLike) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         near = np.asarray(threshold, np.float64).astype(dtype)
     return near if float(near) >= threshold else np.asarray(np.nextafter(near, np.asarray(np.inf, dtype)))
+
+
+def _class_names(model: Model, names: Sequence[str] | None) -> Sequence[str] | None:
+    """The names that are given, one for each class of the model, or those that the model itself knows."""
+    if names is None:
+        return model.class_names
+    if len(names) != model.num_classes:
+        raise InputError(
+            f"{len(names)} class names are given for the {model.num_classes} classes of model {model.name}: give one "
+            "for each class, in the order of the model"
+        )
+    return names
 
 
 def _layers(fitted: FittedMonitor, model: Model) -> list[str]:

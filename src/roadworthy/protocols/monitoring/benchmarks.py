@@ -232,8 +232,8 @@ def _labelled(name: str, data: OpenedDataset, test: OpenedDataset) -> OpenedData
         return data if data.class_names == test.class_names else Relabelled(data, test.class_names)
     except UnknownName as error:
         raise InputError(
-            f"benchmark {name}: {error}; a distributional shift keeps the classes of the source: rename those of the "
-            "set (rename), keep some alone (only), or call the kind novel_class"
+            f"benchmark {name}: {str(error).rstrip('.')}; a distributional shift keeps the classes of the source: "
+            "rename those of the set (rename), keep some alone (only), or call the kind novel_class"
         ) from None
 
 

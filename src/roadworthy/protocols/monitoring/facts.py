@@ -11,6 +11,7 @@ from typing import Any
 
 from roadworthy.core.grouping import grouped
 from roadworthy.core.tables import TableSpec
+from roadworthy.monitors.id_threshold import CONFORMAL
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.metrics import AURC, FNR, MCC
 from roadworthy.protocols.monitoring.names import ALL, ALONE, DETECTION, KINDS, NAME, STREAM, SYSTEM, VIEWS
@@ -182,8 +183,18 @@ class MonitoringFacts:
         return tuple((*key, len(benchmarks)) for key, benchmarks in lost.items())
 
     def by_promise(self, model: str, promise: str) -> list[str]:
-        """The monitors of a model whose threshold is said to keep its promise, to break it, or to promise nothing."""
-        return [row["monitor"] for row in self.thresholds if (row["model"], row["promise"]) == (model, promise)]
+        """The monitors of a model with a threshold that keeps its promise, breaks it, or promises nothing, each once.
+
+        Thresholds of single classes count: a monitor can keep the promise for one class and break that for another.
+        """
+        rows = [row for row in self.thresholds if (row["model"], row["promise"]) == (model, promise)]
+        return [*dict.fromkeys(row["monitor"] for row in rows)]
+
+    def conformal(self, model: str, monitors: Sequence[str]) -> list[Row]:
+        """The thresholds of monitors of a model that the rule conformal gave, for all classes together."""
+        rows = [row for row in self.thresholds if row["model"] == model and row["monitor"] in monitors]
+        of_all = [row for row in rows if not row["class"] and not math.isnan(row["threshold"])]
+        return [row for row in of_all if row["rule"].startswith(CONFORMAL)]
 
     def event(self, model: str, benchmark: str, monitor: str, metric: str) -> Estimate:
         """What happened in the course of a stream."""

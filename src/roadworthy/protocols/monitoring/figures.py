@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,14 +123,14 @@ def pareto(test: MonitoringFacts, model: str, name: str) -> View:
     A large mark is the threshold that the study found on ID data; the star is the model alone.
     """
     traces = []
+    alone = _effect(test, model, name, ALONE, RESIDUAL_HAZARD)
     for index, monitor in enumerate(test.monitors):
         curve = test.sweep.get((model, name, monitor))
         if curve is not None:
-            traces.append(_swept_line(index, monitor, curve))
+            traces.append(_swept_line(index, monitor, curve if alone.missing else _from_nothing(curve, alone.value)))
         point = [_effect(test, model, name, monitor, metric) for metric in (AVAILABILITY_COST, RESIDUAL_HAZARD)]
         if not any(cell.missing for cell in point):
             traces.append(_chosen_point(index, monitor, point))
-    alone = _effect(test, model, name, ALONE, RESIDUAL_HAZARD)
     if not alone.missing:
         hover = [f"<b>model alone</b><br>residual hazard {number(RESIDUAL_HAZARD, alone.value)}"]
         star = {"symbol": "star", "size": 13, "color": drawing.INK}
@@ -144,6 +145,17 @@ def _effect(test: MonitoringFacts, model: str, name: str, monitor: str, metric: 
     if name == ALL:
         return test.mean(model, monitor, metric.name, MODEL_SCOPE)
     return test.cell(model, name, monitor, metric.name, MODEL_SCOPE)
+
+
+def _from_nothing(curve: Curve, hazard: float) -> Curve:
+    """A line that starts where nothing is rejected: no cost, and the residual hazard of the model alone.
+
+    The least threshold of a sweep is the smallest score of ID validation images, which may already reject others.
+
+    >>> _from_nothing(Curve((0.1, 0.7), (0.2, 0.0), (3.0, math.inf)), 0.3)
+    Curve(x=(0.0, 0.1, 0.7), y=(0.3, 0.2, 0.0), threshold=(-inf, 3.0, inf))
+    """
+    return Curve((0.0, *curve.x), (hazard, *curve.y), (-math.inf, *curve.threshold))
 
 
 def _swept_line(index: int, monitor: str, curve: Curve) -> dict[str, Any]:

@@ -12,19 +12,22 @@ import numpy as np
 from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model, leaves
 from roadworthy.core.validation import check_no_nul
+from roadworthy.data import OpenedDataset
 from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, SignalOf
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
 from roadworthy.models.head import find_head, network_of
 from roadworthy.models.signals import PENULTIMATE, SUPPLY, full_name
 from roadworthy.monitors import MONITORS, Monitor
+from roadworthy.monitors.assertions import Assertion
+from roadworthy.monitors.combined import leaf_monitors
 from roadworthy.monitors.kinds import remember_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
 from roadworthy.protocols.monitoring.criteria import check_criterion
 from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, EVENT_METRICS, MCC, METRICS
-from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TRAIN
+from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TEST, TRAIN, VALID
 from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.monitoring.table_specs import TABLE_SPECS
@@ -101,6 +104,7 @@ class Monitoring(base.Protocol):
             check_rule(label, monitor, chosen_rule(settings, label, monitor))
         profile = make_profile(settings, bench)
         check_attacks(bench, profile)
+        check_conditions(bench, profile, monitors)
         cases: list[PlannedCase] = []
         for name, model in bench.models.items():
             check_served(bench, model, monitors)
@@ -259,6 +263,21 @@ def check_attacks(bench: Bench, profile: Profile) -> None:
                 refusals.append(error)
         if refusals and len(refusals) == len(bench.models):
             raise InputError(f"benchmark {name}: {refusals[0]}")
+
+
+def check_conditions(bench: Bench, profile: Profile, monitors: Mapping[str, Monitor]) -> None:
+    """Refuse an assertion about a condition that the validation or test data of the source lack."""
+    for label, monitor in monitors.items():
+        for part in leaf_monitors(monitor):
+            if not isinstance(part, Assertion):
+                continue
+            for name in (VALID, TEST):
+                data = profile.own[name].data
+                assert isinstance(data, OpenedDataset)
+                try:
+                    part.check_conditions(data.table.conditions, data.ids)
+                except InputError as error:
+                    raise InputError(f"{_what(bench)}, {name} data: monitor {label}: {error}") from None
 
 
 def check_layers(bench: Bench, model: Model, layers: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from roadworthy.core.grouping import grouped
 from roadworthy.metrics import Metric
 from roadworthy.protocols.monitoring.facts import FEWEST_SETS, MonitoringFacts
 from roadworthy.protocols.monitoring.metrics import (
@@ -264,6 +265,7 @@ def brief(test: MonitoringFacts, model: str) -> Iterator[str]:
     poor = _with_standing(test, model, UNCLEAR, WORSE)
     if poor:
         yield f"Not better than chance: {listing(poor)}."
+    yield from _unclear_words(test, model)
     yield from warnings(test, model)
 
 
@@ -271,7 +273,7 @@ def best_words(test: MonitoringFacts, model: str) -> str:
     """The monitor with the highest MCC for the system, what it cancels, and at which price."""
     best = test.best(model)
     if best is None:
-        return "No monitor has a value on every benchmark."
+        return f"No monitor has an MCC for the system on any benchmark{_why_no_value(test, model)}."
     mean = test.mean(model, best)
     recall, fpr = (test.mean(model, best, metric.name) for metric in (RECALL, FPR))
     if system_standing(test, model, best) == BETTER:
@@ -301,6 +303,13 @@ def _sets(test: MonitoringFacts, mean: Estimate) -> str:
     return f"mean of {'' if mean.n == whole_number else f'{mean.n} of '}{plural(whole_number, 'benchmark')}"
 
 
+def _why_no_value(test: MonitoringFacts, model: str) -> str:
+    """The reasons why monitors have no MCC for the system, after a colon; empty where none is known."""
+    cells = [test.cell(model, benchmark.name, name) for benchmark in test.benchmarks for name in test.monitors]
+    reasons = [*dict.fromkeys(cell.reason.rstrip(".") for cell in cells if cell.missing and cell.reason)]
+    return f": {'; '.join(reasons)}" if reasons else ""
+
+
 def _with_standing(test: MonitoringFacts, model: str, *standings: str) -> list[str]:
     return [monitor for monitor in test.monitors if system_standing(test, model, monitor) in standings]
 
@@ -315,6 +324,22 @@ def _standing_words(test: MonitoringFacts, model: str) -> Iterator[str]:
     known = [f"{label}: {listing(monitors)}" for label, monitors in parts.items() if monitors]
     if known:
         yield f"{'. '.join(known)}."
+    yield from _unclear_words(test, model)
+
+
+def _unclear_words(test: MonitoringFacts, model: str) -> Iterator[str]:
+    """Which monitors are not clearly better than chance for want of bounds on single benchmarks, and why."""
+    monitors = _with_standing(test, model, UNCLEAR)
+    for reason, names in grouped((_why_no_bounds(test, model, name), name) for name in monitors).items():
+        if reason:
+            yield f"Nothing is clear without bounds, and single benchmarks have none for {listing(names)}: {reason}."
+
+
+def _why_no_bounds(test: MonitoringFacts, model: str, monitor: str) -> str:
+    """Why the MCC of a monitor on single benchmarks has no bounds; empty where it has bounds, or no reason is known."""
+    cells = [test.cell(model, benchmark.name, monitor) for benchmark in test.benchmarks]
+    reasons = dict.fromkeys(cell.reason.rstrip(".") for cell in cells if not cell.missing and cell.unbounded)
+    return "; ".join(filter(None, reasons))
 
 
 def _detection_words(test: MonitoringFacts, model: str) -> Iterator[str]:
@@ -371,18 +396,30 @@ def warnings(test: MonitoringFacts, model: str) -> Iterator[str]:
     """What a reader must know before trusting the figures of a model."""
     if model in test.undertrained:
         yield f"{model} is undertrained: monitors of a poor model say little."
-    kept, broken, none = (test.by_promise(model, promise) for promise in (KEPT, BROKEN, NO_PROMISE))
-    if broken:
-        yield f"The promise of the threshold is broken on ID test images: {listing(broken)}."
-    if none and not kept and not broken:
-        yield "No threshold promises how many ID images it rejects; one of the rule conformal would."
-    elif len(none) > len(kept) + len(broken):
-        yield f"A promise on how many ID images are rejected is made only for {listing([*kept, *broken])}."
-    elif none:
-        yield f"Without a promise on how many ID images are rejected: {listing(none)}."
+    yield from _promise_words(test, model)
     for missing_model, monitor, reason, benchmarks in test.missing:
         if missing_model == model:
             yield f"{monitor} has no decision on {plural(benchmarks, 'benchmark')}: {reason.rstrip('.')}."
+
+
+def _promise_words(test: MonitoringFacts, model: str) -> Iterator[str]:
+    """Which thresholds break their promise or make none, and what the rule conformal lacks to make one."""
+    kept, broken, none = (test.by_promise(model, promise) for promise in (KEPT, BROKEN, NO_PROMISE))
+    promising = [*dict.fromkeys([*kept, *broken])]
+    without = [monitor for monitor in none if monitor not in promising]
+    conformal = test.conformal(model, without)
+    reasons = "; ".join(dict.fromkeys(row["reason"].rstrip(".") for row in conformal if row["reason"]))
+    if broken:
+        yield f"The promise of the threshold is broken on ID test images: {listing(broken)}."
+    if without and not promising:
+        end = f": {reasons}" if reasons else "" if conformal else "; one of the rule conformal would"
+        yield f"No threshold promises how many ID images it rejects{end}."
+    elif len(without) > len(promising):
+        why = f"; the others: {reasons}" if reasons else ""
+        yield f"A promise on how many ID images are rejected is made only for {listing(promising)}{why}."
+    elif without:
+        why = f" ({reasons})" if reasons else ""
+        yield f"Without a promise on how many ID images are rejected: {listing(without)}{why}."
 
 
 def overview(test: MonitoringFacts) -> Iterator[str]:
