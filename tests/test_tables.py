@@ -22,7 +22,7 @@ from roadworthy.protocols.declared import check_stored_tables, check_tables, dec
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-RUNS = [GOLDEN / "run", *sorted((GOLDEN / "schema1").iterdir()), GOLDEN / "schema2"]
+RUNS = [GOLDEN / "run", *sorted((GOLDEN / "schema1").iterdir()), GOLDEN / "schema2", GOLDEN / "monitoring"]
 """A run of every protocol; that the tables of today are the same is for test_golden."""
 WRITTEN_ELSEWHERE = {"corruption_error", "classification_gallery_answers"} | {
     name
