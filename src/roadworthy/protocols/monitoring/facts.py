@@ -11,10 +11,9 @@ from typing import Any
 
 from roadworthy.core.grouping import grouped
 from roadworthy.core.tables import TableSpec
-from roadworthy.monitors.id_threshold import CONFORMAL
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.metrics import AURC, FNR, MCC
-from roadworthy.protocols.monitoring.names import ALL, ALONE, DETECTION, KINDS, NAME, STREAM, SYSTEM, VIEWS
+from roadworthy.protocols.monitoring.names import ALL, ALONE, CONFORMAL, DETECTION, KINDS, NAME, STREAM, SYSTEM, VIEWS
 from roadworthy.protocols.monitoring.settings import Context
 from roadworthy.report.facts import NOT_RUN, Facts, estimate_of, mean_of
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows

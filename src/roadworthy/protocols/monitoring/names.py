@@ -26,7 +26,8 @@ ALL = "all"
 """Stands for all benchmarks, kinds or models in the tables."""
 
 ORDERS = ("random", "blocks", "gradual", "runs")
-RULES = ("share", "smallest", "conformal", "own")
+CONFORMAL = "conformal"
+RULES = ("share", "smallest", CONFORMAL, "own")
 KEPT, BROKEN, NO_PROMISE = "kept", "broken", "none"
 """What became of the promise of a threshold on ID test images; `none` where its rule promises nothing."""
 EXCHANGEABILITY, REJECTION_RATE = "exchangeability", "rejection_rate"
