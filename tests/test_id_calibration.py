@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -225,6 +226,7 @@ def test_a_bounded_memory_decides_as_the_whole_stream(
     class Signals:
         def __init__(self) -> None:
             self.probabilities = probabilities
+            self.batch = SimpleNamespace(conditions={}, ids=[str(row) for row in range(len(stream))])
 
         def __len__(self) -> int:
             return len(stream)

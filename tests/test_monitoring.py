@@ -84,7 +84,7 @@ class Redness(Monitor):
 class Twice(Redness):
     """Rejects an image only where the one before was to be rejected, too."""
 
-    name: ClassVar[str] = "twice"
+    name: ClassVar[str] = "redness_twice"
 
     @property
     def is_sequential(self) -> bool:

@@ -69,10 +69,19 @@ def margin_of(scores: Floats, threshold: float, inside: Floats) -> Floats:
         kept = np.clip(values, -LARGEST, LARGEST)
         with np.errstate(over="ignore"):
             beyond = np.minimum(kept - knots[0], 0) / spread + np.maximum(kept - knots[-1], 0) / spread
-        return np.asarray(np.clip(np.interp(kept, knots, shares) + beyond, -LARGEST, LARGEST))
+        return np.asarray(np.clip(_between(kept, knots, shares) + beyond, -LARGEST, LARGEST))
 
     margins = share(scores) - share(np.array([threshold]))
     return np.where(scores < threshold, np.minimum(margins, -SMALLEST), np.maximum(margins, 0.0))
+
+
+def _between(values: Floats, knots: Floats, heights: Floats) -> Floats:
+    """Straight lines between knots (n,), level beyond both ends; exact where knots nearly touch, as slopes are not."""
+    if len(knots) == 1:
+        return np.full(len(values), heights[0])
+    left = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
+    along = np.clip((values - knots[left]) / (knots[left + 1] - knots[left]), 0.0, 1.0)
+    return np.asarray(heights[left] + along * (heights[left + 1] - heights[left]))
 
 
 @registered(MONITORS, "combined")
