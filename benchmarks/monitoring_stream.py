@@ -31,6 +31,7 @@ def run_stream(images: int) -> dict[str, float]:
     study = {
         "data": {"test": {"builtin": "signs", "n": images}},
         "models": {"demo": {"onnx": str(CLASSIFIER)}},
+        "outliers": {"scenery": {"builtin": "scenery", "n": 16}},
         "monitors": {"msp": {}, "energy": {}, "random": {}},
         "protocols": {
             "monitoring": {

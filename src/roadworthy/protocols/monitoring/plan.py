@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model, leaves
 from roadworthy.core.validation import check_no_nul
@@ -16,7 +14,7 @@ from roadworthy.data import OpenedDataset
 from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, SignalOf
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
-from roadworthy.models.head import find_head, network_of
+from roadworthy.models.head import network_of
 from roadworthy.models.signals import PENULTIMATE, SUPPLY, full_name
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.assertions import Assertion
@@ -32,6 +30,7 @@ from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.monitoring.table_specs import TABLE_SPECS
 from roadworthy.protocols.monitoring.tables import Evidence
+from roadworthy.protocols.served import check_served, source_words
 from roadworthy.verdict import Criterion
 
 if TYPE_CHECKING:
@@ -180,7 +179,8 @@ def _model_cases(
                 watcher = MonitorOn(label, MonitorFit(monitor, model, bench))
                 labels = {"role": "monitor", "model": name, "artifact": watcher.fit.recipe.hash}
         except RoadworthyError as error:
-            why = f"{_what(bench)}: monitor {label} cannot be planned: {error}; or leave the monitor out (leave_out)"
+            planned = f"{source_words(bench)}: monitor {label} cannot be planned: {error}"
+            why = f"{planned}; or leave the monitor out (leave_out)"
             raise InputError(why) from None
         for key, (showing, refused) in shown.items():
             if key != TRAIN:
@@ -220,7 +220,7 @@ def monitors_left_out(bench: Bench) -> dict[str, str]:
     names, monitors = bench.section.leave_out, bench.monitors
     for name in names:
         if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
-            raise UnknownName(f"monitor to leave out of {_what(bench)}", name, monitors)
+            raise UnknownName(f"monitor to leave out of {source_words(bench)}", name, monitors)
     left_out = {
         label: "it learns from outliers, and a benchmark gives it none"
         for label, monitor in monitors.items()
@@ -230,26 +230,10 @@ def monitors_left_out(bench: Bench) -> dict[str, str]:
         if {label, monitor.name} & {*names}:
             left_out[label] = "left out by the study (leave_out)"
     if monitors and len(left_out) == len(monitors):
-        raise InputError(f"{_what(bench)} has no monitor left to test ({'; '.join(left_out.values())}): name another")
+        raise InputError(
+            f"{source_words(bench)} has no monitor left to test ({'; '.join(left_out.values())}): name another"
+        )
     return left_out
-
-
-def check_served(bench: Bench, model: Model, monitors: Mapping[str, Monitor]) -> None:
-    """Refuse monitors that a model cannot serve, or that the training data has too few classes for."""
-    is_known = all(part.loaded for part in network_of(model).requires())
-    classes = 0 if bench.train is None else len(np.unique(bench.train.labels))
-    for label, monitor in monitors.items():
-        try:
-            monitor.check(model)
-            if is_known and "features" in monitor.needs and getattr(monitor, "layer", None) is None:
-                find_head(model)
-        except InputError as error:
-            raise InputError(f"{_what(bench)}: {error}; or leave the monitor out (leave_out)") from None
-        if monitor.learns and classes < monitor.classes:
-            raise InputError(
-                f"{_what(bench)}: monitor {label} needs images of {monitor.classes} classes to learn from: there are "
-                f"{classes}"
-            )
 
 
 def check_attacks(bench: Bench, profile: Profile) -> None:
@@ -277,7 +261,7 @@ def check_conditions(bench: Bench, profile: Profile, monitors: Mapping[str, Moni
                 try:
                     part.check_conditions(data.table.conditions, data.ids)
                 except InputError as error:
-                    raise InputError(f"{_what(bench)}, {name} data: monitor {label}: {error}") from None
+                    raise InputError(f"{source_words(bench)}, {name} data: monitor {label}: {error}") from None
 
 
 def check_layers(bench: Bench, model: Model, layers: Sequence[str]) -> None:
@@ -294,11 +278,6 @@ def check_layers(bench: Bench, model: Model, layers: Sequence[str]) -> None:
                 network.features(bench.data.batch([0] * (network.fixed_batch or 1)), layer)
         except RoadworthyError:
             raise UnknownName(f"layer of model {model.name}", layer, known()) from None
-
-
-def _what(bench: Bench) -> str:
-    """The source, for messages that speak of it."""
-    return f"source {bench.source}" if bench.source else "the source"
 
 
 def _architecture(model: Model) -> str:

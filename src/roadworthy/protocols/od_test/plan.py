@@ -22,7 +22,6 @@ from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
-from roadworthy.models.head import find_head, network_of
 from roadworthy.monitors import MONITORS, Monitor
 from roadworthy.monitors.kinds import remember_kind
 from roadworthy.outliers import make_outliers
@@ -35,6 +34,7 @@ from roadworthy.protocols.od_test.names import ALL, NAME
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.od_test.table_specs import TABLE_SPECS
 from roadworthy.protocols.od_test.tables import Evidence, subjects_of
+from roadworthy.protocols.served import check_served, source_words
 from roadworthy.verdict import Criterion
 
 if TYPE_CHECKING:
@@ -86,8 +86,10 @@ class OdTest(base.Protocol):
         overlap = {name: sorted(_labels(bench.data, shared.source)) for name, shared in bench.section.overlap.items()}
         _check_left(bench, shown, overlap)
         cases: list[PlannedCase] = []
+        if not monitors:
+            raise InputError(f"{source_words(bench)} leaves out every monitor: keep at least one")
         for name, model in bench.models.items():
-            _check_served(bench, model, monitors)
+            check_served(bench, model, monitors)
             for part in (key for key in ("train", "valid", "test") if key in shown):
                 labels = {"role": "answers", "set": part, "model": name}
                 cases.append(bench.case(shown[part], model, name=name, protocol=NAME, labels=labels))
@@ -158,7 +160,8 @@ def _monitor_cases(
                 system = MonitorOn(label, MonitorFit(monitor, model, bench, shown.get(fitted_on)))
                 labels = {"role": "monitor", "model": name, "artifact": system.fit.recipe.hash}
         except RoadworthyError as error:
-            why = f"{_what(bench)}: monitor {label} cannot be planned: {error}; or leave the monitor out (leave_out)"
+            planned = f"{source_words(bench)}: monitor {label} cannot be planned: {error}"
+            why = f"{planned}; or leave the monitor out (leave_out)"
             raise InputError(why) from None
         labels |= {"fitted_on": fitted_on.removeprefix(OUTLIERS)} if fitted_on else {}
         for key in ("valid", "test", *outliers):
@@ -190,11 +193,6 @@ def _check_name(what: str, name: Any) -> None:
         raise InputError(f"a {what} cannot be called {ALL}, which stands for all of them in the tables: rename it")
 
 
-def _what(bench: Bench) -> str:
-    """The source, for messages that speak of it."""
-    return f"source {bench.source}" if bench.source else "the source"
-
-
 def _shown(settings: Settings, bench: Bench) -> dict[str, PlannedStimulus]:
     """What a source shows, checked against each other: `valid`, `test` and `outliers/NAME`, each in a random order.
 
@@ -204,13 +202,15 @@ def _shown(settings: Settings, bench: Bench) -> dict[str, PlannedStimulus]:
     assert isinstance(data, OpenedDataset)
     valid, test = (bench.validation, data) if bench.validation is not None else split_by_group(data, (0.5, 0.5), seed)
     if any(len(np.unique(part.labels)) < 2 for part in (data, bench.train) if part is not None):
-        raise InputError(f"{_what(bench)} holds images of one class only: od_test needs a source of at least two")
+        raise InputError(
+            f"{source_words(bench)} holds images of one class only: od_test needs a source of at least two"
+        )
     limited = {key: _shuffled(part, seed, settings.limit) for key, part in (("valid", valid), ("test", test))}
     like = max(limited.values(), key=len)
     makers = {name: _maker(name, bench) for name in _chosen(settings, bench)}
     if len(makers) < LEAST_SETS:
         raise InputError(
-            f"{_what(bench)} meets {len(makers)} sets of outliers: od_test needs at least {LEAST_SETS}, one to "
+            f"{source_words(bench)} meets {len(makers)} sets of outliers: od_test needs at least {LEAST_SETS}, one to "
             "calibrate with and another to test with"
         )
     _check_apart(bench, makers)
@@ -260,7 +260,7 @@ def _maker(name: str, bench: Bench) -> Outliers:
 def _check_apart(bench: Bench, names: Collection[str]) -> None:
     """Refuse sets outside that share images with the source or with each other."""
     own = [data for data in (bench.data, bench.train, bench.validation) if data is not None]
-    known = {_what(bench): {content for data in own for content in contents(data)}}
+    known = {source_words(bench): {content for data in own for content in contents(data)}}
     for name in (name for name in names if name in bench.foreign):
         hashes = contents(bench.foreign[name])
         for other, seen in known.items():
@@ -291,7 +291,8 @@ def _check_left(bench: Bench, shown: Mapping[str, PlannedStimulus], overlap: Map
         for part, what in (("valid", "validation"), ("test", "test")):
             if np.isin(shown[part].data.labels, list(shared)).all():
                 raise InputError(
-                    f"{_what(bench)} has no {what} image left without the classes that it shares with outliers {key}: "
+                    f"{source_words(bench)} has no {what} image left without the classes that it shares with outliers "
+                    f"{key}: "
                     "name fewer of them (overlap), or leave the set out (exclude)"
                 )
 
@@ -301,29 +302,8 @@ def _left_out(bench: Bench) -> tuple[str, ...]:
     names, monitors = bench.section.leave_out, bench.monitors
     for name in names:
         if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
-            raise UnknownName(f"monitor to leave out of {_what(bench)}", name, monitors)
+            raise UnknownName(f"monitor to leave out of {source_words(bench)}", name, monitors)
     return tuple(label for label, monitor in monitors.items() if {label, monitor.name} & {*names})
-
-
-def _check_served(bench: Bench, model: Model, monitors: Mapping[str, Monitor]) -> None:
-    """Refuse monitors that a model cannot serve, or that the training data has too few classes for."""
-    if not monitors:
-        raise InputError(f"{_what(bench)} leaves out every monitor: keep at least one")
-    network = network_of(model)
-    is_known = all(part.loaded for part in network.requires())
-    classes = 0 if bench.train is None else len(np.unique(bench.train.labels))
-    for label, monitor in monitors.items():
-        try:
-            monitor.check(model)
-            if is_known and "features" in monitor.needs and getattr(monitor, "layer", None) is None:
-                find_head(model)
-        except InputError as error:
-            raise InputError(f"{_what(bench)}: {error}; or leave the monitor out (leave_out)") from None
-        if monitor.learns and classes < monitor.classes:
-            raise InputError(
-                f"{_what(bench)}: monitor {label} needs images of {monitor.classes} classes to learn from: there are "
-                f"{classes}"
-            )
 
 
 def _architecture(model: Model) -> str:
