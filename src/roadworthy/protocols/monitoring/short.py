@@ -6,17 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roadworthy.api import execute, model_spec
 from roadworthy.core.errors import InputError
-from roadworthy.core.validation import parse_size
-from roadworthy.data import open_dataset
 from roadworthy.engine.progress import ProgressBar, terminal_progress
-from roadworthy.monitors import Monitor, make_monitor
-from roadworthy.opening import Given, model_builder
-from roadworthy.preparing import prepare
+from roadworthy.monitors import Monitor
 from roadworthy.protocols.monitoring.names import NAME
-from roadworthy.protocols.od_test.short import SPLIT, labelled
-from roadworthy.study import parse_study
+from roadworthy.protocols.short_form import described, run_short_form
 
 
 def monitoring(
@@ -56,43 +50,28 @@ def monitoring(
     The run lands in `out` (default: runs/monitoring). The same call with another ratio, order or threshold asks no
     model, and one with a further monitor only that one.
     """
-    base = Path.cwd()  # code of a model may change it
-    chosen = labelled([make_monitor(one) if isinstance(one, str) else one for one in monitors])
-    wanted = parse_size(size)
-    allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
-    build = model_builder(model, wanted, base=base, **allowed, **model_settings)
-    opened = build()
-    data = open_dataset(source, size=wanted, fallback_size=opened.input_size, base=base, seed=seed, name="data")
-    learned = None if train is None else open_dataset(train, size=data.size, base=base, seed=seed, name="train")
-    learning: dict[str, Any] = {"split": SPLIT} if train is None else {"train": described(train)}
-    if validation is not None:
-        if not isinstance(validation, str | Path | dict):
-            raise InputError("validation data must be named as in a study, by its path or as a mapping, not in memory")
-        learning |= {"validation": described(validation)}
-    own = {
-        "data": {"test": described(source), **learning},
-        "models": {opened.name: model_spec(model, model_settings)},
-        "size": None if wanted is None else list(wanted),
-        "near": [*near],
-    }
-    protocol = {**(settings or {}), **({} if benchmarks is None else {"benchmarks": dict(benchmarks)})}
-    study = parse_study(
-        {
-            "name": NAME,
-            "seed": seed,
-            **({"sources": {name: own}} if name is not None else own),
-            "outliers": {key: described(value) for key, value in (outliers or {}).items()},
-            "monitors": {label: {"monitor": one.name, **one.parameters()} for label, one in chosen.items()},
-            "protocols": {NAME: protocol},
-            "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
-        },
+    if validation is not None and not isinstance(validation, str | Path | dict):
+        raise InputError("validation data must be named as in a study, by its path or as a mapping, not in memory")
+    return run_short_form(
         NAME,
+        {**(settings or {}), **({} if benchmarks is None else {"benchmarks": dict(benchmarks)})},
+        model=model,
+        monitors=monitors,
+        source=source,
+        train=train,
+        outliers=dict(outliers or {}),
+        out=out or Path("runs") / NAME,
+        study_name=NAME,
+        name=name,
+        size=size,
+        criteria=criteria,
+        seed=seed,
+        workers=workers,
+        allowed={"trust": trust, "unpickle": unpickle, "device": device},
+        accept_chance=accept_chance,
+        fresh=fresh,
+        progress=progress,
+        model_settings=model_settings,
+        data_section={} if validation is None else {"validation": described(validation)},
+        source_section={"near": [*near]},
     )
-    given = Given({opened.name: opened}, {opened.name: build}, data, learned, dict(outliers or {}), chosen)
-    prepared = prepare(study, base=base, given=given, accept_chance=accept_chance, progress=progress, **allowed)
-    return execute(prepared, base / (out or Path("runs") / NAME), workers=workers, fresh=fresh, progress=progress)
-
-
-def described(spec: Any) -> Any:
-    """A data set as a study names it; one in memory by its type."""
-    return spec if isinstance(spec, dict) else str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"

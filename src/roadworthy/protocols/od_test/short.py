@@ -1,25 +1,18 @@
-"""`rw.od_test`: the short form of a study with one source and one protocol, from Python."""
+"""`rw.od_test`: the short form of a study with one source and this one protocol, from Python."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from roadworthy.api import execute, model_spec
-from roadworthy.core.errors import InputError
-from roadworthy.core.validation import parse_size
-from roadworthy.data import open_dataset
 from roadworthy.engine.progress import ProgressBar, terminal_progress
-from roadworthy.monitors import Monitor, NamesFiles, make_monitor
-from roadworthy.opening import Given, model_builder
-from roadworthy.preparing import prepare
+from roadworthy.monitors import Monitor
 from roadworthy.protocols.od_test.names import NAME
-from roadworthy.study import parse_study
+from roadworthy.protocols.short_form import run_short_form
 
-SPLIT = [0.6, 0.2, 0.2]
-"""Train, validation and test, where a source comes without training data."""
+STUDY = "od-test"
+"""The name of the study, and of its folder under runs/."""
 
 
 def od_test(
@@ -63,56 +56,31 @@ def od_test(
 
     The run lands in `out` (default: runs/od-test). With one more monitor the same call computes only that one.
     """
-    base = Path.cwd()  # code of a model may change it
-    chosen = labelled([make_monitor(one) if isinstance(one, str) else one for one in monitors])
-    wanted = parse_size(size)
-    allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
-    build = model_builder(model, wanted, base=base, **allowed, **model_settings)
-    opened = build()
-    data = open_dataset(source, size=wanted, fallback_size=opened.input_size, base=base, seed=seed, name="data")
-    learned = None if train is None else open_dataset(train, size=data.size, base=base, seed=seed, name="train")
     settings: dict[str, Any] = {"sets": [*outliers], "limit": limit, "prior": prior, "cost": cost}
     settings |= {"threshold": threshold, "rejected": rejected, "resamples": resamples}
-    learning = {"split": SPLIT} if train is None else {"train": _described(train)}
-    own = {
-        "data": {"test": _described(source), **learning, "mirror": mirror},
-        "models": {opened.name: model_spec(model, model_settings)},
-        "size": None if wanted is None else list(wanted),
-        "near": [*near],
-        "overlap": {key: dict(value) for key, value in (overlap or {}).items()},
-    }
-    study = parse_study(
-        {
-            "name": "od-test",
-            "seed": seed,
-            **({"sources": {name: own}} if name is not None else own),
-            "outliers": {key: _described(value) for key, value in outliers.items()},
-            "monitors": {label: {"monitor": m.name, **m.parameters()} for label, m in chosen.items()},
-            "protocols": {NAME: settings},
-            "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
-        },
+    return run_short_form(
         NAME,
+        settings,
+        model=model,
+        monitors=monitors,
+        source=source,
+        train=train,
+        outliers=outliers,
+        out=out or Path("runs") / STUDY,
+        study_name=STUDY,
+        name=name,
+        size=size,
+        criteria=criteria,
+        seed=seed,
+        workers=workers,
+        allowed={"trust": trust, "unpickle": unpickle, "device": device},
+        accept_chance=accept_chance,
+        fresh=fresh,
+        progress=progress,
+        model_settings=model_settings,
+        data_section={"mirror": mirror},
+        source_section={
+            "near": [*near],
+            "overlap": {key: dict(value) for key, value in (overlap or {}).items()},
+        },
     )
-    given = Given({opened.name: opened}, {opened.name: build}, data, learned, outliers, chosen)
-    prepared = prepare(study, base=base, given=given, accept_chance=accept_chance, progress=progress, **allowed)
-    return execute(prepared, base / (out or Path("runs") / "od-test"), workers=workers, fresh=fresh, progress=progress)
-
-
-def _described(spec: Any) -> Any:
-    return spec if isinstance(spec, dict) else str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
-
-
-def labelled(monitors: Sequence[Monitor]) -> dict[str, Monitor]:
-    """Monitors by name and the settings that are not the default: `knn_svm k=2`; two equal ones are an error."""
-    by_label: dict[str, Monitor] = {}
-    for monitor in monitors:
-        if not isinstance(monitor, Monitor):
-            raise InputError(f"a monitor is a name or a Monitor, not {type(monitor).__name__}")
-        defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(monitor)}
-        named = monitor.as_named() if isinstance(monitor, NamesFiles) else monitor.parameters()
-        changed = [f"{key}={value}" for key, value in named.items() if value != defaults[key]]
-        label = " ".join([str(monitor.name), *changed])
-        if label in by_label:
-            raise InputError(f"monitor {label} is named twice: leave one out")
-        by_label[label] = monitor
-    return by_label
