@@ -15,8 +15,8 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.manifold import Isomap
 
+from given_features import Given, numbered
 from roadworthy.core.errors import InputError
-from roadworthy.core.types import Prediction
 from roadworthy.data import Subset
 from roadworthy.models import signals as signals_module
 from roadworthy.models.signals import LiveTraining
@@ -29,43 +29,6 @@ from roadworthy.monitors.reduction import apply_isomap, apply_pca, fit_isomap, f
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
 EVERY = ({}, {"clusters": 3}, {"reduction": "two_neurons"}, {"reduction": "pca"}, {"reduction": "isomap"})
-
-
-class Given(ToyModel):
-    """Gives features and classes that are looked up by the first pixel of an image."""
-
-    name = "given"
-    capabilities = frozenset({"probabilities", "logits", "features"})
-
-    def __init__(self, features: Any, classes: Any) -> None:
-        super().__init__()
-        self.table, self.answers = np.asarray(features, np.float32), np.asarray(classes)
-
-    def fingerprint(self) -> str:
-        return f"given {self.table.tolist()} {self.answers.tolist()}"
-
-    def predict(self, batch: Any) -> Prediction:
-        certain = np.full((len(batch), 4), 0.1, np.float32)
-        certain[np.arange(len(batch)), self.answers[self._rows(batch)]] = 0.7
-        return Prediction(probabilities=certain, logits=np.log(certain))
-
-    def features(self, batch: Any, layer: str) -> Any:
-        return self.table[self._rows(batch)]
-
-    def _rows(self, batch: Any) -> Any:
-        return batch.images[:, 0, 0, 0].astype(int)
-
-
-def numbered(labels: Any) -> Any:
-    """Images whose first pixel is their number, with these labels."""
-    from roadworthy.data.arrays import ArrayDataset
-    from roadworthy.data.table import Table
-
-    labels = np.asarray(labels, np.int64)
-    images = np.zeros((len(labels), 8, 8, 3), np.uint8)
-    images[:, 0, 0, 0] = np.arange(len(labels))
-    ids = tuple(f"image {row}" for row in range(len(labels)))
-    return ArrayDataset(Table(ids=ids, labels=labels, class_names=tuple("abcd"), groups=ids), images)
 
 
 def scores_of(monitor: Boxes, features: Any, classes: Any, labels: Any, trained_on: int) -> tuple[Any, FittedMonitor]:

@@ -42,7 +42,7 @@ from roadworthy.statistics import (
     wilson,
 )
 from roadworthy.statistics.bootstrap import bootstrap_interval
-from roadworthy.statistics.decisions import _resampled_sums
+from roadworthy.statistics.decisions import resampled_sums
 
 FLAGS = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 5)), min_size=1, max_size=30)
 
@@ -208,7 +208,7 @@ def test_order_of_images_and_names_of_groups_do_not_matter() -> None:
 def test_resampling_kinds_of_groups_has_the_law_of_resampling_groups() -> None:
     positive, flagged = random_decisions(120)
     groups = np.arange(120) // 2
-    by_kind = _resampled_sums(np.column_stack([positive & flagged, ~positive & flagged]), groups, 4000, seed=3)
+    by_kind = resampled_sums(np.column_stack([positive & flagged, ~positive & flagged]), groups, 4000, seed=3)
     weights = np.concatenate(list(GroupBootstrap(groups, resamples=4000, seed=3).chunks())).astype(np.float64)
     by_group = weights @ np.column_stack([positive & flagged, ~positive & flagged])
     np.testing.assert_allclose(by_kind.mean(axis=0), by_group.mean(axis=0), rtol=0.02)

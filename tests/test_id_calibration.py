@@ -25,7 +25,7 @@ from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule
 from roadworthy.protocols.monitoring.scenes import Answered, Scene, make_scene
 from roadworthy.protocols.monitoring.settings import BenchmarkNote, Settings
 from roadworthy.protocols.monitoring.streams import Mixing
-from roadworthy.protocols.monitoring.watching import CalibrationScores, Decided, Watched, _usage_notes
+from roadworthy.protocols.monitoring.watching import CalibrationScores, Decided, Watched, usage_notes
 
 PARTS = ("msp", "energy", "max_logit")
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
@@ -111,7 +111,7 @@ def test_the_share_of_a_study_is_that_of_the_parts_of_a_combination() -> None:
         assert rule == IdRule("own", rejected=0.2)
         calibrated = calibrate_inside(FittedMonitor(monitor, Learned(), ()), rows, np.arange(100), rule)
         assert calibrated.threshold.achieved == 0.2
-        note = next(_usage_notes(monitor, calibrated.threshold, Settings()))
+        note = next(usage_notes(monitor, calibrated.threshold, Settings()))
         assert note == "a part without a threshold of its own rejects at most 20 % of ID validation images by itself"
     boxes = make_monitor("boxes")
     assert chosen_rule(Settings.model_validate({"threshold": {"rejected": 0.2}}), "b", boxes) == IdRule("own")
@@ -200,10 +200,10 @@ def test_a_monitor_that_looks_back_on_an_object_needs_runs() -> None:
     threshold = id_threshold([1.0], ["a"], IdRule("smallest"))
     for monitor in (steady, Assertion(), Combined(of=("msp", Assertion()), last=2, per_object=False)):
         for order in ("random", "blocks", "gradual"):
-            assert "name order runs" in next(_usage_notes(monitor, threshold, Settings(order=order)))
-        assert not list(_usage_notes(monitor, threshold, Settings(order="runs")))
+            assert "name order runs" in next(usage_notes(monitor, threshold, Settings(order=order)))
+        assert not list(usage_notes(monitor, threshold, Settings(order="runs")))
     for monitor in (per_stream, make_monitor("msp")):
-        assert not list(_usage_notes(monitor, threshold, Settings()))
+        assert not list(usage_notes(monitor, threshold, Settings()))
 
 
 LOOKING_BACK = [

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
+from given_features import Given, numbered
 from roadworthy.core.errors import InputError
 from roadworthy.data import Subset
 from roadworthy.monitors import ActivationPatterns, FittedMonitor, PatternSet, make_monitor, represent_data
 from roadworthy.monitors import patterns as patterns_module
 from roadworthy.monitors.conformance import ToyModel, toy_data
-from test_boxes import Given, numbered
 
 TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
 

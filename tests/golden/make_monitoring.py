@@ -7,14 +7,10 @@ It must open, verify, report and compare for good. The report is left out: it is
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
-import roadworthy as rw
+from storing import MODEL, store
 
-HERE = Path(__file__).parent
-MODEL = Path(rw.__file__).parent / "demo_classifier.onnx"
 STUDY: dict[str, Any] = {
     "name": "golden-monitoring",
     "size": 32,
@@ -49,15 +45,5 @@ STUDY: dict[str, Any] = {
     ],
 }
 
-
-def main() -> None:
-    home = HERE / "monitoring"
-    shutil.rmtree(home, ignore_errors=True)
-    run = rw.run_study(STUDY, out=home)
-    for left_out in ("report.html", ".lock"):
-        (run.path / left_out).unlink(missing_ok=True)
-    run.folder.write_record(run.record)
-
-
 if __name__ == "__main__":
-    main()
+    store(STUDY, "monitoring")

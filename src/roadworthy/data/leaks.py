@@ -28,11 +28,15 @@ def trained_on(data: Dataset, held: Sequence[str], known: Collection[str]) -> Se
     if len(seen) == len(held):
         raise InputError(f"all images of {data.name}, which are held out, are training images too: name others")
     if seen:
-        sentence = (
-            f"{len(seen)} of {len(held)} held-out images of {data.name} are training images too, such as {seen[0]}: "
-            "take them out of one side"
-        )
-        if len(seen) > FEW * len(held):
-            raise InputError(sentence)
-        warnings.warn(sentence, stacklevel=3)
+        what = f"{len(seen)} of {len(held)} held-out images of {data.name} are training images too, such as {seen[0]}"
+        tolerate_few(len(seen), len(held), what)
     return seen
+
+
+def tolerate_few(shared: int, images: int, what: str) -> None:
+    """Warn of images that are on both sides, or refuse them where they are more than few; `what` says which."""
+    sentence = f"{what}: take them out of one side"
+    if shared > FEW * images:
+        raise InputError(sentence)
+    if shared:
+        warnings.warn(sentence, stacklevel=4)

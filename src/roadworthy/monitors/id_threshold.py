@@ -150,9 +150,9 @@ class IdThreshold:
         elif self.rule.rule == SHARE:
             claim = f"rejects {at}, asked for {asked} of in-distribution images"
         elif self.promised or self.rule.per_class:
-            each = " of each class by itself" if self.rule.per_class else ""
+            by_class = " of each class by itself" if self.rule.per_class else ""
             sure = f"with {percent(self.rule.confidence)} confidence"
-            claim = f"rejects {at}, at most {asked} of in-distribution images{each} {sure}"
+            claim = f"rejects {at}, at most {asked} of in-distribution images{by_class} {sure}"
         else:
             claim = "rejects nothing and promises nothing"
         counts = f"it rejects {percent(self.achieved)} of {self.images:,} held-out images of {self.objects:,} objects"

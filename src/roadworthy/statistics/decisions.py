@@ -119,7 +119,7 @@ def class_mcc_estimates(
         return {"class_mcc_alone": before, "class_mcc": after, "relative_change": ratio(after - before, usable)}
 
     values = measured(columns.sum(axis=0, keepdims=True, dtype=np.float64))
-    distributions = measured(_resampled_sums(columns, names, resamples, seed)) if len(names) else values
+    distributions = measured(resampled_sums(columns, names, resamples, seed)) if len(names) else values
     limits = {metric.name: metric.limits(classes) for metric in CLASS_METRICS}
     estimates: dict[str, Estimate] = {}
     for name, value in values.items():
@@ -200,10 +200,10 @@ def _resampled_counts(
     should: Bools, does: Bools, names: NDArray[np.generic], resamples: int, seed: int
 ) -> DecisionCounts:
     cells = np.column_stack([should & does, ~should & does, ~should & ~does, should & ~does])
-    return DecisionCounts(*_resampled_sums(cells, names, resamples, seed).T)
+    return DecisionCounts(*resampled_sums(cells, names, resamples, seed).T)
 
 
-def _resampled_sums(
+def resampled_sums(
     columns: NDArray[np.integer] | Bools, names: NDArray[np.generic], resamples: int, seed: int
 ) -> Floats:
     """Sums of whole numbers (N, C) over the images of resampled groups: (resamples, C), all exact.

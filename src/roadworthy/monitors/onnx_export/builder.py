@@ -98,9 +98,9 @@ class GraphBuilder:
 
     def nearest(self, tensor: Tensor, count: int) -> Tensor:
         """The `count` smallest values (N, count) of each row of a tensor (N, n), ascending."""
-        values, places = self._declared_name("TopK", self.dtype(tensor)), self._declared_name("TopK", np.int64)
+        values, indices = self._declared_name("TopK", self.dtype(tensor)), self._declared_name("TopK", np.int64)
         wanted = self.constant(np.array([count], np.int64))
-        self._append("TopK", [tensor, wanted], [values, places], {"axis": 1, "largest": 0, "sorted": 1})
+        self._append("TopK", [tensor, wanted], [values, indices], {"axis": 1, "largest": 0, "sorted": 1})
         return values
 
     def as_rows(self, tensor: Tensor, columns: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset, split_by_group
-from roadworthy.data.leaks import FEW, identities
+from roadworthy.data.leaks import identities, tolerate_few
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitor_systems import undisturbed
@@ -32,6 +31,7 @@ from roadworthy.protocols.monitoring.names import (
     VALID,
 )
 from roadworthy.protocols.monitoring.settings import LEVEL, BenchmarkChoice, BenchmarkNote, Settings
+from roadworthy.protocols.served import class_labels, source_words
 from roadworthy.shifts import Attack, make_shift
 
 HALVES = (0.5, 0.5)
@@ -85,10 +85,11 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
         valid, test = split_by_group(data, HALVES, bench.seed)
         valid_from = "half of the objects of the test data, which are not tested with"
     shown = {VALID: _chosen(valid, settings, bench), TEST: _chosen(test, settings, bench)}
-    known = {content for part in (bench.train, valid) if part is not None for content in identities(part)}
+    of_valid = set(identities(valid))
+    known = of_valid.union(identities(shown[TEST]), () if bench.train is None else identities(bench.train))
     leaked = 0
     if bench.validation is not None:
-        leaked = _leaked(shown[TEST], set(identities(valid)), f"{_source(bench)}: test data", "validation images")
+        leaked = _leaked(shown[TEST], of_valid, f"{source_words(bench)}: test data", "validation images")
     chosen = settings.benchmarks if settings.benchmarks is not None else default_benchmarks(bench)
     benchmarks, skipped = {}, {}
     for name, choice in chosen.items():
@@ -99,7 +100,7 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
             benchmarks[name] = _benchmark(name, choice, settings, bench, shown[TEST], known)
     if not benchmarks:
         why = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
-        raise InputError(f"{_source(bench)} meets no benchmark ({why}): name one that it can meet")
+        raise InputError(f"{source_words(bench)} meets no benchmark ({why}): name one that it can meet")
     own = {name: undisturbed(bench, part) for name, part in shown.items()}
     if bench.train is not None:
         own[TRAIN] = undisturbed(bench, bench.train)
@@ -200,8 +201,7 @@ def _foreign(
 ) -> Benchmark:
     """The OOD side that images of a set outside make: with labels of the source where it is a distributional shift."""
     whole = bench.foreign[outliers]
-    own = known | set(identities(test))
-    leaked = _leaked(whole, own, f"benchmark {name}: {outliers}", f"images of {_source(bench)}")
+    leaked = _leaked(whole, known, f"benchmark {name}: {outliers}", f"images of {source_words(bench)}")
     has_label = note.kind == DISTRIBUTIONAL_SHIFT
     if has_label:
         final = _labelled(name, _chosen(whole, settings, bench), test)
@@ -214,11 +214,11 @@ def _foreign(
         final = Mirrored(made) if mirrored else made
         stimulus = Stimulus(final.fingerprint(), outliers, 0, Foreign().parameters(), 0, bench.seed)
     shared_classes = bench.section.overlap.get(outliers)
-    left_out = sorted(_labels(test, shared_classes.source)) if shared_classes is not None else []
+    left_out = sorted(class_labels(test, shared_classes.source)) if shared_classes is not None else []
     if left_out and np.isin(test.labels, left_out).all():
         raise InputError(
-            f"{_source(bench)} has no test image left without the classes that it shares with {outliers}: name fewer "
-            "of them (overlap), or leave the set out (exclude)"
+            f"{source_words(bench)} has no test image left without the classes that it shares with {outliers}: name "
+            "fewer of them (overlap), or leave the set out (exclude)"
         )
     details = {"keeps_label": has_label, "has_label": has_label, "images": len(final), "leaked": leaked}
     return Benchmark(PlannedStimulus(stimulus, final), note.model_copy(update={**details, "left_out": left_out}))
@@ -242,22 +242,11 @@ def _shares(test: OpenedDataset, made: OpenedDataset) -> bool:
     return bool({*test.groups} & {*made.groups})
 
 
-def _labels(data: OpenedDataset, classes: list[str]) -> set[int]:
-    for name in classes:
-        if name not in data.class_names:
-            raise UnknownName(f"class of {data.name}", name, data.class_names)
-    return {data.class_names.index(name) for name in classes}
-
-
 def _leaked(data: Dataset, known: set[str], what: str, whose: str) -> int:
     """How many images are known ones: a few give a warning, more are an error."""
     hashes = identities(data)
     count = sum(content in known for content in hashes)
-    if count:
-        sentence = f"{what} shares {count} of {len(hashes)} images with {whose}: take them out of one side"
-        if count > FEW * len(hashes):
-            raise InputError(sentence)
-        warnings.warn(sentence, stacklevel=2)
+    tolerate_few(count, len(hashes), f"{what} shares {count} of {len(hashes)} images with {whose}")
     return count
 
 
@@ -288,8 +277,3 @@ def _limited(data: Dataset, limit: int | None, seed: int, whole_objects: bool) -
 
 def _draws(names: list[str], seed: int) -> list[float]:
     return [rng.random() for rng in Streams("monitoring limit", seed).each(names)]
-
-
-def _source(bench: Bench) -> str:
-    """The source, for messages that speak of it."""
-    return f"source {bench.source}" if bench.source else "the source"

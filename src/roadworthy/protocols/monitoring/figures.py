@@ -134,8 +134,8 @@ def pareto(test: MonitoringFacts, model: str, name: str) -> View:
     if not alone.missing:
         hover = [f"<b>model alone</b><br>residual hazard {number(RESIDUAL_HAZARD, alone.value)}"]
         star = {"symbol": "star", "size": 13, "color": drawing.INK}
-        place = {"x": [0], "y": [plain(alone.value)], "marker": star, "name": "model alone", "cliponaxis": False}
-        traces.append(drawing.trace("scatter", hover, mode="markers", **place))
+        star_at = {"x": [0], "y": [plain(alone.value)], "marker": star, "name": "model alone", "cliponaxis": False}
+        traces.append(drawing.trace("scatter", hover, mode="markers", **star_at))
     label = "mean of all benchmarks" if name == ALL else name
     titles = ("right and rejected (availability cost)", "wrong and accepted (residual hazard)")
     return drawing.view(text(label), traces, _line_layout(titles))
@@ -171,9 +171,9 @@ def _chosen_point(index: int, monitor: str, point: Sequence[Estimate]) -> dict[s
         drawing.value_text(m, c) for m, c in zip((AVAILABILITY_COST, RESIDUAL_HAZARD), point, strict=True)
     )
     mark = {"color": colour, "symbol": symbol, "size": 11, "line": {"color": "#ffffff", "width": 1.5}}
-    place = {"x": [plain(across.value)], "y": [plain(up.value)], "marker": mark, "legendgroup": monitor}
+    mark_at = {"x": [plain(across.value)], "y": [plain(up.value)], "marker": mark, "legendgroup": monitor}
     hover = [f"<b>{text(monitor)}</b>, threshold of the study<br>{values}"]
-    return drawing.trace("scatter", hover, mode="markers", showlegend=False, cliponaxis=False, **place)
+    return drawing.trace("scatter", hover, mode="markers", showlegend=False, cliponaxis=False, **mark_at)
 
 
 def risk(test: MonitoringFacts, model: str, benchmark: str) -> View:

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.engine.plan import PlannedCase, PlannedStimulus
-from roadworthy.protocols.monitoring.names import TEST
+from roadworthy.protocols.monitoring.names import OOD_SETS, TEST
 from roadworthy.protocols.pictures import evenly_spaced, save_strip
 
 IMAGES = 6
-OOD_SET = "ood/"
-"""What the label of an OOD side starts with."""
 ID_SIDE = ""
 """In place of the name of a benchmark, which is never empty."""
 
@@ -25,8 +23,8 @@ def save_sets(cases: Sequence[PlannedCase], media: Path) -> list[dict[str, Any]]
     shown: dict[str, PlannedStimulus] = {}
     for case in sorted(cases, key=lambda case: case.labels["model"]):
         name = case.labels["set"]
-        if name == TEST or name.startswith(OOD_SET):
-            shown.setdefault(ID_SIDE if name == TEST else name.removeprefix(OOD_SET), case.showing)
+        if name == TEST or name.startswith(OOD_SETS):
+            shown.setdefault(ID_SIDE if name == TEST else name.removeprefix(OOD_SETS), case.showing)
     table = []
     for name, showing in shown.items():
         rows = evenly_spaced(len(showing.data), IMAGES)

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.protocols.monitoring.names import DETECTION, SYSTEM, TEST
+from roadworthy.protocols.monitoring.names import DETECTION, SYSTEM, TEST, ood_set
 from roadworthy.protocols.monitoring.oracle import outcomes
 from roadworthy.protocols.monitoring.scenes import Answered, Scene
 from roadworthy.protocols.monitoring.tables import Evidence
@@ -67,7 +67,7 @@ def _columns(evidence: Evidence, model: str, scene: Scene, decided: Decided) -> 
     yield "ood", scene.stream.ood.astype(np.int64)
     yield "label", class_names[np.where(has_label, scene.label, len(class_names) - 1)]
     yield "prediction", class_names[scene.prediction]
-    sides = [evidence.scenes(model).answered(name) for name in (TEST, f"ood/{scene.benchmark}")]
+    sides = [evidence.scenes(model).answered(name) for name in (TEST, ood_set(scene.benchmark))]
     confidences = [side.confidence for side in sides if isinstance(side, Answered) and side.confidence is not None]
     if len(confidences) == len(sides):
         yield "confidence", scene.gather(*confidences)

@@ -20,6 +20,9 @@ PARTS = (ID, OOD, STREAM)
 TRAIN, VALID, TEST = "train", "valid", "test"
 """Data of the source: what models and monitors learned from, what thresholds come from, the ID side of benchmarks."""
 
+OOD_SETS = "ood/"
+"""Begins the label of the OOD side of a benchmark, which tells it from the data of the source."""
+
 ALONE = "none"
 """In place of a monitor: the model by itself, whose every answer is accepted."""
 ALL = "all"
@@ -36,3 +39,12 @@ TESTS = (EXCHANGEABILITY, REJECTION_RATE)
 
 CONDITIONS = ("model", "benchmark", "ood_kind", "monitor", "view", "part")
 """What a criterion may ask for besides the source."""
+
+
+def ood_set(benchmark: str) -> str:
+    """The label of the OOD side of a benchmark.
+
+    >>> ood_set("fog")
+    'ood/fog'
+    """
+    return OOD_SETS + benchmark

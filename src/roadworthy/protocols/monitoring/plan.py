@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
-from roadworthy.core.roles import Model, leaves
+from roadworthy.core.roles import Model
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset
 from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, SignalOf
@@ -16,21 +16,20 @@ from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
 from roadworthy.models.head import network_of
 from roadworthy.models.signals import PENULTIMATE, SUPPLY, full_name
-from roadworthy.monitors import MONITORS, Monitor
+from roadworthy.monitors import Monitor
 from roadworthy.monitors.assertions import Assertion
 from roadworthy.monitors.combined import leaf_monitors
-from roadworthy.monitors.kinds import remember_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.monitoring.benchmarks import USUAL_SHIFTS, Profile, make_profile, shift_of
 from roadworthy.protocols.monitoring.criteria import check_criterion
 from roadworthy.protocols.monitoring.metrics import DECISION_METRICS, EVENT_METRICS, MCC, METRICS
-from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TEST, TRAIN, VALID
+from roadworthy.protocols.monitoring.names import ALL, ALONE, NAME, TEST, TRAIN, VALID, ood_set
 from roadworthy.protocols.monitoring.rules import check_rule, chosen_rule, rule_of
 from roadworthy.protocols.monitoring.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.monitoring.table_specs import TABLE_SPECS
 from roadworthy.protocols.monitoring.tables import Evidence
-from roadworthy.protocols.served import check_served, source_words
+from roadworthy.protocols.served import architecture_of, check_served, distinct_monitors, source_words
 from roadworthy.verdict import Criterion
 
 if TYPE_CHECKING:
@@ -95,7 +94,11 @@ class Monitoring(base.Protocol):
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """The data of the source and every benchmark, shown to every model and to every monitor on it."""
         left_out = monitors_left_out(bench)
-        monitors = {label: own for label, own in labelled(bench.monitors).items() if label not in left_out}
+        monitors = {
+            label: own
+            for label, own in distinct_monitors(NAME, bench.monitors, check_label).items()
+            if label not in left_out
+        }
         for label in settings.thresholds:
             if label not in bench.monitors:
                 raise UnknownName("monitor with a threshold of its own rule", label, bench.monitors)
@@ -110,7 +113,7 @@ class Monitoring(base.Protocol):
             check_layers(bench, model, settings.layers)
             cases += _model_cases(settings, bench, profile, name, model, monitors)
         context = Context(
-            architectures={name: _architecture(model) for name, model in bench.models.items()},
+            architectures={name: architecture_of(model) for name, model in bench.models.items()},
             networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
             monitors={
                 label: MonitorNote(
@@ -187,32 +190,11 @@ def _model_cases(
                 yield bench.case(showing, watcher, protocol=NAME, labels={**labels, "set": key}, refused=refused)
 
 
-def ood_set(benchmark: str) -> str:
-    """The label of the OOD side of a benchmark, which tells it from the data of the source.
-
-    >>> ood_set("fog")
-    'ood/fog'
-    """
-    return f"ood/{benchmark}"
-
-
-def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
-    """Monitors by label; none at all, a label that tables cannot have, or two equal monitors are an error."""
-    if not monitors:
-        raise InputError(f"{NAME} needs a monitor: name at least one of {', '.join(sorted(MONITORS))}")
-    by_label: dict[str, Monitor] = {}
-    for label, monitor in monitors.items():
-        if not isinstance(label, str) or not label.strip() or label in (ALONE, ALL):
-            raise InputError(
-                f"a monitor cannot be called {label!r}, which means something else in the tables: rename it"
-            )
-        check_no_nul("name of a monitor", [label])
-        remember_kind(type(monitor))
-        same = [other for other, known in by_label.items() if known == monitor]
-        if same:
-            raise InputError(f"monitor {label} is named twice, as {same[0]} too: leave one out")
-        by_label[label] = monitor
-    return by_label
+def check_label(label: str, monitor: Monitor) -> None:
+    """Refuse a label of a monitor that the tables cannot have."""
+    if not isinstance(label, str) or not label.strip() or label in (ALONE, ALL):
+        raise InputError(f"a monitor cannot be called {label!r}, which means something else in the tables: rename it")
+    check_no_nul("name of a monitor", [label])
 
 
 def monitors_left_out(bench: Bench) -> dict[str, str]:
@@ -278,9 +260,3 @@ def check_layers(bench: Bench, model: Model, layers: Sequence[str]) -> None:
                 network.features(bench.data.batch([0] * (network.fixed_batch or 1)), layer)
         except RoadworthyError:
             raise UnknownName(f"layer of model {model.name}", layer, known()) from None
-
-
-def _architecture(model: Model) -> str:
-    """What a model is: the kind of a reference network, else its name."""
-    inner = leaves(model)[0]
-    return str(getattr(inner, "architecture", inner.name))

@@ -39,14 +39,14 @@ def critical_difference(ranking: Ranking) -> View:
     shapes += [_line(rank, 0, rank, 0.22, 1.5) for rank in range(1, len(names) + 1)]
     notes = [_note(rank, 0.28, str(rank), yanchor="bottom") for rank in range(1, len(names) + 1)]
     for side, own in (("left", left), ("right", right)):
-        for place, name in enumerate(own):
-            level = -(first + STEP * place)
+        for row, name in enumerate(own):
+            level = -(first + STEP * row)
             edge = ends[0] if side == "left" else ends[1]
             rank = ranking.ranks[name]
             shapes += [_line(rank, 0, rank, level, 1), _line(rank, level, edge, level, 1)]
             notes.append(_name_note(edge, level, name, rank, side))
-    for place, clique in enumerate(ranking.cliques):
-        height = -CLIQUE_STEP * (place + 0.75)
+    for row, clique in enumerate(ranking.cliques):
+        height = -CLIQUE_STEP * (row + 0.75)
         shapes.append(_line(ranking.ranks[clique[0]] - 0.04, height, ranking.ranks[clique[-1]] + 0.04, height, 5))
     if not math.isnan(ranking.distance):
         end = min(1 + ranking.distance, ends[1])
@@ -64,8 +64,8 @@ def ranking_label(ranking: Ranking) -> str:
 def _points(ranking: Ranking) -> dict[str, Any]:
     ranks = ranking.ranks
     hover = [f"<b>{text(name)}</b><br>mean rank {rank:.2f} over {ranking.sets} sets" for name, rank in ranks.items()]
-    places = {"x": [plain(rank) for rank in ranks.values()], "y": [0] * len(ranks), "cliponaxis": False}
-    return drawing.trace("scatter", hover, mode="markers", **places, marker={"color": look(0)[0], "size": 8})
+    points = {"x": [plain(rank) for rank in ranks.values()], "y": [0] * len(ranks), "cliponaxis": False}
+    return drawing.trace("scatter", hover, mode="markers", **points, marker={"color": look(0)[0], "size": 8})
 
 
 def _line(x0: float, y0: float, x1: float, y1: float, width: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.monitors.id_threshold import random_frames
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.monitoring.names import TEST
+from roadworthy.protocols.monitoring.names import TEST, ood_set
 from roadworthy.protocols.monitoring.oracle import Truth, truth_of
 from roadworthy.protocols.monitoring.settings import BenchmarkNote, Settings
 from roadworthy.protocols.monitoring.streams import Mixing, Side, Stream, mixed
@@ -150,8 +150,8 @@ class ModelScenes:
     def scene(self, benchmark: str) -> Scene | str:
         """The stream of a benchmark, or why there is none."""
         if benchmark not in self._scenes:
-            inside, outside = self.answered(TEST), self.answered(f"ood/{benchmark}")
-            self._answered.pop(f"ood/{benchmark}")
+            inside, outside = self.answered(TEST), self.answered(ood_set(benchmark))
+            self._answered.pop(ood_set(benchmark))
             if isinstance(inside, str) or isinstance(outside, str):
                 self._scenes[benchmark] = inside if isinstance(inside, str) else str(outside)
             else:

@@ -56,8 +56,8 @@ def timeline(test: MonitoringFacts, model: str, benchmark: str) -> View:
     traces = _strips(stream, monitors)
     shapes = _stretches(stream)
     below = 1 - share
-    for place, (kind, axis) in enumerate(zip(TESTS, ("y2", "y3"), strict=True)):
-        top = below * (1 - 0.52 * place) - 0.03
+    for panel, (kind, axis) in enumerate(zip(TESTS, ("y2", "y3"), strict=True)):
+        top = below * (1 - 0.52 * panel) - 0.03
         lines = _evidence(stream, monitors, kind, axis, test.monitors)
         layout[f"yaxis{axis[1:]}"] = _evidence_axis(kind, [top - 0.4 * below, top], lines, line_at)
         traces += lines
@@ -119,12 +119,12 @@ def _evidence_axis(kind: str, domain: list[float], lines: list[dict[str, Any]], 
 def _alarm_marks(stream: Timeline, monitors: Sequence[str], kind: str) -> dict[str, Any]:
     """Where a test raised its alarm, on the strip of each monitor."""
     x, y, hover = [], [], []
-    for place, monitor in enumerate(monitors):
+    for strip, monitor in enumerate(monitors):
         bins = enumerate(stream.monitors[monitor])
         reached = next((index for index, row in bins if kind in (row["alarm"] or "").split(", ")), None)
         if reached is not None:
             x.append((stream.starts[reached] + stream.ends[reached]) / 2)
-            y.append(place + 2)
+            y.append(strip + 2)
             images = f"images {stream.starts[reached] + 1} to {stream.ends[reached]}"
             hover.append(f"<b>{text(monitor)}</b>: alarm of the test of the {TEST_LABELS[kind]}<br>{images}")
     mark = {"symbol": ALARM_SYMBOLS[kind], "size": 10, "color": "#ffffff", "line": {"color": "#1c2530", "width": 1.6}}

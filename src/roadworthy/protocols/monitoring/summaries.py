@@ -138,11 +138,11 @@ def _ranked(rows: Sequence[Mapping[str, Any]]) -> tuple[Rows, Rows] | None:
         values_of.setdefault((row["benchmark"], row["monitor"]), []).append(row["value"])
     named = [*dict.fromkeys(row["monitor"] for row in rows)]
     means = np.full((len(models_of), len(named)), math.nan)
-    for place, (benchmark, models) in enumerate(models_of.items()):
+    for number, (benchmark, models) in enumerate(models_of.items()):
         for column, monitor in enumerate(named):
             own = values_of.get((benchmark, monitor), [])
             if len(own) == len(models):
-                means[place, column] = math.fsum(own) / len(own)
+                means[number, column] = math.fsum(own) / len(own)
     has_value = ~np.isnan(means).all(axis=0)
     monitors = [monitor for monitor, known in zip(named, has_value, strict=True) if known]
     lost = sorted({*named} - {*monitors})

@@ -17,7 +17,7 @@ from roadworthy.monitors.id_threshold import OWN, IdThreshold, random_frames
 from roadworthy.monitors.kinds import find_kind
 from roadworthy.monitors.threshold import percent
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.monitoring.names import TEST, VALID
+from roadworthy.protocols.monitoring.names import TEST, VALID, ood_set
 from roadworthy.protocols.monitoring.rules import chosen_rule
 from roadworthy.protocols.monitoring.scenes import Answered, ModelScenes, Scene
 from roadworthy.protocols.monitoring.settings import MonitorNote, Settings
@@ -136,13 +136,13 @@ def watch(
     for benchmark in benchmarks:
         try:
             scene = scenes.scene(benchmark)
-            case = shown.get(f"ood/{benchmark}")
+            case = shown.get(ood_set(benchmark))
             decided[benchmark] = _decided(watcher, threshold, scene, case, test_rows, test_scores)
         except (InputError, ModelError) as error:
             decided[benchmark] = f"not scored: {error}"
     in_order, held = monitor.is_sequential, watcher.found_on
     has_sweep = not (in_order or monitor.decides_itself)
-    notes = (*watcher.calibrated.notes, *_usage_notes(monitor, threshold, settings))
+    notes = (*watcher.calibrated.notes, *usage_notes(monitor, threshold, settings))
     calibration = CalibrationScores(valid_scores[held], valid.label[held], valid.groups[held], seed)
     return Watched(
         label, threshold, valid_scores, test_scores, rejected, decided, calibration, notes, in_order, has_sweep
@@ -166,7 +166,7 @@ def open_watcher(
     return Watcher(calibrated, inside.threshold, inside.found_on)
 
 
-def _usage_notes(monitor: Monitor, threshold: IdThreshold, settings: Settings) -> Iterator[str]:
+def usage_notes(monitor: Monitor, threshold: IdThreshold, settings: Settings) -> Iterator[str]:
     """What a reader should know of a monitor under these settings."""
     if threshold.rule.rule == OWN and monitor.tunes_to_share:
         share = percent(threshold.rule.rejected)

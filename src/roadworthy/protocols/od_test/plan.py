@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.core.random import Streams
-from roadworthy.core.roles import Dataset, Model, Outliers, leaves
+from roadworthy.core.roles import Dataset, Model, Outliers
 from roadworthy.core.types import Stimulus
 from roadworthy.core.validation import check_no_nul
 from roadworthy.data import OpenedDataset, Subset, split_by_group
@@ -22,8 +22,7 @@ from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitor_systems import MonitorFit, MonitorOn, undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.metrics import Metric
-from roadworthy.monitors import MONITORS, Monitor
-from roadworthy.monitors.kinds import remember_kind
+from roadworthy.monitors import Monitor
 from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
@@ -34,7 +33,7 @@ from roadworthy.protocols.od_test.names import ALL, NAME
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.od_test.table_specs import TABLE_SPECS
 from roadworthy.protocols.od_test.tables import Evidence, subjects_of
-from roadworthy.protocols.served import check_served, source_words
+from roadworthy.protocols.served import architecture_of, check_served, class_labels, distinct_monitors, source_words
 from roadworthy.verdict import Criterion
 
 if TYPE_CHECKING:
@@ -81,9 +80,15 @@ class OdTest(base.Protocol):
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Every set shown to every monitor on every model, and its data to the model itself."""
         left_out = _left_out(bench)
-        monitors = {label: monitor for label, monitor in labelled(bench.monitors).items() if label not in left_out}
+        monitors = {
+            label: monitor
+            for label, monitor in distinct_monitors(NAME, bench.monitors, _check_names).items()
+            if label not in left_out
+        }
         shown = _shown(settings, bench)
-        overlap = {name: sorted(_labels(bench.data, shared.source)) for name, shared in bench.section.overlap.items()}
+        overlap = {
+            name: sorted(class_labels(bench.data, shared.source)) for name, shared in bench.section.overlap.items()
+        }
         _check_left(bench, shown, overlap)
         cases: list[PlannedCase] = []
         if not monitors:
@@ -96,7 +101,7 @@ class OdTest(base.Protocol):
             for label, monitor in monitors.items():
                 cases += _monitor_cases(bench, shown, name, model, label, monitor)
         context = Context(
-            architectures={name: _architecture(model) for name, model in bench.models.items()},
+            architectures={name: architecture_of(model) for name, model in bench.models.items()},
             networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
             classes=len(bench.data.class_names),
             size=[*bench.data.size, bench.data.channels],
@@ -168,20 +173,9 @@ def _monitor_cases(
             yield bench.case(shown[key], system, protocol=NAME, labels={**labels, "set": key})
 
 
-def labelled(monitors: Mapping[str, Monitor]) -> dict[str, Monitor]:
-    """Monitors by label; two equal ones, or two classes of one name, are an error."""
-    if not monitors:
-        raise InputError(f"od_test needs a monitor: name at least one of {', '.join(sorted(MONITORS))}")
-    by_label: dict[str, Monitor] = {}
-    for label, monitor in monitors.items():
-        _check_name("monitor", label)
-        _check_name("monitor", monitor.name)
-        remember_kind(type(monitor))
-        same = [other for other, known in by_label.items() if known == monitor]
-        if same:
-            raise InputError(f"monitor {label} is named twice, as {same[0]} too: leave one out")
-        by_label[label] = monitor
-    return by_label
+def _check_names(label: str, monitor: Monitor) -> None:
+    _check_name("monitor", label)
+    _check_name("monitor", monitor.name)
 
 
 def _check_name(what: str, name: Any) -> None:
@@ -278,13 +272,6 @@ def _shuffled(data: Dataset, seed: int, limit: int | None = None) -> OpenedDatas
     return Subset(data, np.argsort(drawn, kind="stable")[:limit].tolist())
 
 
-def _labels(data: Dataset, classes: Iterable[str]) -> frozenset[int]:
-    for name in classes:
-        if name not in data.class_names:
-            raise UnknownName(f"class of {data.name}", name, data.class_names)
-    return frozenset(data.class_names.index(name) for name in classes)
-
-
 def _check_left(bench: Bench, shown: Mapping[str, PlannedStimulus], overlap: Mapping[str, Collection[int]]) -> None:
     """Refuse shared classes that leave nothing of a source where it meets a set."""
     for key, shared in overlap.items():
@@ -304,9 +291,3 @@ def _left_out(bench: Bench) -> tuple[str, ...]:
         if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
             raise UnknownName(f"monitor to leave out of {source_words(bench)}", name, monitors)
     return tuple(label for label, monitor in monitors.items() if {label, monitor.name} & {*names})
-
-
-def _architecture(model: Model) -> str:
-    """What a model is: the kind of a reference network, else its name."""
-    inner = leaves(model)[0]
-    return str(getattr(inner, "architecture", inner.name))
