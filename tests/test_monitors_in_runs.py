@@ -511,7 +511,7 @@ def test_the_study_of_the_short_form_says_all_that_makes_it_anew(
 ) -> None:
     onnx = tiny.save_onnx(tmp_path / "tiny.onnx")
     held, learned = (tiny.write_npz(tmp_path / f"{name}.npz", 70, seed=n) for n, name in enumerate(("held", "learned")))
-    monkeypatch.setattr("roadworthy.protocols.od_test.short.execute", lambda prepared, *given, **settings: prepared)
+    monkeypatch.setattr("roadworthy.protocols.short_form.execute", lambda prepared, *given, **settings: prepared)
 
     def prepared(train: Any, **changes: Any) -> Any:
         outliers = {"scenery": {"builtin": "scenery", "n": 20}, "uniform": "uniform_noise"}
