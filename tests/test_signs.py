@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roadworthy.core.boxes import tight_boxes
 from roadworthy.core.errors import InputError
 from roadworthy.data import BuiltinDataset, Opening, open_dataset
-from roadworthy.data.signs import PLACE_CONDITIONS, SETS, VIEW_CONDITIONS, VIEWS, balanced, boxes_of
+from roadworthy.data.signs import PLACE_CONDITIONS, SETS, VIEW_CONDITIONS, VIEWS, balanced
 from roadworthy.data.signs.camera import WEATHER, light_of
 from roadworthy.data.signs.shapes import FACES
 from roadworthy.data.signs.sheet import WIDE, signs_sheet
@@ -150,7 +151,7 @@ def test_the_smallest_pictures_still_show_their_object(size: tuple[int, int]) ->
 @given(st.lists(st.lists(st.booleans(), min_size=12, max_size=12), min_size=1, max_size=4))
 def test_boxes_of_any_mask(rows: list[list[bool]]) -> None:
     masks = np.array(rows).reshape(-1, 3, 4)
-    for box, mask in zip(boxes_of(masks), masks, strict=True):
+    for box, mask in zip(tight_boxes(masks), masks, strict=True):
         points = np.argwhere(mask)
         if not len(points):
             assert np.isnan(box).all()

@@ -206,6 +206,10 @@ class Model(System):
     """The data that a study must give it before it is complete: `train`, `validation`."""
     origin: Origin = Origin()
     """Where it comes from, as far as that is known when it is loaded; no hash depends on it."""
+    family: str = ""
+    """The network that it is a variant of, so that variants are shown side by side; empty: its own name."""
+    uncertainty: str = "none"
+    """How it says how sure it is: `none`, `ensemble`, `mc_dropout`, or the part of a network that drops units."""
 
     @property
     def columns(self) -> tuple[str, ...]:

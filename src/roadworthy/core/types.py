@@ -32,6 +32,9 @@ class Batch:
     conditions  operating conditions by name, (N,) each
     group       the physical object each image shows; frames of one sign share it. Default: the image id
     stimulus    key of the stimulus these pixels belong to; stored predictions are looked up by it
+    depth       (N, H, W) float32, metres to what each pixel shows, infinite for the sky
+    box_inflation  (N,) float32, where a shift moved boxes without masks: the area of the moved box over that of the
+                moved rectangle it surrounds, at least 1
     """
 
     ids: tuple[str, ...]
@@ -42,6 +45,8 @@ class Batch:
     conditions: Mapping[str, NDArray[Any]] = field(default_factory=lambda: NO_CONDITIONS)
     group: tuple[str, ...] = ()
     stimulus: str = ""
+    depth: NDArray[np.float32] | None = None
+    box_inflation: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] not in (1, 3):
@@ -50,7 +55,8 @@ class Batch:
             object.__setattr__(self, "group", self.ids)
         n = len(self.ids)
         columns: list[Sized] = [self.images, self.labels, self.group, *self.conditions.values()]
-        columns += [column for column in (self.boxes, self.masks) if column is not None]
+        optional = (self.boxes, self.masks, self.depth, self.box_inflation)
+        columns += [column for column in optional if column is not None]
         if any(len(column) != n for column in columns):
             raise ValueError(f"a batch of {n} ids has columns of lengths {[len(column) for column in columns]}")
 
@@ -78,7 +84,8 @@ class Batch:
 
     def _arrays(self, change: Callable[[Any], Any]) -> dict[str, Any]:
         """Its arrays by their field, each changed in the same way."""
-        arrays = {name: getattr(self, name) for name in ("images", "labels", "boxes", "masks")}
+        names = ("images", "labels", "boxes", "masks", "depth", "box_inflation")
+        arrays = {name: getattr(self, name) for name in names}
         changed = {name: None if array is None else change(array) for name, array in arrays.items()}
         return changed | {"conditions": {name: change(column) for name, column in self.conditions.items()}}
 

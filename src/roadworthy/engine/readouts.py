@@ -1,6 +1,7 @@
 """Readouts: what each system answered, one row per image; metrics are computed from these and from nothing else.
 
-Columns: id, group, label, true_box (as the shift moved it, where the data has boxes), and what the system declares:
+Columns: id, group, label, true_box (as the shift moved it, where the data has boxes), box_inflation (where a shift
+moved a box without a mask), and what the system declares:
 
 probabilities  prediction, confidence (the largest), p_label (of the true class), sum_squares and, for at most
                `FULL_CLASSES` classes, all of them. The sums are what every metric needs, however many classes
@@ -31,7 +32,7 @@ from roadworthy.metrics import Answers
 from roadworthy.uncertainty.measures import expected_entropy, variation_ratio
 
 FULL_CLASSES = 128
-NUMBERS = ("certainty", "sample_entropy", "sample_dissent")
+NUMBERS = ("certainty", "sample_entropy", "sample_dissent", "box_inflation")
 BOXES = ("true_box", "boxes", "box_variance")
 CLASSIFIED = ("prediction", "confidence", "p_label", "sum_squares")
 COLUMNS = ["id", "group", "label", *CLASSIFIED, *NUMBERS, *BOXES]
@@ -45,7 +46,7 @@ class Readouts:
     """All rows of one case, in the order of the data set. What the system does not answer is None.
 
     classified       what a classifier answered;  certainty, sample_entropy, sample_dissent (N,)
-    true_box, boxes, box_variance  (N, 4), the first as the shift moved it
+    true_box, boxes, box_variance  (N, 4), the first as the shift moved it;  box_inflation (N,)
     """
 
     ids: tuple[str, ...]
@@ -57,6 +58,7 @@ class Readouts:
     true_box: Floats | None = None
     boxes: Floats | None = None
     box_variance: Floats | None = None
+    box_inflation: Floats | None = None
 
     @property
     def answers(self) -> Answers:
@@ -86,6 +88,8 @@ def write_part(folder: Path, chunk: int, batch: Batch, answer: Mapping[str, NDAr
         "label": pa.array(batch.labels, pa.int32()),
     }
     columns |= {} if batch.boxes is None else {"true_box": _lists(batch.boxes.astype(np.float32))}
+    if batch.box_inflation is not None:
+        columns["box_inflation"] = pa.array(np.float64(batch.box_inflation), pa.float64())
     for name, values in answer.items():
         columns |= STORED_AS[name](values, batch) if name in STORED_AS else {name: _lists(values)}
     path = part_path(folder, chunk)

@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.boxes import tight_boxes
 from roadworthy.core.types import Batch, Images
 
 Matrices = NDArray[np.float64]
@@ -127,14 +128,38 @@ def move_boxes(boxes: NDArray[np.float32], matrices: Matrices, height: int, widt
     >>> move_boxes(np.array([[6, 1, 9, 2]], np.float32), turn, height=10, width=10)
     array([[1., 1., 2., 4.]], dtype=float32)
     """
+    across, down = _moved_corners(boxes, matrices, height, width)
+    around = np.stack([across.min(axis=1), down.min(axis=1), across.max(axis=1), down.max(axis=1)], axis=1)
+    return _clipped(around, height, width)
+
+
+def box_inflation(boxes: NDArray[np.float32], matrices: Matrices, height: int, width: int) -> NDArray[np.float32]:
+    """How much larger the upright box around a moved box is than the moved box itself: (N, 4), (N, 3, 3) -> (N,).
+
+    The area of the smallest upright box around the four moved corners over the area of the shape they span, before
+    either is cut at the edge of the image: 1 where nothing turns. NaN where there is no box.
+
+    >>> turn = rotations(np.array([np.pi / 4]), height=10, width=10)
+    >>> box_inflation(np.array([[4, 4, 6, 6]], np.float32), turn, height=10, width=10)
+    array([2.], dtype=float32)
+    """
+    across, down = _moved_corners(boxes, matrices, height, width)
+    following = [1, 2, 3, 0]
+    spanned = np.abs((across * down[:, following] - across[:, following] * down).sum(axis=1)) / 2
+    return np.asarray(np.ptp(across, axis=1) * np.ptp(down, axis=1) / spanned, np.float32)
+
+
+def _moved_corners(
+    boxes: NDArray[np.float32], matrices: Matrices, height: int, width: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """x and y (N, 4) of the four moved corners of the part of each box inside the image."""
     inside = _clipped(boxes, height, width).astype(np.float64)
     x, y = inside[:, [0, 2, 2, 0]], inside[:, [1, 1, 3, 3]]
     m = matrices[:, :, :, None]
     depth = m[:, 2, 0] * x + m[:, 2, 1] * y + m[:, 2, 2]
     across = (m[:, 0, 0] * x + m[:, 0, 1] * y + m[:, 0, 2]) / depth
     down = (m[:, 1, 0] * x + m[:, 1, 1] * y + m[:, 1, 2]) / depth
-    around = np.stack([across.min(axis=1), down.min(axis=1), across.max(axis=1), down.max(axis=1)], axis=1)
-    return _clipped(around, height, width)
+    return across, down
 
 
 def _warp(
@@ -169,8 +194,13 @@ def _move(batch: Batch, matrices: Matrices, move: Callable[[Images, Images, int,
 
     images = moved(batch.images, cv2.INTER_LINEAR)
     masks = None if batch.masks is None else moved(batch.masks, nearest).view(np.bool_)
-    boxes = None if batch.boxes is None else move_boxes(batch.boxes, matrices, height, width)
-    return batch.with_images(images, masks=masks, boxes=boxes)
+    boxes, inflation = None, None
+    if batch.boxes is not None and masks is not None:
+        boxes = tight_boxes(masks)
+    elif batch.boxes is not None:
+        boxes = move_boxes(batch.boxes, matrices, height, width)
+        inflation = box_inflation(batch.boxes, matrices, height, width)
+    return batch.with_images(images, masks=masks, boxes=boxes, box_inflation=inflation)
 
 
 def _clipped(boxes: NDArray[np.floating[Any]], height: int, width: int) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from roadworthy.core.boxes import tight_boxes
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch
@@ -118,7 +119,7 @@ class BuiltinDataset(OpenedDataset):
             drawn[new] = True
             images, masks = all_images[index], all_masks[index]
         batch = deliver(self.table, index, images, None, np.array(self.size))
-        return batch.with_images(images, masks=masks, boxes=boxes_of(masks)) if self._set.has_object else batch
+        return batch.with_images(images, masks=masks, boxes=tight_boxes(masks)) if self._set.has_object else batch
 
     def _draw(self, index: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         """Pixels (N, H, W, 3) and masks (N, H, W) of some rows."""
@@ -138,22 +139,6 @@ def _store(n: int, size: Size) -> tuple[NDArray[Any], ...] | None:
     if n * size[0] * size[1] * 4 > 64 * 2**20:
         return None
     return empty_images(n, size, 3), np.empty((n, *size), dtype=np.bool_), np.zeros(n, dtype=np.bool_)
-
-
-def boxes_of(masks: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """The tight boxes (N, 4) of masks (N, H, W): x0 the first column of the mask, x1 the last one + 1, y0 and y1 alike.
-
-    >>> mask = np.zeros((1, 4, 6), dtype=bool)
-    >>> mask[0, 1:3, 2:6] = True
-    >>> boxes_of(mask).tolist()
-    [[2.0, 1.0, 6.0, 3.0]]
-    """
-    boxes = np.full((len(masks), 4), np.nan, dtype=np.float32)
-    for box, mask in zip(boxes, masks, strict=True):
-        columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
-        if columns.size:
-            box[:] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
-    return boxes
 
 
 def balanced(levels: int, count: int, classes: int, rng: np.random.Generator) -> NDArray[np.int64]:
