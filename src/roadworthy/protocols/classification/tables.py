@@ -27,16 +27,14 @@ from roadworthy.protocols.classification import corruption_error, table_specs
 from roadworthy.protocols.classification.settings import METRICS, NAME
 from roadworthy.protocols.classification.summaries import AnswerSummary, summarise_answers
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
+from roadworthy.protocols.summaries import Objects
 from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
-    bootstrap_estimate,
     failed_estimate,
     mean_defined,
-    mean_rows,
     no_estimate,
-    standard_deviation,
 )
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
@@ -131,51 +129,19 @@ class Evidence(base.Evidence):
     def _estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float) -> Estimate:
         if failed := [self.failures[key] for key in keys if key in self.failures]:
             return failed_estimate(failed[0])
-        cells, name = [self.cells[key] for key in keys], metric.name
-        sd = standard_deviation(cells[0].values[name]) if len(keys) == 1 else math.nan
-        missing = [cell.missing[name] for cell in cells if name in cell.missing]
-        missing_reason = "" if not missing else missing[0]
-        if missing and len(keys) > 1:
-            missing_reason = f"{len(missing)} of {len(keys)} cases left out: {missing_reason}"
-        value = _mean(cells, name)
-        if math.isnan(value) or (missing and metric.mean_over_objects):
-            return Estimate(value, reason=missing_reason, sd=sd)
-        low, high = metric.limits(len(self.class_names))
-        if metric.mean_over_objects:
-            values = _mean_per_image(cells, name)
-            if metric.proportion:
-                interval = proportion_interval(values, self.objects, confidence)
-            else:
-                interval = mean_interval(values.clip(low, high), self.objects, low, high, confidence)
-            return replace(interval, value=value, sd=sd)
-        bounded = bootstrap_estimate(value, _resampled(cells, name), self.group_count, confidence, (low, high))
-        no_bounds = next((cell.no_bounds[name] for cell in cells if name in cell.no_bounds), bounded.reason)
-        reasons = dict.fromkeys(filter(None, [missing_reason, bounded.reason and no_bounds]))
-        return replace(bounded, reason="; ".join(reasons), sd=sd)
+        return self._objects.estimate([self.cells[key] for key in keys], metric, confidence)
 
     def _drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float
     ) -> Estimate:
-        worse = -1.0 if metric.higher_is_better else 1.0
         if failed := [self.failures[key] for key in [*keys, *baseline] if key in self.failures]:
             return failed_estimate(failed[0])
         cells, baseline_cells = [self.cells[key] for key in keys], [self.cells[key] for key in baseline]
-        value = worse * (_mean(cells, metric.name) - _mean(baseline_cells, metric.name)) + 0.0
-        missing = any(metric.name in cell.missing for cell in (*cells, *baseline_cells))
-        if math.isnan(value) or (missing and metric.mean_over_objects):
-            return Estimate(value, reason="undefined here or at the baseline")
-        low, high = metric.limits(len(self.class_names))
-        room = high - low
-        if metric.mean_over_objects:
-            means = _mean_per_image(cells, metric.name), _mean_per_image(baseline_cells, metric.name)
-            differences = (worse * (means[0] - means[1])).clip(-room, room)
-            interval = mean_interval(differences, self.objects, -room, room, confidence)
-            return replace(interval, value=value, method=f"paired {interval.method}")
-        difference = worse * (_resampled(cells, metric.name) - _resampled(baseline_cells, metric.name))
-        bounded = bootstrap_estimate(value, difference, self.group_count, confidence, (-room, room))
-        no_bounds = [c.no_bounds[metric.name] for c in (*cells, *baseline_cells) if metric.name in c.no_bounds]
-        reason = no_bounds[0] if bounded.reason and no_bounds else bounded.reason
-        return replace(bounded, method="paired group bootstrap", reason=reason)
+        return self._objects.drop(cells, baseline_cells, metric, confidence)
+
+    @property
+    def _objects(self) -> Objects:
+        return Objects(self.objects, self.group_count, len(self.class_names))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table of the protocol, from stored readouts alone."""
@@ -402,15 +368,3 @@ def _reliability_rows(evidence: Evidence) -> list[dict[str, Any]]:
         for key, bins in ((key, cell.reliability) for key, cell in evidence.cells.items())
         for index in range(len(bins.count))
     ]
-
-
-def _mean(cells: Sequence[AnswerSummary], metric: str) -> float:
-    return mean_defined([mean_defined(cell.values[metric]) for cell in cells])
-
-
-def _resampled(cells: Sequence[AnswerSummary], metric: str) -> NDArray[np.float64]:
-    return mean_rows([cell.resampled[metric] for cell in cells])
-
-
-def _mean_per_image(cells: Sequence[AnswerSummary], metric: str) -> NDArray[np.float64]:
-    return np.asarray(np.mean([cell.per_image[metric] for cell in cells], axis=0, dtype=np.float64))

@@ -13,6 +13,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.data import Subset
 from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table
+from roadworthy.engine.conditions import Conditions
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus, is_stored, plan_cases
 from roadworthy.metrics import METRICS, Metric
 from roadworthy.metrics.occlusion import PatchGrid
@@ -27,7 +28,7 @@ from roadworthy.protocols.dependability.measures import MEASURES, BeforeRun
 from roadworthy.protocols.dependability.measures.over_layers import layers_of
 from roadworthy.protocols.dependability.names import DATA, NAME
 from roadworthy.protocols.dependability.page import page
-from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
+from roadworthy.protocols.dependability.probes import HeatMaps, Layer, rows_with_objects
 from roadworthy.protocols.dependability.resolving import resolve, transformers_for
 from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT_SHIFTS, Settings, Transformer
 from roadworthy.protocols.dependability.table_specs import TABLE_SPECS

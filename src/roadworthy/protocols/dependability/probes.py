@@ -1,4 +1,4 @@
-"""The systems of dependability beside models: the conditions of the data, the neurons of a layer, heat maps."""
+"""The systems of dependability beside models: the neurons of a layer, heat maps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.roles import Dataset, Model, System
 from roadworthy.core.types import Batch
-from roadworthy.metrics.coverage import condition_texts
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_masks
 from roadworthy.models.occlusion import occlusion_map
 from roadworthy.models.signals import Signals
-from roadworthy.protocols.dependability.names import DATA
 
 ALGORITHM = 1
 """Part of every fingerprint; a change that gives other values raises it."""
@@ -24,24 +22,8 @@ MAP_PART = 8
 """Heat maps that are stored together: each takes as many answers as it has cells."""
 DECODED = 1024
 """Images that are decoded at once to look for objects."""
-CONDITION = "condition:"
 
 Arrays = dict[str, NDArray[Any]]
-
-
-class Conditions(System):
-    """The condition columns of the data, `condition:NAME` each: numbers as they are, all else as text."""
-
-    kind = "conditions"
-    name = DATA
-
-    def fingerprint(self) -> str:
-        """The same for all data: the stimulus says which."""
-        return digest({"kind": self.kind, "algorithm": ALGORITHM})
-
-    def read(self, signals: Signals) -> Arrays:
-        """A column per condition, without asking a model."""
-        return {CONDITION + name: _plain(column) for name, column in signals.batch.conditions.items()}
 
 
 class _OfModel(System):
@@ -146,10 +128,3 @@ def rows_with_objects(data: Dataset, count: int) -> list[int]:
         for turn, members in enumerate(objects.values()):
             order += [(again * len(objects) + turn, label, row) for again, row in enumerate(members)]
     return sorted(row for _, _, row in sorted(order)[:count])
-
-
-def _plain(column: NDArray[Any]) -> NDArray[Any]:
-    """Numbers as they are, all else as text."""
-    if column.dtype.kind in "iufU":
-        return column
-    return np.array(condition_texts(column), np.str_)

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.engine.conditions import CONDITION
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics.coverage import Coverage, condition_texts, scenario_coverage
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.dependability import names
 from roadworthy.protocols.dependability.context import Context
 from roadworthy.protocols.dependability.heat_maps import StoredHeatMaps
-from roadworthy.protocols.dependability.probes import CONDITION
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.estimates import failed_estimate
 

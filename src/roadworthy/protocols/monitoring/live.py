@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-import tracemalloc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,15 +20,10 @@ from roadworthy.monitors.threads import one_thread
 from roadworthy.protocols.monitoring.names import ALONE, TEST, VALID
 from roadworthy.protocols.monitoring.table_specs import TIMING
 from roadworthy.protocols.monitoring.watching import open_watcher
+from roadworthy.protocols.stopwatch import Decide, peak_memory, seconds_per_image
 
 if TYPE_CHECKING:
     from roadworthy.protocols.monitoring.tables import Evidence
-
-WARMING = 3
-"""Images before those that are timed: the first ones pay for what is loaded and allocated once."""
-TRACED = 5
-"""Images whose memory is traced, in a pass of their own: tracing makes everything slower."""
-Decide = Callable[[Batch], object]
 
 
 def timed(
@@ -89,7 +82,7 @@ def _row(
         batch = planned.showing.show(planned.showing.data.batch(slice(0, number)))
         images = [batch.take([row]) for row in range(number)]
         with one_thread(), foreign_code("", is_the_machine_s):
-            seconds, peak = _seconds(decide, images), _peak(decide, images)
+            seconds, peak = seconds_per_image(decide, images), peak_memory(decide, images)
     except RoadworthyError as error:
         return {**where, **dict.fromkeys(numbers, math.nan), "reason": str(error)}
     shares = dict(zip(numbers[:3], np.quantile(seconds, [0.5, 0.95, 0.99]).tolist(), strict=True))
@@ -120,30 +113,3 @@ def _decider(evidence: Evidence, planned: PlannedCase) -> tuple[Decide, int]:
         return memory.decide(rows, is_rejected)
 
     return decide, sum(array.nbytes for arrays in (fitted.state, rule) for array in arrays.values())
-
-
-def _seconds(decide: Decide, images: Sequence[Batch]) -> list[float]:
-    """The seconds that each image takes."""
-    for image in images[:WARMING]:
-        decide(image)
-    seconds = []
-    for image in images:
-        started = time.perf_counter()
-        decide(image)
-        seconds.append(time.perf_counter() - started)
-    return seconds
-
-
-def _peak(decide: Decide, images: Sequence[Batch]) -> int:
-    """The most memory that a decision takes beyond what is there before it, in bytes, as far as Python traces it."""
-    tracemalloc.start()
-    try:
-        peaks = []
-        for image in images[:TRACED]:
-            before = tracemalloc.get_traced_memory()[0]
-            tracemalloc.reset_peak()
-            decide(image)
-            peaks.append(tracemalloc.get_traced_memory()[1] - before)
-        return max(peaks)
-    finally:
-        tracemalloc.stop()
