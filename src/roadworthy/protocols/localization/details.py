@@ -1,0 +1,177 @@
+"""The tables of localization beside the main one: models, sets, sizes, reliability, sparsification, search."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.engine.conditions import CONDITION
+from roadworthy.engine.readouts import Readouts
+from roadworthy.metrics import reliability
+from roadworthy.metrics.boxes import box_reliability, iou, mae
+from roadworthy.metrics.sparsification import sparsification
+from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.localization.cells import Cell, CellKey, SetRows, StoredSet, box_answers
+from roadworthy.protocols.localization.names import ALL, BOXES, CLASSES, DISTANCE, SIZE, TEST
+from roadworthy.protocols.localization.settings import Context, SetNote
+from roadworthy.protocols.localization.views import View
+from roadworthy.protocols.summaries import summarise_metrics
+from roadworthy.statistics.estimates import no_estimate
+
+Rows = Iterator[dict[str, Any]]
+Cells = Mapping[CellKey, Cell]
+Stored = Mapping[tuple[str, str], StoredSet]
+ViewOf = Callable[[CellKey], View]
+
+SIZE_EDGES = (0.0, 0.25, 0.5, 0.75, math.inf)
+"""Side of the object (the root of its box's area) as a share of the shorter side of the image."""
+DISTANCE_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)
+"""Metres."""
+BINNED = (iou, mae)
+"""The metrics by size and distance."""
+KEPT = tuple(step / 20 for step in range(1, 21))
+"""Shares of the answers that are kept, surest first."""
+
+
+def set_rows(stored: StoredSet, note: SetNote, resamples: int, seed: int) -> SetRows:
+    """The images of a set, as one model's readouts store them."""
+    first = stored.readouts[0]
+    images = SetRows(note, first.ids, first.groups, resamples, seed)
+    if first.true_box is not None:
+        images.without_box = int(np.isnan(first.true_box).any(axis=1).sum())
+    if first.box_inflation is not None:
+        images.inflation = float(np.nanmean(first.box_inflation))
+    return images
+
+
+def model_rows(context: Context) -> Rows:
+    """A row per model and task."""
+    for model, note in context.models.items():
+        where = {"model": model, "family": note.family, "uncertainty": note.uncertainty}
+        for task, facts in note.tasks.items():
+            yield {**where, "task": task, **facts}
+
+
+def set_table(context: Context, images: Mapping[str, SetRows]) -> Rows:
+    """A row per set."""
+    for name, note in context.sets.items():
+        content = note.model_dump(exclude={"own_images", "merge", "parameters", "classes"})
+        parameters = json.dumps(note.parameters, sort_keys=True) if note.parameters else ""
+        known = images.get(name)
+        yield {
+            "set": name,
+            **content,
+            "classes": ", ".join([*note.merge, *(c for c in note.classes if not _is_merged(c, note))]),
+            "parameters": parameters,
+            "inflation": known.inflation if known else math.nan,
+            "without_box": known.without_box if known else 0,
+        }
+
+
+def _is_merged(name: str, note: SetNote) -> bool:
+    return any(name in children for children in note.merge.values())
+
+
+def distances(conditions: Mapping[str, StoredCase], context: Context) -> dict[str, NDArray[np.float64]]:
+    """The distance of every object in metres, by set, where the images tell it; shifted images have those of the test."""
+    known = {}
+    for name, note in context.sets.items():
+        case = conditions.get(TEST if note.own_images else name)
+        if case is None:
+            continue
+        with suppress(InputError):
+            column = case.columns(CONDITION + DISTANCE)[CONDITION + DISTANCE]
+            if column.dtype.kind in "iuf":
+                known[name] = column.astype(np.float64)
+    return known
+
+
+def size_rows(
+    cells: Cells,
+    stored: Stored,
+    images: Mapping[str, SetRows],
+    shorter: int,
+    distance: Mapping[str, NDArray[np.float64]],
+) -> Rows:
+    """IoU and MAE by the size of the object and, where it is known, by its distance; `shorter` side of the images."""
+    for key, cell in cells.items():
+        if key.view != ALL or BOXES not in cell.tasks:
+            continue
+        readouts, rows = stored[key.model, key.set].readouts, cell.tasks[BOXES].rows
+        assert readouts[0].true_box is not None
+        x0, y0, x1, y1 = readouts[0].true_box.T
+        sorted_by = {SIZE: (np.sqrt((x1 - x0) * (y1 - y0)) / shorter, SIZE_EDGES)}
+        if key.set in distance:
+            sorted_by[DISTANCE] = distance[key.set], DISTANCE_EDGES
+        for by, (values, edges) in sorted_by.items():
+            for low, high in pairwise(edges):
+                inside = rows[(values[rows] >= low) & (values[rows] < high)]
+                where = {**key.of_model, "set": key.set, "by": by, "from": low, "to": high}
+                yield from _binned(where, readouts, inside, images[key.set])
+
+
+def _binned(where: dict[str, Any], readouts: Sequence[Readouts], rows: NDArray[np.intp], images: SetRows) -> Rows:
+    if not len(rows):
+        yield from (no_estimate("no object of this kind").row(where, metric.name) for metric in BINNED)
+        return
+    bootstrap, objects = images.drawn(rows, 1)
+    summary = summarise_metrics([box_answers(own, rows) for own in readouts], BINNED, bootstrap)
+    for metric in BINNED:
+        yield objects.estimate([summary], metric).over(len(rows), objects.count).row(where, metric.name)
+
+
+def reliability_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
+    """What models promise and keep, in the first repeat: bins of confidence, and levels of intervals of boxes."""
+    for key, cell in cells.items():
+        if key.view != ALL:
+            continue
+        of_set, where = stored[key.model, key.set], {**key.of_model, "set": key.set}
+        if CLASSES in cell.tasks:
+            answers = view_of(key).answers(of_set.readouts[0].answers, of_set.probabilities()[0])
+            bins = reliability(answers)
+            for index in range(len(bins.count)):
+                promised = {"expected": float(bins.confidence[index]), "observed": float(bins.accuracy[index])}
+                yield {**where, "task": CLASSES, "bin": index, **promised, "count": int(bins.count[index])}
+        if BOXES in cell.tasks and of_set.readouts[0].box_variance is not None:
+            rows = cell.tasks[BOXES].rows
+            levels, observed = box_reliability(box_answers(of_set.readouts[0], rows))
+            for index, level in enumerate(levels):
+                kept = {"expected": float(level), "observed": float(observed[:, index].mean())}
+                yield {**where, "task": BOXES, "bin": index, **kept, "count": len(rows)}
+
+
+def sparsification_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
+    """The mean error of the surest answers, in the first repeat: wrong classes by confidence, 1 - IoU by mean sigma."""
+    for key, cell in cells.items():
+        if key.view != ALL:
+            continue
+        of_set, where = stored[key.model, key.set], {**key.of_model, "set": key.set}
+        curves = {}
+        if CLASSES in cell.tasks:
+            answers = view_of(key).answers(of_set.readouts[0].answers, of_set.probabilities()[0])
+            curves[CLASSES] = (~answers.correct).astype(np.float64), -answers.confidence
+        if BOXES in cell.tasks and of_set.readouts[0].box_variance is not None:
+            own = box_answers(of_set.readouts[0], cell.tasks[BOXES].rows)
+            curves[BOXES] = 1.0 - iou.per_image(own), np.sqrt(own.variance).mean(axis=1)
+        for task, (error, uncertainty) in curves.items():
+            shares, kept, oracle = sparsification(error, uncertainty, KEPT)
+            for share, own_error, best in zip(shares, kept, oracle, strict=True):
+                yield {**where, "task": task, "kept": float(share), "error": float(own_error), "oracle": float(best)}
+
+
+def search_rows(context: Context, artifact: Callable[[str], Path]) -> Rows:
+    """The trials of every search for settings."""
+    for model, note in context.models.items():
+        for task, recipe in note.searches.items():
+            history = json.loads((artifact(recipe) / "search.json").read_text(encoding="utf-8"))["trials"]
+            for trial in history:
+                yield {"model": model, "task": task, **trial}

@@ -1,0 +1,15 @@
+"""The metrics of localization: those of classes, then those of boxes."""
+
+from __future__ import annotations
+
+from roadworthy.metrics import Metric, accuracy, auroc, brier, brier_mean, ece, mean_confidence, nll
+from roadworthy.metrics.boxes import BOX_METRICS
+from roadworthy.protocols.localization.names import BOXES, CLASSES
+
+CLASS_METRICS = (accuracy, ece, nll, brier, brier_mean, auroc, mean_confidence)
+METRICS: tuple[Metric, ...] = (*CLASS_METRICS, *BOX_METRICS)
+TASK_OF = {
+    **{metric.name: CLASSES for metric in CLASS_METRICS},
+    **{metric.name: BOXES for metric in BOX_METRICS},
+}
+"""What each metric is of: what a network sees, or where."""
