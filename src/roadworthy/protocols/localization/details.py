@@ -38,8 +38,6 @@ DISTANCE_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)
 """Metres."""
 BINNED = (iou, mae)
 """The metrics by size and distance."""
-KEPT = tuple(step / 20 for step in range(1, 21))
-"""Shares of the answers that are kept, surest first."""
 
 
 def set_rows(stored: StoredSet, note: SetNote, resamples: int, seed: int) -> SetRows:
@@ -82,7 +80,7 @@ def _is_merged(name: str, note: SetNote) -> bool:
 
 
 def distances(conditions: Mapping[str, StoredCase], context: Context) -> dict[str, NDArray[np.float64]]:
-    """The distance of every object in metres, by set, where the images tell it; shifted images have those of the test."""
+    """The distance of every object in metres, by set, where the images tell it; a shift changes none."""
     known = {}
     for name, note in context.sets.items():
         case = conditions.get(TEST if note.own_images else name)
@@ -161,10 +159,9 @@ def sparsification_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
             curves[CLASSES] = (~answers.correct).astype(np.float64), -answers.confidence
         if BOXES in cell.tasks and of_set.readouts[0].box_variance is not None:
             own = box_answers(of_set.readouts[0], cell.tasks[BOXES].rows)
-            curves[BOXES] = 1.0 - iou.per_image(own), np.sqrt(own.variance).mean(axis=1)
+            curves[BOXES] = 1.0 - own.overlap, own.sigma
         for task, (error, uncertainty) in curves.items():
-            shares, kept, oracle = sparsification(error, uncertainty, KEPT)
-            for share, own_error, best in zip(shares, kept, oracle, strict=True):
+            for share, own_error, best in zip(*sparsification(error, uncertainty), strict=True):
                 yield {**where, "task": task, "kept": float(share), "error": float(own_error), "oracle": float(best)}
 
 

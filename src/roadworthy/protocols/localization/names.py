@@ -11,7 +11,7 @@ CLASSES, BOXES = "classes", "boxes"
 TASKS = (CLASSES, BOXES)
 """What a network is asked: what it sees, and where."""
 MASK, BOX, HULL = "mask", "box", "hull"
-"""Where the true box of a set comes from: the (moved) mask, the annotation, or the hull of the annotation's turned corners."""
+"""Where true boxes come from: the (moved) mask, the annotation, or the hull of the annotation's turned corners."""
 SIZE, DISTANCE = "size", "distance"
 """What images are sorted by: the side of the object as a share of the image, its distance in metres."""
 ANSWERS, CONDITIONS = "answers", "conditions"

@@ -65,8 +65,8 @@ class Localization(base.Protocol):
         models = {name: _noted(name, model) for name, model in bench.models.items()}
         if any(BOXES in note.tasks for note in models.values()) and not sets[TEST].note.truth:
             raise InputError(
-                f"{source_words(bench)}: the test data has no boxes, so where an object is cannot be tested: give boxes, "
-                "or leave out what answers boxes"
+                f"{source_words(bench)}: the test data has no boxes, so where an object is cannot be tested: give "
+                "boxes, or leave out what answers them"
             )
         context = Context(
             models=models,

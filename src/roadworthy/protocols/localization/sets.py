@@ -91,9 +91,7 @@ def _foreign(name: str, choice: SetChoice, settings: Settings, bench: Bench) -> 
         stands_for = merged_children(choice.merge, class_names)
         rename = {parent: child for parent, child in stands_for.items() if parent in opened.class_names}
         if unused := sorted(set(stands_for) - set(rename)):
-            raise InputError(
-                f"merge names {unused[0]}, which is no class of {opened.name}: it has {opened.class_names}"
-            )
+            raise InputError(f"merge names {unused[0]}, which is no class of {opened.name}: leave it out")
     else:
         rename = dict.fromkeys(opened.class_names, class_names[0])
     try:

@@ -98,7 +98,7 @@ class Settings(Strict):
         for name in value or ():
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name) or name in (TEST, ALL):
                 raise ValueError(
-                    f"{name!r} is not a valid name for a set or view: use letters, digits, _ . and -, not {TEST} or {ALL}"
+                    f"{name!r} is not a valid name for a set or view: use letters, digits, _ . -, not {TEST} or {ALL}"
                 )
         return value
 

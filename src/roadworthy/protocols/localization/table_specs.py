@@ -48,8 +48,8 @@ BY_SIZE = TableSpec(
 )
 RELIABILITY = TableSpec(
     f"{NAME}_reliability",
-    "What one model promised and kept on one set: of classes, mean confidence and accuracy in one bin of confidence; of "
-    "boxes, the level of a one-sided interval and the share of true coordinates in it.",
+    "What one model promised and kept on one set: of classes, mean confidence and accuracy in one bin of confidence; "
+    "of boxes, the level of a one-sided interval and the share of true coordinates in it.",
     key=("model", "set", "task", "bin"),
     columns=(*MODEL, "set", "task", "bin", "expected", "observed", "count"),
 )

@@ -238,7 +238,7 @@ def select(keys: Sequence[CellKey], criterion: Criterion, context: Context) -> l
     if task == BOXES and turned and not context.hull_truth:
         raise InputError(
             f"criterion {criterion.id}: the true boxes of set {turned[0]} are the hulls of turned boxes, which are too "
-            f"large for a criterion on {criterion.metric}: give masks, leave the set out, or say hull_truth: true under "
-            f"{NAME}"
+            f"large for a criterion on {criterion.metric}: give masks, leave the set out, or say hull_truth: true "
+            f"under {NAME}"
         )
     return chosen

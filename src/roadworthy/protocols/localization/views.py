@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import UnknownName
 from roadworthy.metrics import Answers
+from roadworthy.metrics.class_probabilities import ProbabilityAnswers
 
 Floats = NDArray[np.floating]
 Indices = NDArray[np.int64]
@@ -64,9 +65,13 @@ class View:
     def answers(self, stored: Answers, probabilities: Floats | None) -> Answers:
         """The answers that count, with the classes of this view; merged classes need the probabilities (N, K)."""
         rows = self.rows(stored.label)
-        if not self.merge:
-            columns = ("label", "prediction", "confidence", "p_label", "sum_squares")
-            return Answers(**{n: getattr(stored, n)[rows] for n in columns}, num_classes=stored.num_classes)
-        if probabilities is None:
+        if self.merge and probabilities is None:
             raise ValueError("merged classes need all probabilities, and these are not stored for so many classes")
-        return Answers.from_probabilities(self.merged(probabilities[rows]), self.labels(stored.label[rows]))
+        if self.merge and probabilities is not None:
+            merged, labels = self.merged(probabilities[rows]), self.labels(stored.label[rows])
+            return ProbabilityAnswers.from_probabilities(merged, labels)
+        columns = ("label", "prediction", "confidence", "p_label", "sum_squares")
+        known = {name: getattr(stored, name)[rows] for name in columns}
+        if probabilities is None:
+            return Answers(**known, num_classes=stored.num_classes)
+        return ProbabilityAnswers(**known, num_classes=stored.num_classes, probabilities=probabilities[rows])
