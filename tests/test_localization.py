@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pandas as pd
 import pytest
 
 import roadworthy as rw
-from found_squares import CLASSES, SIDE, save_squares, squares
+from found_squares import CLASSES, SIDE, save_finder, save_squares, squares
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.metrics.boxes import BoxAnswers, box_ece, box_nll, iou, mae
@@ -273,3 +275,57 @@ def test_bad_settings_get_one_sentence(tmp_path: Path, changes: dict[str, Any], 
     asked["protocols"]["localization"] |= changes
     with pytest.raises(InputError, match=complaint):
         run_of(tmp_path, asked)
+
+
+def black_box_study(folder: Path, models: dict[str, Any]) -> dict[str, Any]:
+    sets = {"noisy": {"shift": "noise", "level": 2}, "strange": {"outliers": "strange", "labels": False}}
+    criterion = {"id": "REQ", "metric": "iou", "where": {"protocol": "localization", "set": "noisy"}, "at_least": 0.7}
+    return {
+        "name": "black-box",
+        "size": SIDE,
+        "data": {"test": save_squares(folder / "test.npz")},
+        "outliers": {"strange": save_squares(folder / "strange.npz", n=20, seed=3, classes=("cone", "bin"))},
+        "models": models,
+        "protocols": {"localization": {"sets": sets, "resamples": 200, "timed_images": 0}},
+        "criteria": [{**criterion, "confidence": 0.95}],
+    }
+
+
+def test_a_black_box_localizer_answers_elsewhere_and_the_tables_are_the_same(tmp_path: Path) -> None:
+    """Export, answers by ONNX Runtime alone in a process of its own, import."""
+    finder = save_finder(tmp_path / "finder.onnx")
+    asked = black_box_study(tmp_path, {MODEL: {"onnx": finder, "boxes": "centre relative variance"}})
+    here = rw.run_study(asked, out=tmp_path / "here", progress=no_progress)
+    rw.export_study(asked, tmp_path / "export", progress=no_progress)
+    code = """
+import sys, csv, numpy as np, onnxruntime
+from PIL import Image
+folder, side = sys.argv[1], 32
+session = onnxruntime.InferenceSession(sys.argv[2])
+rows = list(csv.DictReader(open(f"{folder}/manifest.csv")))
+with open(sys.argv[3], "w", newline="") as file:
+    names = [*(f"box{k}" for k in range(4)), *(f"variance{k}" for k in range(4))]
+    writer = csv.DictWriter(file, ["id", "stimulus", *names])
+    writer.writeheader()
+    for row in rows:
+        pixels = np.asarray(Image.open(f"{folder}/{row['path']}").convert("RGB"), np.float32) / 255
+        answer = session.run(None, {"image": pixels.transpose(2, 0, 1)[None]})[0][0].astype(float)
+        (x, y, w, h), variance = side * answer[:4], side**2 * answer[4:]
+        corners = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+        spread = [variance[k % 2] + variance[2 + k % 2] / 4 for k in range(4)]
+        writer.writerow({"id": row["id"], "stimulus": row["stimulus"], **dict(zip(names, corners + spread))})
+assert "roadworthy" not in sys.modules
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "export"), finder, str(tmp_path / "answers.csv")]
+    subprocess.run(command, check=True)
+    there = rw.run_study(
+        black_box_study(tmp_path, {MODEL: {"predictions": str(tmp_path / "answers.csv")}}),
+        out=tmp_path / "there",
+        progress=no_progress,
+    )
+    for name in ("localization", "localization_by_size", "localization_reliability", "localization_sets"):
+        one, other = here.tables[name], there.tables[name]
+        numbers = one.select_dtypes("number").columns
+        loose = 1e-2 if name == "localization" else 1e-4  # equal errors are ordered by their last bits in box_ause
+        pd.testing.assert_frame_equal(one[numbers], other[numbers], rtol=loose, atol=1e-4)
+    assert here.verdict().status == there.verdict().status == "pass"
