@@ -1,4 +1,4 @@
-"""What all networks share that a study trains before it tests them: their data, their members by seed, their answers."""
+"""What networks share that a study trains before it tests them: their data, their members by seed, their answers."""
 
 from __future__ import annotations
 

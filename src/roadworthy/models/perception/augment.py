@@ -3,10 +3,13 @@
 An image meets one of 25 sub-policies, drawn with equal chances. A sub-policy is two operations in order, each carried
 out with a probability of its own and a magnitude m of 0 to 9, which is a position in the range of the operation:
 
-    shear            0.3 m / 9 of the image's side, the sign drawn          solarize   pixels of at least 256 (1 - m / 9)
-    translate        150/331 m / 9 of the image's side, the sign drawn      posterize  8 - 4 m / 9 bits, rounded
-    rotate           30 m / 9 degrees, the sign drawn                       invert, equalize, auto_contrast: no range
-    contrast, colour, brightness, sharpness: factor 0.1 + 1.8 m / 9, where 1 changes nothing
+    shear       0.3 m / 9 of the image's side, the sign drawn
+    translate   150/331 m / 9 of the image's side, the sign drawn
+    rotate      30 m / 9 degrees, the sign drawn
+    solarize    pixels of at least 256 (1 - m / 9) are inverted
+    posterize   8 - 4 m / 9 bits, rounded
+    contrast, colour, brightness, sharpness   the factor 0.1 + 1.8 m / 9, where 1 changes nothing
+    invert, equalize, auto_contrast           no magnitude
 
 The policy was learned with translations of up to 150 pixels of images of 331. What a geometric operation uncovers is
 grey (128).
@@ -99,8 +102,7 @@ def _table(values: NDArray[np.float64]) -> Image:
 def _look_up(image: Image, tables: Image) -> Image:
     """Every pixel replaced by a table (256,) for all channels, or (256, C), a column each."""
     shaped = tables if tables.ndim == 1 else np.ascontiguousarray(tables)[None]
-    looked_up: Image = cv2.LUT(image, shaped)
-    return looked_up
+    return np.asarray(cv2.LUT(image, shaped), np.uint8)
 
 
 def _factor(magnitude: int) -> float:
@@ -109,8 +111,7 @@ def _factor(magnitude: int) -> float:
 
 def _grey(image: Image) -> Image:
     """The brightness (H, W) of an image of 1 or 3 channels."""
-    grey: Image = image[..., 0] if image.shape[-1] == 1 else cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
-    return grey
+    return image[..., 0] if image.shape[-1] == 1 else np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), np.uint8)
 
 
 def _invert(image: Image, magnitude: int, sign: int) -> Image:
@@ -133,8 +134,7 @@ def _colour(image: Image, magnitude: int, sign: int) -> Image:
         return image
     factor = _factor(magnitude)
     grey = cv2.cvtColor(_grey(image), cv2.COLOR_GRAY2RGB)
-    mixed: Image = cv2.addWeighted(image, factor, grey, 1 - factor, 0)
-    return mixed
+    return np.asarray(cv2.addWeighted(image, factor, grey, 1 - factor, 0), np.uint8)
 
 
 def _sharpness(image: Image, magnitude: int, sign: int) -> Image:
@@ -145,8 +145,7 @@ def _sharpness(image: Image, magnitude: int, sign: int) -> Image:
     smooth = image.copy()
     inner = cv2.filter2D(image, -1, SMOOTH).reshape(image.shape)
     smooth[1:-1, 1:-1] = inner[1:-1, 1:-1]
-    mixed: Image = cv2.addWeighted(image, factor, smooth, 1 - factor, 0)
-    return mixed
+    return np.asarray(cv2.addWeighted(image, factor, smooth, 1 - factor, 0), np.uint8)
 
 
 def _posterize(image: Image, magnitude: int, sign: int) -> Image:
@@ -155,7 +154,7 @@ def _posterize(image: Image, magnitude: int, sign: int) -> Image:
 
 
 def _solarize(image: Image, magnitude: int, sign: int) -> Image:
-    return _look_up(image, np.where(GREYS < 256 * (1 - magnitude / HIGHEST), GREYS, 255 - GREYS).astype(np.uint8))
+    return _look_up(image, np.where(256 * (1 - magnitude / HIGHEST) > GREYS, GREYS, 255 - GREYS).astype(np.uint8))
 
 
 def _auto_contrast(image: Image, magnitude: int, sign: int) -> Image:
@@ -184,8 +183,8 @@ def _equalize(image: Image, magnitude: int, sign: int) -> Image:
 def _moved(image: Image, matrix: NDArray[np.float64]) -> Image:
     height, width = image.shape[:2]
     fill = FILL[: image.shape[-1]]
-    moved: Image = cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR, borderValue=fill)
-    return moved
+    moved = cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR, borderValue=fill)
+    return np.asarray(moved, np.uint8)
 
 
 def _shear_y(image: Image, magnitude: int, sign: int) -> Image:
