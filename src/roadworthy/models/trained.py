@@ -91,6 +91,10 @@ class TrainedNetwork(Model, Buildable):
             raise ModelError(f"{self.what} {self.name} is not trained yet: build it, then load it")
         return self._model
 
+    def untrained(self) -> Model:
+        """What can be said before training of what `opened` will be: the model itself, unless more is known."""
+        return self
+
     def for_repeat(self, repeat: int) -> Self:
         """The member of a repeat: trained with seed + repeat where `retrain` is set, else always the same."""
         return self.member(repeat) if self.retrain else self

@@ -351,13 +351,17 @@ def other_training(path: Path) -> InputError:
     return InputError(f"{path} is of another training (network, data or settings differ): delete it or choose a folder")
 
 
-def diverged(course: TrainingCourse, folder: Path, what: str) -> ModelError:
+class Diverged(ModelError):
+    """A training whose loss is no number any more."""
+
+
+def diverged(course: TrainingCourse, folder: Path, what: str) -> Diverged:
     """Keep the best epoch so far and say what happened."""
     kept = "no epoch was completed"
     if course.best:
         kept = f"epoch {course.kept_epoch}, the best so far, is kept in {course.keep(folder)}"
     epochs = course.recipe["epochs"]
-    return ModelError(f"{what} in epoch {course.epoch + 1} of {epochs}: lower the learning rate; {kept}")
+    return Diverged(f"{what} in epoch {course.epoch + 1} of {epochs}: lower the learning rate; {kept}")
 
 
 def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

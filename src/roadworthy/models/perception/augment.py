@@ -208,9 +208,8 @@ def _distance(magnitude: int, sign: int, side: int) -> float:
 
 def _rotate(image: Image, magnitude: int, sign: int) -> Image:
     height, width = image.shape[:2]
-    return _moved(
-        image, cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), sign * 30 * magnitude / HIGHEST, 1)
-    )
+    middle, degrees = ((width - 1) / 2, (height - 1) / 2), sign * 30 * magnitude / HIGHEST
+    return _moved(image, np.asarray(cv2.getRotationMatrix2D(middle, degrees, 1), np.float64))
 
 
 OPERATIONS: dict[str, Callable[[Image, int, int], Image]] = {

@@ -17,10 +17,12 @@ from roadworthy.core.hashing import digest
 from roadworthy.core.roles import Buildable
 from roadworthy.core.types import Artifact
 from roadworthy.core.validation import MOST_EPOCHS, MOST_WIDTH, check_whole
+from roadworthy.models.training import Diverged
 
 JOURNAL = "trials.jsonl"
 RESULT = "search.json"
 MOST_TRIALS = 10_000
+DROPOUT_STEP = 0.05
 ALGORITHM = 1
 """Part of every recipe; a change of the search that gives other values raises it."""
 
@@ -57,8 +59,11 @@ class SearchSettings:
         for name in ("learning_rate", "dropout", "hidden"):
             if name in settings and not _numbers(settings[name]):
                 raise InputError(f"a search takes a list of numbers as {name}, not {settings[name]!r}")
-        lists = {name: tuple(value) if isinstance(value, Sequence) else value for name, value in settings.items()}
-        return cls(**lists)
+        values: dict[str, Any] = dict(settings)
+        for name in ("learning_rate", "dropout", "hidden"):
+            if name in values:
+                values[name] = tuple(values[name])
+        return cls(**values)
 
     def __post_init__(self) -> None:
         check_whole("a search: trials", self.trials, 1, MOST_TRIALS)
@@ -149,7 +154,7 @@ class NetworkSearch(Buildable):
             values, folder = self.suggest(trials), workshop / f"trial-{number}"
             try:
                 value = self.network.attempt(values, self.settings.epochs, folder, progress)
-            except FloatingPointError:
+            except Diverged:
                 value, state = None, "diverged"
             else:
                 state = "complete"
@@ -176,14 +181,16 @@ class NetworkSearch(Buildable):
             outcome = {"state": optuna.trial.TrialState.FAIL} if trial["value"] is None else {"value": trial["value"]}
             study.add_trial(optuna.trial.create_trial(params=params, distributions=ranges, **outcome))
         params = study.ask(ranges).params
-        return {name: params[name] for name in self.searched}
+        return {name: round(params[name], 6) if name == "dropout" else params[name] for name in self.searched}
 
     def _distributions(self, optuna: Any) -> dict[str, Any]:
         kinds, asked = optuna.distributions, self.settings
         low, high = asked.dropout
         known = {
             "learning_rate": kinds.FloatDistribution(*asked.learning_rate, log=True),
-            "dropout": kinds.FloatDistribution(low, high, step=0.05) if high > low else kinds.FloatDistribution(low, low),
+            "dropout": kinds.FloatDistribution(low, high, step=0.05)
+            if high > low
+            else kinds.FloatDistribution(low, low),
             "hidden": kinds.CategoricalDistribution(asked.hidden),
         }
         return {name: known[name] for name in self.searched}

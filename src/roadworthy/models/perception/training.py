@@ -171,12 +171,8 @@ class BoxTask(Task):
         return self._loss(network.decoder(answers) * self._sides, targets[:, 4:])
 
 
-def localizer(network: torch.nn.Module, targets: BoxTargets, mean_box: NDArray[np.float64]) -> Any:
-    """A network that answers four numbers (N, 4), with the decoding of its parametrisation behind it.
-
-    Its output layer starts at the encoded `mean_box` (4,) of the training data: from boxes that share nothing with the
-    true ones, the IoU loss has no gradient.
-    """
+def localizer(network: torch.nn.Module, targets: BoxTargets) -> Any:
+    """A network that answers four numbers (N, 4), with the decoding of its parametrisation behind it."""
     torch = import_torch()
 
     class Localizer(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -189,10 +185,20 @@ def localizer(network: torch.nn.Module, targets: BoxTargets, mean_box: NDArray[n
         def forward(self, images: Any) -> Any:
             return self.decoder(self.network(images))
 
-    last = [module for module in network.modules() if isinstance(module, torch.nn.Linear)][-1]
-    with torch.no_grad():
-        last.bias.copy_(torch.from_numpy(targets.encode(mean_box[None])[0].astype(np.float32)))
     return Localizer()
+
+
+def start_at_mean(network: Any, targets: BoxTargets, corners: NDArray[np.float64]) -> None:
+    """Let a localizer start from the mean box of its training data, relative corners (N, 4), and hold its anchor.
+
+    From boxes that share nothing with the true ones, the IoU loss has no gradient.
+    """
+    torch = import_torch()
+    network.decoder = targets.decoder()
+    last = [module for module in network.network.modules() if isinstance(module, torch.nn.Linear)][-1]
+    mean = targets.encode(corners.mean(axis=0, keepdims=True))[0]
+    with torch.no_grad():
+        last.bias.copy_(torch.from_numpy(mean.astype(np.float32)))
 
 
 class TaskCourse(TrainingCourse):
