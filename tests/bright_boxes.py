@@ -11,7 +11,7 @@ SIDE = 16
 
 
 def bright_boxes(n: int = 96, seed: int = 0, blank: int = 0, height: int = SIDE) -> ArrayDataset:
-    """A red (class a) or blue (class b) rectangle on dark noise, two images to an object; the last `blank` lack boxes."""
+    """A red (class a) or blue (class b) rectangle on noise, two images to an object; the last `blank` have no box."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n) // 2 % 2
     images = rng.integers(0, 60, (n, height, SIDE, 3), dtype=np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -74,8 +75,8 @@ def exact_iou(one: tuple[float, ...], other: tuple[float, ...]) -> Fraction:
     a, b = ([Fraction(value) for value in box] for box in (one, other))
     columns, rows = sorted({a[0], a[2], b[0], b[2]}), sorted({a[1], a[3], b[1], b[3]})
     both = either = Fraction(0)
-    for x0, x1 in zip(columns, columns[1:], strict=False):
-        for y0, y1 in zip(rows, rows[1:], strict=False):
+    for x0, x1 in itertools.pairwise(columns):
+        for y0, y1 in itertools.pairwise(rows):
             inside = [box[0] <= x0 and x1 <= box[2] and box[1] <= y0 and y1 <= box[3] for box in (a, b)]
             both += (x1 - x0) * (y1 - y0) * all(inside)
             either += (x1 - x0) * (y1 - y0) * any(inside)

@@ -369,12 +369,12 @@ class TaskNetwork(TrainedNetwork):
         record, _, _ = trial._train(folder, progress)
         return float(best_epoch(record)[FIGURES[self.settings.task].figure])
 
-    def facts(self) -> dict[str, Any]:
-        """What a report says of it; values that are still to be searched are None."""
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """What a report says of it, by task; values that are still to be searched are None."""
         boxes = self.settings.task == "boxes"
         known = {"passes": 1, "members": 1, "weights": self.weight_count()}
         form = {"boxes": self.settings.boxes if boxes else "", "loss": self.settings.loss if boxes else "cross-entropy"}
-        return {**known, **form, **self.chosen(), "seed": self.seed}
+        return {self.settings.task: {**known, **form, **self.chosen(), "seed": self.seed}}
 
     def weight_count(self) -> int | None:
         """How many weights are held; None while the width of the head is still searched."""
