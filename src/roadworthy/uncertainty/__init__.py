@@ -1,6 +1,6 @@
 """Wrappers that turn models into models that know how sure they are, and measures of how much their samples agree.
 
-Importing this package makes them entries of a study: `ensemble`, `temperature` and `mc_dropout`.
+Importing this package makes them entries of a study, and perception networks, whose uncertainty is a setting of theirs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from roadworthy.models.torch import TorchModel
 from roadworthy.uncertainty.ensemble import Ensemble, TrainedEnsemble
 from roadworthy.uncertainty.mc_dropout import McDropout
 from roadworthy.uncertainty.measures import mean_prediction, mutual_information, predictive_entropy, variation_ratio
+from roadworthy.uncertainty.perception import load_perception
 from roadworthy.uncertainty.temperature import Calibrated, Temperature, fit_temperature, log_probabilities
 
 __all__ = [
@@ -100,3 +101,5 @@ def _loaded(spec: Any, name: str | None, common: Mapping[str, Any]) -> Model:
 for _kind, _loader in (("ensemble", load_ensemble), ("temperature", load_temperature), ("mc_dropout", load_mc_dropout)):
     MODELS.register(_kind)(_loader)
     WRAPPERS.add(_kind)
+
+MODELS.register("perception")(load_perception)
