@@ -1,0 +1,1 @@
+"""Curation: crops with one main object each, cut from annotated frames by one documented procedure."""
