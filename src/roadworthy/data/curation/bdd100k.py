@@ -22,6 +22,8 @@ from roadworthy.data.curation.reading import (
 SPLITS = ("train", "val")
 LABELS = ("labels/det_20/det_{split}.json", "labels/bdd100k_labels_images_{split}.json", "labels/100k/{split}")
 """Where the labels of a split may lie below the root: two releases in one file, and a folder with a file per frame."""
+OUTLINES = ("poly2d", "rle")
+"""What a label has that is not an object with a box."""
 CONDITIONS = {"weather": "weather", "scene": "scene", "timeofday": "time_of_day"}
 """Attributes of a frame, and the conditions that they become."""
 
@@ -98,9 +100,11 @@ def _frame(content: Any, images: Path, split: str, size: tuple[int, int]) -> Fra
     labels = content["frames"][0]["objects"] if "frames" in content else content.get("labels")
     frame_id = name.removesuffix(".jpg")
     objects = []
+    if not isinstance(labels, list | None):
+        raise ValueError(f"the labels of frame {name} must be a list, not {labels!r}")
     for number, label in enumerate(labels or ()):
         try:
-            if "box2d" in label and label["box2d"] is not None:
+            if not _is_outline(label):
                 objects.append(_object(object_id(frame_id, number), label))
         except BAD_ANNOTATION as error:
             raise ValueError(f"object {number} of frame {name}: {reason(error)}") from None
@@ -114,6 +118,11 @@ def _frame(content: Any, images: Path, split: str, size: tuple[int, int]) -> Fra
         conditions={own: str(attributes.get(theirs, "undefined")) for theirs, own in CONDITIONS.items()},
         split=split,
     )
+
+
+def _is_outline(label: Any) -> bool:
+    """Whether a label is a lane or an area, which has an outline or a mask in place of a box."""
+    return label.get("box2d") is None and any(label.get(form) is not None for form in OUTLINES)
 
 
 def _object(name: str, label: Any) -> AnnotatedObject:
