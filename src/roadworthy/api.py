@@ -16,6 +16,8 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
+from roadworthy.data.curation import Curation as Curation
+from roadworthy.data.curation import curate, read_settings
 from roadworthy.deploying import export_monitor as export_monitor
 from roadworthy.deploying import monitor_decisions as monitor_decisions
 from roadworthy.engine.folder import RunFolder, writing
@@ -293,3 +295,26 @@ def _name_of(model: Any) -> str:
     if isinstance(model, str | Path):
         return Path(str(model).partition(":")[0]).stem or "model"
     return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)
+
+
+def curate_data(
+    format: str | None = None,
+    root: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    settings: str | Path | None = None,
+    dry_run: bool = False,
+    workers: int | None = None,
+    progress: ProgressBar = terminal_progress,
+    **given: Any,
+) -> Curation:
+    """Cut crops with one main object each from annotated frames into the folder `out`, with manifests and tables.
+
+    `settings` is a YAML file with the key `curate`; what is given here wins over it: `format` and `root` of the
+    annotations, and any of `size`, `seed`, `rejected`, `corrected`, `classes`, `caps` and so on (see
+    `roadworthy.data.curation.CurationSettings`). `dry_run` counts only.
+    """
+    given = {"format": format, "root": None if root is None else os.fspath(root), **given}
+    complete = read_settings(None if settings is None else Path(settings), given)
+    target = None if out is None else Path(out)
+    return curate(complete, target, dry_run=dry_run, workers=workers, progress=progress)
