@@ -20,10 +20,12 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.data.curation import cadc, cure_tsd, nuimages
+from roadworthy.data.base import Opening
+from roadworthy.data.curation import CurationSettings, cadc, curate, cure_tsd, nuimages
 from roadworthy.data.curation.frames import READERS, AnnotatedObject, Frame, read_frames
 from roadworthy.data.curation.projection import Camera, cuboid_corners, project_cuboid, rotation_of
 from roadworthy.data.images import decode
+from roadworthy.data.manifest import ManifestDataset
 
 AHEAD = np.array([[0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1.0]])
 """The pose of a camera at the origin that looks along x, where z is up."""
@@ -344,13 +346,7 @@ def nuimages_tables() -> dict[str, list[dict[str, Any]]]:
         "sample_data": [
             {"token": "p1", "calibrated_sensor_token": "c_front", "filename": "samples/CAM_FRONT/a.jpg", **picture},
             {"token": "p2", "calibrated_sensor_token": "c_back", "filename": "samples/CAM_BACK/b.jpg", **picture},
-            {
-                **picture,
-                "token": "p3",
-                "calibrated_sensor_token": "c_front",
-                "filename": "x.jpg",
-                "is_key_frame": False,
-            },
+            {**between, "token": "p3", "calibrated_sensor_token": "c_front", "filename": "x.jpg"},
             {**picture, "token": "p4", "calibrated_sensor_token": "c_lidar", "filename": "x.bin", "width": None},
         ],
         "category": [
@@ -635,3 +631,59 @@ def test_the_maps_of_nuimages_for_sets_outside_do_not_overlap() -> None:
         kind for table in (nuimages.CORNER_CASES, nuimages.OUTSIDE_KINDS) for kinds in table.values() for kind in kinds
     ]
     assert len(kinds) == len(set(kinds))
+
+
+# The whole procedure
+
+
+def crops_of(root: Path, name: str, out: Path, **settings: Any) -> ManifestDataset:
+    """The test data that a curation of that format writes, opened as a manifest is."""
+    curate(CurationSettings(format=name, root=str(root), size=64, min_width=5, **settings), out, workers=2)
+    return ManifestDataset(out / "test.csv", Opening(classes=str(out / "classes.txt")))
+
+
+def painted_box(picture: NDArray[Any]) -> tuple[int, ...]:
+    """The box of what is painted bright on a black picture."""
+    rows, columns = (np.flatnonzero((picture.max(axis=2) > 100).any(axis=axis)) for axis in (1, 0))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def test_a_crop_of_a_video_shows_its_sign_where_the_manifest_says(tmp_path: Path) -> None:
+    write_cure_tsd(tmp_path / "cure", [sign_line(2, 16, y=8, size=16), sign_line(3, 24, y=16, size=16)], ())
+    path = tmp_path / "cure" / "01_04_00_00_00.mp4"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"mp4v"), 10, (64, 48))
+    for x, y in ((0, 0), (16, 8), (24, 16)):
+        picture = np.zeros((48, 64, 3), dtype=np.uint8)
+        picture[y : y + 16, x : x + 16] = 255
+        writer.write(picture)
+    writer.release()
+    data = crops_of(tmp_path / "cure", "cure_tsd", tmp_path / "out")
+    batch = data.batch([0, 1])
+    assert batch.boxes is not None
+    for picture, box in zip(batch.images, batch.boxes, strict=True):
+        assert painted_box(picture) == pytest.approx(box, abs=2.5)  # codecs blur edges
+    assert len(set(data.groups)) == 1
+
+
+def test_a_crop_of_cadc_shows_the_projected_face(tmp_path: Path) -> None:
+    face = cuboid(position={"x": 10, "y": 2, "z": -1}, dimensions={"x": 4.0, "y": 1e-6, "z": 3.0})
+    write_cadc(tmp_path / "cadc", [{"cuboids": [face, cuboid(position={"x": -10, "y": 0, "z": 0})]}], images=0)
+    picture = np.zeros((100, 200, 3), dtype=np.uint8)
+    picture[45:75, 60:100] = 255  # 100 - 10 * (2 +- 2), 50 - 10 * (-1 +- 1.5)
+    folder = tmp_path / "cadc" / "2018_03_06" / "0001" / "labeled" / "image_00" / "data"
+    Image.fromarray(picture).save(folder / "0000000000.png")
+    data = crops_of(tmp_path / "cadc", "cadc", tmp_path / "out")
+    batch = data.batch([0])
+    assert batch.boxes is not None
+    assert painted_box(batch.images[0]) == pytest.approx(batch.boxes[0], abs=1)
+    assert (len(data), float(batch.conditions["distance"][0])) == (1, pytest.approx(10))
+    assert "behind the camera" in (tmp_path / "out" / "dropped.csv").read_text()
+
+
+def test_corner_cases_of_nuimages_are_curated_by_a_map_of_their_own(tmp_path: Path) -> None:
+    tables = nuimages_tables()
+    tables["object_ann"][2]["bbox"] = [100, 20, 140, 90]
+    write_nuimages(tmp_path / "nuimages", tables, "v1.0-mini")
+    data = crops_of(tmp_path / "nuimages", "nuimages", tmp_path / "out", classes=nuimages.CORNER_CASES)
+    assert data.class_names == ("vehicle", "pedestrian")
+    assert data.batch([0]).labels.tolist() == [1]

@@ -273,7 +273,7 @@ class VideoPicture:
     """A picture of a video by its position, counted from 0: called, it decodes it as uint8 (H, W, 3) RGB.
 
     Positions are counted by decoding, never by jumping, which is inexact in some files. Pictures in rising order cost
-    one pass over the video, and one video at a time is open in a process.
+    one pass over the video, and each thread has one video open at a time.
     """
 
     path: Path
@@ -281,43 +281,29 @@ class VideoPicture:
 
     def __call__(self) -> NDArray[np.uint8]:
         """Decode the picture; a video that ends before it is an `InputError`."""
-        return _OPEN_VIDEO.picture(self.path, self.position)
+        video: _OpenVideo | None = getattr(_OF_THREAD, "video", None)
+        if video is None or video.path != self.path or self.position < video.decoded - 1:
+            if video is not None:
+                video.capture.release()
+            video = _OF_THREAD.video = _OpenVideo(self.path, _open(self.path))
+        while video.decoded <= self.position:
+            video.decode_next()
+        return video.latest.copy()
+
+
+_OF_THREAD = threading.local()
 
 
 class _OpenVideo:
-    """The video that is being read, and how far."""
+    """A video that is being read, how many of its pictures are decoded, and the latest of them."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._path: Path | None = None
-        self._capture: cv2.VideoCapture | None = None
-        self._next = 0
-        self._latest: NDArray[np.uint8] | None = None
+    def __init__(self, path: Path, capture: cv2.VideoCapture) -> None:
+        self.path, self.capture, self.decoded = path, capture, 0
+        self.latest: NDArray[np.uint8] = np.zeros((0, 0, 3), dtype=np.uint8)
 
-    def picture(self, path: Path, position: int) -> NDArray[np.uint8]:
-        with self._lock:
-            if path != self._path or position < self._next - 1 or self._latest is None:
-                self._start(path)
-            while self._next <= position:
-                self._latest = self._decode(path)
-            if self._latest is None:
-                raise InputError(f"the video {path} has no picture {position}")
-            return self._latest.copy()
-
-    def _start(self, path: Path) -> None:
-        if self._capture is not None:
-            self._capture.release()
-        self._path, self._latest = None, None
-        self._path, self._capture, self._next, self._latest = path, _open(path), 0, None
-
-    def _decode(self, path: Path) -> NDArray[np.uint8]:
-        if self._capture is None:
-            raise InputError(f"the video {path} is not open")
-        is_read, picture = self._capture.read()
+    def decode_next(self) -> None:
+        is_read, picture = self.capture.read()
         if not is_read:
-            raise InputError(f"the video {path} ends after {self._next} frames, before a frame that is annotated")
-        self._next += 1
-        return np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB), dtype=np.uint8)
-
-
-_OPEN_VIDEO = _OpenVideo()
+            raise InputError(f"the video {self.path} ends after {self.decoded} frames, before one that is annotated")
+        self.latest = np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+        self.decoded += 1
