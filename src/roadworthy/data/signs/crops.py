@@ -61,8 +61,10 @@ class Stance:
     aside: float
 
 
-def aimed(stance: Stance, spot: tuple[float, float], unit: float, height: float, curvature: float) -> CropCamera:
-    """The camera that sees the ground under an object at a spot (x, y) of the picture.
+def aimed(
+    stance: Stance, ground_point: tuple[float, float], unit: float, height: float, curvature: float
+) -> CropCamera:
+    """The camera that sees the ground under an object at a point (x, y) of the picture.
 
     It stands in the right lane, `height` metres over the road, and one shorter side of the picture spans `unit` of its
     directions (1 is 45 degrees).
@@ -73,8 +75,8 @@ def aimed(stance: Stance, spot: tuple[float, float], unit: float, height: float,
     """
     zoom = 1 / unit
     lane = HALF_ROAD / 2
-    horizon = spot[1] - zoom * height / stance.distance
-    vanish = spot[0] - zoom * ((stance.aside - lane) / stance.distance + curvature * stance.distance)
+    horizon = ground_point[1] - zoom * height / stance.distance
+    vanish = ground_point[0] - zoom * ((stance.aside - lane) / stance.distance + curvature * stance.distance)
     return CropCamera(
         horizon=horizon,
         vanish=vanish,

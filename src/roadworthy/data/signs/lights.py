@@ -15,8 +15,6 @@ SIGNALS: dict[str, tuple[float, Colour, Colour]] = {
 """Where each lamp of a traffic light is, its colour when it is lit and when it is not."""
 HOUSINGS: dict[str, Colour] = {"black": (30, 31, 33), "green": (40, 62, 48), "yellow": (204, 158, 36)}
 
-TRAFFIC_LIGHTS: tuple[str, ...] = ()
-"""Names of all drawings of a traffic light."""
 SHINING: dict[str, str] = {}
 """For a drawing with lamps, the name of the drawing that holds the lit lamps alone."""
 
@@ -43,9 +41,9 @@ def _lamps(pen: Pen, parts: list[Points], colour: Colour) -> None:
     pen.polygons(parts, colour)
 
 
-def _register() -> None:
-    """Put every traffic light and every set of lit lamps among the drawings."""
-    global TRAFFIC_LIGHTS
+def _register_traffic_lights() -> tuple[str, ...]:
+    """Put every traffic light and its lit lamp among the drawings; the names of the lights."""
+    names = []
     for lit in SIGNALS:
         DRAWINGS[f"lit {lit}"], SPANS[f"lit {lit}"] = partial(_lit_lamp, lit=lit), 1.1
         for housing, colour in HOUSINGS.items():
@@ -53,18 +51,21 @@ def _register() -> None:
                 name = f"traffic light {lit} {housing}{' plate' if plate else ''}"
                 DRAWINGS[name] = partial(_traffic_light, housing=colour, lit=lit, plate=plate)
                 SPANS[name], SHINING[name] = 1.1, f"lit {lit}"
-                TRAFFIC_LIGHTS += (name,)
-    ends: dict[str, tuple[list[Points], Colour]] = {
-        "car rear": ([rectangle(-0.88, 0.08, -0.56, 0.26), rectangle(0.56, 0.08, 0.88, 0.26)], LAMP),
-        "car front": ([rectangle(-0.88, 0.08, -0.56, 0.26), rectangle(0.56, 0.08, 0.88, 0.26)], HEADLAMP),
-        "truck rear": ([rectangle(-0.7, 0.65, -0.46, 0.75), rectangle(0.46, 0.65, 0.7, 0.75)], LAMP),
-        "bus front": ([rectangle(-0.68, 0.46, -0.42, 0.6), rectangle(0.42, 0.46, 0.68, 0.6)], HEADLAMP),
-    }
-    for end, (parts, colour) in ends.items():
-        lamps = f"lamps {end}"
-        variants = [name for name in SPANS if name.startswith(f"{end} ")]
-        DRAWINGS[lamps], SPANS[lamps] = partial(_lamps, parts=parts, colour=colour), SPANS[variants[0]]
-        SHINING.update(dict.fromkeys(variants, lamps))
+                names.append(name)
+    return tuple(names)
 
 
-_register()
+def _register_lamps(end: str, lamp: list[tuple[float, float]], colour: Colour) -> None:
+    """Put the lit lamps of one end of a vehicle among the drawings: the right one, and the left one opposite."""
+    variants = [name for name in SPANS if name.startswith(f"{end} ")]
+    parts: list[Points] = [lamp, [(-x, y) for x, y in lamp]]
+    DRAWINGS[f"lamps {end}"], SPANS[f"lamps {end}"] = partial(_lamps, parts=parts, colour=colour), SPANS[variants[0]]
+    SHINING.update(dict.fromkeys(variants, f"lamps {end}"))
+
+
+TRAFFIC_LIGHTS = _register_traffic_lights()
+"""Names of all drawings of a traffic light."""
+_register_lamps("car rear", rectangle(0.56, 0.08, 0.88, 0.26), LAMP)
+_register_lamps("car front", rectangle(0.56, 0.08, 0.88, 0.26), HEADLAMP)
+_register_lamps("truck rear", rectangle(0.46, 0.65, 0.7, 0.75), LAMP)
+_register_lamps("bus front", rectangle(0.42, 0.46, 0.68, 0.6), HEADLAMP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,12 +23,14 @@ from roadworthy.data.signs.scenes import (
     over_rows,
     road_texture,
 )
-from roadworthy.data.signs.sprites import Colour, Pen, Points, rectangle
+from roadworthy.data.signs.sprites import Colour, CoverPen, Pen, rectangle
 from roadworthy.data.signs.textures import clouds, grey, window
 
 LAYOUTS = ("straight", "curve", "junction")
-COUNT = 16
+COUNT = 14
 """Landmarks along a road, most of them outside a cut-out."""
+TALLEST = 12.5
+"""Metres from the ground to the top of the tallest landmark, at most."""
 SNOW: Colour = (232, 236, 242)
 
 _OUTLINE = REFERENCE / np.array([FAR, 120, 60, 35, 22, 14, 9, 6, 4, 2.2, 1.2])
@@ -80,71 +83,50 @@ class Surroundings:
         )
 
 
-class CoverPen(Pen):
-    """A pen that also notes what it covers, so that the distance of it can be put down."""
-
-    def __init__(self, canvas: NDArray[np.uint8], scale: float) -> None:
-        super().__init__(canvas, scale)
-        self._cover = np.zeros(canvas.shape[:2], dtype=np.uint8)
-        self._stencil = Pen(self._cover, scale)
-
-    def polygon(self, points: Points, colour: Colour) -> None:
-        """Fill the polygon with these corners (M, 2)."""
-        super().polygon(points, colour)
-        self._stencil.polygon(points, _FULL)
-
-    def polygons(self, parts: Sequence[Points] | NDArray[np.float64], colour: Colour) -> None:
-        """Fill several polygons that do not overlap and have equally many corners."""
-        super().polygons(parts, colour)
-        self._stencil.polygons(parts, _FULL)
-
-    def put_distance(self, depth: Plane, metres: float) -> None:
-        """Give what was drawn since the last call that distance: the pixels of depth (H, W) it covers by half."""
-        depth[self._cover >= 128] = metres
-        self._cover[:] = 0
-
-
 _FULL: Colour = (255, 0, 0)
 
 
 def draw_surroundings(
-    place: Surroundings,
+    surroundings: Surroundings,
     camera: CropCamera,
     light: Light,
     size: tuple[int, int],
-    stand: Sequence[Shape],
     *,
+    posts: Sequence[Shape],
+    shadows: Sequence[Shape],
     distance: float,
     snow: float,
 ) -> tuple[Image, Plane]:
-    """The place in that light, (H, W, 3) float32, and metres to what each pixel shows, (H, W).
+    """The surroundings in that light, (H, W, 3) float32, and metres to what each pixel shows, (H, W).
 
-    Before the object at `distance` metres nothing is drawn but the ground. Shapes of `stand`, such as a post, stand
-    at that distance too. `snow` is the share of the ground that is white.
+    Before the object at `distance` metres nothing is drawn but the ground. Posts stand at that distance too, shadows
+    lie on the ground. `snow` is the share of the ground that is white.
     """
     rows = picture_rows(size)
     metres = np.minimum(camera.ground_distance(rows), np.where(rows > camera.horizon, FAR, np.inf))
     nearness = REFERENCE / metres
     depth = np.repeat(metres.astype(np.float32)[:, None], size[1], axis=1)
-    canvas, share = _ground(place, camera, light, rows, nearness, size, snow)
+    canvas, share = _ground(surroundings, camera, light, rows, nearness, size, snow)
     pen = CoverPen(canvas, min(size))
-    _woods(pen, place, camera, light, snow)
-    pen.put_distance(depth, FAR)
-    _landmarks(pen, place, camera, light, size, depth, distance)
-    for points, colour in stand:
+    _woods(pen, surroundings, camera, light, snow)
+    pen.put(depth, FAR)
+    _landmarks(pen, surroundings, camera, light, size, depth, distance)
+    for points, colour in posts:
         pen.polygon(points, colour)
-    pen.put_distance(depth, distance)
+    pen.put(depth, distance)
+    for points, colour in shadows:
+        Pen(canvas, min(size)).polygon(points, colour)
     image = canvas.astype(np.float32)
     visible = np.clip(3 * nearness, 0, 1 - 0.8 * snow).astype(np.float32)[:, None]
-    factors = window(clouds(), *place.texture, 110, size) * np.float32(0.085)
-    factors += share * visible * (road_texture(place.surface, camera, size) - 1) + 1
+    factors = window(clouds(), *surroundings.texture, 110, size) * np.float32(0.085)
+    factors += share * visible * (road_texture(surroundings.surface, camera, size) - 1) + 1
     image *= grey(factors)
     return image, depth
 
 
 def _landmarks(
     pen: CoverPen,
-    place: Surroundings,
+    surroundings: Surroundings,
     camera: CropCamera,
     light: Light,
     size: tuple[int, int],
@@ -152,19 +134,20 @@ def _landmarks(
     distance: float,
 ) -> None:
     """What stands beside the road farther away than the object, as far as it is in the picture."""
-    edge = size[1] / min(size) / 2
-    for landmark in place.landmarks:
+    below, edge = (length / min(size) / 2 for length in size)
+    for landmark in surroundings.landmarks:
         near = landmark.nearness
         if near * distance >= 0.97 * REFERENCE:
             break
         draw, reach = LANDMARK_DRAWINGS[landmark.kind]
-        if abs(camera.ground(near, landmark.aside)[0]) < edge + reach * camera.metre(near):
+        (x, foot), metre = camera.ground(near, landmark.aside), camera.metre(near)
+        if abs(x) < edge + reach * metre and -below < foot < below + TALLEST * metre:
             draw(pen, camera, light, landmark)
-            pen.put_distance(depth, REFERENCE / near)
+            pen.put(depth, REFERENCE / near)
 
 
 def _ground(
-    place: Surroundings,
+    surroundings: Surroundings,
     camera: CropCamera,
     light: Light,
     rows: Floats,
@@ -176,24 +159,24 @@ def _ground(
     above, low = (np.array(colour) for colour in light.sky)
     height = np.clip((camera.horizon - rows) / (0.35 * camera.zoom), 0, 1)[:, None]
     sky = low + (above - low) * np.sqrt(height)
-    verge = _lit(_snowy(place.verge, min(1.0, 1.3 * snow)), light, nearness)
+    verge = _lit(_snowy(surroundings.verge, min(1.0, 1.3 * snow)), light, nearness)
     canvas = over_rows(np.where(nearness[:, None] > 0, verge, sky), size)
     mask = np.zeros(size, dtype=np.uint8)
     stencil = Pen(mask, min(size))
-    if place.paved:
+    if surroundings.paved:
         Pen(canvas, min(size)).polygon(_band(camera, HALF_ROAD + 2.2), light.shade(_snowy(_PAVING, snow), 0.2))
         Pen(canvas, min(size)).polygon(_band(camera, HALF_ROAD + 0.2), light.shade(_snowy(_KERB, snow), 0.2))
     stencil.polygon(_band(camera, HALF_ROAD), _FULL)
-    if place.layout == "junction":
-        top, low_row = camera.ground_row(place.crossing + 7), camera.ground_row(place.crossing)
+    if surroundings.layout == "junction":
+        top, low_row = camera.ground_row(surroundings.crossing + 7), camera.ground_row(surroundings.crossing)
         stencil.polygon(rectangle(-4, top, 4, low_row), _FULL)
     share = mask * np.float32(1 / 255)
-    road = over_rows(_lit(_snowy(ROAD_COLOURS[place.surface], snow), light, nearness), size)
-    canvas = np.where(mask[..., None] >= 128, road, canvas)
+    road = over_rows(_lit(_snowy(ROAD_COLOURS[surroundings.surface], snow), light, nearness), size)
+    canvas = np.asarray(cv2.blendLinear(road, canvas, share, 1 - share), dtype=np.uint8)
     pen = Pen(canvas, min(size))
-    if place.surface != "cobbles":
+    if surroundings.surface != "cobbles":
         corners = camera.along(_MARKS[0].ravel(), _MARKS[1].ravel()).reshape(-1, 4, 2)
-        pen.polygons(corners, light.shade(_mixed(ROAD_PAINT, ROAD_COLOURS[place.surface], 0.8 * snow), 0.2))
+        pen.polygons(corners, light.shade(_mixed(ROAD_PAINT, ROAD_COLOURS[surroundings.surface], 0.8 * snow), 0.2))
     if snow > 0:
         for aside in (-2.45, -1.05, 1.05, 2.45):
             pen.polygon(_band(camera, 0.24, aside), light.shade(_mixed((86, 88, 92), SNOW, 0.6 * snow), 0.2))
@@ -226,12 +209,12 @@ def _lit(colour: Colour, light: Light, nearness: Floats) -> Floats:
     return np.asarray(clear * lit + (1 - clear) * np.array(light.sky[1]))
 
 
-def _woods(pen: Pen, place: Surroundings, camera: CropCamera, light: Light, snow: float) -> None:
+def _woods(pen: Pen, surroundings: Surroundings, camera: CropCamera, light: Light, snow: float) -> None:
     """Woods and hills at FAR metres, over the whole width of the view."""
     middle = camera.ground(REFERENCE / FAR, 0)[0]
     outline = np.empty((_WOODS + 2, 2))
     outline[:_WOODS, 0] = np.linspace(-1.5, 1.5, _WOODS) * camera.zoom + middle
-    outline[:_WOODS, 1] = camera.horizon - camera.zoom * (0.012 + 0.035 * place.woods)
+    outline[:_WOODS, 1] = camera.horizon - camera.zoom * (0.012 + 0.035 * surroundings.woods)
     row = camera.ground_row(FAR)
     outline[_WOODS:] = (outline[_WOODS - 1, 0], row), (outline[0, 0], row)
     pen.polygon(outline, light.shade(_mixed((70, 88, 60), SNOW, 0.4 * snow), 0.05))

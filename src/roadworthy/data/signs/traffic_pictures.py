@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from roadworthy.data.signs.camera import NEW, Floats, Image, Lens, Light, Plane, Seen, Wear, overlay, photograph, relief
 from roadworthy.data.signs.camera import rain as falling_rain
-from roadworthy.data.signs.crops import CropCamera, Stance, aimed
+from roadworthy.data.signs.crops import REFERENCE, Stance, aimed
 from roadworthy.data.signs.lights import SHINING, TRAFFIC_LIGHTS
 from roadworthy.data.signs.pictures import Mask, Rng, Size, object_mask, to_pixels, turned
 from roadworthy.data.signs.scenes import LANDMARKS, Shape
@@ -50,6 +50,7 @@ class Recording:
     """A camera and the region it was driven through.
 
     focal      focal length in pixels of the whole frame, which decides how coarse a far object is
+    view       width of the frame over its focal length: no cut-out is wider
     heights    of the camera over the road in metres, from and to
     landmarks  kinds of what stands beside the roads
     colours    (3, 3) from the scene's colours to those of the camera;  gamma: of its tone curve
@@ -57,6 +58,7 @@ class Recording:
     """
 
     focal: float
+    view: float
     heights: tuple[float, float]
     landmarks: tuple[str, ...]
     colours: tuple[tuple[float, float, float], ...] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
@@ -64,10 +66,11 @@ class Recording:
     sharpening: float = 0.0
 
 
-BDD_LIKE = Recording(1800.0, (1.2, 1.5), LANDMARKS)
+BDD_LIKE = Recording(1800.0, 1.07, (1.2, 1.5), LANDMARKS)
 """The camera behind the windscreen with which `traffic` is recorded."""
 KITTI_LIKE = Recording(
     720.0,
+    1.72,
     (1.6, 1.7),
     ("house", "house", "bush", "tree", "fence", "lamp", "house"),
     ((0.84, 0.1, 0.0), (0.05, 0.93, 0.04), (0.04, 0.1, 0.96)),
@@ -76,13 +79,17 @@ KITTI_LIKE = Recording(
 )
 """A camera on the roof with a shorter focal length, in a residential area: darker, cooler, sharpened."""
 WINTER = Recording(
-    1250.0, (1.45, 1.6), ("tree", "fir", "fir", "house", "lamp"), ((0.95, 0.02, 0), (0.02, 0.96, 0), (0, 0.02, 1.02))
+    1250.0,
+    1.02,
+    (1.45, 1.6),
+    ("tree", "fir", "fir", "house", "lamp"),
+    ((0.95, 0.02, 0), (0.02, 0.96, 0), (0, 0.02, 1.02)),
 )
 """A camera on a winter drive."""
 
 
 @dataclass(frozen=True)
-class _Thing:
+class _RoadObject:
     """One object: its drawing, how it stands, and its size in metres.
 
     half     metres from the drawing's middle to 1;  lift: metres from the ground to its middle
@@ -102,9 +109,9 @@ class _Thing:
     yaw: float
 
     @staticmethod
-    def draw(rng: Rng, kind: str) -> _Thing:
+    def draw(rng: Rng, kind: str) -> _RoadObject:
         """A random object of that kind."""
-        side, mirror, stretch, place, scale, steel = rng.random(6)
+        side, mirror, stretch, lateral, scale, steel = rng.random(6)
         right = 1 if side < 0.7 else -1
         metal = _STEEL[int(steel * len(_STEEL))]
         upright = 1 if kind in ("traffic sign", "traffic light") or mirror < 0.5 else -1
@@ -112,49 +119,63 @@ class _Thing:
         if kind == "traffic sign":
             faces = [face for names in FACES.values() for face in names]
             drawing, wear = faces[int(rng.integers(len(faces)))], Wear.draw(rng)
-            half, lift, aside = 0.3 + 0.12 * scale, 1.9 + 0.8 * place, right * (4.3 + 1.2 * place)
-            return _Thing(drawing, half, lift, aside, wear=wear, returns=1.0, yaw=14, **{**common, "stretch": 1.0})
+            half, lift, aside = 0.3 + 0.12 * scale, 1.9 + 0.8 * lateral, right * (4.3 + 1.2 * lateral)
+            return _RoadObject(drawing, half, lift, aside, wear=wear, returns=1.0, yaw=14, **{**common, "stretch": 1.0})
         if kind == "traffic light":
             drawing = TRAFFIC_LIGHTS[int(rng.integers(len(TRAFFIC_LIGHTS)))]
-            overhead = place < 0.4
-            lift, aside = (5.0 + scale, 3 * side - 1) if overhead else (2.7 + 0.7 * scale, right * (4.1 + place))
-            return _Thing(drawing, 0.55, lift, aside, wear=NEW, returns=0.3, yaw=10, **common)
+            overhead = lateral < 0.4
+            lift, aside = (5.0 + scale, 3 * side - 1) if overhead else (2.7 + 0.7 * scale, right * (4.1 + lateral))
+            return _RoadObject(drawing, 0.55, lift, aside, wear=NEW, returns=0.3, yaw=10, **common)
         drawings = USERS[kind] if kind in USERS else UNUSUAL[kind]
         drawing = drawings[int(rng.integers(len(drawings)))]
         half = SPANS[drawing] / 2 * (0.95 + 0.1 * scale)
-        flat = 16 if kind in ("car", "truck", "bus", "trailer", "crane truck", "concrete mixer", "train") else 8
-        aside = _aside(kind, right, place)
-        return _Thing(drawing, half, GROUND * half, aside, wear=NEW, returns=0.45, yaw=flat, **common)
+        largest_yaw = 16 if kind in ("car", "truck", "bus", "trailer", "crane truck", "concrete mixer", "train") else 8
+        aside = _aside(kind, right, lateral)
+        return _RoadObject(drawing, half, GROUND * half, aside, wear=NEW, returns=0.45, yaw=largest_yaw, **common)
 
     def shape(self, yaw: float) -> Matrix:
         """From the coordinates of the drawing to those of the turned object, in units of `half`."""
         return turned(yaw, 0, 0) @ np.diag([self.mirror * self.stretch, 1.0, 1.0])
 
-    def stand(self, camera: CropCamera, x: float, y: float, light: Light, distance: float) -> list[Shape]:
-        """The post of a sign or of a light, or the mast a light hangs on, or the shadow under anything else."""
-        metre = camera.zoom / distance
-        near = 2.5 / distance
-        if self.drawing in TRAFFIC_LIGHTS and self.lift > 4.5:
-            arm = rectangle(x - 9 * metre, y - 0.75 * metre, x + 1.2 * metre, y - 0.6 * metre)
-            return [(arm, light.shade(self.steel, near))]
-        if self.drawing in TRAFFIC_LIGHTS or self.lift > GROUND * self.half + 0.01:
-            post = 0.045 * metre if self.drawing not in TRAFFIC_LIGHTS else 0.08 * metre
-            return [(rectangle(x - post, y, x + post, y + self.lift * metre), light.shade(self.steel, near))]
-        half = self.half * metre
-        return [(ellipse(x, y + GROUND * half, 0.95 * half, 0.05 * half), light.shade((34, 34, 36), near))]
+    def largest(self) -> float:
+        """The larger of its width and height, in metres."""
+        left, top, right, bottom = _extent(self.drawing)
+        return self.half * max(right - left, bottom - top)
+
+    def posts(self, x: float, y: float, metre: float, light: Light, nearness: float) -> list[Shape]:
+        """The post of a sign or of a traffic light, or the mast that a light hangs on, where its middle is (x, y)."""
+        colour, is_light = light.shade(self.steel, nearness), self.drawing in TRAFFIC_LIGHTS
+        if is_light and self.lift > 4.5:
+            return [(rectangle(x - 9 * metre, y - 0.75 * metre, x + 1.2 * metre, y - 0.6 * metre), colour)]
+        half = (0.08 if is_light else 0.045) * metre
+        return [(rectangle(x - half, y, x + half, y + self.lift * metre), colour)] if self.is_raised else []
+
+    def shadows(self, x: float, y: float, metre: float, light: Light, nearness: float) -> list[Shape]:
+        """The shadow under what stands on the ground, where its middle is (x, y)."""
+        if self.is_raised:
+            return []
+        half, (left, _, right, _) = self.half * metre, _extent(self.drawing)
+        middle = x + self.mirror * self.stretch * half * (left + right) / 2
+        wide = 0.47 * self.stretch * half * (right - left)
+        return [(ellipse(middle, y + GROUND * half, wide, 0.05 * half), light.shade((34, 34, 36), nearness))]
+
+    @property
+    def is_raised(self) -> bool:
+        """It hangs on a post or a mast and does not touch the ground."""
+        return self.lift > self.half
 
 
-def _aside(kind: str, side: int, place: float) -> float:
-    """Metres right of the road's middle where an object of that kind may be; `place` is from 0 to 1."""
+def _aside(kind: str, side: int, lateral: float) -> float:
+    """Metres right of the road's middle where an object of that kind may be; `lateral` is from 0 to 1."""
     if kind in ("pedestrian", "animal"):
-        return 11 * place - 5.5
+        return 11 * lateral - 5.5
     if kind in ("seated person", "bin"):
-        return side * (4.0 + 1.6 * place)
+        return side * (4.0 + 1.6 * lateral)
     if kind in ("cyclist", "motorcyclist"):
-        return side * (1.4 + 1.6 * place)
+        return side * (1.4 + 1.6 * lateral)
     if kind in ("bending person", "wheelchair user", "cone"):
-        return side * (1.0 + 4.0 * place)
-    return side * (1.2 + 1.4 * place)
+        return side * (1.0 + 4.0 * lateral)
+    return side * (1.2 + 1.4 * lateral)
 
 
 def draw_traffic(
@@ -165,26 +186,39 @@ def draw_traffic(
     `instance` decides the object and its place, `view` the cut-out: the larger side of the object's box takes a share
     of LARGER_SIDE of the picture, and the box lies anywhere within it.
     """
-    thing = _Thing.draw(instance, kind)
-    place = Surroundings.draw(instance, conditions["road_surface"], conditions["road_layout"], recording.landmarks)
+    road_object = _RoadObject.draw(instance, kind)
+    surroundings = Surroundings.draw(
+        instance, conditions["road_surface"], conditions["road_layout"], recording.landmarks
+    )
     weather, distance = conditions["weather"], float(conditions["distance"])
     light = traffic_light_of(conditions["time_of_day"], weather)
-    shape = thing.shape(float(np.clip(view.normal(0, thing.yaw), -2 * thing.yaw, 2 * thing.yaw)))
-    share, across, down, height, gain = view.uniform(
-        (*LARGER_SIDE[:1], -1, -1, recording.heights[0], 0.85), (LARGER_SIDE[1], 1, 1, recording.heights[1], 1.1)
+    shape = road_object.shape(
+        float(np.clip(view.normal(0, road_object.yaw), -2 * road_object.yaw, 2 * road_object.yaw))
     )
-    x, y, half = _position(thing, shape, share, (across, down), size)
-    unit = thing.half / (half * distance)
-    foot = y + thing.lift / (unit * distance)
-    camera = aimed(Stance(distance, thing.aside), (x, foot), unit, height, place.curvature)
-    stand = thing.stand(camera, x, y, light, distance)
+    smallest = np.clip(road_object.largest() / (distance * recording.view), *LARGER_SIDE)
+    low, high = recording.heights
+    share, across, down, height, gain = view.uniform((smallest, -1, -1, low, 0.85), (LARGER_SIDE[1], 1, 1, high, 1.1))
+    x, y, half = _position(road_object, shape, share, (across, down), size)
+    unit = road_object.half / (half * distance)
+    foot = y + road_object.lift / (unit * distance)
+    camera = aimed(Stance(distance, road_object.aside), (x, foot), unit, height, surroundings.curvature)
     snow = _SNOW_ON_GROUND[conditions.get("snow_cover", "partly" if weather == "snow" else "none")]
-    image, depth = draw_surroundings(place, camera, light, size, stand, distance=distance, snow=snow)
+    standing = (x, y, camera.zoom / distance, light, REFERENCE / distance)
+    image, depth = draw_surroundings(
+        surroundings,
+        camera,
+        light,
+        size,
+        posts=road_object.posts(*standing),
+        shadows=road_object.shadows(*standing),
+        distance=distance,
+        snow=snow,
+    )
     if weather == "partly cloudy":
         cloudy_sky(image, depth, light, view)
     matrix = to_pixels(x, y, half, size) @ shape
-    glow = on_object(light, distance, gain, thing.returns)
-    mask = _put(image, depth, thing, matrix, light, glow, distance, view)
+    glow = on_object(light, distance, gain, road_object.returns)
+    mask = _put(image, depth, road_object, matrix, light, glow, distance, view)
     if snow > 0.5 and "snow_cover" in conditions:
         rows = np.flatnonzero(mask.any(axis=1))
         snow_caps(image, mask, max(1, round(0.06 * len(rows))), light)
@@ -195,18 +229,18 @@ def draw_traffic(
 
 
 def _position(
-    thing: _Thing, shape: Matrix, share: float, where: tuple[float, float], size: Size
+    road_object: _RoadObject, shape: Matrix, share: float, position: tuple[float, float], size: Size
 ) -> tuple[float, float, float]:
     """Where the drawing's middle is (x, y), and half its size, so that the object's box is where it should be.
 
-    `where` is from -1 to 1 each: from one edge of the picture to the other.
+    `position` is from -1 to 1 each: from one edge of the picture to the other.
     """
-    corners = _hull(thing.drawing) @ shape[:2, :2].T
-    corners /= (1 + _hull(thing.drawing) @ shape[2, :2])[:, None]
+    corners = _hull(road_object.drawing) @ shape[:2, :2].T
+    corners /= (1 + _hull(road_object.drawing) @ shape[2, :2])[:, None]
     low, high = corners.min(axis=0), corners.max(axis=0)
     half = share / float((high - low).max())
     room = np.array((size[1], size[0])) / min(size) / 2 - _EDGE - half * (high - low) / 2
-    x, y = np.array(where) * np.maximum(room, 0) - half * (high + low) / 2
+    x, y = np.array(position) * np.maximum(room, 0) - half * (high + low) / 2
     return float(x), float(y), half
 
 
@@ -221,10 +255,17 @@ def _hull(drawing: str) -> Floats:
     return np.asarray((hull + 0.5) * (2 * MARGIN / side) - MARGIN, dtype=np.float64)
 
 
+@cache
+def _extent(drawing: str) -> tuple[float, float, float, float]:
+    """The first and last x and y of a drawing, in its coordinates: left, top, right, bottom."""
+    (left, top), (right, bottom) = _hull(drawing).min(axis=0).tolist(), _hull(drawing).max(axis=0).tolist()
+    return left, top, right, bottom
+
+
 def _put(
     image: Image,
     depth: Plane,
-    thing: _Thing,
+    road_object: _RoadObject,
     matrix: Matrix,
     light: Light,
     glow: Floats,
@@ -234,14 +275,14 @@ def _put(
     """Lay the object over the picture and its distance over the depth, in place; its mask (H, W)."""
     size = (image.shape[0], image.shape[1])
     uneven, hazy = relief(view, size, light), veil(light.weather, distance)
-    if thing.drawing in SUPPORTS:
-        support = placed(SUPPORTS[thing.drawing], matrix, size)
+    if road_object.drawing in SUPPORTS:
+        support = placed(SUPPORTS[road_object.drawing], matrix, size)
         overlay(image, Seen(support, matrix, NEW, glow, uneven), light, hazy)
         depth[support[..., 3] >= 128] = distance
-    body = placed(thing.drawing, matrix, size)
-    overlay(image, Seen(body, matrix, thing.wear, glow, uneven), light, hazy)
-    if thing.drawing in SHINING and (light.lamps_are_lit or thing.drawing in TRAFFIC_LIGHTS):
-        lamps = placed(SHINING[thing.drawing], matrix, size).astype(np.float32)
+    body = placed(road_object.drawing, matrix, size)
+    overlay(image, Seen(body, matrix, road_object.wear, glow, uneven), light, hazy)
+    if road_object.drawing in SHINING and (light.lamps_are_lit or road_object.drawing in TRAFFIC_LIGHTS):
+        lamps = placed(SHINING[road_object.drawing], matrix, size).astype(np.float32)
         opacity = grey(np.ascontiguousarray(lamps[..., 3])) * np.float32((1 - hazy) / 255)
         image *= 1 - opacity
         image += lamps[..., :3] * np.float32(1 - hazy)

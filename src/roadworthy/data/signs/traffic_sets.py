@@ -20,9 +20,12 @@ from roadworthy.data.table import Table
 TRAFFIC_VERSION = 1
 """Of the drawing of these sets: a change of any pixel is a new version, and so another fingerprint."""
 RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {"near": (6.0, 12.0), "middle": (12.0, 22.0), "far": (22.0, 40.0)}
+    {"near": (6.0, 15.0), "middle": (15.0, 25.0), "far": (25.0, 40.0)}
 )
 """Metres from and to of each level of `distance_range`."""
+LARGE_FROM = 12.0
+"""Metres to the nearest truck, bus or other large object: nearer, it would not fit into the frame."""
+_LARGE = ("truck", "bus", "vehicle", "train")
 
 _WEATHER = ("clear",) * 13 + ("overcast",) * 4 + ("partly cloudy",) * 3 + ("rain",) * 2 + ("snow",) * 2 + ("fog",)
 _TIME = ("day",) * 13 + ("dusk",) * 3 + ("night",) * 4
@@ -39,7 +42,7 @@ class TrafficSet:
     recording: Recording
     weather: tuple[str, ...]
     time_of_day: tuple[str, ...]
-    more: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extra_conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -55,11 +58,13 @@ class TrafficSet:
         turns, streams = Turns(n, self.class_names), Streams(*key, "conditions")
         of_views = {"weather": self.weather, "time_of_day": self.time_of_day, "distance_range": tuple(RANGES)}
         of_objects = {"road_surface": ROAD_SURFACE, "road_layout": LAYOUTS}
-        conditions = dict(turns.balanced_conditions({**of_views, **self.more}, of_objects, streams))
+        conditions = dict(turns.balanced_conditions({**of_views, **self.extra_conditions}, of_objects, streams))
         count, index = turns.of_views()
         (rng,) = streams.each(["distance"])
         share = rng.random((count, len(self.kinds)))[index, turns.label]
+        nearest = np.array([LARGE_FROM if name in _LARGE else 0.0 for name in self.kinds])[turns.label]
         low, high = np.array([RANGES[name] for name in conditions["distance_range"].tolist()]).T
+        low = np.maximum(low, nearest)
         metres = np.floor(10 * (low * (high / low) ** share)) / 10
         conditions["distance"] = np.maximum(metres, low).astype(np.float32)
         conditions["object"] = self._objects(turns, streams)

@@ -25,8 +25,8 @@ def _dark(colour: Colour, factor: float = 0.72) -> Colour:
     return (colour[0] * factor, colour[1] * factor, colour[2] * factor)
 
 
-def _wheels(pen: Pen, radius: float, *places: float) -> None:
-    for x in places:
+def _wheels(pen: Pen, radius: float, *centres: float) -> None:
+    for x in centres:
         pen.disc(x, GROUND - radius, radius, TYRE)
         pen.disc(x, GROUND - radius, 0.5 * radius, (150, 152, 154))
 
@@ -129,9 +129,8 @@ def _bending(pen: Pen, paint: Colour) -> None:
 def _wheelchair(pen: Pen, paint: Colour) -> None:
     """A person in a wheelchair, from the side."""
     pen.stroke([(-0.5, -0.2), (-0.44, 0.34), (0.2, 0.36), (0.42, 0.82)], 0.07, STEEL)
-    _seated_parts = ([(-0.26, 0.24), (0.3, 0.26), (0.46, 0.78)], [(-0.26, 0.2), (-0.24, -0.3)])
-    pen.stroke(_seated_parts[0], 0.2, _dark(paint, 0.42))
-    pen.stroke(_seated_parts[1], 0.32, paint)
+    pen.stroke([(-0.26, 0.24), (0.3, 0.26), (0.46, 0.78)], 0.2, _dark(paint, 0.42))
+    pen.stroke([(-0.26, 0.2), (-0.24, -0.3)], 0.32, paint)
     pen.stroke([(-0.2, -0.26), (0.02, 0.06), (0.22, 0.1)], 0.13, _dark(paint))
     pen.stroke([(0.44, 0.82), (0.64, 0.82)], 0.1, (40, 34, 30))
     pen.polygon(ellipse(-0.18, -0.64, 0.18, 0.21), SKIN)
@@ -250,7 +249,7 @@ _kind("wheelchair user", CLOTHES, side=(_wheelchair, 1.5))
 _kind("cone", ((230, 92, 30), (214, 60, 36)), upright=(_cone, 0.75))
 _kind("bin", _BINS, wheeled=(_wheeled_bin, 1.1), litter=(_litter_bin, 1.0))
 _kind("animal", _COATS, dog=(_dog, 1.1), deer=(_deer, 1.7), cow=(_cow, 2.4))
-_kind("train", PAINTS, front=(_tram, 4.2), side=(_locomotive, 16.0))
+_kind("train", PAINTS, front=(_tram, 4.2), side=(_locomotive, 10.5))
 
 DRAWINGS["bench"], SPANS["bench"] = partial(_bench, paint=(142, 100, 60)), 1.45
 SUPPORTS.update(dict.fromkeys(UNUSUAL["seated person"], "bench"))
