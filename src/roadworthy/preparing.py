@@ -21,8 +21,8 @@ from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progre
 from roadworthy.metrics import Metric, find_metric
 from roadworthy.metrics.base import Range
 from roadworthy.models import StoredPredictions
-from roadworthy.models.check import Rehearsal, chance_error
-from roadworthy.models.check import rehearse as rehearse_model
+from roadworthy.models.rehearsal import Rehearsal, chance_error
+from roadworthy.models.rehearsal import rehearse as rehearse_model
 from roadworthy.monitors import MONITORS, NamesFiles, StoredMonitor
 from roadworthy.monitors.combined import leaf_monitors
 from roadworthy.opening import Given, OpeningSource, check_study_size, open_monitors
@@ -247,7 +247,7 @@ def _rehearse_all(
     for source, bench in prepared.sources.items():
         clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
         for name, model in bench.models.items():
-            can_be_asked = all(part.loaded for part in model.requires()) and "probabilities" in model.columns
+            can_be_asked = all(part.loaded for part in model.requires())
             for own in leaves(model):
                 if isinstance(own, StoredPredictions):
                     shown = [showing for showing, asked in planned_stimuli if id(own) in asked]
@@ -305,16 +305,26 @@ def _check_answered(model: StoredPredictions, shown: Sequence[PlannedStimulus], 
 def _rehearsed(
     model: Model, bench: Bench, stimulus: str, build: Callable[..., Model] | None, accept_chance: bool
 ) -> Rehearsal:
-    """Ask a model about a sample of undisturbed images; refuse one that is no better than chance."""
+    """Ask a model about a sample of undisturbed images; refuse one that is no better than chance.
+
+    Of a localizer, chance is to answer the mean box always.
+    """
     try:
         rehearsal = rehearse_model(model, bench.data, stimulus=stimulus, batch=bench.batch)
     except ModelError as error:
         raise ModelError(f"{error} (on undisturbed images)") from error
-    if rehearsal.changes_by:
-        change = f"its probabilities change by up to {rehearsal.changes_by:.2g}"
-        warnings.warn(
-            f"model {model.name} answers the same images differently when asked again: {change}", stacklevel=2
+    changes = [
+        text
+        for text, change in (
+            (f"its probabilities change by up to {rehearsal.changes_by:.2g}", rehearsal.changes_by),
+            (f"its boxes change by up to {rehearsal.boxes_change_by:.2g} pixels", rehearsal.boxes_change_by),
         )
-    if rehearsal.result.is_chance and not accept_chance:
-        raise InputError(chance_error(model, bench.data, rehearsal.result, build))
+        if change
+    ]
+    if changes:
+        again = f"model {model.name} answers the same images differently when asked again"
+        warnings.warn(f"{again}: {' and '.join(changes)}", stacklevel=2)
+    refusal = None if accept_chance else chance_error(model, bench.data, rehearsal, build)
+    if refusal:
+        raise InputError(refusal)
     return rehearsal

@@ -2,64 +2,48 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from roadworthy.core.errors import InputError, RoadworthyError
+from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.data.table import natural_key
-from roadworthy.metrics import ChanceTest, compare_with_chance
-from roadworthy.models.base import Adapter
+from roadworthy.metrics import compare_with_chance
+from roadworthy.models.alternatives import MIN_GAIN, MIN_SAMPLE, MIN_SKILL, SIGNIFICANCE, Factory, Finding, alternatives
+from roadworthy.models.check_boxes import BoxReport, check_boxes, known_boxes
 from roadworthy.models.classes import AlignedModel, align
-from roadworthy.models.preprocess import COLOURS, LAYOUTS, RANGES, AmbiguousLayout, Preprocess, parse_range
+from roadworthy.models.preprocess import LAYOUTS, AmbiguousLayout
 
 SAMPLE = 512
-SIGNIFICANCE = 1e-3
-MIN_GAIN = 0.02
-MIN_SKILL = 0.1
-"""How far from the share of the commonest class (0) to all right (1) an alternative must come. An untrained model is
-easily a little better one way than another."""
 MIN_FITTED_SKILL = 0.5
 """The same for a class order that was fitted to the answers: it can make something even of an untrained model."""
 MIN_IMAGES_PER_CLASS = 4
 SECONDS_FOR_ALTERNATIVES = 10.0
 MAX_TRIALS = 10
-MIN_SAMPLE = 128
 ANSWER_TOLERANCE = 1e-3
-
-CAFFE = "0.485,0.456,0.406/0.00392157"
-"""Pixels 0 to 255 minus the mean of ImageNet, as older BGR networks have it."""
+"""Of a probability, and of a box as a share of the longer side of the images."""
 
 USES = {
     "probabilities": "shifts, calibration, out-of-distribution tests by confidence, black-box monitors",
+    "boxes": "localization: overlap with the true box under shift",
+    "box_variance": "calibration of the uncertainty of boxes",
     "logits": "temperature scaling, energy and max-logit scores",
     "features": "monitors of inner layers (distances, boxes around activations)",
     "input_gradient": "gradient attacks, ODIN",
 }
+OF_CLASSES = frozenset({"probabilities", "logits", "features", "input_gradient"})
+"""What a classifier is said to lack; a localizer is said to lack the others."""
 
 Answers = NDArray[np.int64]
-Factory = Callable[..., Model]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something the user should know: a sentence, the settings that put it right, and the accuracy they give.
-
-    `settings` are keywords of `rw.evaluate`: `rw.evaluate(model, data, **finding.settings)`.
-    """
-
-    text: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    accuracy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +75,8 @@ class CheckReport:
     """What `check_model` saw; printed, it is the report for people.
 
     `findings` is empty where no setting is wrong, `class_order` is set where it was. `at_chance` is True where the
-    model is no better than chance (see `compare_with_chance`), and nothing was found that helps.
+    model is no better than chance (see `compare_with_chance`), and nothing was found that helps. `boxes` is there for a
+    localizer on data with boxes; without classes, all that is said of them is NaN.
     """
 
     model: str
@@ -101,12 +86,13 @@ class CheckReport:
     data_size: tuple[int, int]
     sample: int
     of: int
-    accuracy: float
-    interval: tuple[float, float]
-    majority: float
-    mean_confidence: float
     seconds_per_image: float
     capabilities: frozenset[str]
+    accuracy: float = math.nan
+    interval: tuple[float, float] = (math.nan, math.nan)
+    majority: float = math.nan
+    mean_confidence: float = math.nan
+    boxes: BoxReport | None = None
     findings: tuple[Finding, ...] = ()
     class_order: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
@@ -115,7 +101,7 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         """True where nothing wrong was found."""
-        return not self.findings and not self.at_chance
+        return not self.findings and not self.at_chance and not (self.boxes and self.boxes.at_chance)
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
@@ -123,28 +109,28 @@ class CheckReport:
     def lines(self) -> list[str]:
         """The report for people, line by line; findings last."""
         kind = f" ({self.describe['kind']})" if "kind" in self.describe else ""
-        lines = [f"model {self.model}{kind}: {self.classes} classes"]
-        lines += [
-            f"  {key}: {self.describe[key]}" for key in ("input", "outputs", "batch", "device") if key in self.describe
-        ]
+        lines = [f"model {self.model}{kind}: {f'{self.classes} classes' if self.classes else 'boxes, no classes'}"]
+        shown = ("input", "outputs", "boxes", "batch", "device")
+        lines += [f"  {key}: {self.describe[key]}" for key in shown if key in self.describe]
         lines += [f"  note: {note}" for note in (*self.describe.get("notes", ()), *self.notes)]
-        low, high = self.interval
-        gap = self.mean_confidence - self.accuracy
-        side = "above" if gap >= 0 else "below"
-        lines += [
-            f"data {self.data}: {self.sample} of {self.of} images, {self.data_size[0]}x{self.data_size[1]}",
-            f"  accuracy: {self.accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
-            f"chance is {1 / self.classes:.3f}, always the commonest class {self.majority:.3f}",
-            f"  mean confidence: {self.mean_confidence:.3f} ({abs(gap):.3f} {side} accuracy)",
-            f"  speed: {self.seconds_per_image * 1000:.2f} ms per image",
-        ]
+        lines.append(f"data {self.data}: {self.sample} of {self.of} images, {self.data_size[0]}x{self.data_size[1]}")
+        lines += self._class_lines() if self.classes else []
+        lines += self.boxes.lines() if self.boxes else []
+        lines.append(f"  speed: {self.seconds_per_image * 1000:.2f} ms per image")
         for capability, use in USES.items():
             can = capability in self.capabilities
-            lines.append(f"  {'can' if can else 'cannot'} be tested with {use}{'' if can else f' (no {capability})'}")
+            if can or (capability in OF_CLASSES) == bool(self.classes):
+                lacks = "" if can else f" (no {capability})"
+                lines.append(f"  {'can' if can else 'cannot'} be tested with {use}{lacks}")
         lines += [f"finding: {finding.text}" for finding in self.findings]
         if self.at_chance:
             lines.append(
                 "finding: it is no better than chance, and no other range, colour, layout or class order helps"
+            )
+        if self.boxes and self.boxes.at_chance:
+            lines.append(
+                "finding: its boxes are no better than always the mean box, and no other form of boxes, range, colour "
+                "or layout helps"
             )
         if self.ok:
             lines.append("nothing wrong was found")
@@ -152,39 +138,38 @@ class CheckReport:
             lines += ["class order for `classes=`, one name per line:", *self.class_order]
         return lines
 
+    def _class_lines(self) -> list[str]:
+        """What is said of the classes."""
+        low, high = self.interval
+        gap = self.mean_confidence - self.accuracy
+        side = "above" if gap >= 0 else "below"
+        return [
+            f"  accuracy: {self.accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
+            f"chance is {1 / self.classes:.3f}, always the commonest class {self.majority:.3f}",
+            f"  mean confidence: {self.mean_confidence:.3f} ({abs(gap):.3f} {side} accuracy)",
+        ]
+
 
 def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed: int = 0) -> CheckReport:
-    """Run a model on a sample of the data, and always try the other plausible ways to feed it.
+    """Run a model on a sample of the data, and always try the other plausible ways to feed it and to read its boxes.
 
-    `build(**settings)` makes the model, with `range`, `colour` or `layout` changed as asked; without settings it is the
-    model as the user gave it. A change is a finding only where it is better beyond doubt: exact McNemar test on the
-    same images below 0.001, at least two points more accuracy, and at least a tenth of the way from the commonest
-    class's share to 1.
+    `build(**settings)` makes the model, with `range`, `colour`, `layout` or `boxes` changed as asked; without settings
+    it is the model as the user gave it. A change is a finding only where it is better beyond doubt: for classes an
+    exact McNemar test on the same images below 0.001, at least two points more accuracy, and at least a tenth of the
+    way from the commonest class's share to 1; for boxes see `check_boxes`.
     """
     if not len(dataset):
         raise InputError(f"data {dataset.name} holds no images")
     opened, forced = open_given(build)
-    model = align(opened, dataset.class_names)
-    batch = _draw(dataset, slice(0, sample), seed)
+    has_classes, has_boxes = "probabilities" in opened.capabilities, "boxes" in opened.capabilities
+    model = align(opened, dataset.class_names) if has_classes else opened
+    batch = draw_sample(dataset, slice(0, sample), seed)
     started = time.perf_counter()
     prediction = model.answer(batch, BATCH)
     seconds = (time.perf_counter() - started) / len(batch)
-    answers = prediction.probabilities.argmax(axis=1)
-    hits = int((answers == batch.labels).sum())
-    majority = float(np.bincount(batch.labels).max() / len(batch))
-    interval = _binomial_test(hits, len(batch)).proportion_ci(0.95, "wilson")
-
-    tried = batch if hits >= len(batch) / 2 else batch.take(slice(0, _affordable(len(batch), seconds)))
-    findings, order = _search(build, opened, Trial(forced, answers[: len(tried)]), tried, dataset.class_names)
-    if order is not None and isinstance(model, AlignedModel):
-        order = tuple(order[column] for column in np.argsort(model.order))
-    if order is not None:
-        findings = [replace(finding, settings={**finding.settings, "classes": order}) for finding in findings]
-    findings += _stability(model, batch, prediction)
-    notes = [] if len(tried) == len(batch) else [f"it is slow: alternatives were tried on {len(tried)} images"]
-    if len(tried) < MIN_IMAGES_PER_CLASS * model.num_classes:
-        notes.append("there are too few images per class to look for another class order: raise `sample=`")
-    return CheckReport(
+    seen = _Seen(build, opened, model, forced, batch, prediction, _affordable(len(batch), seconds))
+    unsteady = _stability(model, batch, prediction)
+    report = CheckReport(
         model=model.name,
         describe=getattr(model, "describe", dict)(),
         classes=model.num_classes,
@@ -192,69 +177,67 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
         data_size=dataset.size,
         sample=len(batch),
         of=len(dataset),
-        accuracy=hits / len(batch),
-        interval=(float(interval.low), float(interval.high)),
-        majority=majority,
-        mean_confidence=float(prediction.probabilities.max(axis=1).mean()),
         seconds_per_image=seconds,
         capabilities=model.capabilities,
-        findings=tuple(findings),
-        class_order=order,
-        notes=tuple(notes),
-        at_chance=not findings and compare_with_chance(batch.labels, answers, model.num_classes).is_chance,
     )
+    if has_classes:
+        report = _with_classes(report, seen, dataset.class_names, unsteady)
+    if has_boxes and len(known_boxes(batch.boxes)):
+        given, boxes = seen.forced, prediction.columns["boxes"]
+        of_boxes, findings = check_boxes(build, opened, given, batch, boxes, seen.affordable, bool(unsteady))
+        report = replace(report, boxes=of_boxes, findings=(*report.findings, *findings))
+    elif has_boxes and not has_classes:
+        raise InputError(f"model {model.name} answers boxes, and data {dataset.name} has none to compare them with")
+    elif has_boxes:
+        report = replace(report, notes=(*report.notes, f"its boxes are not checked: data {dataset.name} has none"))
+    return replace(report, findings=(*report.findings, *unsteady))
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """What a model answered to a sample of undisturbed images before a run: how well, and how steadily.
+class _Seen:
+    """A model as given (`opened`, with the changes `forced` on it) and as aligned, and what it answered to a sample.
 
-    `changes_by` is the largest change of a probability where the same images were shown a second time.
+    Alternatives are tried on `affordable` images.
     """
 
-    result: ChanceTest
-    changes_by: float
+    build: Factory
+    opened: Model
+    model: Model
+    forced: Mapping[str, str]
+    batch: Batch
+    prediction: Prediction
+    affordable: int
 
 
-def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int = BATCH) -> Rehearsal:
-    """Ask a model about a sample of the data, twice: what would spoil every figure is known before a run starts.
-
-    A few images are enough for most models; where they do not settle whether it is above chance, or are all of one
-    class, up to `SAMPLE` images are shown. A model that changes what its answers are made of while it answers is an
-    error.
-    """
-    size = min(max(BATCH, batch), SAMPLE)
-    first = replace(_draw(dataset, slice(0, size), 0), stimulus=stimulus)
-    probabilities = model.answer(first, batch).probabilities
-    before = model.fingerprint()
-    changes_by = float(np.abs(model.answer(first, batch).probabilities - probabilities).max(initial=0.0))
-    if model.fingerprint() != before:
-        raise InputError(
-            f"model {model.name} changes what it reads (a global variable, a file) while it answers, so that a change "
-            "of its answers could not be seen: give `version='TEXT'`, and another text with every change"
-        )
+def _with_classes(
+    report: CheckReport, seen: _Seen, class_names: tuple[str, ...], unsteady: Sequence[Finding]
+) -> CheckReport:
+    """The report with what the sample says of the classes."""
+    batch, model, probabilities = seen.batch, seen.model, seen.prediction.probabilities
     answers = probabilities.argmax(axis=1)
-    result = compare_with_chance(first.labels, answers, model.num_classes)
-    if size < min(SAMPLE, len(dataset)) and not (result.is_above and np.ptp(first.labels)):
-        rest = replace(_draw(dataset, slice(size, SAMPLE), 0), stimulus=stimulus)
-        answers = np.concatenate([answers, _answers(model, rest, batch)])
-        result = compare_with_chance(np.concatenate([first.labels, rest.labels]), answers, model.num_classes)
-    return Rehearsal(result, changes_by)
-
-
-def chance_error(model: Model, dataset: Dataset, result: ChanceTest, build: Factory | None) -> str:
-    """The sentence for a model that is no better than chance, with what would make it better where something does."""
-    text = (
-        f"model {model.name} is right on {result.right} of {result.images} undisturbed images of {dataset.name}, no "
-        f"better than chance ({result.chance:.1%} over {model.num_classes} classes)"
-    )
-    findings = () if build is None else check_model(build, dataset).findings
-    helps = [finding.text for finding in findings if finding.accuracy is not None]
-    if helps:
-        return f"{text}: {'; '.join(helps)}"
-    return (
-        f"{text}, and no other range, colour order, layout or class order was found that helps: check model and data, "
-        "or continue with `accept_chance=True`"
+    hits = int((answers == batch.labels).sum())
+    interval = _binomial_test(hits, len(batch)).proportion_ci(0.95, "wilson")
+    tried = batch if hits >= len(batch) / 2 else batch.take(slice(0, seen.affordable))
+    given = Trial(seen.forced, answers[: len(tried)])
+    findings, order = _search(seen.build, seen.opened, given, tried, class_names)
+    if order is not None and isinstance(model, AlignedModel):
+        order = tuple(order[column] for column in np.argsort(model.order))
+    if order is not None:
+        findings = [replace(finding, settings={**finding.settings, "classes": order}) for finding in findings]
+    notes = [] if len(tried) == len(batch) else [f"it is slow: alternatives were tried on {len(tried)} images"]
+    if len(tried) < MIN_IMAGES_PER_CLASS * model.num_classes:
+        notes.append("there are too few images per class to look for another class order: raise `sample=`")
+    is_chance = compare_with_chance(batch.labels, answers, model.num_classes).is_chance
+    return replace(
+        report,
+        accuracy=hits / len(batch),
+        interval=(float(interval.low), float(interval.high)),
+        majority=float(np.bincount(batch.labels).max() / len(batch)),
+        mean_confidence=float(probabilities.max(axis=1).mean()),
+        findings=tuple(findings),
+        class_order=order,
+        notes=tuple(notes),
+        at_chance=not findings and not unsteady and is_chance,
     )
 
 
@@ -355,7 +338,7 @@ def open_given(build: Factory) -> tuple[Model, dict[str, str]]:
         return build(layout=LAYOUTS[0]), {"layout": LAYOUTS[0]}
 
 
-def _draw(dataset: Dataset, which: slice, seed: int) -> Batch:
+def draw_sample(dataset: Dataset, which: slice, seed: int) -> Batch:
     """Images drawn evenly: some of an order that makes any part of it an even draw as well."""
     (rng,) = Streams("check", seed).each([dataset.name])
     return dataset.batch([int(row) for row in rng.permutation(len(dataset))[which]])
@@ -366,38 +349,19 @@ def _alternatives(build: Factory, model: Model, given: Trial, batch: Batch, judg
 
     Where most answers are right as given, an alternative that is no better on the first images is dropped there.
     """
-    if not isinstance(model, Adapter):
-        return
     few = slice(0, MIN_SAMPLE)
     screen = Judge(judge.labels[few], judge.class_names)
     target = screen.accuracy(given.answers[few]) if judge.accuracy(given.answers) >= 0.5 else -1.0
-    refused: set[str] = set()
-    for tried in _combinations(model.preprocess, batch.images.shape[-1]):
-        changes = {key: value for key, value in tried.items() if value != getattr(model.preprocess, key)}
-        if tried["layout"] in refused:
-            continue
-        try:
-            other = align(build(**{**given.changes, **changes}), judge.class_names)
-            answers = _answers(other, batch.take(few))
-            if screen.accuracy(answers) > target:
-                rest = _answers(other, batch.take(slice(MIN_SAMPLE, None)))
-                yield Trial({**given.changes, **changes}, np.concatenate([answers, rest]))
-        except RoadworthyError:
-            if "layout" in changes:
-                refused.add(tried["layout"])
 
+    def ask(built: Model) -> Answers | None:
+        other = align(built, judge.class_names)
+        answers = _answers(other, batch.take(few))
+        if screen.accuracy(answers) <= target:
+            return None
+        return np.concatenate([answers, _answers(other, batch.take(slice(MIN_SAMPLE, None)))])
 
-def _combinations(now: Preprocess, data_channels: int) -> Iterator[dict[str, str]]:
-    """Range, colour order and layout in every plausible combination but the present one."""
-    ranges = [now.range, *(text for text in (*RANGES, CAFFE) if parse_range(text) != parse_range(now.range))]
-    colours = [now.colour, *(colour for colour in COLOURS if colour != now.colour)]
-    layouts = [now.layout, *(layout for layout in LAYOUTS if layout != now.layout)]
-    if now.dtype == "uint8":
-        del ranges[1:]
-    if now.channels == 1 or data_channels == 1:
-        del colours[1:]
-    for layout, text, colour in itertools.islice(itertools.product(layouts, ranges, colours), 1, None):
-        yield {"range": text, "colour": colour, "layout": layout}
+    for changes, answers in alternatives(build, model, given.changes, batch.images.shape[-1], ask):
+        yield Trial(changes, answers)
 
 
 def _answers(model: Model, batch: Batch, size: int = BATCH) -> Answers:
@@ -407,16 +371,27 @@ def _answers(model: Model, batch: Batch, size: int = BATCH) -> Answers:
 def _stability(model: Model, batch: Batch, prediction: Prediction) -> list[Finding]:
     """Whether the same images get the same answer again, and also beside other images."""
     size = min(BATCH, model.fixed_batch or BATCH, len(batch))
-    first = prediction.probabilities[:size]
-    again = model.answer(batch.take(slice(0, size)), BATCH).probabilities
-    if (change := float(np.abs(again - first).max())) > ANSWER_TOLERANCE:
+    first = prediction.rows(size)
+    again = model.answer(batch.take(slice(0, size)), BATCH)
+    if (change := _change(again, first, batch)) > ANSWER_TOLERANCE:
         return [Finding(f"the same images get other answers when asked again (by {change:.2g}): is dropout active?")]
     few = max(1, size // 8)
-    beside = model.answer(batch.take([*range(few)] + [0] * (size - few)), BATCH).probabilities[:few]
-    if (change := float(np.abs(beside - first[:few]).max())) > ANSWER_TOLERANCE:
+    beside = model.answer(batch.take([*range(few)] + [0] * (size - few)), BATCH)
+    if (change := _change(beside.rows(few), first.rows(few), batch)) > ANSWER_TOLERANCE:
         question = "is batch normalisation in training mode?"
         return [Finding(f"an answer depends on the other images of its batch (by {change:.2g}): {question}")]
     return []
+
+
+def _change(new: Prediction, old: Prediction, batch: Batch) -> float:
+    """The largest change of a probability, and of a coordinate of a box as a share of the longer side."""
+    units = {"probabilities": 1.0, "boxes": float(max(batch.images.shape[1:3]))}
+    changes = [
+        float(np.abs(new.columns[name] - old.columns[name]).max(initial=0.0)) / unit
+        for name, unit in units.items()
+        if name in old.columns
+    ]
+    return max(changes)
 
 
 def _binomial_test(*counts: Any) -> Any:

@@ -1,11 +1,12 @@
 """Wrappers that turn models into models that know how sure they are, and measures of how much their samples agree.
 
-Importing this package makes them entries of a study, and perception networks, whose uncertainty is a setting of theirs.
+Importing this package makes them entries of a study: `ensemble`, `temperature`, `mc_dropout` and `variance_scaling`;
+and perception networks, whose uncertainty is a setting of theirs: `perception`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,18 @@ from roadworthy.uncertainty.mc_dropout import McDropout
 from roadworthy.uncertainty.measures import mean_prediction, mutual_information, predictive_entropy, variation_ratio
 from roadworthy.uncertainty.perception import load_perception
 from roadworthy.uncertainty.temperature import Calibrated, Temperature, fit_temperature, log_probabilities
+from roadworthy.uncertainty.variance_scaling import FittedVarianceScaling, VarianceScaling, fit_variance
 
 __all__ = [
     "Calibrated",
     "Ensemble",
+    "FittedVarianceScaling",
     "McDropout",
     "Temperature",
     "TrainedEnsemble",
+    "VarianceScaling",
     "fit_temperature",
+    "fit_variance",
     "log_probabilities",
     "mean_prediction",
     "mutual_information",
@@ -70,6 +75,19 @@ def load_temperature(spec: Any, *, value: float | None = None, name: str | None 
     return Calibrated(model, name=name) if value is None else Temperature(model, value, name=name)
 
 
+@passes_settings_to(load_model)
+def load_variance_scaling(
+    spec: Any, *, factors: list[float] | None = None, name: str | None = None, **common: Any
+) -> Model:
+    """`{variance_scaling: ENTRY}`, fitted on `data.validation`, or with the four `factors` that are known already."""
+    model = _loaded(spec, name, common)
+    if factors is not None:
+        return VarianceScaling(model, factors, name=name)
+    if any(isinstance(leaf, StoredPredictions) for leaf in leaves(model)):
+        raise InputError(f"model {name}: stored predictions hold no answers to validation images: give the factors")
+    return FittedVarianceScaling(model, name=name)
+
+
 @passes_settings_to(load_model, "device")
 def load_mc_dropout(
     spec: Any,
@@ -98,7 +116,13 @@ def _loaded(spec: Any, name: str | None, common: Mapping[str, Any]) -> Model:
     return load_model(spec, name=name, **common)
 
 
-for _kind, _loader in (("ensemble", load_ensemble), ("temperature", load_temperature), ("mc_dropout", load_mc_dropout)):
+_LOADERS: dict[str, Callable[..., Model]] = {
+    "ensemble": load_ensemble,
+    "temperature": load_temperature,
+    "mc_dropout": load_mc_dropout,
+    "variance_scaling": load_variance_scaling,
+}
+for _kind, _loader in _LOADERS.items():
     MODELS.register(_kind)(_loader)
     WRAPPERS.add(_kind)
 

@@ -99,8 +99,8 @@ class Temperature(Wrapper):
     """A model whose logits are divided by a temperature: p_n = softmax(z_n / T).
 
     Of a model without logits, log probabilities are divided, so p_nk is proportional to p_nk^(1/T). The order of the
-    classes never changes. Samples and a certainty of the model's own are not passed on: they are not scaled. To keep
-    samples, scale the members and make an `Ensemble` of them.
+    classes never changes. Boxes are passed on as they are. Samples and a certainty of the model's own are not passed
+    on: they are not scaled. To keep samples, scale the members and make an `Ensemble` of them.
 
     >>> from roadworthy.models import load_model
     >>> flat = lambda images: np.tile([0.1, 0.9], (len(images), 1)).astype(np.float32)
@@ -113,9 +113,11 @@ class Temperature(Wrapper):
     def __init__(self, model: Model, temperature: float, *, name: str | None = None) -> None:
         if not (np.isfinite(temperature) and temperature > 0):
             raise InputError(f"the temperature of model {model.name} must be above 0 and finite, not {temperature}")
+        if "probabilities" not in model.capabilities:
+            raise InputError(f"model {model.name} answers no classes, so there is nothing that a temperature scales")
         super().__init__(model, name)
         self.temperature = float(temperature)
-        self.capabilities = model.capabilities & {"probabilities", "logits", "features"}
+        self.capabilities = model.capabilities & {"probabilities", "logits", "features", "boxes", "box_variance"}
 
     def fingerprint(self) -> str:
         """Hash of the model and the temperature."""

@@ -214,7 +214,7 @@ class NetworkSearch(Buildable):
 def _append(journal: Path, trial: Mapping[str, Any]) -> None:
     """Add one line, on disk before anything else is done."""
     with journal.open("ab") as file:
-        file.write(json.dumps(trial, sort_keys=True).encode() + b"\n")
+        file.write(json.dumps(trial).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 

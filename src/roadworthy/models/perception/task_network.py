@@ -69,9 +69,10 @@ DROPOUT_OF_CLASSES: Mapping[str, Mapping[str, float]] = {
 }
 """Table 4 of the paper: dropout rates for classification, by placement and family."""
 DROPOUT_OF_BOXES = 0.05
-LENGTHS: Mapping[bool, Mapping[str, int]] = {
-    True: {"epochs": 100, "batch": 32, "patience": 10},
-    False: {"epochs": 20, "batch": 64, "patience": 6},
+SCHEDULES = ("constant", "cosine")
+LENGTHS: Mapping[bool, Mapping[str, Any]] = {
+    True: {"epochs": 100, "batch": 32, "patience": 10, "schedule": "constant"},
+    False: {"epochs": 8, "batch": 32, "patience": 8, "schedule": "cosine"},
 }
 """Lengths of a training for big (True) and small backbones; the paper states none, so both are ours."""
 
@@ -109,6 +110,7 @@ class TaskSettings:
     backbone   one of `BACKBONES`;  task `classes` or `boxes`;  placement where dropout stands, one of `PLACEMENTS`
     boxes      how a box is written as four numbers: `corners`, `centre` or `anchor`;  loss `mae`, `mse`, `iou`, `diou`
     augment    AutoAugment's policy for CIFAR-10, for boxes without what moves pixels
+    schedule   of the learning rate: `constant`, or `cosine`, which falls to 0 over all epochs
     patience   epochs after the best one before the training stops
     weights    a file that the backbone starts from
     floor      validation accuracy or IoU below which rows that depend on the network are marked undertrained
@@ -126,6 +128,7 @@ class TaskSettings:
     epochs: int | None = None
     batch: int | None = None
     patience: int | None = None
+    schedule: str | None = None
     augment: bool = True
     weights: Path | None = None
     floor: float | None = None
@@ -136,6 +139,8 @@ class TaskSettings:
         choices = {"task": TASKS, "placement": PLACEMENTS, "boxes": PARAMETRISATIONS, "loss": LOSSES}
         for setting, known in choices.items():
             parse_choice(setting, getattr(self, setting), known)
+        if self.schedule is not None:
+            parse_choice("schedule", self.schedule, SCHEDULES)
         whole = {"hidden": MOST_WIDTH, "width": MOST_WIDTH, "epochs": MOST_EPOCHS, "batch": MOST_BATCH}
         for setting, most in (whole | {"patience": MOST_EPOCHS}).items():
             if getattr(self, setting) is not None:
@@ -332,7 +337,7 @@ class TaskNetwork(TrainedNetwork):
             "data": list(self.recipe.inputs),
             "task": asked.task,
             "loss": "cross-entropy" if asked.task == "classes" else asked.loss,
-            **{name: getattr(asked, name) for name in ("epochs", "batch", "patience")},
+            **{name: getattr(asked, name) for name in ("epochs", "batch", "patience", "schedule")},
             "learning_rate": chosen["learning_rate"],
             "augment": geometry if asked.augment else "none",
             "seed": self.seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,12 +30,15 @@ from roadworthy.models.training import (
     diverged,
     finished_record,
     fits_in_memory,
-    image_reader,
     image_tensor,
 )
 
 if TYPE_CHECKING:
     import torch
+
+SHARED_BYTES = 2**29
+SHARED_SETS = 4
+"""How much of decoded data, and of how many data sets, stays in memory for the next network of a study."""
 
 
 @dataclass(frozen=True)
@@ -57,32 +61,63 @@ class LearningPart:
 
 def class_part(data: Dataset) -> LearningPart:
     """All images of a data set with their labels."""
-    return LearningPart(data.ids, data.labels, image_reader(data))
+    return LearningPart(data.ids, data.labels, _contents(data).read)
 
 
 def box_part(data: Dataset) -> LearningPart:
     """The images of a data set that have a box; a box without area is an `InputError` that names its image."""
+    contents = _contents(data)
+    kept = np.flatnonzero(np.isfinite(contents.boxes).all(axis=1))
+    if not kept.size:
+        raise no_boxes(data)
+    corners = relative_corners(contents.boxes[kept], data.size)
+    ids = tuple(data.ids[row] for row in kept)
+    for flat in np.flatnonzero((corners[:, 2:] <= corners[:, :2]).any(axis=1))[:1]:
+        raise InputError(f"image {ids[flat]} of {data.name} has a box without area: fix it or leave the image out")
+    return LearningPart(ids, data.labels[kept], lambda rows: contents.read(kept[rows]), corners, len(data) - len(kept))
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a training reads of a data set: a reader of its images, and its boxes (N, 4), NaN where there are none."""
+
+    read: Reader
+    boxes: NDArray[np.float64]
+    bytes: int
+
+
+_LAST_READ: dict[str, _Contents] = {}
+_LAST_READ_LOCK = threading.Lock()
+
+
+def _contents(data: Dataset) -> _Contents:
+    """The images and boxes of a data set, decoded once for all networks of a study that learn from it in turn.
+
+    Those of the last data sets are held, by fingerprint, as far as `SHARED_BYTES` go.
+    """
+    key = data.fingerprint()
+    with _LAST_READ_LOCK:
+        known = _LAST_READ.pop(key, None)
+    contents = known or _read_all(data)
+    with _LAST_READ_LOCK:
+        _LAST_READ[key] = contents
+        while sum(held.bytes for held in _LAST_READ.values()) > SHARED_BYTES or len(_LAST_READ) > SHARED_SETS:
+            del _LAST_READ[next(iter(_LAST_READ))]
+    return contents
+
+
+def _read_all(data: Dataset) -> _Contents:
     keeps = fits_in_memory(data)
     images = np.empty((len(data) if keeps else 0, *data.size, data.channels), np.uint8)
     boxes = np.full((len(data), 4), np.nan)
     for rows, batch in decoded(data):
-        if batch.boxes is None:
-            raise no_boxes(data)
-        boxes[rows] = batch.boxes
+        if batch.boxes is not None:
+            boxes[rows] = batch.boxes
         if keeps:
             images[rows] = batch.images
-    kept = np.flatnonzero(np.isfinite(boxes).all(axis=1))
-    if not kept.size:
-        raise no_boxes(data)
-    corners = relative_corners(boxes[kept], data.size)
-    ids = tuple(data.ids[row] for row in kept)
-    for flat in np.flatnonzero((corners[:, 2:] <= corners[:, :2]).any(axis=1))[:1]:
-        raise InputError(f"image {ids[flat]} of {data.name} has a box without area: fix it or leave the image out")
-
-    def read(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        return images[kept[rows]] if keeps else data.batch(kept[rows].tolist()).images
-
-    return LearningPart(ids, data.labels[kept], read, corners, len(data) - len(kept))
+    if keeps:
+        return _Contents(lambda rows: images[rows], boxes, images.nbytes)
+    return _Contents(lambda rows: data.batch(rows.tolist()).images, boxes, boxes.nbytes)
 
 
 def no_boxes(data: Dataset) -> InputError:
@@ -227,9 +262,24 @@ class TaskCourse(TrainingCourse):
             return True
         return bool(self.history) and self.epoch - self.kept_epoch >= self.recipe["patience"]
 
+    def set_learning_rate(self, share: float) -> None:
+        """The learning rate of a step, by the share of all epochs that lies behind it: see `learning_rate_at`."""
+        rate = learning_rate_at(share, self.recipe["learning_rate"], self.recipe["schedule"])
+        for group in self.optimizers[self.kept].param_groups:
+            group["lr"] = rate
+
     def outcome(self) -> dict[str, Any]:
         """Which epoch is the best."""
         return {"best_epoch": self.kept_epoch}
+
+
+def learning_rate_at(share: float, rate: float, schedule: str) -> float:
+    """The learning rate once a share of the training is done: `constant`, or `cosine`, rate (1 + cos(pi share)) / 2.
+
+    >>> [learning_rate_at(share, 0.001, "cosine") for share in (0.0, 0.5)], learning_rate_at(0.5, 0.001, "constant")
+    ([0.001, 0.0005], 0.001)
+    """
+    return rate if schedule == "constant" else rate * (1 + math.cos(math.pi * share)) / 2
 
 
 def train_task(
@@ -242,10 +292,10 @@ def train_task(
 ) -> dict[str, Any]:
     """Train a network on the first part, judged by the second after every epoch; give the record of the training.
 
-    recipe   epochs, batch, learning_rate, seed, patience, augment (`none`, `all` or `no geometry`), threads, and
-             whatever else decides the weights: a folder that holds the training of another recipe is an error
+    recipe   epochs, batch, learning_rate, schedule, seed, patience, augment (`none`, `all` or `no geometry`), threads,
+             and whatever else decides the weights: a folder that holds the training of another recipe is an error
 
-    Adam with a constant learning rate. `folder` gets `network.safetensors`, the weights of the best epoch, and
+    Adam, its learning rate by the schedule. `folder` gets `network.safetensors`, the weights of the best epoch, and
     `training.json`; while it trains, a checkpoint of every epoch, from which a call with the same recipe goes on and
     ends with the same bits. The network ends with the weights of the best epoch, in eval mode.
     """
@@ -294,7 +344,9 @@ def _train_epoch(course: TaskCourse, part: LearningPart, targets: torch.Tensor, 
 
     torch, recipe, total = import_torch(), course.recipe, 0.0
     streams = Streams("augmentation", recipe["seed"], course.epoch + 1)
-    for rows in course.batches(len(part), recipe["batch"]):
+    batches = course.batches(len(part), recipe["batch"])
+    for number, rows in enumerate(batches):
+        course.set_learning_rate((course.epoch + number / len(batches)) / recipe["epochs"])
         images = part.read(rows)
         if recipe["augment"] != "none":
             ids = [part.ids[row] for row in rows]
