@@ -1,4 +1,4 @@
-"""The built-in data sets: drawn signs, road scenes with one object, and scenery; nothing is downloaded or stored."""
+"""The built-in data sets: drawn signs, road scenes, scenery and traffic cut-outs; nothing is downloaded or stored."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ BUILTIN = {**SETS, **{name: _traffic(traffic) for name, traffic in TRAFFIC_SETS.
 
 
 class BuiltinDataset(OpenedDataset):
-    """A data set that comes with the package: `signs`, `scenes` or `scenery`. Its own seed decides the pixels.
+    """A data set that comes with the package, one of `BUILTIN`, such as `signs`. Its own seed decides the pixels.
 
     It holds `n` pictures, drawn when a batch is asked for. The same set, seed, split and size give the same pixels; a
     larger n adds to a smaller; `train` and `test` share no object. Boxes are (x0, y0, x1, y1) of the mask,
-    tight; `scenery` has no object, so neither boxes nor masks.
+    tight; `scenery` has no object, so neither boxes nor masks. The traffic sets have depth (N, H, W), in metres.
 
     >>> signs = BuiltinDataset("signs", n=70)
     >>> batch = signs.batch(slice(0, 5))
@@ -155,7 +155,7 @@ class BuiltinDataset(OpenedDataset):
         return [recipe for _ in rows]
 
     def batch(self, rows: slice | Sequence[int]) -> Batch:
-        """Some pictures, in the order given; a set that fits into 64 MiB is drawn only once."""
+        """Some pictures, in the order given; a set of at most 2**24 pixels is drawn only once."""
         index = row_index(rows, len(self))
         images, masks, depth = self._draw(index) if self._store is None else self._drawn_once(index, *self._store)
         batch = deliver(self.table, index, images, None, np.array(self.size))

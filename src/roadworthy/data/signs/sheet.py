@@ -51,7 +51,7 @@ def traffic_sheet(size: int = SMALL) -> Sheet:
         for line in range(lines):
             shown = range(line * across * VIEWS + line, (line + 1) * across * VIEWS, VIEWS)
             names = (str(data.table.conditions["object"][row]) for row in shown)
-            captions = {index: name if len(name) < 13 else name.split()[0] for index, name in enumerate(names)}
+            captions = {index: name if len(name) < 14 else name.split()[0] for index, name in enumerate(names)}
             rows.append(_row(data, list(shown), captions))
     return np.vstack(rows)
 
