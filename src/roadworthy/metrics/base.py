@@ -30,23 +30,37 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import UnknownName, is_the_machine_s
 from roadworthy.core.registry import NameTaken, RegistrationError, Registry
-from roadworthy.metrics.answers import TOLERANCE, Answers
+from roadworthy.metrics.answers import TOLERANCE
 from roadworthy.metrics.weighting import Floats, Weights, weight_rows, weighted_mean
 
 Range = tuple[float, float]
 OfRows = Callable[..., Floats]
 """From answers and weights (B, n), or from what the metric `shares`, to values (B,)."""
-OfImages = Callable[[Answers], Floats]
+OfImages = Callable[[Any], Floats]
+"""From answers to a value per image (n,)."""
 DROP, DISCOUNTED = "_drop", "_discounted"
 SHARE: Range = (0.0, 1.0)
 ROUNDING = 5 * TOLERANCE
 """How far outside its range a value may lie by rounding, as a share of the range."""
 
 
+class AnswerRows(Protocol):
+    """What every metric can rely on of the answers it is given: how many images and classes they are about.
+
+    `Answers` of a classifier and `BoxAnswers` of a localizer have it; the rest is between a metric and its answers.
+    """
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes K; 1 where there are none to choose from."""
+
+    def __len__(self) -> int: ...
+
+
 class MeasuresRows(Protocol):
     """What has a value for each row of weights (B, n): every metric of answers, and the weighted confusion."""
 
-    def of_rows(self, answers: Answers, weights: Weights) -> Floats:
+    def of_rows(self, answers: Any, weights: Weights) -> Floats:
         """The values (B,) for weights (B, n) that need no check."""
 
 
@@ -89,8 +103,8 @@ class Metric:
     infinite: str = "infinite"
     of_answers: OfRows | None = None
     of_images: OfImages | None = None
-    shares: Callable[[Answers, Weights], Any] | None = None
-    why_missing: Callable[[Answers], str | None] | None = None
+    shares: Callable[[Any, Weights], Any] | None = None
+    why_missing: Callable[[Any], str | None] | None = None
     mean_over_objects: bool = False
     proportion: bool = False
     multiple_of: Metric | None = None
@@ -120,14 +134,14 @@ class Metric:
         return self.range if isinstance(self.range, tuple) else self.range(num_classes)
 
     @overload
-    def __call__(self, answers: Answers, weights: None = None) -> float: ...
+    def __call__(self, answers: AnswerRows, weights: None = None) -> float: ...
     @overload
-    def __call__(self, answers: Answers, weights: NDArray[np.floating]) -> float | Floats: ...
-    def __call__(self, answers: Answers, weights: NDArray[np.floating] | None = None) -> float | Floats:
+    def __call__(self, answers: AnswerRows, weights: NDArray[np.floating]) -> float | Floats: ...
+    def __call__(self, answers: AnswerRows, weights: NDArray[np.floating] | None = None) -> float | Floats:
         """The value without weights or with weights (n,); the values (B,) with weights (B, n)."""
         return call_on_rows(self.of_rows, answers, weights)
 
-    def of_rows(self, answers: Answers, weights: Weights, shared: dict[Any, Any] | None = None) -> Floats:
+    def of_rows(self, answers: AnswerRows, weights: Weights, shared: dict[Any, Any] | None = None) -> Floats:
         """The values (B,) for weights (B, n) that need no check, with at least one image.
 
         `shared` holds what metrics share for these answers and weights, and is filled as they are computed.
@@ -143,7 +157,7 @@ class Metric:
             shared[self.shares] = self.shares(answers, weights)
         return self.of_answers(shared[self.shares])
 
-    def per_image(self, answers: Answers) -> Floats:
+    def per_image(self, answers: AnswerRows) -> Floats:
         """The values (n,) whose mean is the metric; one that is not a mean over images is a `ValueError`.
 
         Cut to the metric's range, which a value can leave only where probabilities are rounded.
@@ -152,17 +166,17 @@ class Metric:
             raise ValueError(f"metric {self.name!r} is not a mean over images")
         return self._cut(self.of_images(answers), answers)
 
-    def _cut(self, by_image: Floats, answers: Answers) -> Floats:
+    def _cut(self, by_image: Floats, answers: AnswerRows) -> Floats:
         return np.clip(by_image, *self.limits(answers.num_classes))
 
-    def reason(self, answers: Answers) -> str | None:
+    def reason(self, answers: AnswerRows) -> str | None:
         """Why it has no value for these answers; None where it has one."""
         if len(answers) == 0:
             return "no images"
         return self.why_missing(answers) if self.why_missing else None
 
     def measure(
-        self, answers: Answers, weights: Weights | None = None, shared: dict[Any, Any] | None = None
+        self, answers: AnswerRows, weights: Weights | None = None, shared: dict[Any, Any] | None = None
     ) -> MetricValues:
         """The values (B,), as `of_rows` gives them, of a metric that may be anybody's.
 
@@ -186,7 +200,7 @@ class Metric:
             problem = f"the metric {self.name} raised {type(error).__name__}: {error}"
         return MetricValues(nothing, " ".join(problem.split())) if problem else MetricValues(values)
 
-    def _checked_rows(self, answers: Answers, rows: Weights, shared: dict[Any, Any] | None) -> tuple[Floats, str]:
+    def _checked_rows(self, answers: AnswerRows, rows: Weights, shared: dict[Any, Any] | None) -> tuple[Floats, str]:
         """The values (B,) for weights (B, n), and what is wrong with them or with those of single images, if anything.
 
         What somebody's function gave is looked at before it is computed with.
@@ -205,7 +219,7 @@ class Metric:
         values = weighted_mean(rows, self._cut(given, answers))
         return values, self._problem(np.concatenate([values, as_numbers]), answers)
 
-    def _problem(self, values: Floats, answers: Answers) -> str:
+    def _problem(self, values: Floats, answers: AnswerRows) -> str:
         """Which of the values lies outside the metric's range; an empty text where none does."""
         known = values[~np.isnan(values)]
         low, high = self.limits(answers.num_classes)
@@ -282,7 +296,7 @@ def _numbers(count: int) -> str:
 
 
 def call_on_rows(
-    of_rows: Callable[[Answers, Weights], Floats], answers: Answers, weights: NDArray[np.floating] | None
+    of_rows: Callable[[Any, Weights], Floats], answers: AnswerRows, weights: NDArray[np.floating] | None
 ) -> float | Floats:
     """A function of weights (B, n), called without weights or with (n,): a float; with (B, n): (B,)."""
     rows = weight_rows(weights, len(answers))
@@ -410,10 +424,10 @@ def _registered(function: Callable[..., Any], name: str, sentence: str, **detail
     return METRICS.register(name)(made)
 
 
-def of_rows(metrics: Iterable[Metric], answers: Answers, weights: Weights) -> dict[str, MetricValues]:
+def of_rows(metrics: Iterable[Metric], answers: AnswerRows, weights: Weights) -> dict[str, MetricValues]:
     """Several metrics by name for weights (B, n), each measured; what they share is computed once.
 
-    >>> from roadworthy.metrics import accuracy, ece
+    >>> from roadworthy.metrics import Answers, accuracy, ece
     >>> answers = Answers.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1])
     >>> {name: result.values.tolist() for name, result in of_rows([ece, accuracy], answers, np.ones((1, 2))).items()}
     {'ece': [0.475], 'accuracy': [0.5]}

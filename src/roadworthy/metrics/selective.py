@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from roadworthy.metrics.answers import Answers
 from roadworthy.metrics.base import Metric
 from roadworthy.metrics.decisions import checked_flags
 from roadworthy.metrics.weighting import Floats, Weights, ratio, weight_rows
@@ -49,9 +50,10 @@ def risk_coverage(scores: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
     >>> round(curve.area, 4)
     0.2917
     """
-    ranked = _Ranked(scores, wrong)
+    (mistakes,) = checked_flags(wrong=wrong)
+    ranked = _Ranked(scores, mistakes)
     accepted = np.cumsum(ranked.sizes)
-    risk = ratio(np.cumsum(ranked.wrong_sizes), accepted)
+    risk = ratio(np.cumsum(ranked.block_losses), accepted)
     area = float((ranked.sizes * risk).sum() / accepted[-1]) if len(accepted) else float("nan")
     coverage = accepted / accepted[-1] if len(accepted) else accepted
     return RiskCoverage(coverage, risk, ranked.thresholds, area)
@@ -63,27 +65,54 @@ def weighted_aurc(scores: ArrayLike, wrong: ArrayLike, weights: ArrayLike) -> Fl
     >>> weighted_aurc([0.9, 0.8], [False, True], [[1, 1], [0, 2]])
     array([0.25, 1.  ])
     """
-    ranked = _Ranked(scores, wrong)
-    rows = weight_rows(weights, len(ranked.order))
-    return ranked.areas(rows)
+    (mistakes,) = checked_flags(wrong=wrong)
+    return weighted_risk_area(scores, mistakes, weights)
+
+
+def weighted_risk_area(scores: ArrayLike, losses: ArrayLike, weights: ArrayLike) -> Floats:
+    """The area (B,) under risk and coverage where each image has a loss (N,), for weights (B, N) of the images.
+
+        risk(t) = mean loss of the images with score >= t,   area = mean over images i of risk(score_i)
+
+    Images of equal score are accepted together. With losses 0 and 1 it is AURC. NaN where a row has no weight.
+
+    >>> weighted_risk_area([0.9, 0.8], [0.25, 0.75], [[1, 1], [0, 2]])
+    array([0.375, 0.75 ])
+    """
+    ranked = _Ranked(scores, losses)
+    return ranked.areas(weight_rows(weights, len(ranked.order)))
+
+
+def _aurc_of_confidence(answers: Answers, weights: Weights) -> Floats:
+    return weighted_risk_area(answers.confidence, ~answers.correct, weights)
+
+
+class_aurc = Metric(
+    "class_aurc",
+    label="AURC of classes",
+    sentence="Area under risk and coverage of the confidence: the share of wrong classes among the answers kept, "
+    "averaged over how many are kept, the most confident first. Lower is better.",
+    higher_is_better=False,
+    of_answers=_aurc_of_confidence,
+)
+"""AURC of the confidence of a classifier: `weighted_risk_area` with score = confidence and loss 1 where it is wrong."""
 
 
 class _Ranked:
     """Images from the highest score to the lowest, those of equal score as one block."""
 
-    def __init__(self, scores: ArrayLike, wrong: ArrayLike) -> None:
-        values = np.asarray(scores, dtype=np.float64)
-        (mistakes,) = checked_flags(wrong=wrong)
-        if values.shape != mistakes.shape:
-            raise ValueError(f"there must be a score per image, not scores {values.shape} of {mistakes.shape} images")
-        if np.isnan(values).any():
-            raise ValueError("scores must not be NaN")
+    def __init__(self, scores: ArrayLike, losses: ArrayLike) -> None:
+        values, lost = np.asarray(scores, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+        if values.ndim != 1 or values.shape != lost.shape:
+            raise ValueError(f"there must be a score per image, not scores {values.shape} of {lost.shape} images")
+        if np.isnan(values).any() or not np.isfinite(lost).all():
+            raise ValueError("scores must not be NaN, and losses must be finite numbers")
         self.order = np.argsort(-values, kind="stable")
-        ordered, self.wrong = values[self.order], mistakes[self.order].astype(np.float64)
+        ordered, self.losses = values[self.order], lost[self.order]
         self.starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.arange(0)
         self.thresholds = ordered[self.starts]
         self.sizes = self._by_block(np.ones(len(ordered)))
-        self.wrong_sizes = self._by_block(self.wrong)
+        self.block_losses = self._by_block(self.losses)
 
     def _by_block(self, values: Floats) -> Floats:
         summed: Floats = np.add.reduceat(values, self.starts, axis=-1) if len(self.starts) else values
@@ -93,10 +122,10 @@ class _Ranked:
         if not len(self.order):
             return np.full(len(rows), np.nan)
         weights = np.take(rows, self.order, axis=1).astype(np.float64)
-        accepted, mistakes = weights, weights * self.wrong
+        accepted, lost = weights, weights * self.losses
         if len(self.starts) < len(self.order):
-            accepted, mistakes = self._by_block(accepted), self._by_block(mistakes)
+            accepted, lost = self._by_block(accepted), self._by_block(lost)
         reached = np.cumsum(accepted, axis=1)
-        np.cumsum(mistakes, axis=1, out=mistakes)
-        np.divide(mistakes, reached, out=mistakes, where=reached > 0)
-        return ratio(np.einsum("bj,bj->b", accepted, mistakes), reached[:, -1])
+        np.cumsum(lost, axis=1, out=lost)
+        np.divide(lost, reached, out=lost, where=reached > 0)
+        return ratio(np.einsum("bj,bj->b", accepted, lost), reached[:, -1])

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri, stdtrit
 
-from roadworthy.metrics import Answers, Metric, MetricValues, of_rows
-from roadworthy.metrics.base import MeasuresRows
+from roadworthy.metrics import Metric, MetricValues, of_rows
+from roadworthy.metrics.base import AnswerRows, MeasuresRows
 
 Floats = NDArray[np.float64]
 
@@ -59,17 +59,17 @@ class GroupBootstrap:
             rows = range(start, min(start + step, self.resamples))
             yield self._weights(rows) if self._cached is None else self._cached[rows.start : rows.stop]
 
-    def distribution(self, metric: MeasuresRows, answers: Answers) -> Floats:
+    def distribution(self, metric: MeasuresRows, answers: AnswerRows) -> Floats:
         """The metric in every resample: (resamples,), NaN where it does not exist.
 
-        >>> from roadworthy.metrics import accuracy
+        >>> from roadworthy.metrics import Answers, accuracy
         >>> answers = Answers.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         >>> GroupBootstrap(["a", "b"], resamples=3, seed=1).distribution(accuracy, answers)
         array([1. , 1. , 0.5])
         """
         return np.concatenate([metric.of_rows(answers, weights) for weights in self._chunks_for(answers)])
 
-    def distributions(self, metrics: Sequence[Metric], answers: Answers) -> dict[str, MetricValues]:
+    def distributions(self, metrics: Sequence[Metric], answers: AnswerRows) -> dict[str, MetricValues]:
         """The metrics by name in every resample, (resamples,) each; cheaper than one after the other.
 
         A metric that cannot be computed is NaN in the resamples concerned, and has a reason.
@@ -83,7 +83,7 @@ class GroupBootstrap:
             for metric in metrics
         }
 
-    def _chunks_for(self, answers: Answers) -> Iterator[NDArray[np.float32]]:
+    def _chunks_for(self, answers: AnswerRows) -> Iterator[NDArray[np.float32]]:
         if len(answers) != len(self._index):
             raise ValueError(f"the bootstrap is for {len(self._index)} images, not {len(answers)}")
         return self.chunks()

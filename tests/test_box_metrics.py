@@ -1,0 +1,352 @@
+"""Metrics of boxes and of class probabilities: exact overlap, likelihood, calibration, sparsification, their laws."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from roadworthy.core.errors import InputError
+from roadworthy.metrics import METRICS, Answers, find_metric, of_rows
+from roadworthy.metrics.box_overlap import distance_iou, intersection_over_union
+from roadworthy.metrics.box_uncertainty import VARIANCE_FLOOR
+from roadworthy.metrics.boxes import (
+    BOX_METRICS,
+    NO_UNCERTAINTY,
+    UNCERTAIN,
+    BoxAnswers,
+    box_aurc,
+    box_ause,
+    box_ece,
+    box_nll,
+    box_reliability,
+    iou,
+    iou_at_50,
+    mae,
+    sharpness,
+    uncertainty_variance,
+)
+from roadworthy.metrics.calibration import ece, ece_adaptive
+from roadworthy.metrics.class_probabilities import CLASS_METRICS, ProbabilityAnswers, ece_classwise
+from roadworthy.metrics.selective import class_aurc, risk_coverage
+from roadworthy.metrics.sparsification import sparsification, sparsification_area
+from roadworthy.statistics.bootstrap import GroupBootstrap
+from roadworthy.statistics.estimates import bootstrap_estimate
+from roadworthy.statistics.intervals import mean_interval, proportion_interval
+
+COORDINATES = st.one_of(st.integers(-4, 4).map(float), st.floats(-300, 300, width=32).map(lambda x: round(x * 64) / 64))
+BOXES = st.tuples(COORDINATES, COORDINATES, COORDINATES, COORDINATES)
+
+
+def rng(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=np.array([17, *key, 0][:2], dtype=np.uint64)))
+
+
+def random_answers(n: int = 80, seed: int = 0, ties: bool = False) -> BoxAnswers:
+    generator = rng(seed)
+    corner = generator.uniform(0, 20, size=(n, 2))
+    true = np.concatenate([corner, corner + generator.uniform(4, 20, size=(n, 2))], axis=1)
+    variance = generator.uniform(0.5, 9, size=(n, 4))
+    if ties:
+        true, variance = true.round(), np.ceil(variance / 4)
+    return BoxAnswers(true, true + generator.normal(size=(n, 4)) * np.sqrt(variance), variance)
+
+
+def exact_area(box: list[Fraction]) -> Fraction:
+    return max(box[2] - box[0], Fraction(0)) * max(box[3] - box[1], Fraction(0))
+
+
+def exact_iou(first: list[Fraction], second: list[Fraction]) -> Fraction:
+    corners = [max(first[0], second[0]), max(first[1], second[1]), min(first[2], second[2]), min(first[3], second[3])]
+    intersection = exact_area(corners)
+    union = exact_area(first) + exact_area(second) - intersection
+    return intersection / union if union else Fraction(0)
+
+
+def exact_diou(first: list[Fraction], second: list[Fraction]) -> Fraction:
+    distance = diagonal = Fraction(0)
+    for axis in (0, 1):
+        ends = [first[axis], first[axis + 2], second[axis], second[axis + 2]]
+        distance += ((ends[0] + ends[1]) / 2 - (ends[2] + ends[3]) / 2) ** 2
+        diagonal += (max(ends) - min(ends)) ** 2
+    return exact_iou(first, second) - (distance / diagonal if diagonal else 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(BOXES, BOXES)
+def test_overlaps_are_those_of_exact_fractions(first, second):
+    for true, box in ((first, second), (first, first)):
+        exact = [[Fraction(value) for value in values] for values in (true, box)]
+        arrays = np.array([true]), np.array([box])
+        assert intersection_over_union(*arrays)[0] == pytest.approx(float(exact_iou(*exact)), abs=1e-12)
+        assert distance_iou(*arrays)[0] == pytest.approx(float(exact_diou(*exact)), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("box", "overlap", "distance"),
+    [
+        ([2, 2, 6, 6], 1.0, 1.0),
+        ([4, 2, 8, 6], 1 / 3, 1 / 3 - 4 / 52),
+        ([6, 2, 10, 6], 0.0, -16 / 80),
+        ([4, 4, 4, 4], 0.0, 0.0),
+        ([6, 2, 2, 6], 0.0, 0.0),
+        ([6, 6, 2, 2], 0.0, 0.0),
+        ([3, 3, 5, 3], 0.0, -1 / 32),
+    ],
+)
+def test_overlaps_by_hand_with_boxes_that_touch_have_no_area_or_are_crossed(box, overlap, distance):
+    true, boxes = np.array([[2.0, 2.0, 6.0, 6.0]]), np.array([box], dtype=float)
+    assert intersection_over_union(true, boxes)[0] == pytest.approx(overlap)
+    assert distance_iou(true, boxes)[0] == pytest.approx(distance)
+
+
+def test_identical_boxes_without_area_overlap_by_definition_0():
+    point = np.array([[3.0, 3.0, 3.0, 3.0]])
+    assert intersection_over_union(point, point).tolist() == [0.0]
+    assert distance_iou(point, point).tolist() == [0.0]
+
+
+def test_errors_in_pixels_and_the_share_of_right_boxes_by_hand():
+    answers = BoxAnswers([[0, 0, 4, 4], [0, 0, 4, 4]], [[0, 0, 4, 2], [1, 2, 3, 4.5]])
+    assert mae(answers) == pytest.approx((2 / 4 + 4.5 / 4) / 2)
+    assert iou(answers) == pytest.approx((0.5 + 4 / 17) / 2)
+    assert iou_at_50.per_image(answers).tolist() == [1.0, 0.0]
+
+
+def test_likelihood_is_that_of_scipy_and_its_floor_is_as_stated():
+    answers = random_answers()
+    expected = -norm.logpdf(answers.true, answers.boxes, np.sqrt(answers.variance)).mean()
+    assert box_nll(answers) == pytest.approx(expected, rel=1e-12)
+    sure = BoxAnswers(answers.true, answers.boxes, np.zeros_like(answers.true))
+    assert box_nll(sure) == pytest.approx(-norm.logpdf(answers.true, answers.boxes, VARIANCE_FLOOR**0.5).mean())
+    perfect = BoxAnswers(answers.true, answers.true, np.zeros_like(answers.true))
+    assert box_nll(perfect) == pytest.approx(box_nll.limits(1)[0])
+
+
+def test_a_calibrated_gaussian_has_no_regression_ece():
+    quantiles = (np.arange(2000) + 0.5) / 2000
+    sigma = np.linspace(0.5, 3.0, 2000)[:, None] * np.ones(4)
+    truth = norm.ppf(quantiles)[:, None] * sigma
+    answers = BoxAnswers(truth, np.zeros((2000, 4)), sigma**2)
+    assert box_ece(answers) < 1e-9
+    assert box_reliability(answers).observed == pytest.approx(np.tile(np.arange(1, 11) / 10, (4, 1)), abs=1e-9)
+    drawn = BoxAnswers(rng(3).normal(size=(20_000, 4)) * sigma.max(), np.zeros((20_000, 4)), np.full((20_000, 4), 9.0))
+    assert box_ece(drawn) < 0.006
+
+
+@pytest.mark.parametrize("scale", [0.25, 0.5, 2.0, 5.0])
+def test_a_scaled_gaussian_has_the_regression_ece_of_the_formula(scale):
+    quantiles = (np.arange(20_000) + 0.5) / 20_000
+    truth = norm.ppf(quantiles)[:, None] * np.ones(4)
+    answers = BoxAnswers(truth, np.zeros_like(truth), np.full_like(truth, scale**2))
+    levels = np.arange(1, 10) / 10
+    by_hand = np.abs(norm.cdf(scale * norm.ppf(levels)) - levels).sum() / 10
+    assert box_ece(answers) == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_regression_ece_by_hand_on_three_images():
+    answers = BoxAnswers([[1.0] * 4, [-1.0] * 4, [0.0] * 4], np.zeros((3, 4)), np.ones((3, 4)))
+    observed = np.array([0, 1, 1, 1, 2, 2, 2, 2, 3, 3]) / 3
+    assert box_reliability(answers).observed[2] == pytest.approx(observed)
+    assert box_ece(answers) == pytest.approx(np.abs(observed - np.arange(1, 11) / 10).mean())
+    far = BoxAnswers(np.full((5, 4), 99.0), np.zeros((5, 4)), np.ones((5, 4)))
+    assert box_ece(far) == pytest.approx(box_ece.limits(1)[1])
+
+
+def test_sharpness_both_ways():
+    answers = random_answers()
+    sigma = np.sqrt(answers.variance)
+    assert sharpness(answers) == pytest.approx(sigma.mean())
+    assert uncertainty_variance(answers) == pytest.approx(sigma.var())
+
+
+def slow_area(score, loss):
+    return np.mean([loss[score <= own].mean() for own in score])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
+def test_sparsification_error_is_not_negative_and_0_for_the_oracle(pairs):
+    error, uncertainty = np.array(pairs, dtype=float).T / 4
+    ones = np.ones((1, len(error)))
+    area = sparsification_area(error, uncertainty, ones)[0]
+    assert area >= -1e-12
+    assert sparsification_area(error, error, ones)[0] == pytest.approx(0, abs=1e-12)
+    assert sparsification_area(error, np.zeros(len(error)), ones)[0] == pytest.approx(
+        error.mean() - slow_area(error, error)
+    )
+
+
+def test_area_of_boxes_is_the_mean_risk_over_ranks():
+    for ties in (False, True):
+        answers = random_answers(ties=ties)
+        assert box_aurc(answers) == pytest.approx(slow_area(answers.sigma, 1 - answers.overlap))
+    answers = random_answers()
+    risk = 1 - answers.overlap
+    assert box_ause(answers) == pytest.approx(slow_area(answers.sigma, risk) - slow_area(risk, risk))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12), st.integers(1, 9))
+def test_curve_of_sparsification_lies_on_or_above_its_oracle_and_ends_at_the_mean(pairs, points):
+    error, uncertainty = np.array(pairs, dtype=float).T
+    curve = sparsification(error, uncertainty, points)
+    assert (curve.error >= curve.oracle - 1e-9).all()
+    assert (np.diff(curve.oracle) >= -1e-9).all()
+    assert curve.kept[-1] == 1
+    assert [curve.error[-1], curve.oracle[-1]] == pytest.approx([error.mean(), error.mean()])
+    order = np.arange(len(error))[::-1]
+    assert sparsification(error[order], uncertainty[order], points).error == pytest.approx(curve.error)
+
+
+def test_curve_of_sparsification_without_images_and_with_wrong_input():
+    assert np.isnan(sparsification([], []).error).all()
+    with pytest.raises(ValueError, match="an uncertainty per error"):
+        sparsification([1.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match="must not be NaN"):
+        sparsification([1.0], [np.nan])
+
+
+@pytest.mark.parametrize("metric", BOX_METRICS, ids=lambda metric: metric.name)
+def test_a_weight_counts_an_image_that_often(metric):
+    for ties in (False, True):
+        answers = random_answers(30, ties=ties)
+        counts = rng(1).integers(0, 4, size=30)
+        repeated = answers.rows(np.repeat(np.arange(30), counts))
+        weights = np.stack([counts, np.ones(30), np.zeros(30)]).astype(np.float32)
+        values = metric.measure(answers, weights).values
+        assert values[:2] == pytest.approx([metric(repeated), metric(answers)], rel=1e-9)
+        assert np.isnan(values[2])
+        assert metric.measure(answers).reason == ""
+
+
+@pytest.mark.parametrize("metric", CLASS_METRICS, ids=lambda metric: metric.name)
+def test_a_weight_counts_an_answer_that_often(metric):
+    probabilities = rng(2).dirichlet(np.ones(3), size=40).round(1)
+    probabilities[:, 2] = 1 - probabilities[:, :2].sum(axis=1)
+    probabilities = np.abs(probabilities)
+    labels = rng(3).integers(3, size=40)
+    counts = rng(4).integers(0, 4, size=40)
+    answers = ProbabilityAnswers.from_probabilities(probabilities, labels)
+    rows = np.repeat(np.arange(40), counts)
+    repeated = ProbabilityAnswers.from_probabilities(probabilities[rows], labels[rows])
+    values = metric(answers, np.stack([counts, np.zeros(40)]).astype(np.float32))
+    assert values[0] == pytest.approx(metric(repeated))
+    assert np.isnan(values[1])
+
+
+def test_a_model_without_uncertainty_has_a_reason_in_place_of_values():
+    answers = BoxAnswers(random_answers().true, random_answers().boxes)
+    measured = of_rows(BOX_METRICS, answers, np.ones((2, len(answers))))
+    for metric in BOX_METRICS:
+        assert measured[metric.name].reason == (NO_UNCERTAINTY if metric in UNCERTAIN else "")
+        assert np.isnan(measured[metric.name].values).all() == (metric in UNCERTAIN)
+    with pytest.raises(ValueError, match="states no uncertainty"):
+        box_reliability(answers)
+
+
+def test_no_images_are_a_reason():
+    nothing = BoxAnswers(np.empty((0, 4)), np.empty((0, 4)), np.empty((0, 4)))
+    assert {metric.measure(nothing).reason for metric in BOX_METRICS} == {"no images"}
+
+
+def test_boxes_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="true must be finite"):
+        BoxAnswers([[0, 0, 1, np.nan]], [[0, 0, 1, 1]])
+    with pytest.raises(ValueError, match="boxes must be finite numbers"):
+        BoxAnswers([[0, 0, 1, 1]], [[0, 0, 1]])
+    with pytest.raises(ValueError, match="must not be negative"):
+        BoxAnswers([[0, 0, 1, 1]], [[0, 0, 1, 1]], [[1, 1, 1, -1]])
+
+
+def test_bounds_of_box_metrics_come_from_objects():
+    answers = random_answers(120)
+    groups = [f"object {index // 2}" for index in range(120)]
+    resampled = GroupBootstrap(groups, resamples=200).distributions(BOX_METRICS, answers)
+    for metric in BOX_METRICS:
+        estimate = bootstrap_estimate(metric(answers), resampled[metric.name].values, 60, 0.95, metric.limits(1))
+        assert resampled[metric.name].reason == "" == estimate.reason
+        assert estimate.lo < estimate.value < estimate.hi
+    of_mean = mean_interval(iou.per_image(answers), groups, *iou.limits(1))
+    assert of_mean.lo < iou(answers) < of_mean.hi
+    assert of_mean.groups == 60
+    of_share = proportion_interval(iou_at_50.per_image(answers), groups)
+    assert of_share.value == pytest.approx(iou_at_50(answers))
+
+
+def test_a_study_of_classes_cannot_name_a_metric_of_boxes():
+    for metric in BOX_METRICS:
+        assert metric.name not in METRICS
+    with pytest.raises(InputError, match="iou"):
+        METRICS.get("iou")
+    assert find_metric("iou", BOX_METRICS) is iou
+    assert find_metric("iou_drop", BOX_METRICS).limits(1) == (-1.0, 1.0)
+
+
+def slow_adaptive(confidence, correct, bins=10):
+    """The bins of equal mass, block by block of equal confidence."""
+    n, sums = len(confidence), np.zeros(bins)
+    for value in np.unique(confidence):
+        inside = confidence == value
+        before = (confidence < value).sum()
+        position = bins * (2 * before + inside.sum()) // (2 * n)
+        sums[position] += (confidence - correct)[inside].sum()
+    return np.abs(sums).sum() / n
+
+
+def test_adaptive_ece_is_that_of_the_slow_rule_and_of_netcal():
+    netcal = pytest.importorskip("netcal.metrics", reason="the independent reference for ECE is not installed")
+    for seed in range(3):
+        probabilities = rng(seed).dirichlet(np.ones(4), size=200)
+        labels = rng(seed + 10).integers(4, size=200)
+        answers = Answers.from_probabilities(probabilities, labels)
+        assert ece_adaptive(answers) == pytest.approx(slow_adaptive(answers.confidence, answers.correct))
+        reference = netcal.ECE(10, equal_intervals=False).measure(probabilities, labels)
+        assert ece_adaptive(answers) == pytest.approx(reference, abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(11, 20), st.booleans()), min_size=1, max_size=40))
+def test_adaptive_ece_never_splits_answers_of_equal_confidence(pairs):
+    confidence = np.array([tenths / 20 for tenths, _ in pairs])
+    probabilities = np.stack([confidence, 1 - confidence], axis=1)
+    answers = Answers.from_probabilities(probabilities, [0 if right else 1 for _, right in pairs])
+    assert ece_adaptive(answers) == pytest.approx(slow_adaptive(answers.confidence, answers.correct))
+
+
+def test_adaptive_ece_of_one_confidence_is_ece():
+    answers = Answers.from_probabilities([[0.8, 0.2]] * 10, [0] * 6 + [1] * 4)
+    assert ece_adaptive(answers) == pytest.approx(0.2) == ece(answers)
+
+
+def test_classwise_ece_is_the_mean_of_two_class_problems_and_needs_all_probabilities():
+    probabilities, labels = rng(5).dirichlet(np.ones(3), size=150), rng(6).integers(3, size=150)
+    answers = ProbabilityAnswers.from_probabilities(probabilities, labels)
+    by_hand = []
+    for index in range(3):
+        bins = np.clip(np.ceil(probabilities[:, index] * 10) - 1, 0, 9)
+        gap = probabilities[:, index] - (labels == index)
+        by_hand.append(sum(abs(gap[bins == b].sum()) for b in range(10)) / 150)
+    assert ece_classwise(answers) == pytest.approx(np.mean(by_hand))
+    plain = Answers.from_probabilities(probabilities, labels)
+    assert "needs the probabilities of all classes" in ece_classwise.measure(plain).reason
+    assert ece(plain) == ece(answers)
+
+
+def test_classwise_ece_is_that_of_netcal_for_each_class():
+    netcal = pytest.importorskip("netcal.metrics", reason="the independent reference for ECE is not installed")
+    probabilities, labels = rng(7).dirichlet(np.ones(4), size=150), rng(8).integers(4, size=150)
+    one_against_rest = [
+        netcal.ECE(10).measure(probabilities[:, index], (labels == index).astype(int)) for index in range(4)
+    ]
+    answers = ProbabilityAnswers.from_probabilities(probabilities, labels)
+    assert ece_classwise(answers) == pytest.approx(np.mean(one_against_rest), abs=1e-12)
+
+
+def test_area_of_classes_is_that_of_risk_and_coverage():
+    confidence = rng(9).uniform(0.5, 1, size=60).round(2)
+    probabilities = np.stack([confidence, 1 - confidence], axis=1)
+    answers = Answers.from_probabilities(probabilities, rng(10).integers(2, size=60))
+    assert class_aurc(answers) == pytest.approx(risk_coverage(answers.confidence, ~answers.correct).area)
