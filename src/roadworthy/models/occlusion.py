@@ -1,4 +1,7 @@
-"""Occlusion maps: the probability of a class that is left while a patch hides one part of an image after another."""
+"""Occlusion maps: the probability of a class that is left while a patch hides one part of an image after another.
+
+A localizer finds a class where its box is that of the true object: the maps of both kinds of model are read alike.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from roadworthy.core.boxes import tight_boxes
 from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams, random_bytes
 from roadworthy.core.roles import Model
-from roadworthy.core.types import Batch, Images
+from roadworthy.core.types import Batch, Images, Prediction
+from roadworthy.metrics.box_overlap import intersection_over_union
 from roadworthy.metrics.occlusion import PatchGrid
 
 GREY = 128
+SAME_OBJECT = 0.5
+"""The IoU from which a box is one of the true object."""
 BLUR = 0.5
 """Sigma of the blur that hides, as a share of the patch."""
 OCCLUDED = "occluded"
@@ -39,6 +46,7 @@ def occlusion_map(
 
     The cells are those of `PatchGrid(H, W, patch, stride)`. `classes` (N,) are the labels unless given; give the
     model's own predictions to ask what its answer rests on. Images and positions fill the model's batches together.
+    Of a model that answers boxes, p is that of `found_probability`: 0 where its box misses the true one.
 
     fill  what hides: `grey` (128), `mean` (the image's mean colour), `blur` (the image, Gaussian, sigma half a patch),
           or `noise` (uniform, one noise image per image, from its own random stream)
@@ -63,6 +71,7 @@ def occlusion_map(
     except ValueError as error:
         raise InputError(f"occlusion map: {error}") from None
     class_of = _classes(batch.labels if classes is None else classes, count, model)
+    boxes = true_boxes(batch) if "boxes" in model.columns else np.full((count, 4), np.nan, np.float32)
     cover = FILLS[fill](batch, patch, seed)
     corners = [(top, left) for top in grid.tops for left in grid.lefts]
     size = model.fixed_batch or batch_size
@@ -75,16 +84,65 @@ def occlusion_map(
             area = np.s_[top : top + patch, left : left + patch]
             target[area] = cover[image][area]
         shown = Batch(tuple(batch.ids[i] for i in images), hidden, batch.labels[images], stimulus=OCCLUDED)
-        answer = model.answer(shown, size).probabilities
-        left_over[start : start + size] = answer[np.arange(len(images)), class_of[images]]
+        left_over[start : start + size] = found_probability(model.answer(shown, size), class_of[images], boxes[images])
     return left_over.reshape(count, *grid.shape)
+
+
+def found_probability(
+    answer: Prediction, classes: NDArray[np.int64], boxes: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The probability with which the object of each image is found, (n,) float32.
+
+    That of its class, where the answer has no boxes. Of an answer with a box, that of its class where the box has an
+    IoU of at least 0.5 with the true one, else 0; a model that answers boxes alone is sure of what it finds, 1. Of
+    several boxes it is the maximum, `most_probable_box`.
+
+    classes  (n,), the class whose probability is asked;  boxes  (n, 4), the true boxes, not read without boxes
+
+    >>> answer = Prediction(boxes=np.float32([[0, 0, 4, 4], [0, 0, 4, 4]]))
+    >>> found_probability(answer, np.zeros(2, np.int64), np.float32([[0, 0, 4, 3], [2, 2, 4, 4]]))
+    array([1., 0.], dtype=float32)
+    """
+    probability = np.ones(len(answer), np.float32)
+    if "probabilities" in answer.columns:
+        probability = answer.probabilities[np.arange(len(answer)), classes]
+    if answer.boxes is None:
+        return probability
+    return most_probable_box(probability[:, None], answer.boxes[:, None], boxes)
+
+
+def most_probable_box(
+    probabilities: NDArray[np.float32], boxes: NDArray[np.float32], true: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The largest probability of a box that has an IoU of at least 0.5 with the true one, (n,); 0 where none has.
+
+    probabilities  (n, k), of the class asked;  boxes  (n, k, 4);  true  (n, 4), NaN where an image has no box: 0
+
+    >>> boxes = np.float32([[[0, 0, 4, 4], [0, 0, 4, 3], [9, 9, 12, 12]]])
+    >>> most_probable_box(np.float32([[0.3, 0.6, 0.9]]), boxes, np.float32([[0, 0, 4, 4]]))
+    array([0.6], dtype=float32)
+    """
+    count, each_image = probabilities.shape
+    repeated = np.repeat(true.astype(np.float64), each_image, axis=0)
+    overlap = intersection_over_union(np.nan_to_num(repeated), boxes.reshape(-1, 4).astype(np.float64))
+    near = overlap.reshape(count, each_image) >= SAME_OBJECT
+    return np.asarray(np.where(near, probabilities, 0).max(axis=1, initial=0.0), np.float32)
+
+
+def true_boxes(batch: Batch) -> NDArray[np.float32]:
+    """The boxes (N, 4) of the objects, or those of their masks; a batch with neither is an error."""
+    if batch.boxes is not None:
+        return batch.boxes
+    if batch.masks is not None:
+        return tight_boxes(batch.masks)
+    raise InputError("occlusion map: the model answers boxes, so the data needs boxes or masks to compare them with")
 
 
 def _classes(classes: ArrayLike, count: int, model: Model) -> NDArray[np.int64]:
     indices = np.asarray(classes)
     if indices.shape != (count,) or indices.dtype.kind not in "iu":
         raise InputError(f"{count} images need a class index each, not {indices.dtype} {indices.shape}")
-    if count and not 0 <= indices.min() <= indices.max() < model.num_classes:
+    if count and "probabilities" in model.columns and not 0 <= indices.min() <= indices.max() < model.num_classes:
         raise InputError(f"classes must lie within 0..{model.num_classes - 1}, those of model {model.name}")
     return indices.astype(np.int64)
 

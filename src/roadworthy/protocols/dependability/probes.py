@@ -13,7 +13,7 @@ from roadworthy.core.hashing import digest
 from roadworthy.core.roles import Dataset, Model, System
 from roadworthy.core.types import Batch
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_masks
-from roadworthy.models.occlusion import occlusion_map
+from roadworthy.models.occlusion import SAME_OBJECT, found_probability, occlusion_map, true_boxes
 from roadworthy.models.signals import Signals
 
 ALGORITHM = 1
@@ -70,6 +70,9 @@ class Layer(_OfModel):
 class HeatMaps(_OfModel):
     """Occlusion maps of the true class, the cells that hide the object, and the answer without a patch.
 
+    A model that answers boxes finds the class only where its box is that of the object (`found_probability`); one that
+    answers boxes alone is not asked for the class, and so never misreads it.
+
     rows    the row in the data `name` of each image that it is shown, by its id
     """
 
@@ -80,7 +83,7 @@ class HeatMaps(_OfModel):
         self, model: Model, known: str, data: str, rows: Mapping[str, int], fill: str, grid: PatchGrid, seed: int
     ) -> None:
         own = {"patch": grid.patch, "stride": grid.stride, "fill": fill, "seed": seed, "rows": [*rows.values()]}
-        super().__init__(model, known, own)
+        super().__init__(model, known, own | ({"same_object": SAME_OBJECT} if "boxes" in model.columns else {}))
         self.data, self.rows, self.fill, self.grid, self.seed = data, rows, fill, grid, seed
 
     def read(self, signals: Signals) -> Arrays:
@@ -89,15 +92,16 @@ class HeatMaps(_OfModel):
         Images that only fill up the batch, which repeat the last one, are left out.
         """
         batch = signals.batch.take(slice(0, len(set(signals.batch.ids))))
-        answer, grid, size = signals.probabilities[: len(batch)], self.grid, signals.size
+        answer, grid, size = signals.prediction.rows(len(batch)), self.grid, signals.size
+        boxes = true_boxes(batch) if answer.boxes is not None else np.empty((len(batch), 4), np.float32)
         maps = occlusion_map(
             self.model, batch, patch=grid.patch, stride=grid.stride, fill=self.fill, batch_size=size, seed=self.seed
         )
         return {
             "cells": occluding_cells(batch, grid, self.data),
             "map": maps,
-            "undisturbed": answer[np.arange(len(batch)), batch.labels],
-            "prediction": answer.argmax(axis=1),
+            "undisturbed": found_probability(answer, batch.labels, boxes),
+            "prediction": answer.probabilities.argmax(axis=1) if "probabilities" in answer.columns else batch.labels,
             "row": np.array([self.rows[id_] for id_ in batch.ids], np.int64),
         }
 
