@@ -14,9 +14,12 @@ from roadworthy.core.hashing import digest_file
 from roadworthy.core.registry import Registry
 from roadworthy.core.roles import Model, Origin
 from roadworthy.core.validation import check_settings, find_mode
+from roadworthy.models.base import passes_settings_to
+from roadworthy.models.boxes import BoxForm, parse_box_form
 from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
+from roadworthy.models.joint import JointModel
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
 from roadworthy.models.predictions import SUFFIXES, StoredPredictions
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MODELS",
     "WRAPPERS",
+    "BoxForm",
     "CallableModel",
+    "JointModel",
     "OnnxModel",
     "Preprocess",
     "ReferenceModel",
@@ -43,6 +48,7 @@ __all__ = [
     "load_callable",
     "load_model",
     "load_torch",
+    "parse_box_form",
     "softmax",
     "train_classifier",
 ]
@@ -57,7 +63,7 @@ MODELS: Registry[Loader] = Registry("model")
 names."""
 
 WRAPPERS: set[str] = set()
-"""Kinds whose value is another model's entry, or a list of them: those of `roadworthy.uncertainty`."""
+"""Kinds whose value is another model's entry, or several: `joint`, and those of `roadworthy.uncertainty`."""
 
 MODELS.register("onnx")(OnnxModel)
 MODELS.register("torch")(load_torch)
@@ -105,6 +111,24 @@ def load_model(
     return _build(kind, MODELS.get(kind), value, settings, **common)
 
 
+@passes_settings_to(load_model)
+def load_joint(spec: Any, *, name: str = "joint", **common: Any) -> JointModel:
+    """`{joint: {classes: what.onnx, boxes: {onnx: where.onnx, boxes: centre relative}}}`: two models, one answer.
+
+    >>> load_joint({"classes": "what.onnx"})
+    Traceback (most recent call last):
+    roadworthy.core.errors.InputError: model joint needs two models: {classes: MODEL, boxes: MODEL}
+    """
+    if not isinstance(spec, Mapping) or set(spec) != {"classes", "boxes"}:
+        raise InputError(f"model {name} needs two models: {{classes: MODEL, boxes: MODEL}}")
+    classes, boxes = (load_model(spec[part], name=f"{name} {part}", **common) for part in ("classes", "boxes"))
+    return JointModel(classes, boxes, name=name)
+
+
+MODELS.register("joint")(load_joint)
+WRAPPERS.add("joint")
+
+
 def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], **common: Any) -> Model:
     """Call a loader with the settings it knows; one it does not know is an error that names the nearest."""
     parameters = inspect.signature(loader).parameters.values()
@@ -129,7 +153,8 @@ def _named_files(value: Any, base: Path) -> Iterator[tuple[str, str]]:
         if name and (base / name).is_file():
             yield name, digest_file(base / name)
     elif isinstance(value, Mapping):
-        yield from (file for kind in value if kind in MODELS for file in _named_files(value[kind], base))
+        entries = [value[kind] for kind in value if kind in MODELS] or list(value.values())
+        yield from (file for entry in entries for file in _named_files(entry, base))
     elif isinstance(value, list):
         yield from (file for member in value for file in _named_files(member, base))
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, first_line, foreign_code
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.models.outputs import PROBE_SIZES, PROBES, probe_images
+from roadworthy.models.boxes import BoxReading, scaled_to
+from roadworthy.models.outputs import PROBE_SIZES, PROBES, decide, prediction, probe_images
 from roadworthy.models.preprocess import Preprocess, parse_choice
 
 Run = Callable[[NDArray[np.uint8], int], NDArray[Any] | None]
@@ -46,19 +47,68 @@ class Adapter(Model):
 
     preprocess: Preprocess
     outputs: str
-    """`probabilities` or `logits`, as decided when the model was loaded."""
+    """`probabilities` or `logits`, as decided when the model was loaded; `boxes` where it answers no classes."""
+    reading: BoxReading | None = None
+    """How the boxes of a localizer are read from its outputs; None for a classifier."""
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = {}
     """What else `describe` says, such as the kind of the adapter."""
 
     @abstractmethod
     def run(self, tensor: NDArray[Any]) -> Prediction:
-        """The network's answer to a preprocessed tensor."""
+        """The network's answer to a preprocessed tensor; boxes are in pixels of the tensor."""
 
     def predict(self, batch: Batch) -> Prediction:
-        """Preprocess the images and run the network."""
+        """Preprocess the images and run the network; boxes are brought to the size of the batch's images."""
         with self.guarded(batch):
-            return self.run(self.preprocess(batch.images))
+            tensor = self.preprocess(batch.images)
+            answer = self.run(tensor)
+        return scaled_to(answer, self.tensor_size(tensor), batch.images.shape[1:3]) if self.reading else answer
+
+    def tensor_size(self, tensor: NDArray[Any]) -> tuple[int, int]:
+        """The height and width of the images in a preprocessed tensor."""
+        height, width = tensor.shape[2:4] if self.preprocess.layout == "nchw" else tensor.shape[1:3]
+        return int(height), int(width)
+
+    def prediction_of(
+        self, rows: NDArray[Any], size: tuple[int, int], logits: NDArray[Any] | None = None
+    ) -> Prediction:
+        """The answer in rows (N, K) of class scores; of a localizer (N, 4 or 8 + K), boxes in pixels of `size` (H, W).
+
+        `logits` (N, K) are given where the class scores are probabilities and the model has both.
+        """
+        if self.reading is None:
+            return prediction(rows, self.outputs, logits)
+        columns = self.reading.form.columns
+        boxes, variance = self.reading.form.read(rows[:, :columns], size, size)
+        if not self.num_classes:
+            return Prediction(boxes=boxes, box_variance=variance)
+        return prediction(rows[:, columns:], self.outputs, logits).changed(boxes=boxes, box_variance=variance)
+
+    def settle_reading(self, rows: NDArray[Any], declared: str, what: str) -> None:
+        """Take what the answers (N, 4 or 8 + K) of a localizer to probe images say: classes, outputs and capabilities.
+
+        `declared` is what the user says of the class scores. A variance that cannot be one is refused here.
+        """
+        assert self.reading is not None
+        columns = self.reading.form.columns
+        self.num_classes = rows.shape[1] - columns
+        if self.num_classes:
+            self.outputs = decide(declared, rows[:, columns:], what)
+        elif declared == "logits":
+            raise InputError(f"{what} answers boxes and no class scores: leave out `outputs=`")
+        else:
+            self.outputs = "boxes"
+        try:
+            self.reading.form.read(rows[:, :columns], (1, 1), (1, 1))
+        except ModelError as error:
+            raise InputError(f"{what}: {error}") from None
+        has_classes = {"probabilities"} | ({"logits"} if self.outputs == "logits" else set())
+        self.capabilities = self.reading.capabilities | (has_classes if self.num_classes else set())
+
+    def reading_settings(self) -> dict[str, Any]:
+        """What a fingerprint says of how boxes are read; nothing for a classifier."""
+        return {} if self.reading is None else self.reading.settings()
 
     def guarded(self, batch: Batch) -> AbstractContextManager[None]:
         """While the network works on a batch: what it raises becomes a `ModelError` with its first line."""
@@ -74,7 +124,8 @@ class Adapter(Model):
         """What is in use, for people: input, outputs, batch size, notes."""
         batch = "any" if self.fixed_batch is None else str(self.fixed_batch)
         known = {"input": str(self.preprocess), "outputs": self.outputs, "batch": batch, "notes": self.notes}
-        return {**known, **self.details}
+        boxes = {} if self.reading is None else {"boxes": str(self.reading.form)}
+        return {**known, **boxes, **self.details}
 
 
 def pick_device(device: str, available: bool, advice: str) -> str:

@@ -18,10 +18,11 @@ from roadworthy.core.roles import Model, leaves
 from roadworthy.core.types import Prediction
 from roadworthy.core.validation import MOST_BATCH, MOST_CLASSES, check_whole, parse_size
 from roadworthy.models.base import Adapter, passes_settings_to, probe
+from roadworthy.models.boxes import declared_boxes, output_rows
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import LoadedObject, load_object
 from roadworthy.models.identity import Unseen, identity_of, watched_files
-from roadworthy.models.outputs import PROBE_SIZES, as_rows, decide, prediction, probe_images
+from roadworthy.models.outputs import PROBE_SIZES, as_rows, decide, probe_images
 from roadworthy.models.preprocess import Preprocess, parse_choice
 
 KINDS = ("probabilities", "logits")
@@ -31,9 +32,14 @@ Function = Callable[[NDArray[Any]], Any]
 class CallableModel(Adapter):
     """A function from uint8 images (N, H, W, C) to class probabilities (N, K), or logits with `outputs="logits"`.
 
+    With `boxes` it answers boxes (N, 4 or 8), alone or beside class scores: then a tuple of both, or a dictionary.
+
     num_classes  found by a probe where neither it nor `classes` (names in the function's order) is given
     range        the function gets a float32 tensor in this range (and `layout`) instead of uint8 images
     size         (H, W) that images are brought to;  colour `rgb` or `bgr`
+    boxes        the form of the boxes that it answers, such as `centre relative` (`BoxForm`)
+    box_output   what holds the boxes, by its key or its number in a tuple, where name and shape do not tell;
+                 class_output what holds the class scores, `none` where nothing does
     concurrent   True where the function may be called from several threads at once
     version      any text that changes when the answers do. Without one, what decides them is looked at: the function's
                  code, the values it reads and the files it opens (see `identity`)
@@ -54,6 +60,9 @@ class CallableModel(Adapter):
         layout: str = "nhwc",
         colour: str = "rgb",
         size: str | int | Sequence[int] | None = None,
+        boxes: str | None = None,
+        box_output: str | Sequence[str] | None = None,
+        class_output: str | None = None,
         fixed_batch: int | None = None,
         concurrent: bool = False,
         version: str | None = None,
@@ -77,8 +86,11 @@ class CallableModel(Adapter):
         self._spec = loaded.spec if loaded else ""
         self._files = set(loaded.files if loaded else ())
         self.class_names = read_class_names(classes, base)
-        known = num_classes or len(self.class_names or ())
+        self._boxes = declared_boxes(boxes, box_output, class_output)
+        known = 0 if self._boxes is not None else num_classes or len(self.class_names or ())
         self.num_classes = known or self._count_classes()
+        if num_classes not in (None, self.num_classes):
+            raise InputError(f"model {self.name} answers {self.num_classes} classes, not `num_classes={num_classes}`")
         if version is None:
             self._identity()
             if known:
@@ -89,23 +101,37 @@ class CallableModel(Adapter):
         what = f"model {self.name}"
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
-            return as_rows(np.asarray(self.function(self.preprocess(images))), len(images))
+            return self._rows(self.function(self.preprocess(images)), len(images))
 
         channels = (self.preprocess.channels,) if self.preprocess.channels else (3, 1)
         size, batch = self.preprocess.size, self.fixed_batch
         with watched_files() as files:
             rows, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=what)
         self._files |= files
+        if self.reading is not None:
+            self.settle_reading(rows, self.outputs, what)
+            return self.num_classes
         decide(self.outputs, rows, what)
         return int(rows.shape[1])
 
+    def _rows(self, answer: Any, count: int) -> NDArray[Any] | None:
+        """Class scores (N, K), of a localizer (N, 4 or 8 + K); None where the answer is of another shape."""
+        if self._boxes is None:
+            return as_rows(np.asarray(answer), count)
+        rows = output_rows(_named(answer), count)
+        if self.reading is None and rows:
+            self.reading = self._boxes.reading(rows, f"model {self.name}")
+        if self.reading is None or any(name not in rows for name in self.reading.names):
+            return None
+        return self.reading.joined(rows)
+
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The function's answer."""
-        answer = np.asarray(self.function(tensor))
-        rows = as_rows(answer, len(tensor))
+        answer = self.function(tensor)
+        rows = self._rows(answer, len(tensor))
         if rows is None:
-            raise ModelError(f"model {self.name} answered {answer.shape} to {len(tensor)} images")
-        return prediction(rows, self.outputs)
+            raise ModelError(f"model {self.name} answered {_shapes(answer)} to {len(tensor)} images")
+        return self.prediction_of(rows, self.tensor_size(tensor))
 
     def _watch(self) -> None:
         """Let the function answer a probe image, to see the files that it opens and to let it load what it needs.
@@ -137,7 +163,7 @@ class CallableModel(Adapter):
 
         Made anew at each call, since what a function reads can change.
         """
-        settings = {**self.preprocess.settings(), "outputs": self.outputs}
+        settings = {**self.preprocess.settings(), "outputs": self.outputs, **self.reading_settings()}
         version = self._identity() if self.version is None else self.version
         return digest({"kind": "callable", "version": version, "settings": settings})
 
@@ -164,6 +190,20 @@ class CallableModel(Adapter):
             ) from None
         files = sorted({digest_file(file) for file in self._files if file.is_file()})
         return [function_identity, *self._code, *files]
+
+
+def _named(answer: Any) -> dict[str, Any]:
+    """What a function answers, by name: the keys of a dictionary, the numbers of a tuple, else one answer `0`."""
+    if isinstance(answer, Mapping):
+        return {str(name): value for name, value in answer.items()}
+    return {str(number): value for number, value in enumerate(answer if isinstance(answer, tuple) else (answer,))}
+
+
+def _shapes(answer: Any) -> Any:
+    """The shape of an answer, or those of its parts, for a message."""
+    if isinstance(answer, Mapping | tuple):
+        return {name: np.shape(value) for name, value in _named(answer).items()}
+    return np.asarray(answer).shape
 
 
 def check_versions(models: Mapping[str, Model]) -> None:

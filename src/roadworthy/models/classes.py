@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,7 @@ class Wrapper(Model):
         self.class_names, self.input_size = model.class_names, model.input_size
         self.fixed_batch, self.concurrent = model.fixed_batch, model.concurrent
         self.capabilities, self.learns_from = model.capabilities, model.learns_from
+        self.family, self.uncertainty = model.family, model.uncertainty
 
     def wrapped(self) -> tuple[Model, ...]:
         """The model."""
@@ -84,6 +85,10 @@ class Wrapper(Model):
     def requires(self) -> tuple[Buildable, ...]:
         """What the model is made of."""
         return self.model.requires()
+
+    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the model says of how it was made; nothing where it says nothing."""
+        return dict(getattr(self.model, "facts", dict)())
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """The model's own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, find_mode, parse_size
 from roadworthy.models.base import Adapter, pick_device, probe
+from roadworthy.models.boxes import DeclaredBoxes, declared_boxes, output_rows
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.head import Head
-from roadworthy.models.outputs import OUTPUTS, as_rows, decide, prediction, same_scores, softmax
+from roadworthy.models.outputs import OUTPUTS, as_rows, decide, same_scores, softmax
 from roadworthy.models.preprocess import Preprocess, parse_choice, read_shape
 
 PASSES_ON = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout"})
@@ -50,13 +51,16 @@ class OnnxParts:
 
 
 class OnnxModel(Adapter):
-    """A classifier in an ONNX file.
+    """A classifier or localizer in an ONNX file.
 
     range    `auto` is `0-255` for a uint8 input, else `0-1`; see `Preprocess` for the other forms
     layout   `auto` reads it from the input shape;  size only where the graph leaves it open
     outputs  `auto`: by the last node (softmax: probabilities; a linear layer: logits), else by whether the answers to
              probe images sum to 1
     classes  names in the model's order: a sequence or a text file;  device `auto` is cuda where available
+    boxes    for a model that says where the object is: the form of its boxes, such as `centre relative` (`BoxForm`)
+    box_output    the output (or several) that holds the boxes, where name and shape do not tell;  class_output that
+                  of the class scores, `none` where there is none
 
     Capabilities: `logits` where the model answers logits or its last node is a softmax; `features` at any node.
     """
@@ -73,6 +77,9 @@ class OnnxModel(Adapter):
         colour: str = "rgb",
         size: str | int | Sequence[int] | None = None,
         classes: str | Path | Sequence[str] | None = None,
+        boxes: str | None = None,
+        box_output: str | Sequence[str] | None = None,
+        class_output: str | None = None,
         device: str = "auto",
         threads: int = 1,
         name: str | None = None,
@@ -94,11 +101,11 @@ class OnnxModel(Adapter):
         self.input_size = image_size
         self._lock = threading.Lock()
         self._sessions: dict[str, Any] = {}
-        self._settle(outputs)
+        self._settle(outputs, declared_boxes(boxes, box_output, class_output))
         self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, str(self.path))
 
-    def _settle(self, declared: str) -> None:
-        """Find the output that answers, whether it is logits, and where the logits are if it is not."""
+    def _settle(self, declared: str, boxes: DeclaredBoxes | None) -> None:
+        """Find the output that answers, whether it is logits, and where the logits are if it is not; and the boxes."""
         outputs = [output.name for output in self._graph.graph.output]
         tails = {output: _tail(self._graph, output) for output in outputs}
         inner = {output: node.input[0] for output, node in tails.items() if node and node.op_type == "Softmax"}
@@ -108,31 +115,54 @@ class OnnxModel(Adapter):
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
             values = dict(zip(fetched, session.run(fetched, {self._input: self.preprocess(images)}), strict=True))
-            for output in outputs:
-                rows = as_rows(np.asarray(values[output]), len(images))
-                if rows is not None and rows.shape[1] > 1 and np.issubdtype(rows.dtype, np.floating):
-                    self._output = output
-                    if output in inner:
-                        inner_rows.append(as_rows(np.asarray(values[inner[output]]), len(images)))
-                    return rows
-            return None
+            rows = self._class_rows(values, outputs, len(images)) if boxes is None else None
+            if boxes is not None:
+                rows = self._box_rows({name: values[name] for name in outputs}, boxes, len(images))
+            if rows is not None and self._output in inner:
+                inner_rows.append(as_rows(np.asarray(values[inner[self._output]]), len(images)))
+            return rows
 
         size, channels, batch = self.preprocess.size, (self.preprocess.channels,), self.fixed_batch
         rows, self.fixed_batch = probe(run, size=size, channels=channels, batch=batch, what=str(self.path))
-        self.num_classes = rows.shape[1]
-        self.outputs = decide(self._declared(declared, tails[self._output]), rows, str(self.path))
+        if self.reading is None:
+            self.num_classes = rows.shape[1]
+            self.outputs = decide(self._declared(declared, tails[self._output]), rows, str(self.path))
+            self.capabilities = frozenset({"probabilities", *(["logits"] if self.outputs == "logits" else [])})
+        else:
+            by_graph = declared if self.reading.classes is None else self._declared(declared, tails[self._output])
+            self.settle_reading(rows, by_graph, str(self.path))
+            rows = rows[:, self.reading.form.columns :]
         logits = [part for part in inner_rows if part is not None]
-        is_complete = sum(map(len, logits)) == len(rows)
+        is_complete = self.num_classes > 0 and sum(map(len, logits)) == len(rows)
         is_softmax = is_complete and same_scores(softmax(np.concatenate(logits)), rows, SAME_PROBABILITIES)
         self._logits = inner[self._output] if is_softmax else None
-        used_outputs = [self._output] if self._logits is None else [self._output, self._logits]
+        answering = [self._output] if self.reading is None else [*self.reading.names]
+        used_outputs = answering if self._logits is None else [*answering, self._logits]
         self._main = session if used_outputs == fetched else self._session(used_outputs)
-        has_logits = self.outputs == "logits" or self._logits is not None
-        self.capabilities = frozenset({"probabilities", "features", *(["logits"] if has_logits else [])})
+        self.capabilities |= {"features", *(["logits"] if self._logits is not None else [])}
         description = self.outputs if self._logits is None else f"{self.outputs} (logits at {self._logits!r})"
         self.details = {"kind": "onnx", "device": self._device, "outputs": description}
-        ignored = ", ".join(repr(output) for output in outputs if output != self._output)
-        self.notes = (f"uses the output {self._output!r} and ignores {ignored}",) if ignored else ()
+        ignored = ", ".join(repr(output) for output in outputs if output not in answering)
+        used = ", ".join(map(repr, answering))
+        self.notes = (f"uses the output {used} and ignores {ignored}",) if ignored else ()
+
+    def _class_rows(self, values: Mapping[str, Any], outputs: Sequence[str], count: int) -> NDArray[Any] | None:
+        """The class scores (N, K) of a classifier: the first output that can be; None where none can."""
+        for output in outputs:
+            rows = as_rows(np.asarray(values[output]), count)
+            if rows is not None and rows.shape[1] > 1 and np.issubdtype(rows.dtype, np.floating):
+                self._output = output
+                return rows
+        return None
+
+    def _box_rows(self, values: Mapping[str, Any], boxes: DeclaredBoxes, count: int) -> NDArray[Any] | None:
+        """The boxes and class scores (N, 4 or 8 + K) of a localizer; None where no output has a row per image."""
+        rows = output_rows(values, count)
+        if not rows:
+            return None
+        self.reading = boxes.reading(rows, str(self.path))
+        self._output = self.reading.classes or self.reading.boxes[0]
+        return self.reading.joined(rows)
 
     def _declared(self, declared: str, tail: onnx.NodeProto | None) -> str:
         """What the graph itself says of the outputs, against what the user declared."""
@@ -147,10 +177,15 @@ class OnnxModel(Adapter):
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The answer to a tensor in the model's layout."""
         values = self._main.run(None, {self._input: tensor})
-        rows = [as_rows(np.asarray(value), len(tensor)) for value in values]
-        if rows[0] is None:
+        logits = None if self._logits is None else as_rows(np.asarray(values[-1]), len(tensor))
+        if self.reading is None:
+            rows = as_rows(np.asarray(values[0]), len(tensor))
+        else:
+            named = output_rows(dict(zip(self.reading.names, values, strict=False)), len(tensor))
+            rows = self.reading.joined(named) if len(named) == len(self.reading.names) else None
+        if rows is None:
             raise InputError(f"model {self.name} answered {np.shape(values[0])} to {len(tensor)} images")
-        return prediction(rows[0], self.outputs, rows[1] if self._logits is not None else None)
+        return self.prediction_of(rows, self.tensor_size(tensor), logits)
 
     def layers(self) -> tuple[str, ...]:
         """What `features` can be asked for, in the order of the graph: the first output of every node."""
@@ -200,7 +235,7 @@ class OnnxModel(Adapter):
     def fingerprint(self) -> str:
         """Hash of the file, its external data and every setting in use; names, threads and versions do not count."""
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
-        return digest({"kind": "onnx", "files": self._hashes, "settings": settings})
+        return digest({"kind": "onnx", "files": self._hashes, "settings": {**settings, **self.reading_settings()}})
 
     def tensor_of(self, layer: str) -> str:
         """The tensor of the graph that `features` gives for a layer, named by its node or by itself."""

@@ -17,10 +17,11 @@ from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, parse_size
 from roadworthy.models.base import Adapter, pick_device, probe
+from roadworthy.models.boxes import BoxReading, DeclaredBoxes, declared_boxes, output_rows
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.head import Head
 from roadworthy.models.identity import Unseen, identity_of
-from roadworthy.models.outputs import as_rows, decide, prediction, same_scores
+from roadworthy.models.outputs import as_rows, decide, same_scores
 from roadworthy.models.preprocess import Preprocess, parse_range, read_shape
 
 if TYPE_CHECKING:
@@ -53,14 +54,18 @@ def import_torch() -> Any:
 
 
 class TorchModel(Adapter):
-    """A `torch.nn.Module` that takes an image tensor and answers class scores.
+    """A `torch.nn.Module` that takes an image tensor and answers class scores, or boxes, or both.
 
     The module runs in eval mode and keeps its own: flags of training are put back after each call. It may answer a
-    tensor, an object with `logits`, or a tuple or dictionary whose first (N, K) tensor is used.
+    tensor, an object with `logits`, or a tuple or dictionary whose first (N, K) tensor is used. With `boxes` it answers
+    boxes (N, 4 or 8), alone or beside class scores in a tuple or dictionary.
 
     range     `auto` is `0-1`; see `Preprocess` for the other forms;  layout `auto` is `nchw`
     size      (H, W) the module needs;  channels 1 or 3, found out where not given
     outputs   `auto`: probabilities where the answers to probe images sum to 1, else logits
+    boxes     the form of the boxes that it answers, such as `centre relative` (`BoxForm`)
+    box_output    what holds the boxes, by its key or its number in a tuple, where name and shape do not tell;
+                  class_output what holds the class scores, `none` where nothing does
     threads   torch threads of this process, set once;  device `auto` is cuda where available (the module moves there)
     dims      the shape of the input where it is known, None for its open sides
     version   any text that changes when the answers do, for a module whose attributes change while it answers
@@ -87,6 +92,9 @@ class TorchModel(Adapter):
         size: str | int | Sequence[int] | None = None,
         channels: int | None = None,
         classes: str | Path | Sequence[str] | None = None,
+        boxes: str | None = None,
+        box_output: str | Sequence[str] | None = None,
+        class_output: str | None = None,
         device: str = "auto",
         threads: int = 1,
         version: str | None = None,
@@ -115,25 +123,61 @@ class TorchModel(Adapter):
         known = channels or (read_channels if dims is not ANY_SHAPE else None)
         self.input_size = image_size
 
+        declared = declared_boxes(boxes, box_output, class_output)
+
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
             self.preprocess = Preprocess("0-1" if range == "auto" else range, layout, colour, image_size, channels)
-            return as_rows(self._forward(self.preprocess(images)), len(images))
+            tensor = self.preprocess(images)
+            if declared is not None and self.reading is None:
+                self.reading = self._found_reading(tensor, declared)
+            return as_rows(self._forward(tensor), len(images))
 
         tried = (known,) if known else (3, 1)
         rows, self.fixed_batch = probe(run, size=image_size, channels=tried, batch=batch, what=f"model {self.name}")
-        self.num_classes = rows.shape[1]
-        self.outputs = decide(outputs, rows, f"model {self.name}")
-        self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, f"model {self.name}")
         self._has_hooks = not isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule)
-        extras = {"logits": self.outputs == "logits", "features": self._has_hooks}
-        self.capabilities = frozenset({"probabilities", "input_gradient", *(key for key, has in extras.items() if has)})
+        if self.reading is None:
+            self.num_classes = rows.shape[1]
+            self.outputs = decide(outputs, rows, f"model {self.name}")
+            self.capabilities = frozenset({"probabilities", *(["logits"] if self.outputs == "logits" else [])})
+        else:
+            self.settle_reading(rows, outputs, f"model {self.name}")
+        self.class_names = check_class_names(read_class_names(classes, base), self.num_classes, f"model {self.name}")
+        extras = {"input_gradient": self.num_classes > 0, "features": self._has_hooks}
+        self.capabilities |= {key for key, has in extras.items() if has}
+
+    def _found_reading(self, tensor: NDArray[Any], declared: DeclaredBoxes) -> BoxReading | None:
+        """How the boxes of a localizer are read, from what it answers to a tensor; None where no answer has rows."""
+        torch = import_torch()
+        with self._evaluating(), torch.inference_mode():
+            values = torch.from_numpy(tensor).to(self._device, _dtype(torch, self.module))
+            answers = {name: value.float().cpu().numpy() for name, value in named_tensors(self.module(values)).items()}
+        rows = output_rows(answers, len(tensor))
+        return declared.reading(rows, f"model {self.name}") if rows else None
+
+    def scores_of(self, output: Any) -> Any:
+        """The class scores in what the module answers, as a tensor."""
+        if self.reading is None:
+            return class_scores(output)
+        if self.reading.classes is None:
+            raise InputError(f"model {self.name} answers boxes and no class scores")
+        return named_tensors(output)[self.reading.classes]
+
+    def rows_of(self, output: Any) -> Any:
+        """All that counts in what the module answers, as one tensor: class scores, of a localizer (N, 4 or 8 + K)."""
+        if self.reading is None:
+            return class_scores(output)
+        tensors = named_tensors(output)
+        parts = [tensors[name] for name in self.reading.names]
+        if len(parts) == 1 and parts[0].ndim == 2:
+            return parts[0]
+        return import_torch().cat([part.reshape(part.shape[0], -1).float() for part in parts], 1)
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The answer to a tensor in the module's layout."""
         rows = as_rows(self._forward(tensor), len(tensor))
         if rows is None:
             raise ModelError(f"model {self.name} does not answer one row of class scores per image")
-        return prediction(rows, self.outputs)
+        return self.prediction_of(rows, self.tensor_size(tensor))
 
     def layers(self) -> tuple[str, ...]:
         """What `features` can be asked for: the named submodules."""
@@ -175,7 +219,8 @@ class TorchModel(Adapter):
             labels = torch.from_numpy(np.array(batch.labels)).to(self._device)
             with self._evaluating(), torch.enable_grad():
                 tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device).requires_grad_()
-                rows = class_scores(self.module(tensor.to(_dtype(torch, self.module)))).float().reshape(len(batch), -1)
+                answer = self.module(tensor.to(_dtype(torch, self.module)))
+                rows = self.scores_of(answer).float().reshape(len(batch), -1)
                 if self.outputs == "logits":
                     loss = torch.nn.functional.cross_entropy(rows, labels, reduction="sum")
                 else:
@@ -220,7 +265,7 @@ class TorchModel(Adapter):
         answers = np.empty((len(temperatures), len(steps), len(batch), self.num_classes), np.float32)
 
         def logits(values: Any) -> Any:
-            return class_scores(self.module(values)).float().reshape(len(batch), -1)
+            return self.scores_of(self.module(values)).float().reshape(len(batch), -1)
 
         with self.guarded(batch), self._evaluating():
             with torch.enable_grad():
@@ -252,7 +297,7 @@ class TorchModel(Adapter):
         """
         settings = {**self.preprocess.settings(), "outputs": self.outputs, "device": self._device}
         state = module_state(self.module) if self.version is None else {"version": self.version}
-        return digest({"kind": "torch", **state, "settings": settings})
+        return digest({"kind": "torch", **state, "settings": {**settings, **self.reading_settings()}})
 
     def _forward(self, tensor: NDArray[Any]) -> NDArray[Any]:
         torch = import_torch()
@@ -264,7 +309,7 @@ class TorchModel(Adapter):
         values = torch.from_numpy(tensor).to(self._device, _dtype(torch, self.module))
         if pixels_first:
             values = values.contiguous(memory_format=torch.channels_last)
-        scores: NDArray[Any] = class_scores(self.module(values)).float().cpu().numpy()
+        scores: NDArray[Any] = self.rows_of(self.module(values)).float().cpu().numpy()
         return scores
 
     def _takes_pixels_first(self, torch: Any, shape: tuple[int, ...]) -> bool:
@@ -334,6 +379,22 @@ def _tensors(output: Any) -> list[Any]:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if not tensors:
         raise ModelError(f"the module answered {type(output).__name__}, which holds no tensor of class scores")
+    return tensors
+
+
+def named_tensors(output: Any) -> dict[str, Any]:
+    """The tensors in what a module answers, by name: keys, attributes, numbers in a tuple; one tensor is `0`."""
+    torch = import_torch()
+    if isinstance(output, torch.Tensor):
+        return {"0": output}
+    if hasattr(output, "_asdict"):
+        output = output._asdict()
+    if isinstance(output, list | tuple):
+        output = dict(enumerate(output))
+    named = output if isinstance(output, Mapping) else getattr(output, "__dict__", {})
+    tensors = {str(name): value for name, value in named.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise ModelError(f"the module answered {type(output).__name__}, which holds no tensor")
     return tensors
 
 

@@ -19,6 +19,9 @@ from roadworthy.shifts.adversarial import ATTACKS, Attack
 # isort: split
 from roadworthy.shifts import appearance, sensor
 
+# isort: split
+from roadworthy.shifts import weather
+
 cv2.setNumThreads(1)  # The workers are the parallelism; threads inside OpenCV would only compete with them.
 
 THESIS_SHIFTS = ("noise", "grey", "snow", "rain", "fog", "perspective", "blur", "rotation", "crop", "reflection")
@@ -44,6 +47,7 @@ __all__ = [
     "make_shift",
     "sensor",
     "shift_levels",
+    "weather",
 ]
 
 

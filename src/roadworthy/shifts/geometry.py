@@ -1,4 +1,4 @@
-"""Moving images together with their boxes and masks.
+"""Moving images together with their boxes, masks and depth.
 
 One convention throughout: the pixel in row r and column c covers the square [c, c + 1] x [r, r + 1], its centre lies at
 x = c + 0.5, y = r + 0.5, and an image spans [0, W] x [0, H]. Box edges and all matrices here are in these coordinates.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.boxes import tight_boxes
-from roadworthy.core.types import Batch, Images
+from roadworthy.core.types import Batch
 
 Matrices = NDArray[np.float64]
 
@@ -67,9 +67,10 @@ def perspectives(corners: NDArray[np.float64], height: int, width: int) -> Matri
 
 
 def warp_affine(batch: Batch, matrices: Matrices, border: int = cv2.BORDER_CONSTANT) -> Batch:
-    """Move every image by its own affine matrix (N, 3, 3): pixels bilinear, masks nearest, black outside, boxes too.
+    """Move every image by its own affine matrix (N, 3, 3): pixels bilinear, masks and depth nearest, boxes too.
 
-    `border` is how OpenCV fills an image outside, instead of black; masks are always empty there.
+    Outside, an image is black, or what the `border` of OpenCV says; masks are always empty there and depth infinite.
+    Where masks exist a box becomes the tight box of the moved mask, else the hull of its moved corners.
 
     >>> picture = np.zeros((1, 8, 8, 1), np.uint8); picture[0, 2, 3] = 200
     >>> batch = Batch(("a",), picture, np.zeros(1, np.int64), boxes=np.array([[3, 2, 4, 3]], np.float32))
@@ -97,7 +98,7 @@ def warp_perspective(batch: Batch, matrices: Matrices) -> Batch:
 def crop_and_resize(batch: Batch, tops: NDArray[np.int64], lefts: NDArray[np.int64], height: int, width: int) -> Batch:
     """Cut a window of `height` x `width` pixels out of every image at its own corner, scaled back to the full size.
 
-    Pixels bilinear, masks nearest; a box edge x goes to (x - left) W / width exactly.
+    Pixels bilinear, masks and depth nearest; without masks a box edge x goes to (x - left) W / width exactly.
 
     >>> boxes = np.array([[10, 5, 37, 59]], np.float32)
     >>> batch = Batch(("a",), np.zeros((1, 64, 64, 3), np.uint8), np.zeros(1, np.int64), boxes=boxes)
@@ -110,11 +111,35 @@ def crop_and_resize(batch: Batch, tops: NDArray[np.int64], lefts: NDArray[np.int
     matrices[:, 0, 0], matrices[:, 1, 1], matrices[:, 2, 2] = across, down, 1.0
     matrices[:, 0, 2], matrices[:, 1, 2] = -across * lefts, -down * tops
 
-    def move(source: Images, target: Images, row: int, interpolation: int) -> None:
+    def move(source: NDArray[Any], target: NDArray[Any], row: int, interpolation: int) -> None:
         window = source[tops[row] : tops[row] + height, lefts[row] : lefts[row] + width]
         cv2.resize(window, (full_width, full_height), dst=target, interpolation=interpolation)
 
     return _move(batch, matrices, move, nearest=cv2.INTER_NEAREST_EXACT)
+
+
+def moved_batch(
+    batch: Batch,
+    images: NDArray[np.uint8],
+    *,
+    masks: NDArray[np.bool_] | None,
+    depth: NDArray[np.float32] | None,
+    hulls: NDArray[np.float32] | None = None,
+    inflation: NDArray[np.float32] | None = None,
+) -> Batch:
+    """The batch after its pixels moved, with its true boxes: those of the moved masks, or without masks the hulls.
+
+    hulls      (N, 4), upright boxes around the moved boxes, given where the batch has boxes and no masks
+    inflation  (N,), the area of each hull over that of the shape which the moved box is
+
+    >>> batch = Batch(("a",), np.zeros((1, 4, 4, 1), np.uint8), np.zeros(1, np.int64), boxes=np.float32([[0, 0, 4, 4]]))
+    >>> mask = np.zeros((1, 4, 4), bool); mask[0, 1, 2] = True
+    >>> moved_batch(batch, batch.images, masks=mask, depth=None).boxes
+    array([[2., 1., 3., 2.]], dtype=float32)
+    """
+    if batch.boxes is not None and masks is not None:
+        hulls, inflation = tight_boxes(masks), None
+    return batch.with_images(images, masks=masks, depth=depth, boxes=hulls, box_inflation=inflation)
 
 
 def move_boxes(boxes: NDArray[np.float32], matrices: Matrices, height: int, width: int) -> NDArray[np.float32]:
@@ -149,6 +174,21 @@ def box_inflation(boxes: NDArray[np.float32], matrices: Matrices, height: int, w
     return np.asarray(np.ptp(across, axis=1) * np.ptp(down, axis=1) / spanned, np.float32)
 
 
+def box_areas(boxes: NDArray[np.floating[Any]], height: int, width: int) -> NDArray[np.float32]:
+    """The area of the part of each box inside the image, (N, 4) -> (N,); NaN where there is none.
+
+    >>> box_areas(np.float32([[-2, 0, 3, 4], [9, 9, 12, 12]]), height=8, width=8)
+    array([12., nan], dtype=float32)
+    """
+    x0, y0, x1, y1 = _clipped(boxes, height, width).T
+    return np.asarray((x1 - x0) * (y1 - y0), np.float32)
+
+
+def copied(array: NDArray[Any] | None) -> NDArray[Any] | None:
+    """A copy to write into, or None where there is no array."""
+    return None if array is None else array.copy()
+
+
 def _moved_corners(
     boxes: NDArray[np.float32], matrices: Matrices, height: int, width: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -170,37 +210,42 @@ def _warp(
     # OpenCV moves four channels nearly twice as fast as three.
     before, after = np.empty((2, height, width, 4), np.uint8)
 
-    def move(source: Images, target: Images, row: int, interpolation: int) -> None:
+    def move(source: NDArray[Any], target: NDArray[Any], row: int, interpolation: int) -> None:
         if source.shape[2:] == (3,):
             cv2.cvtColor(source, cv2.COLOR_RGB2RGBA, dst=before)
             warp(before, steps[row], (width, height), dst=after, flags=interpolation, borderMode=border)
             cv2.cvtColor(after, cv2.COLOR_RGBA2RGB, dst=target)
         else:
-            outside = border if source.ndim == 3 else cv2.BORDER_CONSTANT
-            warp(source, steps[row], (width, height), dst=target, flags=interpolation, borderMode=outside)
+            filled = border if source.ndim == 3 else cv2.BORDER_CONSTANT
+            value = math.inf if source.dtype == np.float32 else 0
+            size = (width, height)
+            warp(source, steps[row], size, dst=target, flags=interpolation, borderMode=filled, borderValue=value)
 
     return _move(batch, matrices, move, nearest=cv2.INTER_NEAREST)
 
 
-def _move(batch: Batch, matrices: Matrices, move: Callable[[Images, Images, int, int], None], nearest: int) -> Batch:
-    """The batch with images and masks moved by `move(source, target, row, interpolation)` and boxes by the matrices."""
+Move = Callable[[NDArray[Any], NDArray[Any], int, int], None]
+"""`move(source, target, row, interpolation)` moves an image (H, W, C), or a mask or depth (H, W), of one row."""
+
+
+def _move(batch: Batch, matrices: Matrices, move: Move, nearest: int) -> Batch:
+    """The batch with images, masks and depth moved by `move` and boxes by their masks, else by the matrices."""
     height, width = batch.images.shape[1:3]
 
-    def moved(sources: NDArray[Any], interpolation: int) -> NDArray[np.uint8]:
-        targets = np.empty(sources.shape, np.uint8)
+    def moved(sources: NDArray[Any], interpolation: int) -> NDArray[Any]:
+        targets = np.empty(sources.shape, sources.dtype)
         for row, (source, target) in enumerate(zip(np.ascontiguousarray(sources), targets, strict=True)):
-            move(source.view(np.uint8), target, row, interpolation)
+            move(source, target, row, interpolation)
         return targets
 
     images = moved(batch.images, cv2.INTER_LINEAR)
-    masks = None if batch.masks is None else moved(batch.masks, nearest).view(np.bool_)
-    boxes, inflation = None, None
-    if batch.boxes is not None and masks is not None:
-        boxes = tight_boxes(masks)
-    elif batch.boxes is not None:
-        boxes = move_boxes(batch.boxes, matrices, height, width)
-        inflation = box_inflation(batch.boxes, matrices, height, width)
-    return batch.with_images(images, masks=masks, boxes=boxes, box_inflation=inflation)
+    masks = None if batch.masks is None else moved(batch.masks.view(np.uint8), nearest).view(np.bool_)
+    depth = None if batch.depth is None else moved(batch.depth, nearest)
+    if batch.boxes is None or masks is not None:
+        return moved_batch(batch, images, masks=masks, depth=depth)
+    hulls = move_boxes(batch.boxes, matrices, height, width)
+    inflation = box_inflation(batch.boxes, matrices, height, width)
+    return moved_batch(batch, images, masks=masks, depth=depth, hulls=hulls, inflation=inflation)
 
 
 def _clipped(boxes: NDArray[np.floating[Any]], height: int, width: int) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """Faults of a camera, as shifts named `sensor_...`: broken pixels, rows, columns and channels, empty and old frames.
 
-Boxes and masks say where the object is, not what is left of it: they stay, but where a fault moves the pixels.
+Boxes, masks and depth say where the object is, not what is left of it: they stay, but where a fault moves the pixels.
 `keeps_label` is False where nothing of the picture is left by which its label could be told: one value everywhere, one
 value in every row, rows that land anywhere, or another picture.
 """
@@ -23,6 +23,7 @@ from roadworthy.core.random import Streams, random_bytes
 from roadworthy.core.roles import SHIFTS, Dataset
 from roadworthy.core.types import Batch, Images
 from roadworthy.shifts.base import REFERENCE_SIZE, Paint, Photometric, Ranged, unit
+from roadworthy.shifts.geometry import box_areas, copied, moved_batch
 
 MOSAIC = (((0, 0),), ((0, 1), (1, 0)), ((1, 1),))
 """Row and column, within each square of 2x2 pixels, of the red, green and blue pixels of a colour sensor."""
@@ -104,9 +105,10 @@ class WhiteFrame(UniformFrame):
 class ShiftedRows(Ranged):
     """Rows out of step: blocks of `rows` rows (pixels at 64x64) move sideways and wrap around.
 
-    Every block moves by whole pixels, uniform within `reach` of the width either way. The mask moves with the rows; the
-    box becomes the smallest one around all parts of the moved one. At a reach of 0.5 a block lands anywhere: then the
-    label is lost, where blocks have at most 4 rows at 64x64.
+    Every block moves by whole pixels, uniform within `reach` of the width either way. Mask and depth move with the
+    rows. The box becomes the tight box of the moved mask; without masks the smallest one around all parts of the moved
+    box, and its area over that of the box is the inflation. At a reach of 0.5 a block lands anywhere: then the label is
+    lost, where blocks have at most 4 rows at 64x64.
     """
 
     rows: float = parameter(16, 12, 8, 4, 2, within=(0.1, REFERENCE_SIZE))
@@ -118,13 +120,12 @@ class ShiftedRows(Ranged):
         return self.rows > THIN_BLOCK or self.reach < ANYWHERE
 
     def __call__(self, batch: Batch, streams: Streams) -> Batch:
-        """The batch with the rows of every image and mask moved by draws of the image's own random stream."""
+        """The batch with the rows of every image, mask and depth moved by draws of the image's own random stream."""
         height, width, channels = batch.images.shape[1:]
         block = max(1, round(self.rows * unit(height, width)))
         furthest = round(self.reach * width)
         images = np.empty(batch.images.shape, np.uint8)
-        masks = None if batch.masks is None else np.empty(batch.masks.shape, np.bool_)
-        boxes = None if batch.boxes is None else batch.boxes.copy()
+        masks, depth, hulls = copied(batch.masks), copied(batch.depth), copied(batch.boxes)
         first, columns = np.arange(height)[:, None] * width, np.arange(width)
         for row, rng in enumerate(streams.each(batch.ids)):
             draws = rng.random(-(-height // block))
@@ -132,11 +133,15 @@ class ShiftedRows(Ranged):
             source = first + (columns - moves[:, None]) % width
             pixels = np.ascontiguousarray(batch.images[row]).reshape(-1, channels)
             images[row] = pixels.take(source.ravel(), axis=0).reshape(height, width, channels)
-            if masks is not None and batch.masks is not None:
-                masks[row] = batch.masks[row].take(source)
-            if boxes is not None:
-                boxes[row] = _box_of_moved_rows(boxes[row], moves, width)
-        return batch.with_images(images, masks=masks, boxes=boxes)
+            for array in (masks, depth):
+                if array is not None:
+                    array[row] = array[row].take(source)
+            if hulls is not None:
+                hulls[row] = _box_of_moved_rows(hulls[row], moves, width)
+        inflation = None
+        if batch.boxes is not None and hulls is not None:
+            inflation = box_areas(hulls, height, width) / box_areas(batch.boxes, height, width)
+        return moved_batch(batch, images, masks=masks, depth=depth, hulls=hulls, inflation=inflation)
 
 
 @registered(SHIFTS, "sensor_smeared_rows")
@@ -237,7 +242,7 @@ class EarlierFrame(Ranged):
     """A fault that shows an earlier frame: the image `lag` rows before in the data set; before the first is the last.
 
     In a data set of at most `lag` images, the image itself is never taken: counting goes on among the others. The
-    shift must know the data: `over(data)`. Label, box and mask stay those of the image that should have been shown.
+    shift must know the data: `over(data)`. Label, box, mask and depth stay those of the image that should be shown.
     """
 
     _data: ClassVar[Dataset | None] = None

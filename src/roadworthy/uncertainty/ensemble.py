@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.roles import Buildable, Dataset, Model
@@ -13,7 +11,7 @@ from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import check_whole
 from roadworthy.models.classes import align
 from roadworthy.models.reference import ReferenceModel
-from roadworthy.uncertainty.measures import mean_prediction
+from roadworthy.uncertainty.measures import mixture
 
 MOST_MEMBERS = 1000
 
@@ -23,7 +21,10 @@ class Ensemble(Model):
 
     `samples` (S, N, K) are the members' answers, one each (of a member with samples of its own, their mean);
     `certainty` is the largest mean probability. A member whose classes are in another order is put in the first one's.
+    Of localizers, the box is the mean of the members' and `box_variance` their variance per coordinate, divided by S
+    and not S - 1, plus the mean of the variance that they state themselves. All members must answer the same columns.
 
+    >>> import numpy as np
     >>> from roadworthy.models import load_model
     >>> ramp = lambda images: np.tile([0.2, 0.8], (len(images), 1)).astype(np.float32)
     >>> member = load_model(ramp, num_classes=2, version="1", outputs="probabilities", name="ramp")
@@ -31,16 +32,33 @@ class Ensemble(Model):
     True
     """
 
-    capabilities = frozenset({"probabilities", "samples", "certainty"})
+    uncertainty = "ensemble"
 
     def __init__(self, members: Sequence[Model], *, name: str = "ensemble") -> None:
         if not members:
             raise InputError(f"ensemble {name} has no members: give at least one model")
         self.name, self.members = name, tuple(members)
+        families = {member.family for member in members}
+        self.family = families.pop() if len(families) == 1 else ""
+        self.capabilities = self._agree_on_columns()
         self.learns_from = frozenset[str]().union(*(member.learns_from for member in members))
         self.concurrent = all(member.concurrent for member in members)
         if not self.learns_from:
             self._agree_on_classes()
+
+    def _agree_on_columns(self) -> frozenset[str]:
+        """What it answers; an error where one member answers classes, boxes or their variance and another does not."""
+        first = self.members[0]
+        for column in ("probabilities", "boxes", "box_variance"):
+            for member in self.members:
+                if (column in member.capabilities) != (column in first.capabilities):
+                    has, lacks = (member, first) if column in member.capabilities else (first, member)
+                    raise InputError(
+                        f"ensemble {self.name}: {has.name} answers {column} and {lacks.name} does not: give members "
+                        "that answer the same"
+                    )
+        of_classes = {"probabilities", "samples", "certainty"} if "probabilities" in first.capabilities else set()
+        return frozenset(of_classes | ({"boxes", "box_variance"} if "boxes" in first.capabilities else set()))
 
     def _agree_on_classes(self) -> None:
         members, first, name = self.members, self.members[0], self.name
@@ -52,7 +70,8 @@ class Ensemble(Model):
                     f"{first.num_classes}; all members must have the same"
                 )
         self.num_classes, self.class_names = first.num_classes, named
-        self.members = tuple(member if named is None else align(member, named) for member in members)
+        if named is not None:
+            self.members = tuple(align(member, named) for member in members)
         sizes = [member.input_size for member in members]
         self.input_size = sizes[0] if len(set(sizes)) == 1 else None
 
@@ -75,16 +94,15 @@ class Ensemble(Model):
         return tuple(part for member in self.members for part in member.requires())
 
     def fingerprint(self) -> str:
-        """Hash of the members, in their order."""
-        return digest({"kind": "ensemble", "members": [member.fingerprint() for member in self.members]})
+        """Hash of the members, in their order, and of what is made of their boxes."""
+        boxes = {"boxes": "mean and variance"} if "boxes" in self.capabilities else {}
+        return digest({"kind": "ensemble", "members": [member.fingerprint() for member in self.members], **boxes})
 
     def predict(self, batch: Batch) -> Prediction:
-        """The members' answers and their mean."""
+        """The members' answers and their mean; of boxes their mean and variance."""
         if not len(batch):
             return Prediction.concatenate([], self.num_classes)
-        samples = np.stack([member.answer(batch, len(batch)).probabilities for member in self.members])
-        mean = mean_prediction(samples)
-        return Prediction(probabilities=mean, samples=samples, certainty=mean.max(axis=1))
+        return mixture([member.answer(batch, len(batch)) for member in self.members])
 
 
 class TrainedEnsemble(Ensemble):

@@ -18,11 +18,11 @@ from roadworthy.core.roles import Model
 from roadworthy.core.types import Prediction
 from roadworthy.core.validation import MOST_PASSES, check_whole, parse_size
 from roadworthy.models.base import Adapter
-from roadworthy.models.outputs import as_rows, prediction, probe_images
+from roadworthy.models.outputs import as_rows, probe_images
 from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.reference import OPENERS, ReferenceModel
-from roadworthy.models.torch import TorchModel, import_torch
-from roadworthy.uncertainty.measures import mean_prediction
+from roadworthy.models.torch import TorchModel, class_scores, import_torch
+from roadworthy.uncertainty.measures import mixture
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +39,9 @@ class McDropout(Adapter):
 
     p_nk = 1/S sum_s softmax(f(x_n; m_s))_k, with m_s ~ Bernoulli(1 - p) / (1 - p) for each unit behind a dropout
 
+    Of a localizer (`boxes`), the box is the mean of the passes and `box_variance` their variance per coordinate,
+    divided by S and not S - 1, plus the mean of the variance that the passes state, where the network states one.
+
     The masks of pass s are drawn once, keyed by (seed, pass, layer), and are the same for every image. To one image
     that is the same distribution as masks of its own; between images it makes a pass one fixed sub-network, so answers
     depend on neither batch, order nor worker. `samples` (S, N, K) are the passes; `certainty` is the largest mean
@@ -50,7 +53,8 @@ class McDropout(Adapter):
     runtime    `auto`: ONNX Runtime where it gives torch's answers, else torch;  `torch`
     network    a torch module, or a `TorchModel`, which has its size and settings
     size       (H, W) of the input, which decides the shapes of the masks
-    settings   those of `TorchModel`: range, layout, outputs, colour, channels, classes
+    settings   those of `TorchModel`: range, layout, outputs, colour, channels, classes, boxes, box_output, class_output
+    uncertainty, family   how tables call the method, and the network that it is a variant of
 
     What precedes the first active dropout is computed once for all passes. The network is copied: later changes to it
     do not count. It runs on the CPU. `layers` are the active dropout layers (name, probability, shape of the mask),
@@ -63,8 +67,6 @@ class McDropout(Adapter):
     (['3'], ['certainty', 'probabilities', 'samples'])
     """
 
-    capabilities = frozenset({"probabilities", "samples", "certainty"})
-
     def __init__(
         self,
         network: torch.nn.Module | TorchModel,
@@ -76,6 +78,8 @@ class McDropout(Adapter):
         p: float | None = None,
         runtime: str = "auto",
         name: str | None = None,
+        uncertainty: str = "mc_dropout",
+        family: str = "",
         **settings: Any,
     ) -> None:
         torch = import_torch()
@@ -91,8 +95,12 @@ class McDropout(Adapter):
         self.name, self.passes, self.seed = whole.name, passes, seed
         self.preprocess, self.outputs, self.num_classes = whole.preprocess, whole.outputs, whole.num_classes
         self.class_names, self.input_size, self.fixed_batch = whole.class_names, whole.input_size, whole.fixed_batch
+        self.reading, self.uncertainty, self.family = whole.reading, uncertainty, family or whole.family
+        of_classes = {"probabilities", "samples", "certainty"} if self.num_classes else set()
+        self.capabilities = frozenset(of_classes | ({"boxes", "box_variance"} if self.reading else set()))
         example = self.preprocess(probe_images(whole.input_size, self.preprocess.channels))
-        self._parts = subnetworks(whole.module, example, placement, p, runtime, f"model {self.name}")
+        read = class_scores if self.reading is None else whole.rows_of
+        self._parts = subnetworks(whole.module, example, placement, p, runtime, f"model {self.name}", read)
         self.layers, self.runtime = self._parts.layers, self._parts.runtime
         self.concurrent, self.notes = self._parts.concurrent, self._parts.notes
         active = ", ".join(f"{layer.name} (p = {layer.p:g})" for layer in self.layers)
@@ -110,16 +118,15 @@ class McDropout(Adapter):
         return self._fingerprint
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
-        """The passes and their mean."""
+        """The passes and their mean; of boxes their mean and variance."""
         values = self._parts.before(tensor)
-        samples = np.empty((self.passes, len(tensor), self.num_classes), np.float32)
+        answers, size = [], self.tensor_size(tensor)
         for index in range(self.passes):
             rows = as_rows(self._parts.after(values, self.masks(index)), len(tensor))
             if rows is None:
                 raise ModelError(f"model {self.name} does not answer one row of class scores per image")
-            samples[index] = prediction(rows, self.outputs).probabilities
-        mean = mean_prediction(samples)
-        return Prediction(probabilities=mean, samples=samples, certainty=mean.max(axis=1))
+            answers.append(self.prediction_of(rows, size))
+        return mixture(answers)
 
     def masks(self, index: int) -> list[NDArray[np.float32]]:
         """The masks of one pass, a layer each: 0 where a unit is dropped, else 1 / (1 - p)."""

@@ -1,15 +1,42 @@
-"""How much the passes or members of a model agree: pure functions of samples (S, N, K)."""
+"""The answers of several passes or members as one, and how much they agree: pure functions of samples (S, N, K)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.types import Prediction
+from roadworthy.models.boxes import mixed_boxes
 
 Samples = NDArray[np.floating[Any]]
+
+
+def mixture(answers: Sequence[Prediction]) -> Prediction:
+    """The answers of S passes or members to the same images as one, each with the same weight.
+
+    Classes: the mean of the probabilities, the answers as `samples` (S, N, K), the largest mean probability as
+    `certainty`. Boxes: their mean and their variance per coordinate (see `mixed_boxes`).
+
+    >>> first, second = (Prediction(boxes=np.float32([[0, 0, side, side]])) for side in (4, 8))
+    >>> answer = mixture([first, second])
+    >>> answer.boxes.tolist(), answer.box_variance.tolist()
+    ([[0.0, 0.0, 6.0, 6.0]], [[0.0, 0.0, 4.0, 4.0]])
+    """
+    columns: dict[str, Any] = {}
+    known = answers[0].columns
+    if "probabilities" in known:
+        samples = np.stack([answer.probabilities for answer in answers])
+        mean = mean_prediction(samples)
+        columns |= {"probabilities": mean, "samples": samples, "certainty": mean.max(axis=1)}
+    if "boxes" in known:
+        given = [name for name in ("boxes", "box_variance") if name in known]
+        boxes, *variance = (np.stack([answer.columns[name] for answer in answers]) for name in given)
+        columns["boxes"], columns["box_variance"] = mixed_boxes(boxes, *variance)
+    return Prediction(**columns)
 
 
 def mean_prediction(samples: Samples) -> NDArray[np.float32]:

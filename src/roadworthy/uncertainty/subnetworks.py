@@ -59,10 +59,23 @@ class Subnetworks:
     notes: tuple[str, ...] = ()
 
 
+Read = Callable[[Any], torch.Tensor]
+"""Takes the one tensor that counts out of what a network answers."""
+
+
 def subnetworks(
-    network: nn.Module, example: Array, placement: str | Sequence[str], p: float | None, runtime: str, what: str
+    network: nn.Module,
+    example: Array,
+    placement: str | Sequence[str],
+    p: float | None,
+    runtime: str,
+    what: str,
+    read: Read = class_scores,
 ) -> Subnetworks:
-    """Split a network in eval mode at its dropout; `example` is a tensor of several images that it takes."""
+    """Split a network in eval mode at its dropout; `example` is a tensor of several images that it takes.
+
+    `read` takes what counts out of an answer of the network: by default its class scores.
+    """
     for name, module in network.named_modules():
         if isinstance(module, _DropoutNd) and not isinstance(module, SINGLE + CHANNEL):
             raise InputError(f"{what}: {type(module).__name__} {name!r} shifts values as it drops them; use nn.Dropout")
@@ -73,8 +86,8 @@ def subnetworks(
         raise
     except Exception as error:
         note = f"torch.fx cannot trace it ({first_line(error)}): every pass runs the whole network in torch"
-        return _hooked(network, example, chosen, what, note)
-    return _split(network, graph, example, chosen, runtime, what)
+        return _hooked(network, example, chosen, what, note, read)
+    return _split(network, graph, example, chosen, runtime, what, read)
 
 
 @dataclass(frozen=True)
@@ -172,7 +185,7 @@ def _points(network: nn.Module, graph: fx.Graph, what: str) -> list[_Point]:
 
 
 def _split(
-    network: nn.Module, graph: fx.Graph, example: Array, chosen: _Chosen, runtime: str, what: str
+    network: nn.Module, graph: fx.Graph, example: Array, chosen: _Chosen, runtime: str, what: str, read: Read
 ) -> Subnetworks:
     points = []
     for point in _points(network, graph, what):
@@ -188,7 +201,8 @@ def _split(
         if any(source in stochastic for source in node.all_input_nodes):
             stochastic.add(node)
     first, crossing = _before(network, graph, stochastic)
-    second = _after(network, graph, stochastic, crossing, active)
+    second: nn.Module = _after(network, graph, stochastic, crossing, active)
+    second = second if read is class_scores else _Reading(second, read)
     tensor = torch.from_numpy(example)
     with torch.inference_mode():
         shapes = _shapes(network, graph, tensor, points, what)
@@ -276,6 +290,17 @@ def _mask_shape(name: str, shapes: Sequence[tuple[int, ...]], by_channel: bool, 
     return (first[1], *(1 for _ in first[2:])) if by_channel else first[1:]
 
 
+class _Reading(nn.Module):
+    """A network that answers the one tensor that is read from another's answer."""
+
+    def __init__(self, network: nn.Module, read: Read) -> None:
+        super().__init__()
+        self.network, self.read = network, read
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.read(self.network(*inputs))
+
+
 Runtime = tuple[Callable[[Array], list[Array]], Callable[[Sequence[Array], Sequence[Array]], Array]]
 
 
@@ -319,7 +344,7 @@ def _compare(slow: Runtime, fast: Runtime, example: Array, layers: Sequence[Laye
             raise ValueError("its answers are not those of torch")
 
 
-def _hooked(network: nn.Module, example: Array, chosen: _Chosen, what: str, note: str) -> Subnetworks:
+def _hooked(network: nn.Module, example: Array, chosen: _Chosen, what: str, note: str, read: Read) -> Subnetworks:
     """Whole passes, the masks applied by hooks behind modules: for networks that cannot be traced."""
     hooked = {
         name: (float(module.p), isinstance(module, CHANNEL))
@@ -346,7 +371,7 @@ def _hooked(network: nn.Module, example: Array, chosen: _Chosen, what: str, note
         calls.clear()
         masks[:] = map(torch.from_numpy, drawn)
         with import_torch().inference_mode():
-            return _numbers(network(torch.from_numpy(tensor)))
+            return _numbers(read(network(torch.from_numpy(tensor))))
 
     seen = []
     for count in EXAMPLES:

@@ -105,7 +105,7 @@ class StoredSet:
     def probabilities(self) -> list[NDArray[Any] | None]:
         """(N, K) of every repeat; None where there are too many classes to store them."""
         return [
-            case.columns("probabilities")["probabilities"] if has_all(own.answers) else None
+            case.columns("probabilities")["probabilities"].astype(np.float64) if has_all(own.answers) else None
             for case, own in zip(self.cases, self.readouts, strict=True)
         ]
 

@@ -107,7 +107,9 @@ def size_rows(
         readouts, rows = stored[key.model, key.set].readouts, cell.tasks[BOXES].rows
         assert readouts[0].true_box is not None
         x0, y0, x1, y1 = readouts[0].true_box.T
-        sorted_by = {SIZE: (np.sqrt((x1 - x0) * (y1 - y0)) / shorter, SIZE_EDGES)}
+        sorted_by: dict[str, tuple[NDArray[np.float64], tuple[float, ...]]] = {
+            SIZE: (np.sqrt((x1 - x0) * (y1 - y0)) / shorter, SIZE_EDGES)
+        }
         if key.set in distance:
             sorted_by[DISTANCE] = distance[key.set], DISTANCE_EDGES
         for by, (values, edges) in sorted_by.items():

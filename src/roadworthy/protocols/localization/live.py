@@ -62,7 +62,7 @@ def _row(
 ) -> dict[str, Any]:
     number, system = min(images, len(planned.showing.data)), planned.case.hash
     passes = max(max(int(facts.get("passes") or 1), int(facts.get("members") or 1)) for facts in note.tasks.values())
-    where = {"model": name, "family": note.family, "uncertainty": note.uncertainty, "system": system}
+    where: dict[str, Any] = {"model": name, "family": note.family, "uncertainty": note.uncertainty, "system": system}
     where |= {"images": number, "passes": passes}
     if (system, number) in known:
         return {**where, **{key: known[system, number][key] for key in NUMBERS}, "reason": ""}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from roadworthy.metrics import Metric, accuracy, auroc, brier, brier_mean, ece, mean_confidence, nll
+from roadworthy.metrics import Metric, accuracy, auroc, brier, ece, mean_confidence, nll
 from roadworthy.metrics.boxes import BOX_METRICS
 from roadworthy.metrics.class_probabilities import CLASS_METRICS as FURTHER
 from roadworthy.protocols.localization.names import BOXES, CLASSES
 
-CLASS_METRICS = (accuracy, ece, nll, brier, brier_mean, auroc, mean_confidence, *FURTHER)
+CLASS_METRICS = (accuracy, ece, nll, brier, auroc, mean_confidence, *FURTHER)
 METRICS: tuple[Metric, ...] = (*CLASS_METRICS, *BOX_METRICS)
 TASK_OF = {
     **{metric.name: CLASSES for metric in CLASS_METRICS},

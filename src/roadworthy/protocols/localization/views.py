@@ -12,7 +12,7 @@ from roadworthy.core.errors import UnknownName
 from roadworthy.metrics import Answers
 from roadworthy.metrics.class_probabilities import ProbabilityAnswers
 
-Floats = NDArray[np.floating]
+Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
@@ -59,7 +59,7 @@ class View:
     def merged(self, probabilities: Floats) -> Floats:
         """Probabilities (N, K) of the source's classes as those of this view: those of children are added."""
         merged = np.zeros((len(probabilities), len(self.names)))
-        np.add.at(merged.T, self.columns, probabilities.T.astype(np.float64))
+        np.add.at(merged.T, self.columns, probabilities.T)
         return merged
 
     def answers(self, stored: Answers, probabilities: Floats | None) -> Answers:

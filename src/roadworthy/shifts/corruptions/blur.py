@@ -42,6 +42,7 @@ class GlassBlur(Corruption):
     In each of `iterations` rounds every pixel (r, c) in turn, from the last to the first, takes the colour that
     (r + i, c + j) has by then, i and j uniform whole numbers from -`reach` to `reach` - 1. The published corruption is
     written as an exchange of the two, but the other pixel keeps its colour: some colours double and others are lost.
+    Boxes, masks and depth stay: pixels go astray either way, by a few pixels, and the object as a whole does not move.
     """
 
     code_version: ClassVar[int] = 2
@@ -80,7 +81,10 @@ class GlassBlur(Corruption):
 
 @registered(SHIFTS, "c_motion_blur")
 class MotionBlur(Corruption):
-    """Camera in motion: a trail of half a Gaussian, `sigma` pixels, cut off at 2 `radius`, at up to 45 degrees."""
+    """Camera in motion: a trail of half a Gaussian, `sigma` pixels, cut off at 2 `radius`, at up to 45 degrees.
+
+    Boxes, masks and depth stay where the trail starts, which is where it is strongest.
+    """
 
     radius: Pair = severities((6, 6, 6, 8, 9), (10, 15, 15, 15, 20), within=(0, 64), pixels=True)
     sigma: Pair = severities((1, 1.5, 2, 2, 2.5), (3, 5, 8, 12, 15), within=(0.01, 64), pixels=True)

@@ -16,6 +16,7 @@ from roadworthy.core.roles import SHIFTS
 from roadworthy.core.types import Batch, Images
 from roadworthy.shifts.base import Paint, gaussian
 from roadworthy.shifts.corruptions.base import LARGE, Corruption, Pair, TwoSizes, as_bytes, severities, surviving
+from roadworthy.shifts.geometry import copied, moved_batch
 
 Floats = NDArray[np.float32]
 
@@ -47,27 +48,30 @@ class ElasticTransform(TwoSizes):
     """A wavy pane: img(p + a u(p)), a = `strength`, u a smooth random field; edges mirrored.
 
     At 224x224 u is uniform noise within 0.005 of the shorter side, Gaussian-blurred by 0.01 of it; at other sizes it is
-    scaled to the same share of the image. The mask moves with the image: a pixel takes that of the point it shows. The
-    box becomes the smallest one around all pixels that show a point inside it, NaN where none does.
+    scaled to the same share of the image. Mask and depth move with the image: a pixel takes those of the point that it
+    shows. The box becomes the tight box of the moved mask; without masks the smallest one around all pixels that show a
+    point inside it, NaN where none does, and its area over the number of those pixels is the inflation.
     """
 
     strength: Pair = severities((12.5, 16.25, 21.25, 25, 30), (12.5, 16.25, 21.25, 25, 30), within=(0, 1000))
 
     def __call__(self, batch: Batch, streams: Streams) -> Batch:
-        """The batch with every image, mask and box moved by a field from the image's own random stream."""
+        """The batch with every image, mask, depth and box moved by a field from the image's own random stream."""
         images = np.ascontiguousarray(batch.images)
         moved = np.empty_like(images)
-        masks = None if batch.masks is None else batch.masks.copy()
-        boxes = None if batch.boxes is None else batch.boxes.copy()
+        masks, depth, hulls = copied(batch.masks), copied(batch.depth), copied(batch.boxes)
+        inflation = None if hulls is None else np.full(len(batch), np.nan, np.float32)
         sample_points = self._point_sampler(*images.shape[1:3])
         for row, rng in enumerate(streams.each(batch.ids)):
             x, y = sample_points(rng)
             cv2.remap(images[row], x, y, cv2.INTER_LINEAR, dst=moved[row], borderMode=cv2.BORDER_REFLECT)
-            if masks is not None:
-                masks[row] = masks[row][_shown(y, images.shape[1]), _shown(x, images.shape[2])]
-            if boxes is not None:
-                boxes[row] = _box_around(_folded(x, images.shape[2]), _folded(y, images.shape[1]), boxes[row])
-        return batch.with_images(moved, masks=masks, boxes=boxes)
+            for array in (masks, depth):
+                if array is not None:
+                    array[row] = array[row][_shown(y, images.shape[1]), _shown(x, images.shape[2])]
+            if hulls is not None and inflation is not None:
+                points = _folded(x, images.shape[2]), _folded(y, images.shape[1])
+                hulls[row], inflation[row] = _box_around(*points, hulls[row])
+        return moved_batch(batch, moved, masks=masks, depth=depth, hulls=hulls, inflation=inflation)
 
     def _point_sampler(self, height: int, width: int) -> Callable[[np.random.Generator], Floats]:
         """The function that draws x and y of the point each pixel shows, (2, H, W), pixel centres at whole numbers."""
@@ -176,9 +180,10 @@ def _shown(coordinates: Floats, size: int) -> NDArray[np.intp]:
     return np.minimum(_folded(coordinates, size).astype(np.intp), size - 1)
 
 
-def _box_around(x: Floats, y: Floats, box: Floats) -> tuple[float, float, float, float]:
-    """The smallest box around the pixels whose points (x, y) lie inside a box."""
+def _box_around(x: Floats, y: Floats, box: Floats) -> tuple[tuple[float, float, float, float], float]:
+    """The smallest box around the pixels whose points (x, y) lie inside a box, and its area in those pixels."""
     rows, columns = np.nonzero((x >= box[0]) & (x < box[2]) & (y >= box[1]) & (y < box[3]))
     if not len(rows):
-        return (math.nan,) * 4
-    return float(columns.min()), float(rows.min()), float(columns.max() + 1), float(rows.max() + 1)
+        return (math.nan,) * 4, math.nan
+    x0, y0, x1, y1 = (float(edge) for edge in (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1))
+    return (x0, y0, x1, y1), (x1 - x0) * (y1 - y0) / len(rows)

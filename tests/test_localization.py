@@ -1,0 +1,331 @@
+"""The protocol localization: sets, views, tables and criteria, from stored answers of a localizer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import roadworthy as rw
+from found_squares import CLASSES, SIDE, save_finder, save_squares, squares
+from roadworthy.api import execute, no_progress, prepare
+from roadworthy.core.errors import InputError
+from roadworthy.metrics.boxes import BoxAnswers, box_ece, box_nll, iou, mae
+from roadworthy.protocols.localization.views import View
+from roadworthy.study import parse_study
+
+MODEL = "finder"
+POOLED = {"over": "pooled"}
+
+
+class Finder(rw.Model):
+    """Finds what is bright, and calls it a disc where it does not fill its box."""
+
+    name, concurrent, uncertainty, family = MODEL, True, "ensemble", "threshold"
+    num_classes, class_names = 2, CLASSES
+    capabilities = frozenset({"probabilities", "boxes", "box_variance"})
+
+    def fingerprint(self) -> str:
+        return "bright"
+
+    def predict(self, batch: rw.Batch) -> rw.Prediction:
+        bright = batch.images.mean(axis=3) > 110
+        boxes, filled = np.empty((len(batch), 4), np.float32), np.empty(len(batch))
+        for index, mask in enumerate(bright):
+            rows, columns = np.nonzero(mask) if mask.any() else (np.arange(SIDE), np.arange(SIDE))
+            boxes[index] = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+            width, height = boxes[index, 2:] - boxes[index, :2]
+            filled[index] = mask.sum() / (width * height)
+        square = np.clip((filled - 0.6) / 0.4, 0.05, 0.95)
+        probabilities = np.stack([square, 1 - square], axis=1).astype(np.float32)
+        return rw.Prediction(probabilities, boxes=boxes, box_variance=np.full_like(boxes, 0.25))
+
+
+class Blind(Finder):
+    """Says what it sees, and not where."""
+
+    name, family, uncertainty = "blind", "", "none"
+    capabilities = frozenset({"probabilities"})
+
+    def fingerprint(self) -> str:
+        return "classes alone"
+
+    def predict(self, batch: rw.Batch) -> rw.Prediction:
+        return rw.Prediction(super().predict(batch).probabilities)
+
+
+def content(folder: Path, masks: bool = True, **changes: Any) -> dict[str, Any]:
+    sets = {
+        "noisy": {"shift": "noise", "level": 1},
+        "turned": {"shift": "rotation", "level": 5},
+        "others": {"outliers": "others"},
+        "parents": {"outliers": "parents", "merge": {"thing": ["square", "disc"]}},
+        "strange": {"outliers": "strange", "labels": False},
+    }
+    outliers = {
+        "others": save_squares(folder / "others.npz", n=60, seed=1),
+        "parents": save_parents(folder / "parents.npz"),
+        "strange": save_squares(folder / "strange.npz", n=20, seed=3, classes=("cone", "bin")),
+    }
+    return {
+        "name": "squares",
+        "data": {"test": save_squares(folder / "test.npz", masks=masks)},
+        "models": {MODEL: "<in memory>", "blind": "<in memory>"},
+        "outliers": outliers,
+        "protocols": {
+            "localization": {"sets": sets, "views": {"discs": {"only": ["disc"]}}, "resamples": 200, "timed_images": 4}
+        },
+        **changes,
+    }
+
+
+def save_parents(path: Path) -> str:
+    own = squares(n=20, seed=2)
+    np.savez(path, **{**own, "labels": np.zeros(20, int), "class_names": np.array(["thing"])})
+    return str(path)
+
+
+def run_of(folder: Path, asked: dict[str, Any]) -> rw.Run:
+    prepared = prepare(parse_study(asked, "study"), models={MODEL: Finder(), "blind": Blind()})
+    return execute(prepared, folder / "run", workers=1, progress=no_progress)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> rw.Run:
+    folder = tmp_path_factory.mktemp("localization")
+    return run_of(folder, content(folder))
+
+
+def value(run: rw.Run, metric: str, **where: Any) -> pd.Series:
+    table = run.tables["localization"]
+    where = {"model": MODEL, "view": "all", "metric": metric, **where}
+    chosen = table[np.logical_and.reduce([table[name] == wanted for name, wanted in where.items()])]
+    assert len(chosen) == 1
+    return chosen.iloc[0]
+
+
+def test_figures_of_the_test_data_are_those_of_the_answers(run: rw.Run) -> None:
+    own = squares()
+    batch = rw.open_dataset(run.path.parent / "test.npz").batch(slice(None))
+    answer = Finder().predict(batch)
+    answers = BoxAnswers(own["boxes"], answer.boxes, answer.box_variance)
+    for metric in (iou, mae, box_ece, box_nll):
+        assert value(run, metric.name, set="test")["value"] == pytest.approx(metric(answers), rel=1e-6)
+    right = (answer.probabilities.argmax(axis=1) == own["labels"]).mean()
+    row = value(run, "accuracy", set="test")
+    assert row["value"] == pytest.approx(right)
+    assert (row["n"], row["groups"]) == (120, 60), "bounds count objects"
+    assert row["lo"] < row["value"] < row["hi"]
+    assert (row["family"], row["uncertainty"]) == ("threshold", "ensemble")
+
+
+def test_sets_are_judged_by_the_classes_they_have(run: rw.Run) -> None:
+    sets = run.tables["localization_sets"].set_index("set")
+    assert [*sets.index] == ["test", "noisy", "turned", "others", "parents", "strange"]
+    assert sets.loc["parents", "classes"] == "thing"
+    assert (sets["truth"] == "mask").all()
+    assert not sets.loc["strange", "labelled"]
+    assert value(run, "accuracy", set="parents")["value"] == 1.0, "every answer is a child of the parent"
+    assert value(run, "brier", set="parents")["value"] == pytest.approx(0.0, abs=1e-12)
+    strange = value(run, "accuracy", set="strange")
+    assert np.isnan(strange["value"])
+    assert strange["reason"] == "the objects of this set belong to no class of the source"
+    assert value(run, "iou", set="strange")["value"] > 0.9
+
+
+def test_views_count_some_classes_alone(run: rw.Run) -> None:
+    own, answer = squares(), Finder().predict(rw.open_dataset(run.path.parent / "test.npz").batch(slice(None)))
+    discs = own["labels"] == 1
+    expected = (answer.probabilities.argmax(axis=1) == 1)[discs].mean()
+    row = value(run, "accuracy", set="test", view="discs")
+    assert (row["value"], row["n"]) == (pytest.approx(expected), discs.sum())
+    assert value(run, "iou", set="test", view="discs")["n"] == discs.sum()
+    views = run.tables["localization"].groupby("set")["view"].unique()
+    assert {name: len(some) for name, some in views.items() if name in ("parents", "strange")} == {
+        "parents": 1,
+        "strange": 1,
+    }
+
+
+def test_a_model_without_boxes_has_no_rows_of_boxes(run: rw.Run) -> None:
+    table = run.tables["localization"]
+    assert "iou" not in set(table.loc[table["model"] == "blind", "metric"])
+    assert set(table.loc[table["model"] == "blind", "family"]) == {"blind"}
+
+
+def test_drops_are_paired_with_the_undisturbed_images(run: rw.Run) -> None:
+    clean, noisy, drop = (
+        value(run, name, set=of) for name, of in (("iou", "test"), ("iou", "noisy"), ("iou_drop", "noisy"))
+    )
+    assert drop["value"] == pytest.approx(clean["value"] - noisy["value"])
+    assert drop["method"].startswith("paired")
+    table = run.tables["localization"]
+    assert not table.loc[table["set"] == "others", "metric"].str.endswith("_drop").any()
+
+
+def test_figures_by_size_and_distance_rest_on_all_images_once(run: rw.Run) -> None:
+    table = run.tables["localization_by_size"]
+    own = table[(table["model"] == MODEL) & (table["metric"] == "iou")]
+    for _, part in own.groupby(["set", "by"]):
+        assert part["n"].sum() == value(run, "iou", set=part["set"].iloc[0])["n"]
+    assert set(own["by"]) == {"size", "distance"}
+
+
+def test_reliability_and_sparsification_are_stored(run: rw.Run) -> None:
+    reliability = run.tables["localization_reliability"]
+    boxes = reliability[(reliability["task"] == "boxes") & (reliability["set"] == "test")]
+    levels = boxes.sort_values("bin")["expected"].to_list()
+    assert levels == pytest.approx([0.1 * step for step in range(1, 11)])
+    sparse = run.tables["localization_sparsification"]
+    whole = sparse[(sparse["kept"] == 1.0) & (sparse["task"] == "boxes") & (sparse["set"] == "test")]
+    assert whole["error"].item() == pytest.approx(1 - value(run, "iou", set="test")["value"])
+    assert whole["error"].item() == pytest.approx(whole["oracle"].item())
+
+
+def test_the_run_verifies_and_times_its_models(run: rw.Run) -> None:
+    assert run.verify() == []
+    timing = run.tables["timing_localization"].set_index("model")
+    assert set(timing.index) == {MODEL, "blind"}
+    assert (timing["milliseconds"] > 0).all()
+    assert len(run.tables["localization_gallery"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("criterion", "status"),
+    [
+        ({"metric": "iou", "where": {"set": "noisy"}, "at_least": 0.6}, "pass"),
+        ({"metric": "mae", "where": {"set": "turned"}, "at_most": 0.001}, "fail"),
+        (
+            {
+                "metric": "accuracy",
+                "where": {"model": "blind", "set": ["test", "noisy"]},
+                "over": "pooled",
+                "at_least": 0.5,
+            },
+            "pass",
+        ),
+        ({"metric": "iou_drop", "where": {"shift": "noise"}, "at_most": 0.5}, "pass"),
+        ({"metric": "accuracy", "where": {"view": "discs", "set": "test", "model": "blind"}, "at_least": 0.05}, "pass"),
+    ],
+)
+def test_criteria_are_judged_with_bounds(run: rw.Run, criterion: dict[str, Any], status: str) -> None:
+    where = {"protocol": "localization", **criterion["where"]}
+    assert run.verdict([{"id": "A", **criterion, "where": where}]).status == status
+
+
+@pytest.mark.parametrize(
+    ("where", "metric", "complaint"),
+    [
+        ({"set": "strange"}, "accuracy", "asks for set 'strange'"),
+        ({"model": "blind"}, "iou", "asks for model 'blind'"),
+        ({"set": "others"}, "iou_drop", "asks for set 'others'"),
+        ({"set": "test"}, "iuo", "did you mean 'iou'"),
+        ({"sett": "test"}, "iou", "unknown condition 'sett'"),
+    ],
+)
+def test_criteria_that_match_nothing_are_refused(
+    run: rw.Run, where: dict[str, Any], metric: str, complaint: str
+) -> None:
+    asked = [{"id": "A", "metric": metric, "where": {"protocol": "localization", **where}, "at_least": 0.5}]
+    with pytest.raises(InputError, match=complaint):
+        run.verdict(asked)
+
+
+def test_turned_boxes_without_masks_are_no_truth_for_a_criterion(tmp_path: Path) -> None:
+    asked = content(tmp_path, masks=False, models={MODEL: "<in memory>", "blind": "<in memory>"})
+    sets = {"turned": {"shift": "rotation", "level": 5}}
+    asked["protocols"]["localization"] |= {"sets": sets, "timed_images": 0}
+    criterion = {"id": "A", "metric": "iou", "where": {"protocol": "localization", "set": "turned"}, "at_least": 0.1}
+    with pytest.raises(InputError, match="the true boxes of set turned are the hulls of turned boxes"):
+        run_of(tmp_path, {**asked, "criteria": [criterion]})
+    asked["protocols"]["localization"]["hull_truth"] = True
+    run = run_of(tmp_path, {**asked, "criteria": [criterion]})
+    table = run.tables["localization_sets"].set_index("set")
+    assert dict(table["truth"]) == {"test": "box", "turned": "hull"}
+    assert 1.0 < table.loc["turned", "inflation"] < 2.0
+    assert run.verdict().status == "pass"
+
+
+def test_merged_classes_add_their_probabilities() -> None:
+    view = View(("car", "truck", "person"), merge={"vehicle": ["truck", "car"]})
+    assert view.names == ("vehicle", "person")
+    merged = view.merged(np.array([[0.2, 0.3, 0.5], [0.0, 0.0, 1.0]]))
+    np.testing.assert_allclose(merged, [[0.5, 0.5], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"sets": {"a": {"outliers": "nowhere"}}}, "set a: unknown set of outliers 'nowhere'"),
+        ({"sets": {"a": {"outliers": "strange"}}}, "set a: unknown class in data set strange 'cone'.*labels: false"),
+        ({"sets": {"a": {"outliers": "others", "merge": {"car": ["disc"]}}}}, "merge names car, which is no class"),
+        ({"sets": {"a": {"shift": "noise", "level": 9}}}, "set a: shift noise has levels"),
+        ({"sets": {"a": {"shift": "noise", "labels": False}}}, "labels belong to a set outside"),
+        ({"sets": {"test": {"shift": "noise"}}}, "not a valid name for a set"),
+        ({"views": {"v": {"only": ["cat"]}}}, "unknown class of the source 'cat'"),
+    ],
+)
+def test_bad_settings_get_one_sentence(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
+    asked = content(tmp_path)
+    asked["protocols"]["localization"] |= changes
+    with pytest.raises(InputError, match=complaint):
+        run_of(tmp_path, asked)
+
+
+def black_box_study(folder: Path, models: dict[str, Any]) -> dict[str, Any]:
+    sets = {"noisy": {"shift": "noise", "level": 2}, "strange": {"outliers": "strange", "labels": False}}
+    criterion = {"id": "REQ", "metric": "iou", "where": {"protocol": "localization", "set": "noisy"}, "at_least": 0.7}
+    return {
+        "name": "black-box",
+        "size": SIDE,
+        "data": {"test": save_squares(folder / "test.npz")},
+        "outliers": {"strange": save_squares(folder / "strange.npz", n=20, seed=3, classes=("cone", "bin"))},
+        "models": models,
+        "protocols": {"localization": {"sets": sets, "resamples": 200, "timed_images": 0}},
+        "criteria": [{**criterion, "confidence": 0.95}],
+    }
+
+
+def test_a_black_box_localizer_answers_elsewhere_and_the_tables_are_the_same(tmp_path: Path) -> None:
+    """Export, answers by ONNX Runtime alone in a process of its own, import."""
+    finder = save_finder(tmp_path / "finder.onnx")
+    asked = black_box_study(tmp_path, {MODEL: {"onnx": finder, "boxes": "centre relative variance"}})
+    here = rw.run_study(asked, out=tmp_path / "here", progress=no_progress)
+    rw.export_study(asked, tmp_path / "export", progress=no_progress)
+    code = """
+import sys, csv, numpy as np, onnxruntime
+from PIL import Image
+folder, side = sys.argv[1], 32
+session = onnxruntime.InferenceSession(sys.argv[2])
+rows = list(csv.DictReader(open(f"{folder}/manifest.csv")))
+with open(sys.argv[3], "w", newline="") as file:
+    names = [*(f"box{k}" for k in range(4)), *(f"variance{k}" for k in range(4))]
+    writer = csv.DictWriter(file, ["id", "stimulus", *names])
+    writer.writeheader()
+    for row in rows:
+        pixels = np.asarray(Image.open(f"{folder}/{row['path']}").convert("RGB"), np.float32) / 255
+        answer = session.run(None, {"image": pixels.transpose(2, 0, 1)[None]})[0][0].astype(float)
+        (x, y, w, h), variance = side * answer[:4], side**2 * answer[4:]
+        corners = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+        spread = [variance[k % 2] + variance[2 + k % 2] / 4 for k in range(4)]
+        writer.writerow({"id": row["id"], "stimulus": row["stimulus"], **dict(zip(names, corners + spread))})
+assert "roadworthy" not in sys.modules
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "export"), finder, str(tmp_path / "answers.csv")]
+    subprocess.run(command, check=True)
+    there = rw.run_study(
+        black_box_study(tmp_path, {MODEL: {"predictions": str(tmp_path / "answers.csv")}}),
+        out=tmp_path / "there",
+        progress=no_progress,
+    )
+    for name in ("localization", "localization_by_size", "localization_reliability", "localization_sets"):
+        one, other = here.tables[name], there.tables[name]
+        numbers = one.select_dtypes("number").columns
+        loose = 1e-2 if name == "localization" else 1e-4  # equal errors are ordered by their last bits in box_ause
+        pd.testing.assert_frame_equal(one[numbers], other[numbers], rtol=loose, atol=1e-4)
+    assert here.verdict().status == there.verdict().status == "pass"

@@ -1,0 +1,454 @@
+"""Localizers: forms of boxes, adapters that read them, and wrappers that give them a variance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, save
+
+from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.roles import Model
+from roadworthy.core.types import Batch, Prediction
+from roadworthy.models import CallableModel, JointModel, OnnxModel, StoredPredictions, TorchModel, load_model
+from roadworthy.models.boxes import FORMS, ORDERS, UNITS, BoxForm, mixed_boxes, parse_box_form
+from roadworthy.models.classes import align
+from roadworthy.models.networks import onnx_bytes
+from roadworthy.uncertainty import Ensemble, McDropout
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+SIDE = 12
+PLACES = [BoxForm(form, unit, order) for form in FORMS for unit in UNITS for order in ORDERS]
+"""Every form without variance."""
+
+
+def squares(count: int = 40, side: int = SIDE, seed: int = 0) -> Batch:
+    """Black images with one white rectangle each, and its box."""
+    rng = np.random.default_rng(seed)
+    images = np.zeros((count, side, side, 3), np.uint8)
+    boxes = np.empty((count, 4), np.float32)
+    for image, box in zip(images, boxes, strict=True):
+        x0, y0 = rng.integers(0, side - 4, 2)
+        width, height = rng.integers(2, 1 + np.minimum(5, side - np.array([x0, y0])))
+        image[y0 : y0 + height, x0 : x0 + width] = 255
+        box[:] = x0, y0, x0 + width, y0 + height
+    labels = (boxes[:, 0] > side / 3).astype(np.int64)
+    return Batch(tuple(f"i{row}" for row in range(count)), images, labels, boxes=boxes)
+
+
+def find_white(images: NDArray[Any]) -> NDArray[np.float64]:
+    """The boxes (N, 4) of what is brighter than half in uint8 images, in pixels."""
+    boxes = np.zeros((len(images), 4))
+    for box, image in zip(boxes, np.asarray(images)[..., 0] > 127, strict=True):
+        rows, columns = np.flatnonzero(image.any(axis=1)), np.flatnonzero(image.any(axis=0))
+        if rows.size:
+            box[:] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+    return boxes
+
+
+def writer(form: BoxForm, variance: float | None = None) -> Any:
+    """A function that finds the white rectangle and writes its box in a form, with one number for each variance."""
+
+    def localize(images: NDArray[Any]) -> NDArray[np.float64]:
+        size = images.shape[1:3]
+        rows = form.write(find_white(images), size, size)
+        return rows if variance is None else np.hstack([rows, np.full_like(rows, variance)])
+
+    return localize
+
+
+def function_model(form: BoxForm, variance: float | None = None, **settings: Any) -> CallableModel:
+    """A localizer in Python that finds every rectangle."""
+    return CallableModel(
+        writer(form, variance), boxes=str(form), version=f"{form} {variance}", name="finder", **settings
+    )
+
+
+class TwoOutputs(nn.Module):
+    """Answers boxes and class scores in a dictionary, both behind dropout."""
+
+    def __init__(self, side: int = SIDE, classes: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.features = nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, 8), nn.ReLU())
+        self.dropout = nn.Dropout(0.5)
+        self.where, self.what = nn.Linear(8, 4), nn.Linear(8, classes)
+
+    def forward(self, image: Any) -> Any:
+        features = self.dropout(self.features(image))
+        return {"bbox": self.where(features), "logits": self.what(features)}
+
+
+def linear_onnx(path: Path, outputs: dict[str, int], side: int = SIDE, constant: dict[str, Any] | None = None) -> Path:
+    """An ONNX file with a constant row of numbers per output, whatever the image; (name: columns)."""
+    nodes, weights = [helper.make_node("Flatten", ["image"], ["flat"])], []
+    for name, columns in outputs.items():
+        kernel = np.zeros((3 * side * side, columns), np.float32)
+        bias = np.asarray((constant or {}).get(name, np.arange(columns)), np.float32)
+        weights += [
+            helper.make_tensor(f"{name}_w", TensorProto.FLOAT, kernel.shape, kernel.ravel()),
+            helper.make_tensor(f"{name}_b", TensorProto.FLOAT, bias.shape, bias),
+        ]
+        nodes.append(helper.make_node("Gemm", ["flat", f"{name}_w", f"{name}_b"], [name]))
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [None, 3, side, side])
+    known = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, k]) for name, k in outputs.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "boxes", [image], known, weights), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 9
+    save(model, path)
+    return path
+
+
+# --- forms
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("corners pixels", BoxForm()),
+        ("centre relative", BoxForm("centre", "relative")),
+        ("corners relative yx log_variance", BoxForm("corners", "relative", "yx", "log_variance")),
+        ("sigma relative centre", BoxForm("centre", "relative", "xy", "sigma")),
+    ],
+)
+def test_form_is_read_from_text(text: str, form: BoxForm) -> None:
+    assert parse_box_form(text) == form
+    assert parse_box_form(str(form)) == form
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("corners", "lacks pixels or relative"), ("relative", "lacks corners or centre"), ("", "lacks corners or centre"),
+     ("corners centre pixels", "says its form twice"), ("corner pixels", "did you mean 'corners'")],
+)  # fmt: skip
+def test_bad_text_of_a_form_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_box_form(text)
+
+
+def test_worked_example_of_every_form() -> None:
+    """The box 6, 2, 10, 10 of an image 20 wide and 40 high, seen by a model at 10 x 20 (width x height)."""
+    rows = {
+        "corners pixels": [3, 1, 5, 5],
+        "corners relative": [0.3, 0.05, 0.5, 0.25],
+        "centre pixels": [4, 3, 2, 4],
+        "centre relative": [0.4, 0.15, 0.2, 0.2],
+        "centre relative yx": [0.15, 0.4, 0.2, 0.2],
+        "corners pixels yx": [1, 3, 5, 5],
+    }
+    for text, row in rows.items():
+        boxes, variance = parse_box_form(text).read(np.array([row], float), (20, 10), (40, 20))
+        np.testing.assert_allclose(boxes, [[6, 2, 10, 10]], rtol=1e-6)
+        assert variance is None
+
+
+@given(
+    boxes=npst.arrays(np.float64, (3, 4), elements=st.floats(-50, 50, width=32)),
+    place=st.sampled_from(PLACES),
+    sizes=st.tuples(*[st.integers(1, 300)] * 4),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_is_written_is_read_again(boxes: Any, place: BoxForm, sizes: tuple[int, int, int, int]) -> None:
+    """Crossed and empty boxes included: nothing is swapped."""
+    input_size, image_size = sizes[:2], sizes[2:]
+    again, _ = place.read(place.write(boxes, input_size, image_size), input_size, image_size)
+    np.testing.assert_allclose(again, boxes, atol=1e-4)
+
+
+def test_variance_goes_through_every_form() -> None:
+    """By hand: sigma 0.1 of cx and 0.2 of w, of a model at 10 x 10 and images 20 wide and 10 high."""
+    row = np.array([[0.5, 0.5, 0.2, 0.4, 0.1, 0.0, 0.2, 0.0]])
+    of_x = (0.1**2 + 0.2**2 / 4) * 20**2
+    for kind, written in {"sigma": row[0, 4:], "variance": row[0, 4:] ** 2}.items():
+        rows = np.array([[*row[0, :4], *written]])
+        _, variance = BoxForm("centre", "relative", variance=kind).read(rows, (10, 10), (10, 20))
+        np.testing.assert_allclose(variance, [[of_x, 0, of_x, 0]], rtol=1e-6)
+    rows = np.array([[1.0, 2, 3, 4, *np.log([1.0, 2, 3, 4])]])
+    boxes, variance = BoxForm(order="yx", variance="log_variance").read(rows, (10, 10), (20, 10))
+    np.testing.assert_allclose(boxes, [[2, 2, 4, 6]], rtol=1e-6)
+    np.testing.assert_allclose(variance, [[2, 4, 4, 12]], rtol=1e-6)
+
+
+def test_variance_of_centre_form_is_that_of_samples() -> None:
+    rng = np.random.default_rng(0)
+    deviation = np.array([0.3, 0.4, 0.5, 0.6])
+    drawn = np.array([5.0, 6, 3, 4]) + rng.normal(size=(200_000, 4)) * deviation
+    corners, _ = BoxForm("centre").read(drawn, (10, 10), (10, 10))
+    row = np.array([[5.0, 6, 3, 4, *deviation]])
+    _, variance = BoxForm("centre", variance="sigma").read(row, (10, 10), (10, 10))
+    np.testing.assert_allclose(corners.astype(float).var(axis=0), variance[0], rtol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["variance", "sigma"])
+def test_negative_variance_is_refused(kind: str) -> None:
+    rows = np.array([[0.0, 0, 1, 1, 1, -1, 1, 1]])
+    with pytest.raises(ModelError, match="log_variance"):
+        BoxForm(variance=kind).read(rows, (4, 4), (4, 4))
+    with pytest.raises(ModelError, match="8 numbers an image, not of shape"):
+        BoxForm(variance=kind).read(rows[:, :4], (4, 4), (4, 4))
+
+
+# --- adapters
+
+
+@pytest.mark.parametrize("form", PLACES, ids=str)
+def test_function_in_any_form_finds_the_box(form: BoxForm) -> None:
+    batch = squares()
+    model = function_model(form)
+    answer = model.answer(batch, 16)
+    assert model.columns == ("boxes",)
+    assert model.num_classes == 0
+    np.testing.assert_allclose(answer.boxes, batch.boxes, atol=1e-4)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_boxes_are_brought_to_the_size_of_the_images(unit: str) -> None:
+    """A model that sees images at half their size; boxes at even pixels are exact."""
+    batch = squares(8)
+    images = batch.images.repeat(2, axis=1).repeat(2, axis=2)
+    large = Batch(batch.ids, images, batch.labels)
+    form = BoxForm("centre", unit, variance="variance")
+    answer = function_model(form, 0.25, size=SIDE).answer(large, 8)
+    np.testing.assert_allclose(answer.columns["boxes"], 2 * find_white(batch.images), atol=1e-4)
+    scale = 2.0**2 if unit == "pixels" else (2.0 * SIDE) ** 2
+    np.testing.assert_allclose(answer.columns["box_variance"], 0.25 * 1.25 * scale, rtol=1e-5)
+
+
+def test_crossed_boxes_stay_crossed() -> None:
+    crossed = CallableModel(
+        lambda images: np.tile([5.0, 6, 1, 2], (len(images), 1)), boxes="corners pixels", version="1"
+    )
+    assert crossed.answer(squares(2), 2).boxes.tolist() == [[5, 6, 1, 2]] * 2  # type: ignore[union-attr]
+
+
+def test_onnx_torch_and_function_agree(tmp_path: Path) -> None:
+    """One network in three forms, with both answers: the same boxes and probabilities."""
+    network, batch = TwoOutputs().eval(), squares(6)
+    path = tmp_path / "both.onnx"
+    path.write_bytes(onnx_bytes(network, {"image": torch.zeros(2, 3, SIDE, SIDE)}, ["bbox", "what"]))
+
+    def function(images: NDArray[Any]) -> Any:
+        with torch.inference_mode():
+            rows = network(torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32) / 255))
+        return tuple(value.numpy() for value in rows.values())
+
+    form = "centre pixels"
+    models: list[Model] = [
+        OnnxModel(path, boxes=form),
+        TorchModel(network, boxes=form, size=SIDE),
+        CallableModel(function, boxes=form, outputs="logits", version="1", size=SIDE),
+    ]
+    answers = [model.answer(batch, 6) for model in models]
+    for model, answer in zip(models, answers, strict=True):
+        assert model.num_classes == 2
+        assert model.columns == ("probabilities", "boxes")
+        assert "logits" in model.capabilities
+        np.testing.assert_allclose(answer.columns["boxes"], answers[1].columns["boxes"], atol=1e-4)
+        np.testing.assert_allclose(answer.probabilities, answers[1].probabilities, atol=1e-5)
+    assert len({model.fingerprint() for model in models}) == 3
+    gradient = models[1].input_gradient(batch)
+    assert gradient.shape == batch.images.shape
+    assert np.abs(gradient).max() > 0
+
+
+def test_form_is_part_of_the_fingerprint_and_classifiers_keep_theirs(tmp_path: Path) -> None:
+    path = linear_onnx(tmp_path / "m.onnx", {"a": 4})
+    localizers = [OnnxModel(path, boxes=text).fingerprint() for text in ("corners pixels", "centre pixels")]
+    assert len({*localizers, OnnxModel(path).fingerprint()}) == 3
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
+    settings = TorchModel(network, size=2).preprocess.settings()
+    from roadworthy.core.hashing import digest
+    from roadworthy.models.torch import module_state
+
+    expected = {
+        "kind": "torch",
+        **module_state(network),
+        "settings": {**settings, "outputs": "logits", "device": "cpu"},
+    }
+    assert TorchModel(network, size=2, device="cpu").fingerprint() == digest(expected)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "declared", "boxes", "classes"),
+    [
+        ({"loc": 4}, {}, ("loc",), None),
+        ({"loc": 4, "cls": 7}, {}, ("loc",), "cls"),
+        ({"cls": 7, "loc": 4}, {}, ("loc",), "cls"),
+        ({"cls": 4, "boxes": 4}, {}, ("boxes",), "cls"),
+        ({"a": 4, "b": 4}, {"box_output": "b"}, ("b",), "a"),
+        ({"a": 4, "b": 4}, {"class_output": "a"}, ("b",), "a"),
+        ({"loc": 4, "emb": 16, "logits": 7}, {}, ("loc",), "logits"),
+        ({"loc": 4, "emb": 16, "cls": 7}, {"class_output": "cls"}, ("loc",), "cls"),
+        ({"loc": 4, "emb": 16}, {"class_output": "none"}, ("loc",), None),
+        ({"loc": 8}, {"boxes": "corners pixels log_variance"}, ("loc",), None),
+        ({"mu": 4, "s": 4}, {"boxes": "corners pixels sigma", "box_output": ["mu", "s"]}, ("mu", "s"), None),
+    ],
+)
+def test_outputs_are_told_apart(
+    tmp_path: Path, outputs: dict[str, int], declared: dict[str, Any], boxes: Any, classes: str | None
+) -> None:
+    model = OnnxModel(linear_onnx(tmp_path / "m.onnx", outputs), **{"boxes": "corners pixels", **declared})
+    assert model.reading is not None
+    assert (model.reading.boxes, model.reading.classes) == (boxes, classes)
+    answer = model.answer(squares(3), 3)
+    np.testing.assert_allclose(answer.columns["boxes"], [[0, 1, 2, 3]] * 3)
+    assert model.num_classes == outputs.get(classes or "", 0)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "declared", "message"),
+    [
+        ({"a": 4, "b": 4}, {}, "say which with `box_output='a'`"),
+        ({"a": 7}, {}, "output 'a' has 7; declare another"),
+        ({"a": 4}, {"boxes": "corners pixels sigma"}, "8 numbers an image"),
+        ({"a": 4, "b": 5, "c": 6}, {}, "`class_output='none'`"),
+        ({"a": 4}, {"box_output": "loc"}, "output of"),
+        ({"a": 4, "b": 5}, {"box_output": "b"}, "output 'b' has 5"),
+        ({"a": 4, "b": 4}, {"box_output": "a", "class_output": "a"}, "cannot hold both"),
+        ({"a": 4}, {"boxes": None, "box_output": "a"}, "declare `boxes=` too"),
+        ({"a": 4}, {"outputs": "logits"}, "leave out `outputs=`"),
+        ({"a": 4}, {"classes": ["x", "y"]}, "answers 0 classes but 2"),
+    ],
+)
+def test_doubtful_outputs_are_an_error(
+    tmp_path: Path, outputs: dict[str, int], declared: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        OnnxModel(linear_onnx(tmp_path / "m.onnx", outputs), **{"boxes": "corners pixels", **declared})
+
+
+def test_variance_that_cannot_be_one_is_refused_when_the_model_is_loaded(tmp_path: Path) -> None:
+    path = linear_onnx(tmp_path / "m.onnx", {"a": 8}, constant={"a": [0, 0, 1, 1, -3, -3, -3, -3]})
+    with pytest.raises(InputError, match="declare `boxes='corners relative log_variance'`"):
+        OnnxModel(path, boxes="corners relative variance")
+    answer = OnnxModel(path, boxes="corners pixels log_variance").answer(squares(2), 2)
+    np.testing.assert_allclose(answer.columns["box_variance"], np.exp(-3.0), rtol=1e-6)
+
+
+def test_study_entries_of_localizers(tmp_path: Path) -> None:
+    what, where = (linear_onnx(tmp_path / f"{name}.onnx", {"out": columns}) for name, columns in (("a", 3), ("b", 4)))
+    entry = {"joint": {"classes": "a.onnx", "boxes": {"onnx": "b.onnx", "boxes": "centre relative"}}}
+    model = load_model(entry, name="both", base=tmp_path)
+    assert (model.name, model.columns, model.num_classes) == ("both", ("probabilities", "boxes"), 3)
+    assert sorted(model.origin.files) == ["a.onnx", "b.onnx"]
+    answer = model.answer(squares(3), 2)
+    np.testing.assert_array_equal(answer.probabilities, OnnxModel(what).answer(squares(3), 2).probabilities)
+    expected = OnnxModel(where, boxes="centre relative").answer(squares(3), 2).columns["boxes"]
+    np.testing.assert_array_equal(answer.columns["boxes"], expected)
+    with pytest.raises(UnknownName, match="box_outputs"):
+        load_model({"onnx": "b.onnx", "boxes": "corners pixels", "box_outputs": "out"}, base=tmp_path)
+
+
+def test_joint_model_takes_each_answer_from_its_model(tmp_path: Path) -> None:
+    classifier = OnnxModel(
+        linear_onnx(tmp_path / "a.onnx", {"out": 2}, constant={"out": [-1, 2]}), classes=["no", "yes"]
+    )
+    localizer = function_model(BoxForm(variance="variance"), 2.0)
+    model = JointModel(classifier, localizer)
+    assert model.columns == ("probabilities", "boxes", "box_variance")
+    turned = align(model, ["yes", "no"])
+    batch = squares(5)
+    probabilities = classifier.answer(batch, 5).probabilities
+    np.testing.assert_array_equal(turned.answer(batch, 5).probabilities, probabilities[:, ::-1])
+    np.testing.assert_allclose(turned.answer(batch, 5).columns["boxes"], batch.boxes, atol=1e-4)
+    assert model.for_repeat(3) is model
+    with pytest.raises(InputError, match="is to answer classes, but it answers no probabilities"):
+        JointModel(localizer, localizer)
+    with pytest.raises(InputError, match="is to answer boxes, but it answers no boxes"):
+        JointModel(classifier, classifier)
+
+
+# --- mean and variance of boxes
+
+
+def test_mixture_of_boxes_by_hand() -> None:
+    boxes = np.array([[[0.0, 0, 4, 4]], [[2.0, 0, 4, 8]], [[4.0, 0, 4, 0]]])
+    mean, variance = mixed_boxes(boxes)
+    np.testing.assert_allclose(mean, [[2, 0, 4, 4]])
+    np.testing.assert_allclose(variance, [[8 / 3, 0, 0, 32 / 3]], rtol=1e-6)
+    _, total = mixed_boxes(boxes, np.array([[[1.0, 2, 3, 4]], [[1, 2, 3, 4]], [[4, 2, 3, 4]]]))
+    np.testing.assert_allclose(total, [[8 / 3 + 2, 2, 3, 32 / 3 + 4]], rtol=1e-6)
+
+
+def test_total_variance_is_that_of_the_mixture() -> None:
+    """Law of total variance, against samples of an equal mixture of Gaussians."""
+    rng = np.random.default_rng(1)
+    means, deviations = rng.normal(size=(3, 1, 4)) * 5, rng.uniform(0.5, 2, (3, 1, 4))
+    drawn = means + deviations * rng.normal(size=(3, 200_000, 4))
+    mean, variance = mixed_boxes(means, deviations**2)
+    np.testing.assert_allclose(drawn.reshape(-1, 4).mean(axis=0), mean[0], atol=0.03)
+    np.testing.assert_allclose(drawn.reshape(-1, 4).var(axis=0), variance[0], rtol=0.02)
+
+
+def test_ensemble_of_localizers() -> None:
+    batch, offset = squares(6), np.array([0.0, 1, 2, 3])
+
+    def moved(by: int) -> CallableModel:
+        return CallableModel(lambda images: find_white(images) + by * offset, boxes="corners pixels", version=f"{by}")
+
+    ensemble = Ensemble([moved(-1), moved(1)])
+    answer = ensemble.answer(batch, 4)
+    assert (ensemble.columns, ensemble.uncertainty) == (("boxes", "box_variance"), "ensemble")
+    np.testing.assert_allclose(answer.columns["boxes"], batch.boxes, atol=1e-5)
+    np.testing.assert_allclose(answer.columns["box_variance"], np.tile(offset**2, (6, 1)), atol=1e-5)
+    with pytest.raises(InputError, match="answers box_variance and finder does not"):
+        Ensemble([function_model(BoxForm(variance="variance"), 1.0), function_model(BoxForm())])
+    stating = Ensemble([function_model(BoxForm(variance="variance"), value) for value in (1.0, 3.0)])
+    np.testing.assert_allclose(stating.answer(batch, 6).columns["box_variance"], 2.0)
+
+
+def test_mc_dropout_over_boxes_is_the_mean_of_its_passes() -> None:
+    """Passes by hand: the network with each mask put behind its dropout."""
+    torch.manual_seed(3)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4))
+    batch = squares(5)
+    for runtime in ("torch", "auto"):
+        model = McDropout(network, passes=7, size=SIDE, boxes="centre relative", runtime=runtime)
+        assert (model.columns, model.uncertainty) == (("boxes", "box_variance"), "mc_dropout")
+        with torch.inference_mode():
+            hidden = network[:3](torch.from_numpy(model.preprocess(batch.images)))
+            passes = [network[4](hidden * torch.from_numpy(model.masks(index)[0])).numpy() for index in range(7)]
+        form = parse_box_form("centre relative")
+        boxes = np.stack([form.read(rows, (SIDE, SIDE), (SIDE, SIDE))[0] for rows in passes]).astype(float)
+        answer = model.answer(batch, 5)
+        np.testing.assert_allclose(answer.columns["boxes"], boxes.mean(axis=0), atol=1e-4)
+        np.testing.assert_allclose(answer.columns["box_variance"], boxes.var(axis=0), atol=1e-3)
+
+
+def test_mc_dropout_answers_classes_and_boxes_together() -> None:
+    batch = squares(4)
+    model = McDropout(TwoOutputs(), passes=6, size=SIDE, boxes="corners pixels", uncertainty="head", family="two")
+    assert model.columns == ("probabilities", "certainty", "samples", "boxes", "box_variance")
+    assert (model.uncertainty, model.family, model.runtime) == ("head", "two", "onnx")
+    slow = McDropout(TwoOutputs(), passes=6, size=SIDE, boxes="corners pixels", runtime="torch")
+    answer, expected = model.answer(batch, 4), slow.answer(batch, 4)
+    assert answer.columns["samples"].shape == (6, 4, 2)
+    for name, column in answer.columns.items():
+        np.testing.assert_allclose(column, expected.columns[name], atol=1e-4)
+    assert (answer.columns["box_variance"] > 0).all()
+
+
+def test_stored_boxes_are_an_ensemble_member_too(tmp_path: Path) -> None:
+    batch = squares(3)
+    boxes = [",".join(map(str, box)) for box in find_white(batch.images)]
+    rows = [f"{image},{box},1,1,1,1" for image, box in zip(batch.ids, boxes, strict=True)]
+    header = "id," + ",".join(f"{name}{side}" for name in ("box", "variance") for side in range(4))
+    (tmp_path / "a.csv").write_text("\n".join([header, *rows]))
+    stored = StoredPredictions(tmp_path / "a.csv")
+    assert stored.columns == ("boxes", "box_variance")
+    mixed = Ensemble([stored, function_model(BoxForm(variance="variance"), 3.0)]).answer(batch, 3)
+    np.testing.assert_allclose(mixed.columns["boxes"], batch.boxes, atol=1e-4)
+    np.testing.assert_allclose(mixed.columns["box_variance"], 2.0)
+
+
+def test_prediction_without_classes_has_a_length() -> None:
+    assert len(Prediction(boxes=np.zeros((3, 4), np.float32))) == 3
