@@ -189,7 +189,7 @@ def _lines(
         line |= {"x": [plain(value) for value in curve.x], "y": [plain(value) for value in height_of(curve)]}
         line |= {"line": {"color": colour, "width": 1.8, "dash": dash}, "name": text(network.method_label)}
         line |= {"marker": {"color": colour, "symbol": symbol, "size": 5}, "cliponaxis": False}
-        lines.append(line | {"hovertemplate": f"<b>{text(network.method_label)}</b><br>{hover}<extra></extra>"})
+        lines.append(line | {"hovertemplate": f"<b>%{{fullData.name}}</b><br>{hover}<extra></extra>"})
     return lines
 
 
