@@ -74,7 +74,7 @@ def exact_diou(first: list[Fraction], second: list[Fraction]) -> Fraction:
     return exact_iou(first, second) - (distance / diagonal if diagonal else 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(BOXES, BOXES)
 def test_overlaps_are_those_of_exact_fractions(first, second):
     for true, box in ((first, second), (first, first)):
@@ -296,13 +296,13 @@ def slow_adaptive(confidence, correct, bins=10):
     return np.abs(sums).sum() / n
 
 
-def test_adaptive_ece_is_that_of_the_slow_rule_and_of_netcal():
+@pytest.mark.slow
+def test_adaptive_ece_is_that_of_netcal_where_no_two_confidences_are_equal():
     netcal = pytest.importorskip("netcal.metrics", reason="the independent reference for ECE is not installed")
     for seed in range(3):
         probabilities = rng(seed).dirichlet(np.ones(4), size=200)
         labels = rng(seed + 10).integers(4, size=200)
         answers = Answers.from_probabilities(probabilities, labels)
-        assert ece_adaptive(answers) == pytest.approx(slow_adaptive(answers.confidence, answers.correct))
         reference = netcal.ECE(10, equal_intervals=False).measure(probabilities, labels)
         assert ece_adaptive(answers) == pytest.approx(reference, abs=1e-12)
 
@@ -335,6 +335,7 @@ def test_classwise_ece_is_the_mean_of_two_class_problems_and_needs_all_probabili
     assert ece(plain) == ece(answers)
 
 
+@pytest.mark.slow
 def test_classwise_ece_is_that_of_netcal_for_each_class():
     netcal = pytest.importorskip("netcal.metrics", reason="the independent reference for ECE is not installed")
     probabilities, labels = rng(7).dirichlet(np.ones(4), size=150), rng(8).integers(4, size=150)

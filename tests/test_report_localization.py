@@ -62,13 +62,13 @@ def test_the_first_screen_says_which_network_is_best_how_far_it_falls_and_which_
     assert lines == [
         "Compared: 2 networks, 3 methods and 4 models in all on 4 sets of images with one object each; asked is what "
         "it is and where it is.",
-        "Accuracy on ID data: small_convnext is the best plain network with 95.0 % (93.0 to 96.6 %); by their bounds "
+        "Accuracy on ID data: small_convnext is best with 95.0 % (93.0 to 96.6 %); by their bounds "
         "small_resnet may be as good.",
         "Accuracy under shift: small_convnext falls most in heavy rain (95.0 % to 75.0 %); small_resnet falls most in "
         "heavy rain (92.0 % to 72.0 %).",
         "ECE of small_convnext, mean of 2 sets besides ID: ensemble is lowest with 0.030 (head dropout 0.031, plain "
         "0.031); means have no bounds, and the order is chosen on these data.",
-        "IoU on ID data: small_convnext is the best plain network with 0.850 (0.830 to 0.866); by their bounds "
+        "IoU on ID data: small_convnext is best with 0.850 (0.830 to 0.866); by their bounds "
         "small_resnet may be as good.",
         "IoU under shift: small_convnext falls most in heavy rain (0.850 to 0.650); small_resnet falls most in heavy "
         "rain (0.820 to 0.620).",
@@ -88,7 +88,7 @@ def test_a_network_whose_bounds_exclude_the_others_is_best_without_reservation(s
     (sentence,) = words.best_on_id(apart, "classes")
     assert sentence.endswith("96.6\u00a0%).")
     better = replace(test, cells={**test.cells, key: Estimate(0.99, 0.98, 1.0)})
-    assert "small_resnet is the best" in next(words.best_on_id(better, "classes"))
+    assert "small_resnet is best" in next(words.best_on_id(better, "classes"))
 
 
 def test_the_table_of_plain_networks_has_every_view_and_the_bounds(page: str) -> None:
@@ -169,10 +169,15 @@ def test_an_undertrained_network_is_marked_and_left_out_of_every_order(tmp_path:
 def test_sets_whose_truth_is_too_large_are_marked(tmp_path: Path, page: str) -> None:
     turned = ("turned", "rotation", 3, "", True, "hull", 0.1)
     run = make_run(tmp_path / "run", replace(SMALL, sets=(SETS[0], turned)))
-    assert "turned is made of hulls of turned boxes" in " ".join(words.overview(opened(run)))
+    sentences = " ".join(words.overview(opened(run)))
+    assert "In turned the true boxes are hulls of turned boxes" in sentences
+    assert "Accuracy under shift" in sentences
+    assert "IoU under shift" not in sentences
     own = render(run)
     assert "turned *" in table_rows(section(own, "table-boxes"))[0]
     assert "turned" in table_rows(section(own, "table-classes"))[0]
+    labels = {name: chart_data(own)[f"localization-shift-{name}"][0]["data"][0]["x"][-1] for name in ("ece", "iou")}
+    assert labels == {"ece": "turned", "iou": "turned *"}
     row = table_rows(section(own, "sets"))[2]
     assert row[5:7] == ["hulls of turned boxes", "1.31"]
     assert "hulls" not in section(page, "table-boxes")
@@ -198,6 +203,13 @@ def test_parametrisations_seeds_and_searches_are_shown_where_they_are(tmp_path: 
     )
 
 
+def test_a_network_that_was_tested_only_with_a_method_is_named_with_it(tmp_path: Path) -> None:
+    sample = Sample(models={"a": ("found", "ensemble"), "b": ("blind", "none")}, sets=SETS[:2])
+    run = make_run(tmp_path / "run", sample)
+    assert [row[0] for row in table_rows(section(render(run), "id-data"))[2:]] == ["found (ensemble)", "blind"]
+    assert "Accuracy on ID data: found (ensemble) is best" in " ".join(words.overview(opened(run)))
+
+
 @pytest.mark.parametrize("task", ["classes", "boxes"])
 def test_one_model_with_one_task_on_one_set_has_a_page(tmp_path: Path, task: str) -> None:
     sample = Sample(models={"own": ("", "none")}, sets=SETS[:1], tasks=[task], views=())
@@ -205,7 +217,7 @@ def test_one_model_with_one_task_on_one_set_has_a_page(tmp_path: Path, task: str
     other = {"classes": "boxes", "boxes": "classes"}[task]
     assert section(page, f"table-{task}")
     assert section(page, f"table-{other}") == section(page, "shift") == section(page, "methods") == ""
-    assert "own is the only plain network" in Elements(shown(page)).text
+    assert "on ID data: own has" in Elements(shown(page)).text
 
 
 def test_several_sources_have_a_page_each(tmp_path: Path) -> None:

@@ -145,6 +145,14 @@ class LocalizationFacts:
         """The sets on which a task can be measured."""
         return tuple(image_set for image_set in self.sets if image_set.has_task(task))
 
+    def shifted_sets(self, task: str) -> tuple[ImageSet, ...]:
+        """The sets besides the undisturbed one that say how far a network falls: of boxes, those without hulls.
+
+        Hulls of turned boxes are too large, so that IoU with them falls whatever the network does.
+        """
+        others = [image_set for image_set in self.sets_of(task) if image_set.name != TEST]
+        return tuple(own for own in others if task == CLASSES or not own.has_hulls)
+
     def of_family(self, family: str, task: str) -> tuple[Network, ...]:
         """The models of a network for a task, one for each method, in the order of methods.
 
@@ -190,9 +198,8 @@ class LocalizationFacts:
         return find_metric(name, METRICS)
 
     def mean_over_shifts(self, model: str, metric: str) -> float:
-        """The mean of a metric over all sets but the undisturbed one; NaN where one of them has no value."""
-        sets = [own.name for own in self.sets_of(TASK_OF[metric]) if own.name != TEST]
-        values = [self.cell(model, name, metric).value for name in sets]
+        """The mean of a metric over the shifted sets; NaN where one of them has no value."""
+        values = [self.cell(model, own.name, metric).value for own in self.shifted_sets(TASK_OF[metric])]
         return math.fsum(values) / len(values) if values else math.nan
 
     @cached_property

@@ -88,7 +88,7 @@ def methods(test: LocalizationFacts, family: str, task: str, metric: Metric) -> 
         cells = [test.cell(network.name, image_set.name, metric.name) for image_set in sets]
         hover = [_hover(test, network, own, metric, cell) for own, cell in zip(sets, cells, strict=True)]
         series.append(Series(network.method_label, test.methods.index(network.method), cells, hover))
-    return marks_by_name(metric, [set_label(image_set) for image_set in sets], series, height=330, name=family)
+    return marks_by_name(metric, [set_label(image_set, task) for image_set in sets], series, height=330, name=family)
 
 
 def marks_by_name(metric: Metric, names: Sequence[str], series: Sequence[Series], height: int, name: str = "") -> View:
@@ -128,12 +128,15 @@ def under_shift(test: LocalizationFacts, task: str, metric: Metric) -> View:
         colour, _ = look(index)
         hover = [_hover(test, network, own, metric, cell) for own, network, cell in points]
         cells += [cell for *_, cell in points]
-        values = {"x": [text(set_label(own)) for own, *_ in points], "y": [plain(cell.value) for *_, cell in points]}
+        values = {
+            "x": [text(set_label(own, task)) for own, *_ in points],
+            "y": [plain(cell.value) for *_, cell in points],
+        }
         box: dict[str, Any] = {"line": {"color": colour, "width": 1.2}, "marker": {"color": colour, "size": 4}}
         box |= {"boxpoints": "all", "pointpos": 0, "jitter": 0.35, "hoveron": "points", "fillcolor": "#ffffff00"}
         traces.append(drawing.trace("box", hover, **values, **box) | {"name": text(family)})
     layout = _layout(340) | {"boxmode": "group", "boxgap": 0.25, "boxgroupgap": 0.2}
-    order = [text(set_label(own)) for own in sets]
+    order = [text(set_label(own, task)) for own in sets]
     layout["xaxis"] = {"type": "category", "categoryorder": "array", "categoryarray": order, "fixedrange": True}
     layout["xaxis"] |= {"automargin": True, "showgrid": False, "range": [-0.5, len(order) - 0.5]}
     layout["xaxis"] |= _turned(order)

@@ -38,17 +38,9 @@ def method_label(method: str) -> str:
     return METHOD_LABELS.get(method, method.replace("_", " "))
 
 
-def model_label(test: LocalizationFacts, network: Network) -> str:
-    """A model as tables name it: its network and method, or its own name where these do not tell it apart."""
-    alike = [own for own in test.networks if (own.family, own.method) == (network.family, network.method)]
-    if len(alike) > 1 or (network.method == PLAIN and network.family == network.name):
-        return network.name
-    return network.family if network.method == PLAIN else f"{network.family} + {network.method_label}"
-
-
-def set_label(image_set: ImageSet) -> str:
-    """The name of a set for the head of a column, with a star where its true boxes are hulls."""
-    return f"{image_set.label}{' *' if image_set.has_hulls else ''}"
+def set_label(image_set: ImageSet, task: str) -> str:
+    """The name of a set for a column or an axis, with a star where boxes are measured by hulls."""
+    return f"{image_set.label}{' *' if image_set.has_hulls and task == BOXES else ''}"
 
 
 def quantity(value: float | None, digits: int = 3) -> str:
@@ -98,19 +90,27 @@ def overview(test: LocalizationFacts) -> Iterator[str]:
 
 
 def best_on_id(test: LocalizationFacts, task: str) -> Iterator[str]:
-    """Which plain network is best on the undisturbed test data, and which ones its bounds do not exclude."""
+    """Which network is best on the undisturbed test data, and which ones its bounds do not exclude.
+
+    A network stands for itself without a method, or with its first one where it was not tested without.
+    """
     metric = test.metric(QUALITY[task])
-    plain = [own for family in test.families if (own := test.variant(family, PLAIN, task)) is not None]
-    best = test.best_model([network.name for network in plain], TEST, metric.name)
+    networks = [own for family in test.families if (own := test.representative(family, task)) is not None]
+    best = test.best_model([network.name for network in networks], TEST, metric.name)
     if best is None:
         return
     top = test.cell(best, TEST, metric.name)
-    others = [network for network in plain if network.name not in (best, *test.undertrained)]
-    close = [network.family for network in others if _overlap(top, test.cell(network.name, TEST, metric.name))]
-    family = next(network.family for network in plain if network.name == best)
-    verdict = f"{metric.label} on ID data: {family} is the {'best' if len(plain) > 1 else 'only'} plain network with "
+    others = [network for network in networks if network.name not in (best, *test.undertrained)]
+    close = [network_label(network) for network in others if _overlap(top, test.cell(network.name, TEST, metric.name))]
+    named = next(network_label(network) for network in networks if network.name == best)
+    verdict = f"{named} is best with" if others else f"{named} has"
     told = f"; by their bounds {listing(close)} may be as good" if close else ""
-    yield f"{verdict}{bounded(metric, top)}{told}."
+    yield f"{metric.label} on ID data: {verdict} {bounded(metric, top)}{told}."
+
+
+def network_label(network: Network) -> str:
+    """A network by its name, with its method where it is not plain."""
+    return network.family if network.method == PLAIN else f"{network.family} ({network.method_label})"
 
 
 def _overlap(one: Estimate, other: Estimate) -> bool:
@@ -142,9 +142,7 @@ def _falls(test: LocalizationFacts, model: str, metric: Metric, task: str) -> li
     sign = 1 if metric.higher_is_better else -1
     at_first = test.cell(model, TEST, metric.name).value
     falls = [
-        (own, sign * (at_first - test.cell(model, own.name, metric.name).value))
-        for own in test.sets_of(task)
-        if own.name != TEST
+        (own, sign * (at_first - test.cell(model, own.name, metric.name).value)) for own in test.shifted_sets(task)
     ]
     return sorted((pair for pair in falls if not math.isnan(pair[1])), key=lambda pair: -pair[1])
 
@@ -160,7 +158,7 @@ def best_method(test: LocalizationFacts, task: str) -> Iterator[str]:
             continue
         order = sorted(known, key=known.__getitem__)
         rest = ", ".join(f"{label} {number(metric, known[label])}" for label in order[1:])
-        sets = plural(len(test.sets_of(task)) - 1, "set")
+        sets = plural(len(test.shifted_sets(task)), "set")
         yield (
             f"{metric.label} of {family}, mean of {sets} besides ID: {order[0]} is lowest with "
             f"{number(metric, known[order[0]])} ({rest}); means have no bounds, and the order is chosen on these data."
@@ -171,8 +169,10 @@ def hull_words(test: LocalizationFacts) -> Iterator[str]:
     """Which sets have true boxes that are too large."""
     hulls = [image_set.label for image_set in test.sets if image_set.has_hulls]
     if hulls:
-        verb = "are hulls" if len(hulls) > 1 else "is made of hulls"
-        yield f"The truth in {listing(hulls)} {verb} of turned boxes, which are too large: IoU is too low there."
+        yield (
+            f"In {listing(hulls)} the true boxes are hulls of turned boxes, which are too large: IoU is too low there, "
+            "and the sentences on boxes leave them out."
+        )
 
 
 def family_words(test: LocalizationFacts, family: str) -> ModelWords:
