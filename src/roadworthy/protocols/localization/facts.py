@@ -218,6 +218,10 @@ class LocalizationFacts:
         """The models that were trained several times."""
         return tuple(dict.fromkeys(model for (model, _, _), values in self.repeats.items() if len(values) > 1))
 
+    def trainings(self, model: str) -> int:
+        """How often a model was trained."""
+        return max((len(values) for (name, _, _), values in self.repeats.items() if name == model), default=1)
+
     @cached_property
     def detailed(self) -> tuple[tuple[str, ImageSet], ...]:
         """What a reader can choose where curves are shown: a network and a set."""
