@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
@@ -20,6 +21,10 @@ from roadworthy.protocols.localization.table_specs import TABLE_SPECS
 from roadworthy.protocols.localization.tables import Evidence, cell_keys, select, view_of
 from roadworthy.protocols.served import source_words
 from roadworthy.verdict import Criterion
+
+if TYPE_CHECKING:
+    from roadworthy.report.facts import Facts
+    from roadworthy.report.page import Page
 
 COLUMN_OF = {CLASSES: "probabilities", BOXES: "boxes"}
 
@@ -82,6 +87,12 @@ class Localization(base.Protocol):
     def check(self, cases: Sequence[Any], criterion: Criterion, context: Any = None) -> None:
         """Refuse a criterion that matches nothing, or that judges boxes by turned ones without saying so."""
         select(cell_keys(context), criterion, context)
+
+    def page(self, run: Path, facts: Facts) -> Page:
+        """What the report shows of it."""
+        from roadworthy.protocols.localization.page import page
+
+        return page(run, facts)
 
     def evidence(self, part: Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What the stored answers of one source say."""
