@@ -222,11 +222,14 @@ def _checked_size(size: Size, least: int) -> tuple[int, int]:
     return height, width
 
 
-def export_onnx(network: torch.nn.Module, path: Path, size: Size, channels: int = 3) -> None:
-    """Write a network that takes images (N, C, H, W) and answers logits as one ONNX file with a free batch size."""
+def export_onnx(network: torch.nn.Module, path: Path, size: Size, channels: int = 3, *, output: str = "logits") -> None:
+    """Write a network that takes images (N, C, H, W) as one ONNX file with a free batch size.
+
+    `output` is the name of what it answers: `logits` of a classifier, `boxes` of a localizer.
+    """
     height, width = (size, size) if isinstance(size, int) else size
     example = import_torch().zeros(2, channels, height, width)
-    write_bytes(path, onnx_bytes(network, {"image": example}, ["logits"]))
+    write_bytes(path, onnx_bytes(network, {"image": example}, [output]))
 
 
 def onnx_bytes(

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest
 from roadworthy.core.registry import Registry
-from roadworthy.core.roles import Buildable, Dataset, Model
-from roadworthy.core.types import Artifact, Batch, Prediction
+from roadworthy.core.roles import Dataset, Model
+from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_THREADS, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import (
     export_onnx,
     lenet,
-    load_weights,
     resnet50,
     small_resnet,
     small_vgg,
@@ -28,12 +26,12 @@ from roadworthy.models.networks import (
 )
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.torch import TorchModel, import_torch
-from roadworthy.models.training import WEIGHTS, train_classifier
+from roadworthy.models.trained import ONNX, TrainedNetwork
+from roadworthy.models.training import train_classifier
 
 if TYPE_CHECKING:
     import torch
 
-ONNX = "network.onnx"
 LARGEST = {"epochs": MOST_EPOCHS, "batch": MOST_BATCH, "width": MOST_WIDTH, "hidden": MOST_WIDTH, "passes": MOST_PASSES}
 ALGORITHM = 1
 """Part of every recipe; a change of the training that gives other weights raises it."""
@@ -75,7 +73,7 @@ OPENERS: Registry[Callable[[Any, Path], Model]] = Registry("reference network")
 that average passes are in `roadworthy.uncertainty`, which registers them when it is imported."""
 
 
-class ReferenceModel(Model, Buildable):
+class ReferenceModel(TrainedNetwork):
     """A small network with a recipe: `on` training data its fingerprint is known, `build` trains it, `load` opens it.
 
     spec      `baseline`: two convolutions and two linear layers, 4 epochs; `mc_dropout`: the same with dropout 0.6
@@ -91,9 +89,7 @@ class ReferenceModel(Model, Buildable):
     0.6
     """
 
-    activity = "training"
-    concurrent = True
-    learns_from = frozenset({"train"})
+    what = "reference network"
 
     def __init__(
         self,
@@ -139,10 +135,11 @@ class ReferenceModel(Model, Buildable):
             other = {"vgg16": ": use vgg for another", "resnet50": ": use resnet for another"}.get(spec, "")
             raise InputError(f"reference network {self.name}: a {spec} has its own width{other}")
         self.capabilities = default.capabilities
-        self._data: Dataset | None = None
-        self._model: Model | None = None
+        super().__init__()
+
+    def _forget(self) -> None:
+        super()._forget()
         self._untrained: Model | None = None
-        self._members: dict[int, ReferenceModel] = {0: self}
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the weights, but for the data and the seed."""
@@ -150,24 +147,11 @@ class ReferenceModel(Model, Buildable):
         given = {} if self.threads is None else {"threads": self.threads}
         return {"algorithm": ALGORITHM, **{name: getattr(self, name) for name in names}, **given}
 
-    def on(self, train: Dataset) -> ReferenceModel:
+    def on(self, train: Dataset) -> Self:
         """The same model bound to its training data; classes and input size are the data's."""
-        bound = copy.copy(self)
-        bound._data, bound._model, bound._untrained, bound._members = train, None, None, {0: bound}
+        bound = super().on(train)
         bound.class_names, bound.num_classes = tuple(train.class_names), len(train.class_names)
-        bound.input_size, bound.learns_from = train.size, frozenset()
         return bound
-
-    def with_data(self, data: Mapping[str, Dataset]) -> ReferenceModel:
-        """The model on the training data of a study."""
-        return self.on(data["train"]) if self.learns_from else self
-
-    @property
-    def data(self) -> Dataset:
-        """The training data; an error where there is none yet."""
-        if self._data is None:
-            raise InputError(f"reference network {self.name} needs training data: give data.train in the study")
-        return self._data
 
     @property
     def recipe(self) -> Artifact:
@@ -201,46 +185,19 @@ class ReferenceModel(Model, Buildable):
             settings = {name: getattr(self, name) for name in default.settings}
             return default.make(self.num_classes, self.data.size, channels=self.data.channels, **settings)
 
+    def open(self, home: Path) -> Model:
+        """The trained network as its architecture is opened."""
+        return OPENERS.get(self.architecture)(self, home)
+
     def load(self, home: Path) -> None:
         """Open the trained network in `home`; from now on `predict` works."""
-        self._model, self._untrained = OPENERS.get(self.architecture)(self, home), None
-
-    @property
-    def loaded(self) -> bool:
-        """True once `predict` works."""
-        return self._model is not None
-
-    def trained(self, home: Path) -> torch.nn.Module:
-        """The network with the weights stored in `home`, in eval mode."""
-        network = self.network()
-        network.load_state_dict(load_weights(home / WEIGHTS)[0])
-        return network.eval()
+        super().load(home)
+        self._untrained = None
 
     def form(self) -> dict[str, Any]:
         """What an adapter is told of the network: its input, its outputs and its name."""
         size, channels = self.data.size, self.data.channels
         return {"outputs": "logits", "size": size, "channels": channels, "classes": self.class_names, "name": self.name}
-
-    def for_repeat(self, repeat: int) -> ReferenceModel:
-        """The member of a repeat: trained with seed + repeat where `retrain` is set, else always the same."""
-        return self.member(repeat) if self.retrain else self
-
-    def member(self, repeat: int) -> ReferenceModel:
-        """The same network trained from another seed, seed + repeat."""
-        if repeat not in self._members:
-            member = copy.copy(self)
-            member.seed, member._model, member.retrain = self.seed + repeat, None, False
-            member._untrained, member._members = None, {0: member}
-            self._members[repeat] = member
-        return self._members[repeat]
-
-    def predict(self, batch: Batch) -> Prediction:
-        """The answer of the trained network."""
-        return self.opened().predict(batch)
-
-    def features(self, batch: Batch, layer: str) -> Any:
-        """Activations of the trained network; not of an MC-Dropout one."""
-        return self.opened().features(batch, layer)
 
     def input_gradient(self, batch: Batch) -> Any:
         """Gradient of the trained network; of those that run in torch only."""
@@ -252,12 +209,6 @@ class ReferenceModel(Model, Buildable):
             return self
         self._untrained = self._untrained or _torch_model(self, self.network())
         return self._untrained
-
-    def opened(self) -> Model:
-        """The trained network itself, with all that its adapter gives; an error before `load`."""
-        if self._model is None:
-            raise ModelError(f"reference network {self.name} is not trained yet: build it, then load it")
-        return self._model
 
 
 @OPENERS.register("baseline")

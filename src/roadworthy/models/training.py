@@ -18,6 +18,7 @@ from roadworthy.core.files import write_json
 from roadworthy.core.hashing import digest, sealed, unsealed
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import Dataset
+from roadworthy.core.types import Batch
 from roadworthy.data import split_by_group
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, save_weights
@@ -146,13 +147,19 @@ class TrainingCourse(ABC):
     @contextmanager
     def parts_of(self, data: Dataset) -> Iterator[list[tuple[NDArray[np.int64], Reader]]]:
         """Labels and reader of the images to train on, then of those held out; torch has its threads inside."""
-        torch = import_torch()
         parts = split_by_group(data, (1 - HELD_OUT, HELD_OUT), self.recipe["seed"])
+        with self.own_torch():
+            yield [(part.labels, image_reader(part)) for part in parts]
+
+    @contextmanager
+    def own_torch(self) -> Iterator[None]:
+        """Inside, torch has the threads of this training; its random state is put back afterwards."""
+        torch = import_torch()
         threads = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
             with torch.random.fork_rng(devices=[]):
-                yield [(part.labels, image_reader(part)) for part in parts]
+                yield
         finally:
             torch.set_num_threads(threads)
 
@@ -246,7 +253,7 @@ def _run(course: _Course, data: Dataset, folder: Path, advance: Progress) -> dic
                 training_loss = _train_epoch(torch, course, read, labels, len(data.class_names), advance)
                 accuracy, loss = _evaluate(torch, course, read_held_out, held_out_labels, advance)
             except FloatingPointError as error:
-                raise _diverged(course, folder, str(error)) from None
+                raise diverged(course, folder, str(error)) from None
             course.close_epoch(training_loss=training_loss, accuracy=accuracy, loss=loss)
             course.save(folder)
     return course.finish(folder)
@@ -296,12 +303,24 @@ def _evaluate(
 
 def image_reader(data: Dataset) -> Reader:
     """Rows to images (N, H, W, C) uint8: from memory where all fit, else decoded each time."""
-    if len(data) * math.prod(data.size) * data.channels > IN_MEMORY_BYTES:
+    if not fits_in_memory(data):
         return lambda rows: data.batch(rows.tolist()).images
     images = np.empty((len(data), *data.size, data.channels), np.uint8)
-    for start in range(0, len(data), DECODED_AT_ONCE):
-        images[start : start + DECODED_AT_ONCE] = data.batch(slice(start, start + DECODED_AT_ONCE)).images
+    for rows, batch in decoded(data):
+        images[rows] = batch.images
     return lambda rows: images[rows]
+
+
+def fits_in_memory(data: Dataset) -> bool:
+    """Whether all images of a data set may be held at once."""
+    return len(data) * math.prod(data.size) * data.channels <= IN_MEMORY_BYTES
+
+
+def decoded(data: Dataset) -> Iterator[tuple[slice, Batch]]:
+    """All images of a data set in their order, some at a time, each time with their rows."""
+    for start in range(0, len(data), DECODED_AT_ONCE):
+        rows = slice(start, start + DECODED_AT_ONCE)
+        yield rows, data.batch(rows)
 
 
 def image_tensor(torch: Any, images: NDArray[np.uint8]) -> Any:
@@ -332,13 +351,17 @@ def other_training(path: Path) -> InputError:
     return InputError(f"{path} is of another training (network, data or settings differ): delete it or choose a folder")
 
 
-def _diverged(course: _Course, folder: Path, what: str) -> ModelError:
+class Diverged(ModelError):
+    """A training whose loss is no number any more."""
+
+
+def diverged(course: TrainingCourse, folder: Path, what: str) -> Diverged:
     """Keep the best epoch so far and say what happened."""
     kept = "no epoch was completed"
     if course.best:
         kept = f"epoch {course.kept_epoch}, the best so far, is kept in {course.keep(folder)}"
     epochs = course.recipe["epochs"]
-    return ModelError(f"{what} in epoch {course.epoch + 1} of {epochs}: lower the learning rate; {kept}")
+    return Diverged(f"{what} in epoch {course.epoch + 1} of {epochs}: lower the learning rate; {kept}")
 
 
 def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from roadworthy.core.competence import Competence, competence_of
 from roadworthy.core.grouping import grouped
 from roadworthy.core.manifests import MANIFEST, named_parts
 from roadworthy.core.record import ArtifactRecord, DataRecord, ModelRecord, RunRecord, read_record
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric
 from roadworthy.report.reading import Row, number_of, read_json, read_text
-from roadworthy.report.words import MISSING, bounds, listing, number, words_of
+from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, words_of
 from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.verdict import Criterion, Failed, failed_parts
 from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
@@ -94,14 +95,29 @@ class Network:
     builder: str
     seed: str
     parameters: str
-    clean_accuracy: float
-    floor: float
+    competence: Competence
     hash: str
 
     @property
     def undertrained(self) -> bool:
         """Whether it is below its floor: then its answers say little about its method."""
-        return self.clean_accuracy < self.floor
+        return self.competence.undertrained
+
+    @property
+    def shown_value(self) -> str:
+        """How it does, as people read it."""
+        return self._shown(self.competence.value)
+
+    @property
+    def shown_floor(self) -> str:
+        """Its floor, as people read it."""
+        return self._shown(self.competence.floor)
+
+    def _shown(self, value: float) -> str:
+        """An accuracy as a percentage, an overlap of boxes by its name."""
+        if self.competence.metric == "accuracy":
+            return number("accuracy", value)
+        return f"IoU{NO_BREAK}{value:.3f}" if math.isfinite(value) else MISSING
 
 
 @dataclass(frozen=True)
@@ -214,8 +230,8 @@ def load_facts(path: str | Path, source: str | None = None) -> Facts:
         study_file=read_text(run / "study.yaml"),
         status=never_pass(verdict["status"], failed),
         models=tuple(models),
-        networks=tuple(_network(model, name, built[name]) for model, name in parts if _is_classifier(built[name])),
-        fitted=tuple(_fitted(*entry) for entry in built.items() if not _is_classifier(entry[1])),
+        networks=tuple(_network(model, name, built[name]) for model, name in parts if _is_network(built[name])),
+        fitted=tuple(_fitted(*entry) for entry in built.items() if not _is_network(entry[1])),
         failed=failed,
         history=tuple(read_history(run)),
         source=source,
@@ -230,8 +246,8 @@ def _count_files(run: Path, record: RunRecord) -> int:
     return len({*record.files, REPORT}) + sum(len(named_parts(folder)) for folder in folders)
 
 
-def _is_classifier(artifact: ArtifactRecord) -> bool:
-    return "clean_accuracy" in artifact.competence
+def _is_network(artifact: ArtifactRecord) -> bool:
+    return competence_of(artifact.competence) is not None
 
 
 def _fitted(name: str, artifact: ArtifactRecord) -> Fitted:
@@ -250,8 +266,7 @@ def _network(model: str, name: str, artifact: ArtifactRecord) -> Network:
         builder=artifact.builder,
         seed=str(artifact.seed),
         parameters=", ".join(f"{name} {value}" for name, value in artifact.parameters.items()),
-        clean_accuracy=number_of(artifact.competence.get("clean_accuracy")),
-        floor=number_of(artifact.competence.get("floor")),
+        competence=competence_of(artifact.competence) or Competence("accuracy", math.nan, math.nan),
         hash=name,
     )
 

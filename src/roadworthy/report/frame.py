@@ -11,7 +11,7 @@ from typing import Any
 
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import ModelWords, Page
-from roadworthy.report.words import listing, number, plural, whole
+from roadworthy.report.words import listing, plural, whole
 from roadworthy.statistics import Estimate
 from roadworthy.verdict.failures import count_failed
 
@@ -120,10 +120,10 @@ def undertrained_words(facts: Facts) -> str:
         networks = [network for network in facts.networks if network.system == model]
         below = [network for network in networks if network.undertrained]
         if below:
-            lowest = min(below, key=lambda network: network.clean_accuracy)
+            lowest = min(below, key=lambda network: network.competence.value - network.competence.floor)
             share = f"{len(below)} of {len(networks)} networks, the lowest " if len(networks) > 1 else ""
-            accuracy, floor = (number("accuracy", value) for value in (lowest.clean_accuracy, lowest.floor))
-            shortfalls.append(f"{model}: {share}{accuracy} on undisturbed images, below its floor of {floor}")
+            below_floor = f"{lowest.shown_value} on undisturbed images, below its floor of {lowest.shown_floor}"
+            shortfalls.append(f"{model}: {share}{below_floor}")
     return f"{'; '.join(shortfalls)}." if shortfalls else ""
 
 

@@ -1,6 +1,7 @@
 """Wrappers that turn models into models that know how sure they are, and measures of how much their samples agree.
 
-Importing this package makes them entries of a study: `ensemble`, `temperature`, `mc_dropout` and `variance_scaling`.
+Importing this package makes them entries of a study: `ensemble`, `temperature`, `mc_dropout` and `variance_scaling`;
+and perception networks, whose uncertainty is a setting of theirs: `perception`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from roadworthy.models.torch import TorchModel
 from roadworthy.uncertainty.ensemble import Ensemble, TrainedEnsemble
 from roadworthy.uncertainty.mc_dropout import McDropout
 from roadworthy.uncertainty.measures import mean_prediction, mutual_information, predictive_entropy, variation_ratio
+from roadworthy.uncertainty.perception import load_perception
 from roadworthy.uncertainty.temperature import Calibrated, Temperature, fit_temperature, log_probabilities
 from roadworthy.uncertainty.variance_scaling import FittedVarianceScaling, VarianceScaling, fit_variance
 
@@ -123,3 +125,5 @@ _LOADERS: dict[str, Callable[..., Model]] = {
 for _kind, _loader in _LOADERS.items():
     MODELS.register(_kind)(_loader)
     WRAPPERS.add(_kind)
+
+MODELS.register("perception")(load_perception)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
@@ -10,7 +11,7 @@ from roadworthy.core.roles import Buildable, Dataset, Model
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import check_whole
 from roadworthy.models.classes import align
-from roadworthy.models.reference import ReferenceModel
+from roadworthy.models.trained import TrainedNetwork
 from roadworthy.uncertainty.measures import mixture
 
 MOST_MEMBERS = 1000
@@ -106,28 +107,29 @@ class Ensemble(Model):
 
 
 class TrainedEnsemble(Ensemble):
-    """An ensemble of one reference network trained from `count` seeds: seed, seed + 1, ...
+    """An ensemble of one network trained from `count` seeds: seed, seed + 1, ...
 
     Where the network is to be trained anew for every repeat, no repeat shares a member with another: those of repeat r
     start at seed + r count.
 
+    >>> from roadworthy.models.reference import ReferenceModel
     >>> [member.seed for member in TrainedEnsemble(ReferenceModel("baseline"), 3).members]
     [0, 1, 2]
     """
 
-    def __init__(self, network: ReferenceModel, count: int, *, name: str = "ensemble", first: int = 0) -> None:
+    def __init__(self, network: TrainedNetwork, count: int, *, name: str = "ensemble", first: int = 0) -> None:
         if count < 2:
             raise InputError(f"ensemble {name} needs at least 2 members, not {count}")
         check_whole(f"ensemble {name}: members", count, 2, MOST_MEMBERS)
         self.network, self.count = network, count
         super().__init__([network.member(first + offset) for offset in range(count)], name=name)
 
-    def with_data(self, data: Mapping[str, Dataset]) -> TrainedEnsemble:
+    def with_data(self, data: Mapping[str, Dataset]) -> Self:
         """The ensemble on the training data of a study."""
-        return TrainedEnsemble(self.network.with_data(data), self.count, name=self.name)
+        return type(self)(self.network.with_data(data), self.count, name=self.name)
 
-    def for_repeat(self, repeat: int) -> Ensemble:
+    def for_repeat(self, repeat: int) -> Self:
         """The members of a repeat where the network is trained anew for each, else the ensemble itself."""
         if not self.network.retrain or not repeat:
             return self
-        return TrainedEnsemble(self.network, self.count, name=self.name, first=repeat * self.count)
+        return type(self)(self.network, self.count, name=self.name, first=repeat * self.count)

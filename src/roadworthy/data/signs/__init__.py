@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,14 +25,17 @@ from roadworthy.data.signs.pictures import (
     scenery,
     sign_crop,
 )
+from roadworthy.data.signs.rows import VIEWS, Key, Turns, balanced
 from roadworthy.data.signs.scenes import ROAD_LAYOUT, ROAD_SURFACE
+from roadworthy.data.signs.traffic_pictures import draw_traffic
+from roadworthy.data.signs.traffic_sets import TRAFFIC_SETS, TRAFFIC_VERSION, TrafficSet
 from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table
 
+__all__ = ["BUILTIN", "PLACE_CONDITIONS", "SETS", "VIEWS", "VIEW_CONDITIONS", "BuiltinDataset", "balanced"]
+
 VERSION = 1
 """Of the drawing: a change of any pixel is a new version, and so another fingerprint."""
-VIEWS = 5
-"""Pictures of one object: a group."""
 SPLITS = ("test", "train")
 SMALLEST, DEFAULT = 16, (64, 64)
 MOST = 200_000
@@ -43,18 +46,62 @@ PLACE_CONDITIONS = {"road_surface": ROAD_SURFACE, "road_layout": ROAD_LAYOUT}
 """Conditions of the place where the object is, the same in all its views."""
 
 
+Draw = Callable[[str, Mapping[str, Any], np.random.Generator, np.random.Generator, Size], "Drawn"]
+_Arrays = tuple[NDArray[np.uint8], NDArray[np.bool_], NDArray[np.float32] | None]
+Drawn = tuple[NDArray[np.uint8], NDArray[np.bool_], NDArray[np.float32] | None]
+"""Pixels (H, W, 3), the mask (H, W) of the object and, where the set has it, depth (H, W)."""
+
+
 @dataclass(frozen=True)
 class _Set:
+    """A built-in set: its classes, how the rows of its table and its pictures are made, and what they hold."""
+
     class_names: tuple[str, ...]
-    draw: Callable[[str, Conditions, np.random.Generator, np.random.Generator, Size], Picture]
-    has_object: bool
+    draw: Draw
+    table: Callable[[Key, int, str], Table]
+    version: int
+    has_object: bool = True
+    has_depth: bool = False
+
+
+def _first_version(
+    class_names: tuple[str, ...],
+    draw: Callable[[str, Conditions, np.random.Generator, np.random.Generator, Size], Picture],
+    has_object: bool = True,
+) -> _Set:
+    """A set without depth whose conditions are those of `VIEW_CONDITIONS` and `PLACE_CONDITIONS`."""
+
+    def table(key: Key, n: int, prefix: str) -> Table:
+        turns, streams = Turns(n, class_names), Streams(*key, "conditions")
+        return turns.table(prefix, dict(turns.balanced_conditions(VIEW_CONDITIONS, PLACE_CONDITIONS, streams)))
+
+    def draw_row(
+        kind: str, row: Mapping[str, Any], instance: np.random.Generator, view: np.random.Generator, size: Size
+    ) -> Drawn:
+        return *draw(kind, Conditions(**row), instance, view, size), None
+
+    return _Set(class_names, draw_row, table, VERSION, has_object)
+
+
+def _traffic(traffic: TrafficSet) -> _Set:
+    """A set of cut-outs with depth."""
+
+    def draw_row(
+        kind: str, row: Mapping[str, Any], instance: np.random.Generator, view: np.random.Generator, size: Size
+    ) -> Drawn:
+        return draw_traffic(row["object"], traffic.recording, row, instance, view, size)
+
+    return _Set(traffic.class_names, draw_row, traffic.table, TRAFFIC_VERSION, has_depth=True)
 
 
 SETS = {
-    "signs": _Set(SIGN_CLASSES, sign_crop, True),
-    "scenes": _Set(SCENE_CLASSES, road_scene, True),
-    "scenery": _Set(("scenery",), scenery, False),
+    "signs": _first_version(SIGN_CLASSES, sign_crop),
+    "scenes": _first_version(SCENE_CLASSES, road_scene),
+    "scenery": _first_version(("scenery",), scenery, has_object=False),
 }
+"""The sets whose conditions are `VIEW_CONDITIONS` and `PLACE_CONDITIONS`."""
+BUILTIN = {**SETS, **{name: _traffic(traffic) for name, traffic in TRAFFIC_SETS.items()}}
+"""All built-in sets."""
 
 
 class BuiltinDataset(OpenedDataset):
@@ -74,22 +121,22 @@ class BuiltinDataset(OpenedDataset):
         self, source: str, opening: Opening | None = None, *, n: int = 2100, seed: int = 0, split: str = "test"
     ) -> None:
         opening = opening or Opening(name=source)
-        if source not in SETS:
-            raise UnknownName("builtin data set", source, SETS)
+        if source not in BUILTIN:
+            raise UnknownName("builtin data set", source, BUILTIN)
         if not _is_whole(n) or not 1 <= n <= MOST:
             raise InputError(f"builtin:{source} draws n of at least 1 and at most {MOST:,} pictures, not n={n!r}")
         if not _is_whole(seed) or seed < 0:
             raise InputError(f"the seed of builtin:{source} is a whole number from 0 on, not {seed!r}")
         if split not in SPLITS:
             raise UnknownName(f"split of builtin:{source}", str(split), SPLITS)
-        self._set = SETS[source]
-        self._key = ("builtin", VERSION, source, seed, split)
-        table = _table(self._set.class_names, self._key, n, prefix=f"{split}-{seed}")
+        self._set = BUILTIN[source]
+        self._key = ("builtin", self._set.version, source, seed, split)
+        table = self._set.table(self._key, n, f"{split}-{seed}")
         self.table = table.take(rows_over_classes(table, opening.limit, opening.seed))
         self.name, self.notes = opening.name, tuple(self.table.notes())
         self.class_names, self.channels = table.class_names, 3
         self.size = _checked(opening.choose_size(self.native_size()))
-        self._store = _store(len(self), self.size)
+        self._store = self._room(len(self))
         opening.refuse_other_classes(self)
 
     def native_size(self) -> Size:
@@ -99,7 +146,7 @@ class BuiltinDataset(OpenedDataset):
     def resized(self, size: Size) -> Self:
         """The same pictures, drawn at another size."""
         other = super().resized(size)
-        other._store = _store(len(other), _checked(other.size))
+        other._store = other._room(len(other))
         return other
 
     def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
@@ -110,64 +157,44 @@ class BuiltinDataset(OpenedDataset):
     def batch(self, rows: slice | Sequence[int]) -> Batch:
         """Some pictures, in the order given; a set that fits into 64 MiB is drawn only once."""
         index = row_index(rows, len(self))
-        if self._store is None:
-            images, masks = self._draw(index)
-        else:
-            all_images, all_masks, drawn = self._store
-            new = np.unique(index[~drawn[index]])
-            all_images[new], all_masks[new] = self._draw(new)
-            drawn[new] = True
-            images, masks = all_images[index], all_masks[index]
+        images, masks, depth = self._draw(index) if self._store is None else self._drawn_once(index, *self._store)
         batch = deliver(self.table, index, images, None, np.array(self.size))
-        return batch.with_images(images, masks=masks, boxes=tight_boxes(masks)) if self._set.has_object else batch
+        if not self._set.has_object:
+            return batch
+        return batch.with_images(images, masks=masks, boxes=tight_boxes(masks), depth=depth)
 
-    def _draw(self, index: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """Pixels (N, H, W, 3) and masks (N, H, W) of some rows."""
+    def _drawn_once(self, index: NDArray[np.int64], drawn: NDArray[np.bool_], *kept: NDArray[Any]) -> _Arrays:
+        """Pictures of some rows from those that are kept; what is not `drawn` yet is drawn first."""
+        new = np.unique(index[~drawn[index]])
+        for store, values in zip(kept, self._draw(new), strict=False):
+            store[new] = values
+        drawn[new] = True
+        images, masks, *depth = (store[index] for store in kept)
+        return images, masks, depth[0] if depth else None
+
+    def _draw(self, index: NDArray[np.int64]) -> _Arrays:
+        """Pixels (N, H, W, 3), masks (N, H, W) and, where the set has it, depth (N, H, W) of some rows."""
         images = empty_images(len(index), self.size, 3)
         masks = np.empty((len(index), *self.size), dtype=np.bool_)
+        depth = np.empty((len(index), *self.size), dtype=np.float32) if self._set.has_depth else None
         instances = Streams(*self._key, "instance").each(self.table.groups[row] for row in index)
         views = Streams(*self._key, "view").each(self.table.ids[row] for row in index)
         for position, (row, instance, view) in enumerate(zip(index.tolist(), instances, views, strict=True)):
-            conditions = Conditions(**{name: str(column[row]) for name, column in self.table.conditions.items()})
+            conditions = {name: column[row].item() for name, column in self.table.conditions.items()}
             kind = self.class_names[self.table.labels[row]]
-            images[position], masks[position] = self._set.draw(kind, conditions, instance, view, self.size)
-        return images, masks
+            images[position], masks[position], metres = self._set.draw(kind, conditions, instance, view, self.size)
+            if depth is not None:
+                depth[position] = metres
+        return images, masks, depth
 
-
-def _store(n: int, size: Size) -> tuple[NDArray[Any], ...] | None:
-    """Room for n pictures, their masks and which of them are drawn, or None where it would be more than 64 MiB."""
-    if n * size[0] * size[1] * 4 > 64 * 2**20:
-        return None
-    return empty_images(n, size, 3), np.empty((n, *size), dtype=np.bool_), np.zeros(n, dtype=np.bool_)
-
-
-def balanced(levels: int, count: int, classes: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """A level for each of `count` pictures of each class (count, classes), in blocks that hold every level once.
-
-    So in any first part of a class the counts of two levels differ by at most one.
-
-    >>> balanced(3, 6, 1, np.random.default_rng(0)).ravel().reshape(2, 3).sum(axis=1).tolist()
-    [3, 3]
-    """
-    blocks = -(-count // levels)
-    order = rng.random((blocks, classes, levels)).argsort(axis=2)
-    return order.transpose(0, 2, 1).reshape(blocks * levels, classes)[:count]
-
-
-def _table(class_names: tuple[str, ...], key: tuple[str | int, ...], n: int, prefix: str) -> Table:
-    """Ids, labels, groups and conditions of n pictures; classes take turns, one object each."""
-    rows = np.arange(n)
-    group, view = rows // VIEWS, rows % VIEWS
-    label, turn = group % len(class_names), group // len(class_names)
-    turns = int(turn[-1]) + 1
-    conditions: dict[str, NDArray[Any]] = {}
-    streams = Streams(*key, "conditions")
-    for known, count, index in ((VIEW_CONDITIONS, turns * VIEWS, turn * VIEWS + view), (PLACE_CONDITIONS, turns, turn)):
-        for (name, levels), rng in zip(known.items(), streams.each(known), strict=True):
-            conditions[name] = np.array(levels)[balanced(len(levels), count, len(class_names), rng)[index, label]]
-    groups = [f"{prefix}-{number:05d}" for number in group.tolist()]
-    ids = tuple(f"{name}/{number}" for name, number in zip(groups, view.tolist(), strict=True))
-    return Table(ids, label.astype(np.int64), class_names, tuple(groups), conditions=conditions)
+    def _room(self, n: int) -> tuple[NDArray[Any], ...] | None:
+        """Room for which of n pictures are drawn, for them, their masks and depth; None for over 2**24 pixels."""
+        height, width = _checked(self.size)
+        if n * height * width > 2**24:
+            return None
+        planes = np.bool_, np.float32
+        more = [np.empty((n, height, width), dtype=kind) for kind in planes[: 1 + self._set.has_depth]]
+        return np.zeros(n, dtype=np.bool_), empty_images(n, self.size, 3), *more
 
 
 def _is_whole(value: object) -> bool:

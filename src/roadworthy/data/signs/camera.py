@@ -158,13 +158,13 @@ class Seen:
     relief: Plane
 
 
-def overlay(image: Image, seen: Seen, light: Light, distance: str) -> None:
+def overlay(image: Image, seen: Seen, light: Light, veil: float) -> None:
     """Lay an object over the picture, in place.
 
-    With opacity a, colours f, dirt's cover c, glow g, relief s and the veil v of haze at that distance:
-    image (1 - a) + (1 - v) g s ((1 - c) faded(f) + c a dirt) + v a haze.
+    With opacity a, colours f, dirt's cover c, glow g, relief s and the veil v, the share of its colour that haze has
+    replaced: image (1 - a) + (1 - v) g s ((1 - c) faded(f) + c a dirt) + v a haze.
     """
-    layer, veil = seen.pixels.astype(np.float32), light.veil(distance)
+    layer = seen.pixels.astype(np.float32)
     opacity = layer[..., 3] * np.float32(1 / 255)
     dirty = seen.wear.cover(seen.matrix, (image.shape[0], image.shape[1])) * seen.relief
     clean = seen.relief - dirty

@@ -145,12 +145,13 @@ class _Sign:
         """Lay the face over the picture, in place, as seen from the view; its mask (H, W)."""
         size = (image.shape[0], image.shape[1])
         yaw, pitch = np.clip(view.normal(0, 13), -35, 35), view.uniform(-8, 8)
-        matrix = _pixels(x, y, radius, size) @ _turned(yaw, pitch, self.tilt + view.normal(0, 2))
+        matrix = to_pixels(x, y, radius, size) @ turned(yaw, pitch, self.tilt + view.normal(0, 2))
         face = placed(self.face, matrix, size)
         glow = conditions.light.on_sign(conditions.distance, view.uniform(0.8, 1.08))
         uneven = relief(view, size, conditions.light)
-        overlay(image, Seen(face, matrix, self.wear, glow, uneven), conditions.light, conditions.distance)
-        return _mask(face[..., 3])
+        veil = conditions.light.veil(conditions.distance)
+        overlay(image, Seen(face, matrix, self.wear, glow, uneven), conditions.light, veil)
+        return object_mask(face[..., 3])
 
 
 def _with_user(
@@ -167,14 +168,14 @@ def _with_user(
     x, ground = float(np.clip(ahead, -reach, reach)), float(min(ground, camera.bottom - 0.02))
     shadow = (ellipse(x, ground, 0.95 * half, 0.07 * half), light.shade((34, 34, 36), nearness))
     image = draw_roadside(roadside, camera, light, size, [shadow])
-    matrix = _pixels(x, ground - GROUND * half, half, size)
+    matrix = to_pixels(x, ground - GROUND * half, half, size)
     body = placed(drawing, matrix, size)
     glow = light.on_body(conditions.distance, view.uniform(0.85, 1.1))
-    overlay(image, Seen(body, matrix, NEW, glow, relief(view, size, light)), light, conditions.distance)
-    return image, _mask(body[..., 3])
+    overlay(image, Seen(body, matrix, NEW, glow, relief(view, size, light)), light, light.veil(conditions.distance))
+    return image, object_mask(body[..., 3])
 
 
-def _mask(opacity: NDArray[np.uint8]) -> Mask:
+def object_mask(opacity: NDArray[np.uint8]) -> Mask:
     """The pixels an object covers by half or more; where it is too small for that, those it covers most."""
     return np.asarray(opacity >= np.clip(opacity.max(), 1, 128))
 
@@ -213,14 +214,14 @@ def _finish(image: Image, view: Rng, conditions: Conditions, cropped: str) -> ND
     return photograph(image, view, lens, conditions.time_of_day)
 
 
-def _pixels(x: float, y: float, radius: float, size: Size) -> Matrix:
+def to_pixels(x: float, y: float, radius: float, size: Size) -> Matrix:
     """From the coordinates of a drawing to pixels, its centre at (x, y) in shorter sides from the picture's centre."""
     side = min(size)
     right, down = side * x + size[1] / 2 - 0.5, side * y + size[0] / 2 - 0.5
     return np.array([[side * radius, 0, right], [0, side * radius, down], [0, 0, 1]])
 
 
-def _turned(yaw: float, pitch: float, roll: float) -> Matrix:
+def turned(yaw: float, pitch: float, roll: float) -> Matrix:
     """A flat thing turned by these angles in degrees, seen from six times its radius."""
     (cos_y, cos_p, cos_r), (sin_y, sin_p, sin_r) = (f(np.deg2rad([yaw, pitch, roll])) for f in (np.cos, np.sin))
     about_y = np.array([[cos_y, 0, sin_y], [0, 1, 0], [-sin_y, 0, cos_y]])

@@ -20,13 +20,13 @@ ROAD_LAYOUT = ("straight", "curve", "junction", "roundabout")
 Shape = tuple[Points, Colour]
 """Corners and what fills them."""
 
-_ROAD: dict[str, Colour] = {"asphalt": (88, 89, 92), "concrete": (164, 160, 150), "cobbles": (122, 112, 102)}
-_VERGE: tuple[Colour, ...] = ((88, 116, 56), (104, 124, 66), (126, 120, 80), (150, 146, 138))
+ROAD_COLOURS: dict[str, Colour] = {"asphalt": (88, 89, 92), "concrete": (164, 160, 150), "cobbles": (122, 112, 102)}
+VERGE_COLOURS: tuple[Colour, ...] = ((88, 116, 56), (104, 124, 66), (126, 120, 80), (150, 146, 138))
 _LEAVES: tuple[Colour, ...] = ((52, 84, 40), (66, 98, 44), (84, 104, 50), (118, 96, 44))
 _WALLS: tuple[Colour, ...] = ((158, 84, 62), (178, 128, 100), (206, 198, 184), (134, 72, 58), (190, 180, 150))
 _ROOFS: tuple[Colour, ...] = ((104, 52, 42), (74, 74, 82), (92, 66, 52))
-_PAINT: Colour = (222, 222, 216)
-_HALF_ROAD = 3.5
+ROAD_PAINT: Colour = (222, 222, 216)
+HALF_ROAD = 3.5
 """Half the width of every road, in metres: the measure of everything else."""
 
 
@@ -50,7 +50,7 @@ class Camera:
 
     def metre(self, nearness: float) -> float:
         """The length of one metre at that nearness: 1 at the lower edge of the picture, 0 at the horizon."""
-        return self.half_road * nearness / _HALF_ROAD
+        return self.half_road * nearness / HALF_ROAD
 
     def ground(self, nearness: float, aside: float) -> tuple[float, float]:
         """The point of the ground that many metres right of a straight road's middle."""
@@ -91,7 +91,7 @@ class Roadside:
             side = 1 if shape[0] < 0.5 else -1
             landmarks.append(Landmark(kinds[int(shape[1] * len(kinds))], near, side * (6.0 + 7 * shape[2]), shape))
         x, y, verge = rng.random(3)
-        colour = _VERGE[int(verge * len(_VERGE))]
+        colour = VERGE_COLOURS[int(verge * len(VERGE_COLOURS))]
         return Roadside(surface, layout, bend, colour, rng.random(13), tuple(landmarks), (x, y))
 
     def road(self, camera: Camera) -> list[Floats]:
@@ -107,9 +107,7 @@ class Roadside:
     def along(self, camera: Camera, nearness: Floats, aside: Floats) -> Floats:
         """Points (M, 2) that many metres right of the road's middle."""
         points = np.empty((len(nearness), 2))
-        points[:, 0] = camera.vanish + nearness * (
-            camera.foot - camera.vanish + aside * (camera.half_road / _HALF_ROAD)
-        )
+        points[:, 0] = camera.vanish + nearness * (camera.foot - camera.vanish + aside * (camera.half_road / HALF_ROAD))
         if self.bend:
             points[:, 0] += self.bend * (1 / (nearness + 0.12) - 1 / 1.12)
         points[:, 1] = camera.horizon + (camera.bottom - camera.horizon) * nearness
@@ -131,7 +129,7 @@ class Roadside:
         return corners.reshape(-1, 4, 2)
 
 
-def _marks(first: float) -> tuple[Floats, Floats]:
+def mark_corners(first: float) -> tuple[Floats, Floats]:
     """Nearness and metres aside, (M, 4) each, of the corners of all marks from that nearness on."""
     dashes = first * 1.42 ** np.arange(np.ceil(np.log(1.1 / first) / np.log(1.42)))
     pieces = [(near, near * 1.16, -0.12, 0.12) for near in dashes]
@@ -142,9 +140,9 @@ def _marks(first: float) -> tuple[Floats, Floats]:
     return np.stack([near, end, end, near], axis=1), np.stack([left, left, right, right], axis=1)
 
 
-_MARKS, _OPEN_MARKS = _marks(0.06), _marks(0.68)
+_MARKS, _OPEN_MARKS = mark_corners(0.06), mark_corners(0.68)
 _OUTLINE = np.array([0.03, 0.07, 0.13, 0.2, 0.3, 0.42, 0.56, 0.75, 1.0, 1.1])
-_BOTH_EDGES = np.concatenate([_OUTLINE, _OUTLINE[::-1]]), np.repeat([-_HALF_ROAD, _HALF_ROAD], len(_OUTLINE))
+_BOTH_EDGES = np.concatenate([_OUTLINE, _OUTLINE[::-1]]), np.repeat([-HALF_ROAD, HALF_ROAD], len(_OUTLINE))
 _HILLS_X = np.linspace(-3, 3, 13)
 _LUMPS = np.linspace(0, 2 * np.pi, 24, endpoint=False)
 _ROUND = np.stack([np.cos(_LUMPS), np.sin(_LUMPS)], axis=1)
@@ -165,10 +163,10 @@ def draw_roadside(
         pen.polygon(island + np.array((0, 0.012)), light.shade((170, 168, 160), 0.45))
         pen.polygon(island, light.shade((84, 112, 56), 0.4))
     if roadside.surface != "cobbles":
-        pen.polygons(roadside.marks(camera), light.shade(_PAINT, 0.7))
+        pen.polygons(roadside.marks(camera), light.shade(ROAD_PAINT, 0.7))
     edge = width / min(size) / 2
     for landmark in roadside.landmarks:
-        draw, reach = _KINDS[landmark.kind]
+        draw, reach = LANDMARK_DRAWINGS[landmark.kind]
         if abs(camera.ground(landmark.nearness, landmark.aside)[0]) < edge + reach * camera.metre(landmark.nearness):
             draw(pen, camera, light, landmark)
     for points, colour in stand:
@@ -176,7 +174,7 @@ def draw_roadside(
     image = canvas.astype(np.float32)
     factors = window(clouds(), *roadside.texture, 110, size) * np.float32(0.085)
     visible = np.clip(3 * nearness, 0, 1).astype(np.float32)[:, None]
-    factors += share * visible * (_surface(roadside, camera, size) - 1) + 1
+    factors += share * visible * (road_texture(roadside.surface, camera, size) - 1) + 1
     image *= grey(factors)
     if light.weather == "rain":
         _wet(image, share, camera)
@@ -195,16 +193,16 @@ def _ground(
     height = np.clip((camera.horizon - rows) / max(camera.horizon + 0.5, 0.3), 0, 1)[:, None]
     sky = low + (above - low) * np.sqrt(height)
     backdrop = np.where(nearness[:, None] < 0, sky, _hazy(roadside.verge, light, nearness))
-    road = _hazy(_ROAD[roadside.surface], light, nearness)
+    road = _hazy(ROAD_COLOURS[roadside.surface], light, nearness)
     share = mask * np.float32(1 / 255)
-    canvas = cv2.blendLinear(_across(road, size), _across(backdrop, size), share, 1 - share)
+    canvas = cv2.blendLinear(over_rows(road, size), over_rows(backdrop, size), share, 1 - share)
     if roadside.layout == "roundabout":
         stencil.polygon(roadside.island(camera), (0, 0, 0))
         share = mask * np.float32(1 / 255)
     return np.asarray(canvas, dtype=np.uint8), share
 
 
-def _across(rows: Floats, size: tuple[int, int]) -> NDArray[np.uint8]:
+def over_rows(rows: Floats, size: tuple[int, int]) -> NDArray[np.uint8]:
     """The colour (H, 3) of each row, over the whole row: (H, W, 3)."""
     column = np.rint(rows).clip(0, 255).astype(np.uint8)[:, None]
     return np.asarray(cv2.resize(column, size[::-1], interpolation=cv2.INTER_NEAREST), dtype=np.uint8)
@@ -228,12 +226,12 @@ def _far_away(pen: Pen, roadside: Roadside, camera: Camera, light: Light) -> Non
     pen.polygon(outline, light.shade((70, 88, 60), 0.1))
 
 
-def _surface(roadside: Roadside, camera: Camera, size: tuple[int, int]) -> NDArray[np.float32]:
+def road_texture(surface: str, camera: Camera, size: tuple[int, int]) -> NDArray[np.float32]:
     """Factors (H, W) of the road's texture: the tile laid on the ground, fainter where it is too far to be seen."""
     height, width = size
     side = min(size)
-    depth = camera.zoom * _HALF_ROAD / camera.half_road
-    across = [camera.half_road * depth / _HALF_ROAD, camera.vanish, (camera.foot - camera.vanish) * depth]
+    depth = camera.zoom * HALF_ROAD / camera.half_road
+    across = [camera.half_road * depth / HALF_ROAD, camera.vanish, (camera.foot - camera.vanish) * depth]
     ground = np.array([across, [0, camera.horizon, (camera.bottom - camera.horizon) * depth], [0, 1, 0]])
     pixels = np.array([[side, 0, width / 2 - 0.5], [0, side, height / 2 - 0.5], [0, 0, 1]])
     metres = np.array([[1 / TEXELS_PER_METRE, 0, 0], [0, 1 / TEXELS_PER_METRE, 0], [0, 0, 1]])
@@ -241,7 +239,7 @@ def _surface(roadside: Roadside, camera: Camera, size: tuple[int, int]) -> NDArr
     shifted = np.array([[1, 0, 0], [0, 1, -top], [0, 0, 1]]) @ pixels @ ground @ metres
     factors = np.ones(size, dtype=np.float32)
     factors[top:] = cv2.warpPerspective(
-        pavement(roadside.surface), shifted, (width, height - top), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP
+        pavement(surface), shifted, (width, height - top), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP
     )
     return factors
 
@@ -352,7 +350,7 @@ def _fence(pen: Pen, camera: Camera, light: Light, landmark: Landmark) -> None:
         pen.polygon(rectangle(x - 4.2 * metre, y - (height + 0.1) * metre, x + 4.2 * metre, y - height * metre), wood)
 
 
-_KINDS: dict[str, tuple[Callable[[Pen, Camera, Light, Landmark], None], float]] = {
+LANDMARK_DRAWINGS: dict[str, tuple[Callable[[Pen, Camera, Light, Landmark], None], float]] = {
     "tree": (_tree, 3.6),
     "fir": (_fir, 2.6),
     "bush": (_bush, 5.5),
@@ -362,4 +360,4 @@ _KINDS: dict[str, tuple[Callable[[Pen, Camera, Light, Landmark], None], float]] 
     "fence": (_fence, 4.5),
 }
 """How each kind of landmark is drawn, and how many metres it may extend to a side of where it stands."""
-LANDMARKS = tuple(_KINDS)
+LANDMARKS = tuple(LANDMARK_DRAWINGS)

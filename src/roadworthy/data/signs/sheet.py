@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.data.base import Opening
-from roadworthy.data.signs import PLACE_CONDITIONS, VIEW_CONDITIONS, BuiltinDataset
+from roadworthy.data.signs import PLACE_CONDITIONS, VIEW_CONDITIONS, VIEWS, BuiltinDataset
+from roadworthy.data.signs.traffic_sets import TRAFFIC_SETS
 
 Sheet = NDArray[np.uint8]
 
@@ -37,6 +38,22 @@ def signs_sheet(source: str = "signs", n: int = 2100) -> Sheet:
         lines = [slice(start, start + 7) for start in range(0, len(best), 7)]
         rows = [_row(large, best[line], dict(enumerate(large.class_names[line]))) for line in lines] + rows
     return np.vstack([_heading(f"builtin:{source}"), *rows])
+
+
+def traffic_sheet(size: int = SMALL) -> Sheet:
+    """A picture (H, WIDE, 3) of the traffic sets: a row or two of each, every class in turn, in any condition."""
+    across = WIDE // (size + _GAP)
+    rows = []
+    for source, traffic in TRAFFIC_SETS.items():
+        data = BuiltinDataset(source, Opening(size=size), n=3 * across * VIEWS)
+        rows.append(_heading(f"builtin:{source}"))
+        lines = 2 if len(traffic.class_names) > 2 else 1
+        for line in range(lines):
+            shown = range(line * across * VIEWS + line, (line + 1) * across * VIEWS, VIEWS)
+            names = (str(data.table.conditions["object"][row]) for row in shown)
+            captions = {index: name if len(name) < 13 else name.split()[0] for index, name in enumerate(names)}
+            rows.append(_row(data, list(shown), captions))
+    return np.vstack(rows)
 
 
 def _condition(data: BuiltinDataset, name: str, levels: Sequence[str]) -> Sheet:

@@ -36,12 +36,11 @@ class Pen:
 
     def polygon(self, points: Points, colour: Colour) -> None:
         """Fill the polygon with these corners (M, 2)."""
-        cv2.fillPoly(self.canvas, [self._fixed(points)], (*colour, 255), cv2.LINE_AA, _SHIFT)
+        self._fill([self._fixed(points)], colour)
 
     def polygons(self, parts: Sequence[Points] | NDArray[np.float64], colour: Colour) -> None:
         """Fill several polygons that do not overlap and have equally many corners."""
-        corners = list(self._fixed(np.asarray(parts, dtype=np.float64)))
-        cv2.fillPoly(self.canvas, corners, (*colour, 255), cv2.LINE_AA, _SHIFT)
+        self._fill(list(self._fixed(np.asarray(parts, dtype=np.float64))), colour)
 
     def disc(self, x: float, y: float, radius: float, colour: Colour) -> None:
         """Fill a circle."""
@@ -52,9 +51,29 @@ class Pen:
         thickness = max(1, round(width * self.scale))
         cv2.polylines(self.canvas, [self._fixed(points)], False, (*colour, 255), thickness, cv2.LINE_AA, _SHIFT)
 
+    def _fill(self, corners: Sequence[NDArray[np.int32]], colour: Colour) -> None:
+        cv2.fillPoly(self.canvas, corners, (*colour, 255), cv2.LINE_AA, _SHIFT)
+
     def _fixed(self, points: Points) -> NDArray[np.int32]:
         fixed: NDArray[np.float64] = np.asarray(points, dtype=np.float64) * self._step + self._origin
         return np.rint(fixed).astype(np.int32)
+
+
+class CoverPen(Pen):
+    """A pen that also notes which pixels the polygons it fills cover."""
+
+    def __init__(self, canvas: NDArray[np.uint8], scale: float) -> None:
+        super().__init__(canvas, scale)
+        self._cover = np.zeros(canvas.shape[:2], dtype=np.uint8)
+
+    def _fill(self, corners: Sequence[NDArray[np.int32]], colour: Colour) -> None:
+        super()._fill(corners, colour)
+        cv2.fillPoly(self._cover, corners, (255.0,), cv2.LINE_AA, _SHIFT)
+
+    def put(self, plane: NDArray[np.float32], value: float) -> None:
+        """Write a value into a plane (H, W) wherever at least half of a pixel was covered since the last call."""
+        plane[self._cover >= 128] = value
+        self._cover[:] = 0
 
 
 def ellipse(x: float, y: float, wide: float, high: float) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ def page(run: Path, facts: Facts) -> Page:
         "trained": {
             source.name: network
             for source in test.sources
-            for network in sorted(facts.networks, key=lambda n: -n.clean_accuracy)
+            for network in sorted(facts.networks, key=lambda n: -n.competence.value)
             if network.hash in source.networks
         },
         "words": words,

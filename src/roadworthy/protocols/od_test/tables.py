@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from roadworthy.core.competence import is_undertrained
 from roadworthy.core.errors import RoadworthyError
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.monitor_systems import REPRESENTATION
@@ -60,7 +61,7 @@ class Evidence(base.Evidence):
                     competence = read_artifact(subject.cases[0].artifact(network))["competence"]
                 except RoadworthyError:
                     continue
-                if competence.get("clean_accuracy", 1.0) < competence.get("floor", 0.0):
+                if is_undertrained(competence):
                     weak.add(subject.label)
         return weak
 

@@ -1,0 +1,48 @@
+"""How good a trained network is on undisturbed images, against the floor that was stated for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MEASURES = {"clean_accuracy": "accuracy", "iou": "iou"}
+"""The figures of an artifact's competence that a floor can be stated for, each with the metric that it is."""
+
+
+@dataclass(frozen=True)
+class Competence:
+    """The value of a metric on undisturbed images and its floor; NaN where the artifact states none."""
+
+    metric: str
+    value: float
+    floor: float
+
+    @property
+    def undertrained(self) -> bool:
+        """Whether the value is below the floor: then a network's answers say little about its method."""
+        return self.value < self.floor
+
+
+def competence_of(stored: Mapping[str, Any]) -> Competence | None:
+    """What an artifact's stored competence says of a network; None where it is not of a network that was trained.
+
+    >>> competence_of({"iou": 0.55, "floor": 0.6}).undertrained, competence_of({"temperature": 1.2})
+    (True, None)
+    """
+    for figure, metric in MEASURES.items():
+        if figure in stored:
+            value, floor = (math.nan if stored.get(key) is None else float(stored[key]) for key in (figure, "floor"))
+            return Competence(metric, value, floor)
+    return None
+
+
+def is_undertrained(stored: Mapping[str, Any]) -> bool:
+    """Whether an artifact's stored competence is below its floor; False where either is not known.
+
+    >>> is_undertrained({"clean_accuracy": 0.95, "floor": 0.9}), is_undertrained({})
+    (False, False)
+    """
+    competence = competence_of(stored)
+    return competence is not None and competence.undertrained
