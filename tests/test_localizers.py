@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,9 @@ from onnx import TensorProto, helper, save
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
+import roadworthy as rw
+from commands import call
+from roadworthy.api import execute, prepare
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
@@ -28,6 +32,7 @@ from roadworthy.models.check_boxes import compare_with_mean_box
 from roadworthy.models.classes import align
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.rehearsal import chance_error, rehearse
+from roadworthy.study import parse_study
 from roadworthy.uncertainty import Ensemble, FittedVarianceScaling, McDropout, VarianceScaling, fit_variance
 
 torch = pytest.importorskip("torch")
@@ -670,3 +675,114 @@ def test_rehearsal_refuses_a_localizer_that_is_no_better_than_the_mean_box() -> 
     few = compare_with_mean_box(np.zeros((3, 4)), np.zeros((3, 4)))
     assert not few.is_chance
     assert not few.is_above
+
+
+# --- stored boxes, hints, the command line and studies
+
+
+@pytest.mark.parametrize(
+    "text", ["corners pixels variance", "centre relative yx sigma", "corners relative log_variance"]
+)
+def test_stored_boxes_of_any_form(tmp_path: Path, text: str) -> None:
+    batch, form = squares(4), parse_box_form(text)
+    written = {"variance": 4.0, "sigma": 2.0, "log_variance": np.log(4.0)}[form.variance]
+    rows = form.write(find_white(batch.images), (SIDE, SIDE), (SIDE, SIDE))
+    table = pd.DataFrame({"id": batch.ids, **{f"box{side}": rows[:, side] for side in range(4)}})
+    table = table.assign(**{f"variance{side}": written for side in range(4)})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    model = StoredPredictions(tmp_path / "a.csv", boxes=text)
+    answer = model.answer(batch, 4)
+    np.testing.assert_allclose(answer.columns["boxes"], batch.boxes, atol=1e-4)
+    _, variance = form.read(np.hstack([rows, np.full_like(rows, written)]), (SIDE, SIDE), (SIDE, SIDE))
+    assert variance is not None
+    np.testing.assert_allclose(answer.columns["box_variance"], variance, rtol=1e-5)
+    same = text == "corners pixels variance"
+    usual = StoredPredictions(tmp_path / "a.csv", boxes="corners pixels log_variance" if not same else None)
+    assert (model.fingerprint() == usual.fingerprint()) == same
+
+
+def test_stored_boxes_that_cannot_be_right(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,box0,box1,box2,box3,variance0,variance1,variance2,variance3\nx,0,0,1,1,1,1,-1,1\n"
+    )
+    with pytest.raises(InputError, match="declare `boxes='corners relative log_variance'`"):
+        StoredPredictions(tmp_path / "a.csv", boxes="corners relative sigma")
+    (tmp_path / "b.csv").write_text("id,box0,box1,box2,box3\nx,0,0,1,1\n")
+    with pytest.raises(InputError, match="holds no sigma of boxes"):
+        StoredPredictions(tmp_path / "b.csv", boxes="corners pixels sigma")
+    (tmp_path / "c.csv").write_text("id,p0,p1\nx,0.5,0.5\n")
+    with pytest.raises(InputError, match="holds no boxes"):
+        StoredPredictions(tmp_path / "c.csv", boxes="corners pixels")
+
+
+def test_check_names_the_form_of_stored_boxes(tmp_path: Path) -> None:
+    batch = squares(60, side=16)
+    rows = BoxForm("centre", "relative").write(find_white(batch.images), (16, 16), (16, 16))
+    table = pd.DataFrame({"id": batch.ids, **{f"box{side}": rows[:, side] for side in range(4)}})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    report = check_model(lambda **given: StoredPredictions(tmp_path / "a.csv", **given), dataset(batch))
+    assert [finding.settings for finding in report.findings] == [{"boxes": "centre relative"}]
+
+
+def test_box_that_is_taken_for_classes_is_hinted_at(tmp_path: Path) -> None:
+    model = OnnxModel(linear_onnx(tmp_path / "m.onnx", {"out": 4}))
+    with pytest.raises(InputError, match="declare `boxes='corners pixels'`"):
+        align(model, ["left", "right"])
+    shares = linear_onnx(tmp_path / "r.onnx", {"out": 4}, constant={"out": [0.1, 0.2, 0.3, 0.9]})
+    relative = CallableModel(lambda images: np.tile([0.1, 0.2, 0.3, 0.9], (len(images), 1)), boxes="corners relative")
+    assert OnnxModel(shares, boxes="corners relative").answer(squares(1), 1).boxes is not None
+    np.testing.assert_allclose(relative.answer(squares(1), 1).columns["boxes"], [[1.2, 2.4, 3.6, 10.8]], rtol=1e-6)
+
+
+def test_the_command_line_spells_the_form_of_boxes(tmp_path: Path) -> None:
+    batch = squares(60, side=16)
+    arrays = {"images": batch.images, "labels": batch.labels, "boxes": batch.boxes, "id": np.array(batch.ids)}
+    np.savez(tmp_path / "d.npz", class_names=["left", "right"], **arrays)
+    rows = BoxForm("centre", "relative").write(find_white(batch.images), (16, 16), (16, 16))
+    table = pd.DataFrame({"id": batch.ids, **{f"box{side}": rows[:, side] for side in range(4)}})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    given = ("check", "--model", tmp_path / "a.csv", "--data", tmp_path / "d.npz", "--strict")
+    output = call(*given, code=1)
+    assert "boxes, no classes" in output
+    assert "finding: declare --boxes 'centre relative': IoU 1.00 instead of 0.0" in output
+    assert "nothing wrong was found" in call(*given, "--boxes", "centre relative")
+
+
+def test_scaled_variance_reads_stored_rows_in_a_study(tmp_path: Path) -> None:
+    """The fit of a study reads what the model answered to the validation data, as stored, and every case uses it."""
+
+    class Finder(rw.Model):
+        """Always right in its class; boxes off by two, with a stated variance of one."""
+
+        name, num_classes = "finder", 2
+        capabilities = frozenset({"probabilities", "boxes", "box_variance"})
+
+        def fingerprint(self) -> str:
+            return "finder"
+
+        def predict(self, batch: Batch) -> Prediction:
+            boxes = np.asarray(find_white(batch.images) + 2.0 * (-1.0) ** np.arange(4), np.float32)
+            probabilities = np.eye(2, dtype=np.float32)[batch.labels]
+            return Prediction(probabilities, boxes=boxes, box_variance=np.ones_like(boxes))
+
+    for name, seed in (("test", 5), ("validation", 6)):
+        batch = squares(40, side=16, seed=seed)
+        arrays = {"images": batch.images, "labels": batch.labels, "boxes": batch.boxes}
+        np.savez(tmp_path / f"{name}.npz", class_names=["left", "right"], **arrays)
+    content = {
+        "name": "scaled",
+        "data": {"test": str(tmp_path / "test.npz"), "validation": str(tmp_path / "validation.npz")},
+        "models": {"m": "<in memory>"},
+        "protocols": {"classification": {"shifts": ["noise"], "levels": [1], "repeats": 1}},
+    }
+    models = {"m": FittedVarianceScaling(Finder(), name="m")}
+    prepared = prepare(parse_study(content, "study"), models=models, accept_chance=True)
+    run = execute(prepared, tmp_path / "run", workers=1, progress=rw.no_progress)
+    (artifact,) = run.record.artifacts.values()
+    assert (artifact.builder, artifact.competence["images"]) == ("variance_scaling", 40)
+    assert artifact.competence["factors"] == pytest.approx([4.0] * 4)
+    assert sorted(case.system for case in run.record.cases.values() if case.kind == "signal") == [
+        "box_variance of finder",
+        "boxes of finder",
+    ]
+    assert run.verify() == []

@@ -30,7 +30,7 @@ Layout = Annotated[str | None, typer.Option(help="auto, nchw or nhwc.")]
 Outputs = Annotated[str | None, typer.Option(help="auto, probabilities or logits.")]
 Boxes = Annotated[
     str | None,
-    typer.Option(help="Form of the boxes a localizer answers, such as 'centre relative'; see docs/models.md."),
+    typer.Option(help="Form of the boxes that a localizer answers, such as 'centre relative'."),
 ]
 BoxOutput = Annotated[str | None, typer.Option(help="Output that holds the boxes, where name and shape do not tell.")]
 ClassOutput = Annotated[str | None, typer.Option(help="Output beside the boxes that holds class scores, or none.")]

@@ -240,7 +240,7 @@ def check(
     model_version: ModelVersion = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 where something wrong was found.")] = False,
 ) -> None:
-    """Try a model on a sample: shapes, range, class order or form of boxes, clean accuracy, what it can be tested for."""
+    """Try a model on a sample: shapes, range, class order, form of boxes, how good it is, what it can be tested for."""
     from roadworthy import api
 
     settings = given_settings(

@@ -260,6 +260,10 @@ class Model(System):
         """The model with the data it `learns_from`, by role; then its classes, input size and fingerprint are known."""
         return self
 
+    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """What a report says of it, by task (`classes`, `boxes`): passes, members, weights, loss, learning rate, ..."""
+        return {}
+
     def requires(self) -> tuple[Buildable, ...]:
         """The artifacts that must be built before it can answer."""
         return (self,) if isinstance(self, Buildable) else ()

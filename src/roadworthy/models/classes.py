@@ -102,7 +102,7 @@ class Wrapper(Model):
 
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
         """What the model says of how it was made; nothing where it says nothing."""
-        return dict(getattr(self.model, "facts", dict)())
+        return self.model.facts()
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """The model's own."""

@@ -55,8 +55,8 @@ class StoredPredictions(Model):
     `boxes` and `box_variance`, beside the classes or alone.
 
     outputs  of columns under class names: `auto` finds out whether all rows are probabilities or none is
-    boxes    how boxes are written, where that is not `corners pixels` of the exported image (see `BoxForm`); the columns
-             of their variance hold what its last word says, by default `variance`
+    boxes    how boxes are written, where that is not `corners pixels` of the exported image (see `BoxForm`); the
+             columns of their variance hold what it says of that, by default `variance`
     """
 
     concurrent = True
@@ -146,8 +146,8 @@ class StoredPredictions(Model):
         bad = np.concatenate([(part < 0).any(axis=1) for part in self._parts["box_variance"]])
         if form.variance != "log_variance" and bad.any():
             raise InputError(
-                f"{self.path} holds a negative {form.variance} of boxes in {self._some(np.flatnonzero(bad))}: if it is a "
-                f"logarithm, declare `boxes={_place(form) + ' log_variance'!r}`"
+                f"{self.path} holds a negative {form.variance} of boxes in {self._some(np.flatnonzero(bad))}: if it is "
+                f"a logarithm, declare `boxes={_place(form) + ' log_variance'!r}`"
             )
         return form
 
