@@ -6,21 +6,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, save
+from scipy.optimize import minimize_scalar
+from scipy.stats import norm
 
+import roadworthy as rw
+from commands import call
+from roadworthy.api import execute, prepare
 from roadworthy.core.errors import InputError, ModelError, UnknownName
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
+from roadworthy.data.arrays import ArrayDataset
+from roadworthy.data.table import Table
+from roadworthy.metrics.box_uncertainty import VARIANCE_FLOOR
 from roadworthy.models import CallableModel, JointModel, OnnxModel, StoredPredictions, TorchModel, load_model
 from roadworthy.models.boxes import FORMS, ORDERS, UNITS, BoxForm, mixed_boxes, parse_box_form
+from roadworthy.models.check import check_model
+from roadworthy.models.check_boxes import compare_with_mean_box
 from roadworthy.models.classes import align
 from roadworthy.models.networks import onnx_bytes
-from roadworthy.uncertainty import Ensemble, McDropout
+from roadworthy.models.rehearsal import chance_error, rehearse
+from roadworthy.study import parse_study
+from roadworthy.uncertainty import Ensemble, FittedVarianceScaling, McDropout, VarianceScaling, fit_variance
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -452,3 +465,324 @@ def test_stored_boxes_are_an_ensemble_member_too(tmp_path: Path) -> None:
 
 def test_prediction_without_classes_has_a_length() -> None:
     assert len(Prediction(boxes=np.zeros((3, 4), np.float32))) == 3
+
+
+# --- variance scaling
+
+
+def test_factors_are_the_minimum_of_the_likelihood() -> None:
+    """Against a numerical minimum for each coordinate, with variances below the floor and an image without a box."""
+    rng = np.random.default_rng(2)
+    variance = rng.uniform(0.0, 3.0, (60, 4)) * (rng.random((60, 4)) > 0.1)
+    true = rng.uniform(0, 50, (60, 4))
+    boxes = true + rng.normal(size=(60, 4)) * np.sqrt(variance + 0.01) * [0.5, 1.0, 2.0, 3.0]
+    fitted = fit_variance(
+        np.vstack([true, [np.nan] * 4]), np.vstack([boxes, np.zeros(4)]), np.vstack([variance, np.ones(4)])
+    )
+    floored = np.maximum(variance, VARIANCE_FLOOR)
+    for side, factor in enumerate(fitted.factors):
+        errors = (true - boxes)[:, side]
+
+        def nll(scale: float, errors: Any = errors, stated: Any = floored[:, side]) -> float:
+            return float(-norm.logpdf(errors, scale=np.sqrt(scale * stated)).mean())
+
+        minimum = minimize_scalar(nll, bounds=(1e-3, 100), method="bounded", options={"xatol": 1e-8})
+        assert factor == pytest.approx(minimum.x, rel=1e-3)
+    assert fitted.images == 60
+    assert "1 images have no true box" in fitted.notes[0]
+    assert fitted.nll < fitted.nll_before
+
+
+def test_right_variance_keeps_its_scale() -> None:
+    """A calibrated Gaussian has factors near 1; with sigma stated half as large they are near 4."""
+    rng = np.random.default_rng(3)
+    sigma = rng.uniform(1, 3, (20_000, 4))
+    true = rng.normal(size=sigma.shape) * sigma
+    for share, factor in ((1.0, 1.0), (0.5, 4.0)):
+        fitted = fit_variance(true, np.zeros_like(true), (share * sigma) ** 2)
+        np.testing.assert_allclose(fitted.factors, factor, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("true", "variance", "message"),
+    [
+        (np.full((3, 4), np.nan), np.ones((3, 4)), "none of these has one"),
+        (np.zeros((3, 4)), -np.ones((3, 4)), "negative"),
+        (np.zeros((3, 4)), np.full((3, 4), np.inf), "NaN or infinity"),
+        (np.zeros((2, 4)), np.ones((3, 4)), r"must be \(N, 4\)"),
+    ],
+)
+def test_variance_that_cannot_be_fitted(true: Any, variance: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fit_variance(true, np.zeros((3, 4)), variance)
+
+
+def test_fitted_variance_is_an_artifact(tmp_path: Path) -> None:
+    batch = squares(30)
+    model = FittedVarianceScaling(off_by_two(sigma=1.0), name="scaled")
+    assert model.learns_from == {"validation"}
+    model = model.with_data({"validation": dataset(batch)})
+    with pytest.raises(ModelError, match="not fitted yet"):
+        model.predict(batch)
+    before = model.fingerprint()
+    competence = model.build(tmp_path, lambda images: None)
+    model.load(tmp_path)
+    assert model.loaded
+    assert model.fingerprint() == before
+    assert competence["factors"] == pytest.approx([4.0] * 4)
+    answer = model.answer(batch, 30)
+    np.testing.assert_allclose(answer.columns["box_variance"], 4.0, rtol=1e-5)
+    np.testing.assert_array_equal(answer.columns["boxes"], off_by_two(sigma=1.0).answer(batch, 30).columns["boxes"])
+    known = VarianceScaling(off_by_two(sigma=1.0), model.factors)
+    np.testing.assert_array_equal(known.answer(batch, 30).columns["box_variance"], answer.columns["box_variance"])
+    with pytest.raises(InputError, match="states no variance"):
+        VarianceScaling(function_model(BoxForm()), [1.0] * 4)
+    with pytest.raises(InputError, match="factors of at least 0"):
+        VarianceScaling(off_by_two(sigma=1.0), [1.0, -1.0, 1.0, 1.0])
+    without = Batch(batch.ids, batch.images, batch.labels)
+    with pytest.raises(InputError, match="has no boxes"):
+        model.with_data({}).__class__(off_by_two(sigma=1.0), dataset(without)).build(tmp_path, lambda images: None)
+
+
+def off_by_two(sigma: float) -> CallableModel:
+    """A localizer whose every coordinate is off by two pixels, up or down by turns, and that states sigma."""
+
+    def localize(images: NDArray[Any]) -> NDArray[np.float64]:
+        boxes = find_white(images) + 2.0 * (-1.0) ** np.arange(4)
+        return np.hstack([boxes, np.full_like(boxes, sigma)])
+
+    return CallableModel(localize, boxes="corners pixels sigma", version=f"off by two {sigma}", name="off")
+
+
+def dataset(batch: Batch) -> Any:
+    """The images of a batch as a data set of two classes."""
+    table = Table(batch.ids, batch.labels, ("left", "right"), boxes=batch.boxes, groups=batch.ids)
+    return ArrayDataset(table, batch.images)
+
+
+# --- check and rehearsal
+
+
+@pytest.mark.parametrize("form", PLACES, ids=str)
+def test_check_finds_a_wrong_form_of_boxes(form: BoxForm) -> None:
+    """Whatever form the model writes and whatever was declared, the check names the true one."""
+    declared = PLACES[(PLACES.index(form) + 3) % len(PLACES)]
+    # squares alone have the same width and height in both orders, so other sides are drawn
+    data = dataset(squares(150, side=16, seed=4))
+
+    def build(boxes: str = str(declared), **settings: Any) -> Model:
+        return CallableModel(writer(form), boxes=boxes, version="1", name="finder", **settings)
+
+    report = check_model(build, data)
+    (finding,) = report.findings
+    assert report.boxes is not None
+    assert finding.settings == {"boxes": str(form)}
+    assert finding.text == f"declare `boxes={str(form)!r}`: IoU 1.00 instead of {report.boxes.iou:.2f}"
+    assert finding.iou == pytest.approx(1.0)
+    assert not report.ok
+    assert "accuracy" not in str(report)
+    fixed = check_model(lambda **given: build(**{**finding.settings, **given}), data)
+    assert fixed.ok
+    assert "mean IoU: 1.000 (95 % interval 1.000 to 1.000) on 150 images with a box; always the mean box" in str(fixed)
+
+
+def test_check_finds_the_range_of_a_localizer() -> None:
+    """A network that needs pixels 0 to 255 but gets 0 to 1 finds nothing."""
+
+    def build(range: str = "0-1", **settings: Any) -> Model:
+        def localize(tensor: NDArray[Any]) -> NDArray[np.float64]:
+            return find_white(np.moveaxis(tensor, 1, -1))
+
+        return CallableModel(
+            localize, boxes="corners pixels", range=range, **{"layout": "nchw", "version": "1", **settings}
+        )
+
+    report = check_model(build, dataset(squares(80)))
+    (finding,) = report.findings
+    assert finding.settings["range"] == "0-255"
+    assert finding.iou == pytest.approx(1.0)
+
+
+def test_check_of_a_model_with_both_reports_both() -> None:
+    data = dataset(squares(120, side=16))
+
+    def build(boxes: str = "corners pixels", **settings: Any) -> Model:
+        def both(images: NDArray[Any]) -> Any:
+            found = find_white(images)
+            right = (found[:, 0] > 16 / 3).astype(int)
+            return {"boxes": BoxForm("centre").write(found, (16, 16), (16, 16)), "classes": np.eye(2)[right]}
+
+        return CallableModel(both, boxes=boxes, version="1", name="both", **settings)
+
+    report = check_model(build, data)
+    text = str(report)
+    assert report.accuracy == 1.0
+    assert "accuracy: 1.000" in text
+    assert "mean IoU: " in text
+    assert [finding.settings for finding in report.findings] == [{"boxes": "centre pixels"}]
+    no_boxes = check_model(build, dataset(Batch(*(getattr(squares(60), key) for key in ("ids", "images", "labels")))))
+    assert "its boxes are not checked" in str(no_boxes)
+
+
+def test_check_of_a_localizer_needs_true_boxes_and_says_when_nothing_helps() -> None:
+    batch = squares(60)
+    with pytest.raises(InputError, match="has none to compare them with"):
+        check_model(lambda **given: function_model(BoxForm()), dataset(Batch(batch.ids, batch.images, batch.labels)))
+    middle = [SIDE / 4, SIDE / 4, SIDE / 2, SIDE / 2]
+
+    def build(boxes: str = "corners pixels", **settings: Any) -> Model:
+        return CallableModel(lambda images: np.tile(middle, (len(images), 1)), boxes=boxes, version="1", **settings)
+
+    report = check_model(build, dataset(batch))
+    assert report.boxes is not None
+    assert report.boxes.at_chance
+    assert "no better than always the mean box" in str(report)
+
+
+def test_unsteady_boxes_are_found() -> None:
+    calls: list[int] = []
+
+    def build(boxes: str = "corners pixels", **settings: Any) -> Model:
+        def localize(images: NDArray[Any]) -> NDArray[np.float64]:
+            calls.append(1)
+            return find_white(images) + 0.5 * (len(calls) % 2)
+
+        return CallableModel(localize, boxes=boxes, version="1", **settings)
+
+    texts = [finding.text for finding in check_model(build, dataset(squares(60))).findings]
+    assert any("get other answers when asked again" in text for text in texts)
+    assert rehearse(build(), dataset(squares(60))).boxes_change_by == pytest.approx(0.5)
+
+
+def test_rehearsal_refuses_a_localizer_that_is_no_better_than_the_mean_box() -> None:
+    data = dataset(squares(80, side=16))
+    good, wrong = (
+        function_model(BoxForm()),
+        CallableModel(writer(BoxForm("centre")), boxes="corners pixels", version="1"),
+    )
+    assert chance_error(good, data, rehearse(good, data), None) is None
+
+    def build(boxes: str = "corners pixels", **settings: Any) -> Model:
+        return CallableModel(writer(BoxForm("centre")), boxes=boxes, version="1", **settings)
+
+    text = chance_error(wrong, data, rehearse(wrong, data), build)
+    assert text is not None
+    assert "no better than always answering their mean box" in text
+    assert "declare `boxes='centre pixels'`: IoU 1.00 instead of" in text
+    hopeless = chance_error(wrong, data, rehearse(wrong, data), None)
+    assert hopeless is not None
+    assert "continue with `accept_chance=True`" in hopeless
+    few = compare_with_mean_box(np.zeros((3, 4)), np.zeros((3, 4)))
+    assert not few.is_chance
+    assert not few.is_above
+
+
+# --- stored boxes, hints, the command line and studies
+
+
+@pytest.mark.parametrize(
+    "text", ["corners pixels variance", "centre relative yx sigma", "corners relative log_variance"]
+)
+def test_stored_boxes_of_any_form(tmp_path: Path, text: str) -> None:
+    batch, form = squares(4), parse_box_form(text)
+    written = {"variance": 4.0, "sigma": 2.0, "log_variance": np.log(4.0)}[form.variance]
+    rows = form.write(find_white(batch.images), (SIDE, SIDE), (SIDE, SIDE))
+    table = pd.DataFrame({"id": batch.ids, **{f"box{side}": rows[:, side] for side in range(4)}})
+    table = table.assign(**{f"variance{side}": written for side in range(4)})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    model = StoredPredictions(tmp_path / "a.csv", boxes=text)
+    answer = model.answer(batch, 4)
+    np.testing.assert_allclose(answer.columns["boxes"], batch.boxes, atol=1e-4)
+    _, variance = form.read(np.hstack([rows, np.full_like(rows, written)]), (SIDE, SIDE), (SIDE, SIDE))
+    assert variance is not None
+    np.testing.assert_allclose(answer.columns["box_variance"], variance, rtol=1e-5)
+    same = text == "corners pixels variance"
+    usual = StoredPredictions(tmp_path / "a.csv", boxes="corners pixels log_variance" if not same else None)
+    assert (model.fingerprint() == usual.fingerprint()) == same
+
+
+def test_stored_boxes_that_cannot_be_right(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,box0,box1,box2,box3,variance0,variance1,variance2,variance3\nx,0,0,1,1,1,1,-1,1\n"
+    )
+    with pytest.raises(InputError, match="declare `boxes='corners relative log_variance'`"):
+        StoredPredictions(tmp_path / "a.csv", boxes="corners relative sigma")
+    (tmp_path / "b.csv").write_text("id,box0,box1,box2,box3\nx,0,0,1,1\n")
+    with pytest.raises(InputError, match="holds no sigma of boxes"):
+        StoredPredictions(tmp_path / "b.csv", boxes="corners pixels sigma")
+    (tmp_path / "c.csv").write_text("id,p0,p1\nx,0.5,0.5\n")
+    with pytest.raises(InputError, match="holds no boxes"):
+        StoredPredictions(tmp_path / "c.csv", boxes="corners pixels")
+
+
+def test_check_names_the_form_of_stored_boxes(tmp_path: Path) -> None:
+    batch = squares(60, side=16)
+    rows = BoxForm("centre", "relative").write(find_white(batch.images), (16, 16), (16, 16))
+    table = pd.DataFrame({"id": batch.ids, **{f"box{side}": rows[:, side] for side in range(4)}})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    report = check_model(lambda **given: StoredPredictions(tmp_path / "a.csv", **given), dataset(batch))
+    assert [finding.settings for finding in report.findings] == [{"boxes": "centre relative"}]
+
+
+def test_box_that_is_taken_for_classes_is_hinted_at(tmp_path: Path) -> None:
+    model = OnnxModel(linear_onnx(tmp_path / "m.onnx", {"out": 4}))
+    with pytest.raises(InputError, match="declare `boxes='corners pixels'`"):
+        align(model, ["left", "right"])
+    shares = linear_onnx(tmp_path / "r.onnx", {"out": 4}, constant={"out": [0.1, 0.2, 0.3, 0.9]})
+    relative = CallableModel(lambda images: np.tile([0.1, 0.2, 0.3, 0.9], (len(images), 1)), boxes="corners relative")
+    assert OnnxModel(shares, boxes="corners relative").answer(squares(1), 1).boxes is not None
+    np.testing.assert_allclose(relative.answer(squares(1), 1).columns["boxes"], [[1.2, 2.4, 3.6, 10.8]], rtol=1e-6)
+
+
+def test_the_command_line_spells_the_form_of_boxes(tmp_path: Path) -> None:
+    batch = squares(60, side=16)
+    arrays = {"images": batch.images, "labels": batch.labels, "boxes": batch.boxes, "id": np.array(batch.ids)}
+    np.savez(tmp_path / "d.npz", class_names=["left", "right"], **arrays)
+    rows = BoxForm("centre", "relative").write(find_white(batch.images), (16, 16), (16, 16))
+    table = pd.DataFrame({"id": batch.ids, **{f"box{side}": rows[:, side] for side in range(4)}})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    given = ("check", "--model", tmp_path / "a.csv", "--data", tmp_path / "d.npz", "--strict")
+    output = call(*given, code=1)
+    assert "boxes, no classes" in output
+    assert "finding: declare --boxes 'centre relative': IoU 1.00 instead of 0.0" in output
+    assert "nothing wrong was found" in call(*given, "--boxes", "centre relative")
+
+
+def test_scaled_variance_reads_stored_rows_in_a_study(tmp_path: Path) -> None:
+    """The fit of a study reads what the model answered to the validation data, as stored, and every case uses it."""
+
+    class Finder(rw.Model):
+        """Always right in its class; boxes off by two, with a stated variance of one."""
+
+        name, num_classes = "finder", 2
+        capabilities = frozenset({"probabilities", "boxes", "box_variance"})
+
+        def fingerprint(self) -> str:
+            return "finder"
+
+        def predict(self, batch: Batch) -> Prediction:
+            boxes = np.asarray(find_white(batch.images) + 2.0 * (-1.0) ** np.arange(4), np.float32)
+            probabilities = np.eye(2, dtype=np.float32)[batch.labels]
+            return Prediction(probabilities, boxes=boxes, box_variance=np.ones_like(boxes))
+
+    for name, seed in (("test", 5), ("validation", 6)):
+        batch = squares(40, side=16, seed=seed)
+        arrays = {"images": batch.images, "labels": batch.labels, "boxes": batch.boxes}
+        np.savez(tmp_path / f"{name}.npz", class_names=["left", "right"], **arrays)
+    content = {
+        "name": "scaled",
+        "data": {"test": str(tmp_path / "test.npz"), "validation": str(tmp_path / "validation.npz")},
+        "models": {"m": "<in memory>"},
+        "protocols": {"classification": {"shifts": ["noise"], "levels": [1], "repeats": 1}},
+    }
+    models = {"m": FittedVarianceScaling(Finder(), name="m")}
+    prepared = prepare(parse_study(content, "study"), models=models, accept_chance=True)
+    run = execute(prepared, tmp_path / "run", workers=1, progress=rw.no_progress)
+    (artifact,) = run.record.artifacts.values()
+    assert (artifact.builder, artifact.competence["images"]) == ("variance_scaling", 40)
+    assert artifact.competence["factors"] == pytest.approx([4.0] * 4)
+    assert sorted(case.system for case in run.record.cases.values() if case.kind == "signal") == [
+        "box_variance of finder",
+        "boxes of finder",
+    ]
+    assert run.verify() == []

@@ -21,6 +21,7 @@ from roadworthy.engine.plan import Bench, check_plan_size, chunk_size
 from roadworthy.engine.progress import ProgressBar
 from roadworthy.models import align, load_model
 from roadworthy.models.callable import check_versions
+from roadworthy.models.classes import box_hint
 from roadworthy.models.signals import LearningData
 from roadworthy.monitors import MONITORS, Monitor, MonitorOpening, NamesFiles, open_monitor
 from roadworthy.outliers import make_outliers
@@ -138,6 +139,7 @@ class OpeningSource:
             raise InputError(
                 f"model {name} answers {model.num_classes} classes, but data set {data.name} has "
                 f"{len(data.class_names)}: fix the order and number of classes with `classes=`"
+                f"{box_hint(model.num_classes)}"
             )
         return align(model, data.class_names)
 

@@ -39,6 +39,8 @@ def spelled(text: str, command: str = "") -> str:
     'the images differ in size: give --size HxW'
     >>> spelled("pass `trust=True`, or give `size='HxW'`", "run")
     'pass --trust, or give `size: HxW`'
+    >>> spelled("declare `boxes='centre relative'`", "check")
+    "declare --boxes 'centre relative'"
     """
     options = _option_names(command)
 
@@ -47,7 +49,8 @@ def spelled(text: str, command: str = "") -> str:
         option = f"--{OTHER_NAMES.get(name, name).replace('_', '-')}"
         if option not in options:
             return f"`{name}: {value}`" if value else f"`{name}`"
-        return option if value in ("", "True") else f"{option} {value}"
+        quoted = f"'{value}'" if " " in value else value
+        return option if value in ("", "True") else f"{option} {quoted}"
 
     return SETTING.sub(spell, text)
 

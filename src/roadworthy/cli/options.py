@@ -28,6 +28,12 @@ Classes = Annotated[Path | None, typer.Option(help="File with one class name per
 Range = Annotated[str | None, typer.Option("--range", help="0-1, 0-255, -1-1, imagenet or MEAN/STD.")]
 Layout = Annotated[str | None, typer.Option(help="auto, nchw or nhwc.")]
 Outputs = Annotated[str | None, typer.Option(help="auto, probabilities or logits.")]
+Boxes = Annotated[
+    str | None,
+    typer.Option(help="Form of the boxes that a localizer answers, such as 'centre relative'."),
+]
+BoxOutput = Annotated[str | None, typer.Option(help="Output that holds the boxes, where name and shape do not tell.")]
+ClassOutput = Annotated[str | None, typer.Option(help="Output beside the boxes that holds class scores, or none.")]
 Colour = Annotated[str | None, typer.Option(help="rgb or bgr.")]
 Size = Annotated[str | None, typer.Option(help="HEIGHTxWIDTH that images are brought to before any shift.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

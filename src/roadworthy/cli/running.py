@@ -12,7 +12,10 @@ from roadworthy.cli.messages import print_criteria, print_line, say, say_failed,
 from roadworthy.cli.options import (
     AcceptChance,
     Arch,
+    Boxes,
+    BoxOutput,
     Classes,
+    ClassOutput,
     Colour,
     DataOption,
     Device,
@@ -73,6 +76,9 @@ def evaluate(
     layout: Layout = None,
     outputs: Outputs = None,
     colour: Colour = None,
+    boxes: Boxes = None,
+    box_output: BoxOutput = None,
+    class_output: ClassOutput = None,
     size: Size = None,
     device: Device = "auto",
     arch: Arch = None,
@@ -95,7 +101,7 @@ def evaluate(
 
     settings = given_settings(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
-    )
+    ) | given_settings(boxes=boxes, box_output=box_output, class_output=class_output)
     run = api.evaluate(
         model,
         data,
@@ -221,6 +227,9 @@ def check(
     layout: Layout = None,
     outputs: Outputs = None,
     colour: Colour = None,
+    boxes: Boxes = None,
+    box_output: BoxOutput = None,
+    class_output: ClassOutput = None,
     size: Size = None,
     device: Device = "auto",
     arch: Arch = None,
@@ -231,12 +240,12 @@ def check(
     model_version: ModelVersion = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 where something wrong was found.")] = False,
 ) -> None:
-    """Try a model on a sample: shapes, range, class order, clean accuracy, and what it can be tested for."""
+    """Try a model on a sample: shapes, range, class order, form of boxes, how good it is, what it can be tested for."""
     from roadworthy import api
 
     settings = given_settings(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
-    )
+    ) | given_settings(boxes=boxes, box_output=box_output, class_output=class_output)
     report = api.check(
         model,
         data,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, ModelError, RoadworthyError, first_line, foreign_code
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.models.boxes import BoxReading, scaled_to
+from roadworthy.models.boxes import BoxForm, BoxReading, scaled_to
 from roadworthy.models.outputs import PROBE_SIZES, PROBES, decide, prediction, probe_images
 from roadworthy.models.preprocess import Preprocess, parse_choice
 
@@ -105,6 +105,11 @@ class Adapter(Model):
             raise InputError(f"{what}: {error}") from None
         has_classes = {"probabilities"} | ({"logits"} if self.outputs == "logits" else set())
         self.capabilities = self.reading.capabilities | (has_classes if self.num_classes else set())
+
+    @property
+    def box_form(self) -> BoxForm | None:
+        """The form in which it is taken to write boxes; None for a classifier."""
+        return None if self.reading is None else self.reading.form
 
     def reading_settings(self) -> dict[str, Any]:
         """What a fingerprint says of how boxes are read; nothing for a classifier."""

@@ -216,8 +216,8 @@ def _in_other_forms(model: Model, form: BoxForm, trial: _BoxTrial, batch: Batch)
 
 def box_form(model: Model) -> BoxForm | None:
     """The form in which a model is taken to write its boxes; None where it cannot be declared otherwise."""
-    reading = getattr(model, "reading", None)
-    return None if reading is None else reading.form
+    form: BoxForm | None = getattr(model, "box_form", None)
+    return form
 
 
 def _iou(true: Boxes, trial: _BoxTrial) -> float:

@@ -49,6 +49,17 @@ def check_class_names(names: tuple[str, ...] | None, num_classes: int, what: str
     return names
 
 
+def box_hint(columns: int) -> str:
+    """The end of a message on a wrong number of classes, for answers that may be boxes: four numbers, or eight.
+
+    >>> box_hint(7), box_hint(4)
+    ('', "; if they are the corners or centre of a box, declare `boxes='corners pixels'` or another form")
+    """
+    if columns not in (4, 8):
+        return ""
+    return "; if they are the corners or centre of a box, declare `boxes='corners pixels'` or another form"
+
+
 def align(model: Model, class_names: Sequence[str]) -> Model:
     """The model with its columns in the order of the data's classes.
 
@@ -56,7 +67,10 @@ def align(model: Model, class_names: Sequence[str]) -> Model:
     in the data's order.
     """
     if len(class_names) != model.num_classes:
-        raise InputError(f"model {model.name} answers {model.num_classes} classes but the data has {len(class_names)}")
+        raise InputError(
+            f"model {model.name} answers {model.num_classes} classes but the data has {len(class_names)}"
+            f"{box_hint(model.num_classes)}"
+        )
     if model.class_names is None or tuple(class_names) == tuple(model.class_names):
         return model
     missing = [name for name in class_names if name not in model.class_names]
@@ -88,7 +102,7 @@ class Wrapper(Model):
 
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
         """What the model says of how it was made; nothing where it says nothing."""
-        return dict(getattr(self.model, "facts", dict)())
+        return self.model.facts()
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:
         """The model's own."""

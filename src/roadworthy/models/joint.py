@@ -98,4 +98,4 @@ class JointModel(Model):
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
         """What both say of how they were made, by task."""
         tasks = {"classes": self.classes, "boxes": self.boxes}
-        return {task: dict(getattr(model, "facts", dict)()).get(task, {}) for task, model in tasks.items()}
+        return {task: model.facts().get(task, {}) for task, model in tasks.items()}

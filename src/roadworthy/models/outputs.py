@@ -120,6 +120,7 @@ def decide(declared: str, rows: NDArray[np.floating[Any]], what: str) -> str:
         raise InputError(
             f"{what} answers values in 0 to 1 that do not sum to 1 ({_span(rows)}; a sigmoid per class?): "
             "declare `outputs='logits'` if they are scores, or add a softmax to the model"
+            + ("; if they are a box, declare `boxes='corners relative'`" if rows.shape[1] in (4, 8) else "")
         )
     return "logits"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.roles import Model
 from roadworthy.core.types import UNDISTURBED, Batch, Prediction
+from roadworthy.models.boxes import BoxForm, parse_box_form
 from roadworthy.models.classes import read_class_names
 from roadworthy.models.outputs import OUTPUTS, are_probabilities, prediction
 from roadworthy.models.preprocess import parse_choice
@@ -37,6 +38,8 @@ CSV_PARSING = pa.csv.ParseOptions(newlines_in_values=True)
 BOXES = {"boxes": "box", "box_variance": "variance"}
 """Answers in boxes by the name of their list column, with how their numbered columns begin."""
 BOX_SIDES = 4
+AS_STORED = (BoxForm(), BoxForm(variance="variance"))
+"""The forms in which stored boxes are served as they are."""
 
 Floats = NDArray[np.float32]
 Columns = Mapping[str, pa.DataType | None]
@@ -52,6 +55,8 @@ class StoredPredictions(Model):
     `boxes` and `box_variance`, beside the classes or alone.
 
     outputs  of columns under class names: `auto` finds out whether all rows are probabilities or none is
+    boxes    how boxes are written, where that is not `corners pixels` of the exported image (see `BoxForm`); the
+             columns of their variance hold what it says of that, by default `variance`
     """
 
     concurrent = True
@@ -62,6 +67,7 @@ class StoredPredictions(Model):
         *,
         classes: str | Path | Sequence[str] | None = None,
         outputs: str = "auto",
+        boxes: str | None = None,
         name: str | None = None,
         base: Path = Path(),
     ) -> None:
@@ -91,9 +97,12 @@ class StoredPredictions(Model):
         if not self._index.rows:
             raise InputError(f"{self.path} holds no answers")
         self._settle(outputs)
+        self.box_form = self._find_box_form(boxes)
         self.class_names = given or form.class_names
         self.capabilities = frozenset({*self._parts, *(["probabilities"] if self.num_classes else [])})
-        settings = {"answers": sorted(self._parts), "classes": self.class_names}
+        settings: dict[str, Any] = {"answers": sorted(self._parts), "classes": self.class_names}
+        if self.box_form is not None and self.box_form not in AS_STORED:
+            settings["boxes"] = str(self.box_form)
         self._fingerprint = digest({"kind": "predictions", "files": [digest_file(f) for f in files], **settings})
 
     def _settle(self, outputs: str) -> None:
@@ -121,6 +130,26 @@ class StoredPredictions(Model):
                 f"{self.path} holds logits where probabilities were declared: negative or not summing to 1 are "
                 f"{self._some(bad)}"
             )
+
+    def _find_box_form(self, declared: str | None) -> BoxForm | None:
+        """How the stored boxes are written, and checks that their variance can be one; None where there are none."""
+        if "boxes" not in self._parts:
+            if declared is not None or "box_variance" in self._parts:
+                raise InputError(f"{self.path} holds no boxes: give them as the columns `box0` to `box3`, or `boxes`")
+            return None
+        form = BoxForm() if declared is None else parse_box_form(declared)
+        if "box_variance" not in self._parts:
+            if form.variance != "none":
+                raise InputError(f"{self.path} holds no {form.variance} of boxes: declare `boxes={_place(form)!r}`")
+            return form
+        form = replace(form, variance="variance") if form.variance == "none" else form
+        bad = np.concatenate([(part < 0).any(axis=1) for part in self._parts["box_variance"]])
+        if form.variance != "log_variance" and bad.any():
+            raise InputError(
+                f"{self.path} holds a negative {form.variance} of boxes in {self._some(np.flatnonzero(bad))}: if it is "
+                f"a logarithm, declare `boxes={_place(form) + ' log_variance'!r}`"
+            )
+        return form
 
     def _name_answers(self, outputs: str) -> str:
         """`probabilities` or `logits`, for columns under class names."""
@@ -153,6 +182,10 @@ class StoredPredictions(Model):
             raise InputError(self._missing({batch.stimulus or stimulus: missing}, len(batch)))
         answers = {kind: self._take(kind, rows) for kind in self._parts}
         boxes = {kind: answers.pop(kind) for kind in BOXES if kind in answers}
+        if self.box_form is not None and self.box_form not in AS_STORED:
+            size = (batch.images.shape[1], batch.images.shape[2])
+            read, variance = self.box_form.read(np.concatenate([*boxes.values()], axis=1), size, size)
+            boxes = {"boxes": read} if variance is None else {"boxes": read, "box_variance": variance}
         if not answers:
             return Prediction(**boxes)
         kind = "probabilities" if "probabilities" in answers else "logits"
@@ -190,6 +223,7 @@ class StoredPredictions(Model):
         return {
             "kind": "predictions",
             "outputs": " and ".join(sorted(self._parts)),
+            **({} if self.box_form is None else {"boxes": str(self.box_form)}),
             "input": f"{self._index.rows} stored answers to {shown}",
             "notes": (f"ignores the columns {', '.join(self._ignored)}",) if self._ignored else (),
         }
@@ -234,6 +268,11 @@ class StoredPredictions(Model):
             here = owner == part
             out[here] = parts[part][rows[here] - self._offsets[part]]
         return out
+
+
+def _place(form: BoxForm) -> str:
+    """A form as text, without what it says of the variance."""
+    return str(replace(form, variance="none"))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ HOWTO = """# Images to be classified
 `manifest.csv` lists every image: `stimulus`, `id` and `path` (a PNG in this folder). {run} with
 the columns `stimulus` and `id`, copied from the manifest, and one column per class with its probability, named by the
 class (`classes{of}.txt` holds the names in order); or `logit0`, `logit1`, ... for logits.
+A model that says where the object is answers `box0` to `box3`: x0, y0, x1, y1 in pixels of the image, the right and
+bottom edge exclusive, and `variance0` to `variance3` where it states a variance; beside the classes or alone.
 Write numbers with nine significant digits, so that they are read back exactly. For answers that are the same to the
 last bit, use batches of the size in `export.json` (the last one padded) and as many threads.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
@@ -12,7 +12,7 @@ from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import check_whole
 from roadworthy.models.classes import align
 from roadworthy.models.trained import TrainedNetwork
-from roadworthy.uncertainty.measures import mixture
+from roadworthy.uncertainty.measures import mixture, tasks_of
 
 MOST_MEMBERS = 1000
 
@@ -98,6 +98,17 @@ class Ensemble(Model):
         """Hash of the members, in their order, and of what is made of their boxes."""
         boxes = {"boxes": "mean and variance"} if "boxes" in self.capabilities else {}
         return digest({"kind": "ensemble", "members": [member.fingerprint() for member in self.members], **boxes})
+
+    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the first member says, with the number of members and the weights of all; None where one is unknown."""
+        said = [member.facts() for member in self.members]
+        facts = {}
+        for task in tasks_of(self):
+            known = [own.get(task, {}).get("weights") for own in said]
+            weights = [count for count in known if count is not None]
+            total = {"weights": sum(weights) if len(weights) == len(known) else None}
+            facts[task] = {**said[0].get(task, {}), "members": len(self.members), **total}
+        return facts
 
     def predict(self, batch: Batch) -> Prediction:
         """The members' answers and their mean; of boxes their mean and variance."""

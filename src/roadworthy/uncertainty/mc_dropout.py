@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from roadworthy.models.outputs import as_rows, probe_images
 from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.reference import OPENERS, ReferenceModel
 from roadworthy.models.torch import TorchModel, class_scores, import_torch
-from roadworthy.uncertainty.measures import mixture
+from roadworthy.uncertainty.measures import mixture, tasks_of
 
 if TYPE_CHECKING:
     import torch
@@ -98,6 +98,7 @@ class McDropout(Adapter):
         self.reading, self.uncertainty, self.family = whole.reading, uncertainty, family or whole.family
         of_classes = {"probabilities", "samples", "certainty"} if self.num_classes else set()
         self.capabilities = frozenset(of_classes | ({"boxes", "box_variance"} if self.reading else set()))
+        self._weights = sum(weight.numel() for weight in whole.module.parameters())
         example = self.preprocess(probe_images(whole.input_size, self.preprocess.channels))
         read = class_scores if self.reading is None else whole.rows_of
         self._parts = subnetworks(whole.module, example, placement, p, runtime, f"model {self.name}", read)
@@ -127,6 +128,13 @@ class McDropout(Adapter):
                 raise ModelError(f"model {self.name} does not answer one row of class scores per image")
             answers.append(self.prediction_of(rows, size))
         return mixture(answers)
+
+    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """The number of passes, the weights that are held, and the probability of dropout where there is one."""
+        probabilities = {layer.p for layer in self.layers}
+        facts: dict[str, Any] = {"passes": self.passes, "weights": self._weights}
+        facts |= {"dropout": probabilities.pop()} if len(probabilities) == 1 else {}
+        return dict.fromkeys(tasks_of(self), facts)
 
     def masks(self, index: int) -> list[NDArray[np.float32]]:
         """The masks of one pass, a layer each: 0 where a unit is dropped, else 1 / (1 - p)."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.roles import Model
 from roadworthy.core.types import Prediction
 from roadworthy.models.boxes import mixed_boxes
 
@@ -37,6 +38,12 @@ def mixture(answers: Sequence[Prediction]) -> Prediction:
         boxes, *variance = (np.stack([answer.columns[name] for answer in answers]) for name in given)
         columns["boxes"], columns["box_variance"] = mixed_boxes(boxes, *variance)
     return Prediction(**columns)
+
+
+def tasks_of(model: Model) -> list[str]:
+    """What a model answers, by the names that its `facts` have: `classes`, `boxes`."""
+    columns = {"classes": "probabilities", "boxes": "boxes"}
+    return [task for task, column in columns.items() if column in model.capabilities]
 
 
 def mean_prediction(samples: Samples) -> NDArray[np.float32]:
