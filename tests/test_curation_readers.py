@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.data.base import Opening
-from roadworthy.data.curation import CurationSettings, cadc, curate, cure_tsd, nuimages
+from roadworthy.data.curation import CurationSettings, cadc, curate, cure_tsd, json_lists, nuimages
 from roadworthy.data.curation.frames import READERS, AnnotatedObject, Frame, read_frames
 from roadworthy.data.curation.projection import Camera, cuboid_corners, project_cuboid, rotation_of
 from roadworthy.data.images import decode
@@ -156,6 +156,68 @@ def test_a_camera_refuses_what_is_no_calibration(
 ) -> None:
     with pytest.raises(InputError, match=message):
         Camera(matrix, pose, 200, 100, lens)
+
+
+# JSON lists in chunks
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 1000])
+def test_elements_of_json_lists_are_whole_whatever_the_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(json_lists, "CHUNK", chunk)
+    path = tmp_path / "a.json"
+    path.write_bytes(b'\xef\xbb\xbf [\r\n {"a": [1,\n 2]},\n 12345, -1.5e3,\n\n "x\\n\xc3\xa9" , null]\n\n')
+    assert list(json_lists.json_list(path)) == [
+        (2, {"a": [1, 2]}),
+        (4, 12345),
+        (4, -1500.0),
+        (6, "x\n\u00e9"),
+        (6, None),
+    ]
+    for empty in ("[]", " [\n] "):
+        path.write_text(empty)
+        assert list(json_lists.json_list(path)) == []
+
+
+@pytest.mark.parametrize("chunk", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("{}", 1),
+        ("[1,\n2", 2),
+        ("[1\n2]", 2),
+        ("[1,\n]", 2),
+        ("[1,\n{\n3}]", 3),
+        ("[]\n]", 2),
+        ("[1]\n\n2", 3),
+    ],
+)
+def test_broken_json_lists_are_named_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: int, chunk: int
+) -> None:
+    monkeypatch.setattr(json_lists, "CHUNK", chunk)
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=rf"a\.json, line {line}: "):
+        list(json_lists.json_list(path))
+
+
+def test_a_json_list_is_never_held_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lists, "CHUNK", 50)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"number": number} for number in range(1000)]))
+    held: list[int] = []
+    fill = json_lists._JsonList.fill
+
+    def noted(self: json_lists._JsonList) -> None:
+        fill(self)
+        held.append(len(self.text))
+
+    monkeypatch.setattr(json_lists._JsonList, "fill", noted)
+    assert len(list(json_lists.json_list(path))) == 1000
+    assert max(held) < 150
 
 
 # CADC
