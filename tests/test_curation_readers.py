@@ -95,6 +95,15 @@ def test_the_lens_never_brings_a_far_point_back_into_the_picture() -> None:
     assert camera.pixels([[1000.0, 0, 1]])[0, 0] == pytest.approx(100 + outermost)
 
 
+def test_an_edge_that_the_lens_bends_outwards_widens_the_box() -> None:
+    camera = hand_made_camera((-0.2, 0, 0, 0, 0))
+    box = project_cuboid(camera, cuboid_corners((10, 0, 0), (1e-6, 16, 8), 0)).box
+    assert box is not None
+    middle, corner = 40 * (1 - 0.2 * 0.4**2), 40 * (1 - 0.2 * (0.8**2 + 0.4**2))
+    assert middle > corner
+    assert box[1::2] == pytest.approx((50 - middle, 50 + middle), abs=1e-4)
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     yaw=st.floats(-math.pi, math.pi),
@@ -454,6 +463,20 @@ def test_nuimages_gives_key_frames_of_cameras_with_kinds_by_attribute(tmp_path: 
     assert sitting.kind == "human.pedestrian.adult/pedestrian.sitting_lying_down"
     assert (standing.truncated, sitting.truncated, back.objects[0].truncated) == (False, True, True)
     assert not any(thing.occluded for frame in (front, back) for thing in frame.objects)
+
+
+@pytest.mark.parametrize(
+    ("box", "truncated"),
+    [
+        ([1, 1, 199, 99], False),
+        *(([0, 1, 199, 99], True), ([1, 0, 199, 99], True), ([1, 1, 200, 99], True), ([1, 1, 199, 100], True)),
+    ],
+)
+def test_objects_of_nuimages_at_an_edge_count_as_truncated(tmp_path: Path, box: list[int], truncated: bool) -> None:
+    tables = nuimages_tables()
+    tables["object_ann"][0]["bbox"] = box
+    write_nuimages(tmp_path, tables)
+    assert read("nuimages", tmp_path)[0].objects[0].truncated == truncated
 
 
 def test_nuimages_reads_the_chosen_cameras_attributes_and_versions(tmp_path: Path) -> None:
