@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from roadworthy.data.curation import bdd100k, coco, kitti, voc, yolo  # noqa: F401 (these register their formats)
+from roadworthy.data.curation import (  # noqa: F401 (these register their formats)
+    bdd100k,
+    cadc,
+    coco,
+    cure_tsd,
+    kitti,
+    nuimages,
+    voc,
+    yolo,
+)
 from roadworthy.data.curation.curating import Curation, curate
 from roadworthy.data.curation.frames import READERS, AnnotatedObject, Frame, annotation_format, object_id
 from roadworthy.data.curation.settings import CurationSettings, read_settings
