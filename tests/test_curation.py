@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -435,6 +438,15 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"3\.png"):
         run(root, tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"set"}
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    root = drawn_set(tmp_path / "set", 1)
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    (tmp_path / f".out.{int(ended.stdout)}.tmp").mkdir()
+    (tmp_path / f".out.{os.getppid()}.tmp").mkdir()
+    run(root, tmp_path / "out", size=48)
+    assert {path.name for path in tmp_path.iterdir()} == {"set", "out", f".out.{os.getppid()}.tmp"}
 
 
 def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.data.base import Opening
-from roadworthy.data.curation import CurationSettings, cadc, curate, cure_tsd, nuimages
+from roadworthy.data.curation import CurationSettings, cadc, curate, cure_tsd, json_lists, nuimages
 from roadworthy.data.curation.frames import READERS, AnnotatedObject, Frame, read_frames
 from roadworthy.data.curation.projection import Camera, cuboid_corners, project_cuboid, rotation_of
 from roadworthy.data.images import decode
@@ -95,6 +95,15 @@ def test_the_lens_never_brings_a_far_point_back_into_the_picture() -> None:
     assert camera.pixels([[1000.0, 0, 1]])[0, 0] == pytest.approx(100 + outermost)
 
 
+def test_an_edge_that_the_lens_bends_outwards_widens_the_box() -> None:
+    camera = hand_made_camera((-0.2, 0, 0, 0, 0))
+    box = project_cuboid(camera, cuboid_corners((10, 0, 0), (1e-6, 16, 8), 0)).box
+    assert box is not None
+    middle, corner = 40 * (1 - 0.2 * 0.4**2), 40 * (1 - 0.2 * (0.8**2 + 0.4**2))
+    assert middle > corner
+    assert box[1::2] == pytest.approx((50 - middle, 50 + middle), abs=1e-4)
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     yaw=st.floats(-math.pi, math.pi),
@@ -156,6 +165,68 @@ def test_a_camera_refuses_what_is_no_calibration(
 ) -> None:
     with pytest.raises(InputError, match=message):
         Camera(matrix, pose, 200, 100, lens)
+
+
+# JSON lists in chunks
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 1000])
+def test_elements_of_json_lists_are_whole_whatever_the_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(json_lists, "CHUNK", chunk)
+    path = tmp_path / "a.json"
+    path.write_bytes(b'\xef\xbb\xbf [\r\n {"a": [1,\n 2]},\n 12345, -1.5e3,\n\n "x\\n\xc3\xa9" , null]\n\n')
+    assert list(json_lists.json_list(path)) == [
+        (2, {"a": [1, 2]}),
+        (4, 12345),
+        (4, -1500.0),
+        (6, "x\n\u00e9"),
+        (6, None),
+    ]
+    for empty in ("[]", " [\n] "):
+        path.write_text(empty)
+        assert list(json_lists.json_list(path)) == []
+
+
+@pytest.mark.parametrize("chunk", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("{}", 1),
+        ("[1,\n2", 2),
+        ("[1\n2]", 2),
+        ("[1,\n]", 2),
+        ("[1,\n{\n3}]", 3),
+        ("[]\n]", 2),
+        ("[1]\n\n2", 3),
+    ],
+)
+def test_broken_json_lists_are_named_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: int, chunk: int
+) -> None:
+    monkeypatch.setattr(json_lists, "CHUNK", chunk)
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=rf"a\.json, line {line}: "):
+        list(json_lists.json_list(path))
+
+
+def test_a_json_list_is_never_held_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lists, "CHUNK", 50)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"number": number} for number in range(1000)]))
+    held: list[int] = []
+    fill = json_lists._JsonList.fill
+
+    def noted(self: json_lists._JsonList) -> None:
+        fill(self)
+        held.append(len(self.text))
+
+    monkeypatch.setattr(json_lists._JsonList, "fill", noted)
+    assert len(list(json_lists.json_list(path))) == 1000
+    assert max(held) < 150
 
 
 # CADC
@@ -392,6 +463,20 @@ def test_nuimages_gives_key_frames_of_cameras_with_kinds_by_attribute(tmp_path: 
     assert sitting.kind == "human.pedestrian.adult/pedestrian.sitting_lying_down"
     assert (standing.truncated, sitting.truncated, back.objects[0].truncated) == (False, True, True)
     assert not any(thing.occluded for frame in (front, back) for thing in frame.objects)
+
+
+@pytest.mark.parametrize(
+    ("box", "truncated"),
+    [
+        ([1, 1, 199, 99], False),
+        *(([0, 1, 199, 99], True), ([1, 0, 199, 99], True), ([1, 1, 200, 99], True), ([1, 1, 199, 100], True)),
+    ],
+)
+def test_objects_of_nuimages_at_an_edge_count_as_truncated(tmp_path: Path, box: list[int], truncated: bool) -> None:
+    tables = nuimages_tables()
+    tables["object_ann"][0]["bbox"] = box
+    write_nuimages(tmp_path, tables)
+    assert read("nuimages", tmp_path)[0].objects[0].truncated == truncated
 
 
 def test_nuimages_reads_the_chosen_cameras_attributes_and_versions(tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ def _group() -> None:
 @data.command()
 def curate(
     format: Annotated[
-        str | None, typer.Argument(metavar="FORMAT", help="bdd100k, kitti, coco, voc, yolo, ...; or in --settings.")
+        str | None,
+        typer.Argument(
+            metavar="FORMAT", help="bdd100k, cadc, coco, cure_tsd, kitti, nuimages, voc or yolo; or in --settings."
+        ),
     ] = None,
     root: Annotated[
         Path | None, typer.Argument(metavar="ROOT", help="The folder with images and annotations; or in --settings.")

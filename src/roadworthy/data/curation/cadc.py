@@ -23,12 +23,12 @@ import yaml
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import check_number, check_whole
 from roadworthy.data.curation.frames import AnnotatedObject, Frame, annotation_format, object_id
+from roadworthy.data.curation.json_lists import json_list
 from roadworthy.data.curation.projection import Camera, Projection, cuboid_corners, project_cuboid
 from roadworthy.data.curation.reading import (
     BAD_ANNOTATION,
     find_image,
     finite,
-    json_elements,
     malformed,
     read_text,
     reason,
@@ -110,7 +110,7 @@ def read_calibration(folder: Path, camera: int, lens: str) -> Camera:
 def _read_drive(path: Path, camera: Camera, image_folder: Path, visible: float) -> Iterator[Frame]:
     drive = f"{path.parent.parent.name}_{path.parent.name}"
     horizon = camera.horizon()
-    for number, (line, annotation) in enumerate(json_elements(path)):
+    for number, (line, annotation) in enumerate(json_list(path)):
         frame_id = f"{drive}_{number:010d}"
         try:
             cuboids = list(annotation["cuboids"])

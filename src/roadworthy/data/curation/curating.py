@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import TEMPORARY, json_bytes, remove
 from roadworthy.core.hashing import digest_file
-from roadworthy.data.curation.frames import read_frames
+from roadworthy.data.curation.frames import Frame, read_frames
 from roadworthy.data.curation.pictures import Picture, contact_sheet, cut, encode, frame_picture, sheet_crops
 from roadworthy.data.curation.selection import Crop, Selection, select
 from roadworthy.data.curation.settings import SPLITS, CurationSettings
@@ -110,8 +111,8 @@ def curate(
         raise InputError(f"no object is left to crop: all {selection.objects} were dropped ({reasons}); see `dry_run=`")
     _check_images(selection)
     curation = Curation(selection, settings, out)
+    _remove_leftovers(out)
     beside = out.with_name(f".{out.name}.{os.getpid()}{TEMPORARY}")
-    remove(*([beside] if beside.exists() else []))
     try:
         beside.mkdir(parents=True)
         _write(curation, beside, workers or os.cpu_count() or 1, progress)
@@ -122,7 +123,25 @@ def curate(
     return curation
 
 
-def _counted(frames: Any, advance: Callable[[int], None]) -> Any:
+def _remove_leftovers(out: Path) -> None:
+    """Remove folders beside the target that a killed process was writing into."""
+    for path in out.parent.glob(f".{glob.escape(out.name)}.*{TEMPORARY}"):
+        process = path.name.removesuffix(TEMPORARY).rpartition(".")[2]
+        if process.isdecimal() and (int(process) == os.getpid() or not _is_running(int(process))):
+            remove(path)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _counted(frames: Iterator[Frame], advance: Callable[[int], None]) -> Iterator[Frame]:
     for frame in frames:
         yield frame
         advance(1)

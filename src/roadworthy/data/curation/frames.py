@@ -59,11 +59,15 @@ class AnnotatedObject:
     unusable: str = ""
 
     def __post_init__(self) -> None:
-        box = " ".join(f"{value:g}" for value in self.box)
         if not all(map(math.isfinite, self.box)):
-            raise InputError(f"the box {box} of object {self.id!r} holds a value that is not a finite number")
+            raise InputError(f"the box {self._shown()} of object {self.id!r} holds a value that is not a finite number")
         if self.box[2] < self.box[0] or self.box[3] < self.box[1]:
-            raise InputError(f"the box {box} of object {self.id!r} ends before it begins: boxes are x0 y0 x1 y1")
+            raise InputError(
+                f"the box {self._shown()} of object {self.id!r} ends before it begins: boxes are x0 y0 x1 y1"
+            )
+
+    def _shown(self) -> str:
+        return " ".join(f"{value:g}" for value in self.box)
 
     @property
     def area(self) -> float:

@@ -31,11 +31,11 @@ import numpy as np
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.data.curation.frames import PLAIN_SPLITS, AnnotatedObject, Box, Frame, annotation_format
+from roadworthy.data.curation.json_lists import json_list
 from roadworthy.data.curation.projection import Camera, rotation_of
 from roadworthy.data.curation.reading import (
     BAD_ANNOTATION,
     finite,
-    json_elements,
     malformed,
     reason,
     require_folder,
@@ -100,7 +100,7 @@ def read_nuimages(
     for folder in _folders(root, version):
         tables = _Tables.read(folder, channels, attributes)
         objects = _read_objects(folder, tables)
-        for line, row in json_elements(folder / "sample_data.json"):
+        for line, row in json_list(folder / "sample_data.json"):
             frame = _frame(root, folder, line, row, tables, objects)
             if frame is not None:
                 yield frame
@@ -187,7 +187,7 @@ def _linked(table: Mapping[str, Linked], name: str, token: str) -> Linked:
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
     """The rows of a table, each of which must have these columns, with a text for its token."""
-    for line, row in json_elements(path):
+    for line, row in json_list(path):
         _check_row(path, line, row, columns)
         yield row
 
@@ -210,7 +210,7 @@ def _read_objects(folder: Path, tables: _Tables) -> dict[str, list[_Annotated]]:
     """Token, kind and box of all objects, by the token of their picture."""
     path = folder / "object_ann.json"
     objects: dict[str, list[_Annotated]] = {}
-    for line, row in json_elements(path):
+    for line, row in json_list(path):
         _check_row(path, line, row, _OBJECT_COLUMNS)
         try:
             x0, y0, x1, y1 = (finite(value, "bbox") for value in row["bbox"])

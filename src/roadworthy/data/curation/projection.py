@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -28,8 +29,9 @@ Points = NDArray[np.float64]
 NEAREST = 0.1
 """What lies closer than this to the plane of the camera, in metres, is cut away before the projection."""
 _POINTS_PER_EDGE = 17
+"""A lens bends edges: so many points stand for one. Without a lens an edge stays straight and its ends suffice."""
 _SIGNS = np.array([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
-_EDGES = tuple((a, b) for a, b in combinations(range(8), 2) if np.count_nonzero(_SIGNS[a] != _SIGNS[b]) == 1)
+_EDGES = np.array([(a, b) for a, b in combinations(range(8), 2) if np.count_nonzero(_SIGNS[a] != _SIGNS[b]) == 1])
 _LENS = ("k1", "k2", "p1", "p2", "k3")
 
 
@@ -130,10 +132,10 @@ def project_cuboid(camera: Camera, corners: Points) -> Projection:
     """
     seen = camera.seen(corners)
     distance = float(seen[:, 2].mean())
-    edges = [edge for edge in (_cut_edge(seen[a], seen[b]) for a, b in _EDGES) if edge is not None]
-    if not edges:
+    on_edges = _cut_edges(seen, _POINTS_PER_EDGE if camera.lens else 2)
+    if not len(on_edges):
         return Projection(box=None, share=0.0, distance=distance, ahead=False)
-    pixels = camera.pixels(np.concatenate(edges))
+    pixels = camera.pixels(on_edges)
     low, high = pixels.min(axis=0), pixels.max(axis=0)
     limit = np.array([camera.width, camera.height], dtype=np.float64)
     first, last = np.clip(low, 0, limit), np.clip(high, 0, limit)
@@ -163,16 +165,17 @@ def rotation_of(quaternion: ArrayLike) -> Points:
     )
 
 
-def _cut_edge(start: Points, end: Points) -> Points | None:
-    """Points (N, 3) along the part of an edge that lies ahead of the camera; None where no part does."""
-    if max(start[2], end[2]) < NEAREST:
-        return None
-    from_end, to_end = 0.0, 1.0
-    if min(start[2], end[2]) < NEAREST:
-        crossing = (NEAREST - start[2]) / (end[2] - start[2])
-        from_end, to_end = (crossing, 1.0) if start[2] < NEAREST else (0.0, crossing)
-    along = np.linspace(from_end, to_end, _POINTS_PER_EDGE)[:, None]
-    return np.asarray(start + along * (end - start), dtype=np.float64)
+def _cut_edges(corners: Points, points_per_edge: int) -> Points:
+    """Points (N, 3) along the parts of a cuboid's edges that lie ahead of the camera; none where no part does."""
+    start, end = corners[_EDGES[:, 0]], corners[_EDGES[:, 1]]
+    ahead = np.maximum(start[:, 2], end[:, 2]) >= NEAREST
+    start, end = start[ahead], end[ahead]
+    rise = end[:, 2] - start[:, 2]
+    crossing = (NEAREST - start[:, 2]) / np.where(rise == 0, 1.0, rise)
+    first = np.where(start[:, 2] < NEAREST, crossing, 0.0)
+    last = np.where(end[:, 2] < NEAREST, crossing, 1.0)
+    along = np.linspace(first, last, points_per_edge)[:, :, None]
+    return np.asarray(start + along * (end - start), dtype=np.float64).reshape(-1, 3)
 
 
 def _distorted(flat: Points, lens: tuple[float, ...]) -> Points:
@@ -192,6 +195,7 @@ def _distorted(flat: Points, lens: tuple[float, ...]) -> Points:
     )
 
 
+@cache
 def _turning_radius(lens: tuple[float, ...]) -> float:
     """The smallest radius at which the radial part r + k1 r^3 + k2 r^5 + k3 r^7 stops growing; infinite where none."""
     k1, k2, _, _, k3 = lens

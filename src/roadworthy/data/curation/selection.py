@@ -111,7 +111,10 @@ def file_of(frame: Frame, root: Path) -> str:
     """The image of a frame as a path from the root; the frame's id where the picture is not a file of its own."""
     if not isinstance(frame.image, Path):
         return frame.id
-    return frame.image.relative_to(root).as_posix() if frame.image.is_relative_to(root) else frame.image.as_posix()
+    for folder in (root, root.absolute()):
+        if frame.image.is_relative_to(folder):
+            return frame.image.relative_to(folder).as_posix()
+    return frame.image.as_posix()
 
 
 class _Rules:
@@ -180,7 +183,8 @@ class _Rules:
     def _others(self, frame: Frame, main: AnnotatedObject, cutout: Cutout) -> float:
         """The area of other objects in a cut-out, of all together or of the largest, as the settings say."""
         boxes = [self.corrected.get(other.id, other.box) for other in frame.objects if other is not main]
-        parts = [part for box in boxes if (part := clipped(box, cutout.box)) is not None]
+        window = cutout.box
+        parts = [part for box in boxes if (part := clipped(box, window)) is not None]
         if self.settings.others == "union":
             return union_area(parts)
         return max(map(area, parts), default=0.0)
