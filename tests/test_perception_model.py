@@ -107,7 +107,7 @@ def test_facts_by_task(data: ArrayDataset) -> None:
     dropped = entry(uncertainty="full").with_data({"train": data}).facts()
     assert plain["boxes"] == {
         **{"passes": 1, "members": 1, "weights": plain["boxes"]["weights"], "boxes": "anchor", "loss": "diou"},
-        **{"learning_rate": 1e-3, "dropout": 0.0, "hidden": 8, "seed": 0},
+        **{"learning_rate": 2e-3, "dropout": 0.0, "hidden": 8, "seed": 0},
     }
     assert (plain["classes"]["loss"], plain["classes"]["boxes"]) == ("cross-entropy", "")
     assert ensemble["classes"]["weights"] == 5 * plain["classes"]["weights"]
