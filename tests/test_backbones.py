@@ -245,6 +245,24 @@ class TestWeightsOfTheUser:
             perception_network("efficientnet_b0", 4, size=SIDE, channels=1, weights=folder)
 
 
+class TestHead:
+    @pytest.mark.parametrize(
+        ("placement", "order"),
+        [
+            ("none", "Linear ReLU Linear ReLU Linear"),
+            ("last_layer", "Linear ReLU Linear ReLU Dropout Linear"),
+            ("after_backbone", "Dropout Linear ReLU Linear ReLU Linear"),
+            ("head", "Dropout Linear ReLU Dropout Linear ReLU Dropout Linear"),
+            ("full", "Dropout Linear ReLU Dropout Linear ReLU Dropout Linear"),
+        ],
+    )
+    def test_has_its_layers_in_the_order_of_the_paper(self, placement: str, order: str) -> None:
+        head = placed("small_convnext", placement).head
+        assert " ".join(type(layer).__name__ for layer in head) == order
+        assert [layer.out_features for layer in head if isinstance(layer, nn.Linear)] == [128, 128, OUTPUTS]
+        assert {layer.p for layer in head if isinstance(layer, nn.Dropout)} <= {0.05}
+
+
 class TestSmallBackbones:
     @pytest.mark.parametrize("name", SMALL)
     @pytest.mark.parametrize("placement", PLACEMENTS)

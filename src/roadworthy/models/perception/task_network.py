@@ -89,7 +89,7 @@ def default_dropout(backbone: str, task: str, placement: str) -> float:
 
 
 def default_learning_rate(backbone: str, task: str, placement: str) -> float:
-    """The paper's learning rate for a big backbone; for a small one, which starts from nothing, ours: 0.001.
+    """The paper's learning rate for a big backbone; for a small one, which starts from nothing, ours: 0.002.
 
     Classes: 0.0001. Boxes: 0.0001 for ResNet-50 and for EfficientNet-B0 without dropout, else 0.001.
 
@@ -98,7 +98,7 @@ def default_learning_rate(backbone: str, task: str, placement: str) -> float:
     """
     declared = BACKBONES[backbone]
     if not declared.big:
-        return 1e-3
+        return 2e-3
     slow = declared.family == "resnet" or (declared.family == "efficientnet" and placement == "none")
     return 1e-4 if task == "classes" or slow else 1e-3
 
@@ -189,7 +189,7 @@ class TaskNetwork(TrainedNetwork):
     `network.safetensors`, `network.onnx` (logits, or relative corners), `training.json` and `network.json`.
 
     >>> TaskNetwork(TaskSettings("small_resnet", task="boxes")).settings.learning_rate
-    0.001
+    0.002
     """
 
     what = "perception network"
