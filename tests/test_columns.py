@@ -141,7 +141,7 @@ def content(folder: Path, models: Mapping[str, Any], **changes: Any) -> dict[str
 def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> None:
     onnx = str(save_onnx(tmp_path / "tiny.onnx"))
     asked = content(tmp_path, {"tiny": {"onnx": onnx}, MODEL: "<in memory>"})
-    prepared = prepare(parse_study(asked, "study"), models={MODEL: Localizer()})
+    prepared = prepare(parse_study(asked, "study"), models={MODEL: Localizer()}, accept_chance=True)
     run = execute(prepared, tmp_path / "run", workers=2, progress=no_progress)
     table = run.tables["located"].set_index("shift")["value"]
     assert set(run.tables["located"]["model"]) == {MODEL}
@@ -181,7 +181,7 @@ def test_a_localizer_goes_all_the_way_beside_a_classifier(tmp_path: Path) -> Non
     manifest.drop(columns="path").assign(**columns).to_csv(tmp_path / "answers.csv", index=False)
     stored = content(tmp_path, {MODEL: {"predictions": str(tmp_path / "answers.csv")}})
     stored["protocols"].pop("classification")
-    again = rw.run_study(stored, out=tmp_path / "stored", progress=no_progress)
+    again = rw.run_study(stored, out=tmp_path / "stored", progress=no_progress, accept_chance=True)
     assert again.tables["located"].equals(run.tables["located"])
 
 
@@ -258,7 +258,7 @@ def test_a_protocol_that_declares_no_table_is_refused_before_the_run(
 def test_a_table_that_is_not_as_declared_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt that ends so leaves the finished run as it was."""
     asked = parse_study(content(tmp_path, {MODEL: "<>"}, protocols={"located": {}}), "study")
-    prepared = prepare(asked, models={MODEL: Localizer()})
+    prepared = prepare(asked, models={MODEL: Localizer()}, accept_chance=True)
     run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
     for tables, complaint in (
         (lambda self: {"fits": FITS.frame(self.rows)}, "no protocol declares the table fits: add a TableSpec"),
