@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands import call
+from commands import call, call_main
+from roadworthy.cli import interrupts
 from roadworthy.core.errors import InputError
 from roadworthy.data import open_dataset
 from roadworthy.data.curation import AnnotatedObject, Curation, CurationSettings, Frame, curate, read_settings
@@ -202,7 +203,7 @@ def test_a_map_of_ones_own_replaces_that_of_the_format() -> None:
     selection = select(frames, own, Path())
     assert [(crop.object.id, crop.label) for crop in selection.crops] == [("a", "vehicle")]
     assert selection.reasons() == {"the class 'rider' is dropped": 1}
-    with pytest.raises(InputError, match="no object is annotated as 'trian', which the class map names"):
+    with pytest.raises(InputError, match="no object is annotated as 'trian', which `classes:` names"):
         select(frames, own.model_copy(update={"classes": {"vehicle": ("trian",)}}), Path())
 
 
@@ -271,6 +272,54 @@ def test_corrected_boxes_replace_those_of_the_annotations(tmp_path: Path) -> Non
     assert len(both.crops) == 2
 
 
+def corrections(folder: Path, *rows: str) -> str:
+    path = folder / "corrected.csv"
+    path.write_text("\n".join(["id,x0,y0,x1,y1", *rows]))
+    return str(path)
+
+
+def test_an_unusable_object_with_a_corrected_box_is_used(tmp_path: Path) -> None:
+    outside = thing(box=(0, 0, 0, 0), unusable="behind the camera")
+    assert reason(frame(outside)) == "behind the camera"
+    (crop,) = chosen(frame(outside), corrected=corrections(tmp_path, "f_00, 10, 20, 110, 90")).crops
+    assert (crop.object.box, crop.object.unusable) == ((10, 20, 110, 90), "")
+    # The correction of another object changes nothing.
+    both = frame(outside, thing("f_01", box=(400, 300, 460, 360)))
+    selection = chosen(both, corrected=corrections(tmp_path, "f_01,400,300,450,360"))
+    assert [row.reason for row in selection.dropped] == ["behind the camera"]
+
+
+@pytest.mark.parametrize(
+    ("box", "truncated"),
+    [
+        ("1,1,100,90", False),
+        ("0,1,100,90", True),
+        ("1,0,100,90", True),
+        ("540,1,640,90", True),
+        ("540,400,639.5,479.5", False),
+        ("540,400,639,480", True),
+        ("-5,-5,100,90", True),
+    ],
+)
+def test_whether_an_object_is_truncated_follows_from_its_corrected_box(
+    tmp_path: Path, box: str, truncated: bool
+) -> None:
+    path = corrections(tmp_path, f"f_00,{box}")
+    for annotated in (thing(truncated=True), thing(truncated=False)):
+        if truncated:
+            assert reason(frame(annotated), corrected=path) == "truncated"
+        (crop,) = chosen(frame(annotated), corrected=path, keep_hidden=["car"]).crops
+        assert crop.object.truncated is truncated
+
+
+def test_a_corrected_box_changes_neither_occlusion_nor_class_nor_a_rejection(tmp_path: Path) -> None:
+    path = corrections(tmp_path, "f_00,10,20,110,90")
+    assert reason(frame(thing(occluded=True)), corrected=path) == "occluded"
+    assert reason(frame(thing()), corrected=path, drop=["car"]) == "the class 'car' is dropped"
+    (tmp_path / "rejected.txt").write_text("f_00\n")
+    assert reason(frame(thing()), corrected=path, rejected=str(tmp_path / "rejected.txt")) == "rejected by hand"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -287,6 +336,20 @@ def test_mistakes_in_corrected_boxes_are_one_sentence(tmp_path: Path, text: str,
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         chosen(frame(thing()), corrected=str(path))
+
+
+@pytest.mark.parametrize("name", ["classes", "drop", "keep_hidden"])
+def test_kinds_that_no_object_has_are_refused(name: str) -> None:
+    given_kinds: dict[str, Any] = {name: {"car": ["car", "cra"]} if name == "classes" else ["cra"]}
+    with pytest.raises(InputError, match=f"no object is annotated as 'cra', which `{name}:` names; .* 'car'"):
+        chosen(frame(thing()), **given_kinds)
+
+
+@pytest.mark.parametrize("kind", ["a\nb", " car"])
+def test_a_class_that_is_no_line_of_text_is_refused(kind: str) -> None:
+    with pytest.raises(InputError, match="cannot stand on a line of its own: map it to a name under `classes:`"):
+        chosen(frame(thing(kind=kind)))
+    assert len(chosen(frame(thing(kind=kind)), classes={"car": [kind]}).crops) == 1
 
 
 def test_ids_must_be_unique() -> None:
@@ -440,10 +503,31 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"set"}
 
 
+def test_the_earlier_result_stays_where_the_new_one_cannot_be_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = drawn_set(tmp_path / "set", 1), tmp_path / "out"
+    run(root, out, size=48)
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if target == out and "earlier" not in self.name:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    before = everything(out)
+    with pytest.raises(KeyboardInterrupt):
+        run(root, out, size=48)
+    assert everything(out) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"set", "out"}
+
+
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     root = drawn_set(tmp_path / "set", 1)
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     (tmp_path / f".out.{int(ended.stdout)}.tmp").mkdir()
+    (tmp_path / f".out.earlier.{int(ended.stdout)}.tmp").mkdir()
     (tmp_path / f".out.{os.getppid()}.tmp").mkdir()
     run(root, tmp_path / "out", size=48)
     assert {path.name for path in tmp_path.iterdir()} == {"set", "out", f".out.{os.getppid()}.tmp"}
@@ -460,7 +544,7 @@ def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"1 of 1 images are not there: .*a\.jpg"):
         curate(bdd, tmp_path / "out")
     cv2.imwrite(str(tmp_path / "images" / "val" / "a.jpg"), np.zeros((48, 64, 3), np.uint8))
-    with pytest.raises(InputError, match="frame 'a' has 64 x 48 pixels, but its annotations are for 1280 x 720"):
+    with pytest.raises(InputError, match=r"a\.jpg' has 64 x 48 pixels, but its annotations are for 1280 x 720"):
         curate(bdd, tmp_path / "out")
 
 
@@ -490,6 +574,26 @@ def test_the_command_writes_and_prints_the_tables(tmp_path: Path) -> None:
     assert call("data", "curate", "yolo", root, "--out", tmp_path / "out", "--size", 32, "--quiet") == ""
 
 
+def test_an_interrupted_curation_does_not_promise_to_continue(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("roadworthy.api.curate_data", interrupted)
+    monkeypatch.setattr("roadworthy.api.open_run", interrupted)
+    monkeypatch.setattr(interrupts.os, "_exit", sys.exit)
+    expected = {
+        "data curate yolo set --out out": "put in place as a whole at the end, so the same command starts over",
+        "verify run": "run the same command again to continue from here",
+    }
+    for words, advice in expected.items():
+        code, _, said = call_main(words, monkeypatch, capfd)
+        assert code == 130
+        assert said.startswith("stopped; ")
+        assert said.endswith(f"{advice}\n")
+
+
 def test_settings_come_from_a_file_and_options_win(tmp_path: Path) -> None:
     drawn_set(tmp_path / "set")
     path = tmp_path / "curate.yaml"
@@ -506,6 +610,7 @@ def test_settings_come_from_a_file_and_options_win(tmp_path: Path) -> None:
         (["yolo", "set"], "name it with --out, or count only with --dry-run"),
         (["yollo", "set", "--dry-run"], "unknown format 'yollo': did you mean 'yolo'?"),
         (["yolo", "absent", "--dry-run"], "there is no folder absent with annotations"),
+        (["yolo", "set.zip", "--dry-run"], "set.zip is a file: unpack it if it is an archive"),
         (["yolo", "--dry-run"], "no root of the annotations is given"),
         (["yolo", "set", "--dry-run", "--size", "3"], "size: Input should be greater than or equal to 8"),
     ],
@@ -515,6 +620,7 @@ def test_mistakes_on_the_command_line_are_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "set").mkdir()
+    (tmp_path / "set.zip").touch()
     assert message in call("data", "curate", *words, code=2)
 
 
@@ -527,6 +633,7 @@ def test_mistakes_on_the_command_line_are_one_sentence(
         ("curate: {format: yolo, root: set, splits: {train: {train: 0.5}}}", "must sum to 1"),
         ("curate: {format: yolo, root: set, classes: {a: [x], b: [x]}}", "'x' stands in two classes"),
         ("curate: {format: yolo, root: set, options: {nams: x}}", "did you mean 'names'"),
+        ("curate: {format: yolo, root: set, options: {names: null}}", "yolo option names has no value: write one"),
         ("curate: {format: yolo, root: set, minwidth: 3}", "unknown key 'minwidth': did you mean 'min_width'"),
     ],
 )

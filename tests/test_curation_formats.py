@@ -17,7 +17,6 @@ from roadworthy.core.errors import InputError
 from roadworthy.data import open_dataset
 from roadworthy.data.curation import READERS, CurationSettings, Frame, curate
 from roadworthy.data.curation.frames import read_frames
-from roadworthy.data.curation.reading import json_elements
 from roadworthy.data.curation.selection import select
 
 
@@ -181,9 +180,13 @@ def test_the_tables_of_bdd100k_count_its_weather(tmp_path: Path) -> None:
 # COCO
 
 
+PICTURE = {"id": 5, "file_name": "x.jpg", "width": 200, "height": 100}
+BOX = {"image_id": 5, "category_id": 3, "bbox": [1, 2, 3, 4]}
+
+
 def coco(root: Path, **more: Any) -> Path:
     content = {
-        "images": [{"id": 5, "file_name": "x.jpg", "width": 200, "height": 100}],
+        "images": [PICTURE],
         "categories": [{"id": 1, "name": "person"}, {"id": 3, "name": "car"}],
         "annotations": [
             {"image_id": 5, "category_id": 3, "bbox": [10, 20.5, 50, 60]},
@@ -205,6 +208,20 @@ def test_coco_is_read(tmp_path: Path) -> None:
     assert (car.id, car.kind, car.box) == ("val-5_00", "car", (10, 20.5, 60, 80.5))
     assert crowd.unusable == "a crowd"
     assert (person.occluded, person.track) == (True, "val-track4")
+
+
+def test_the_sections_of_coco_may_be_in_any_order_and_errors_name_the_line(tmp_path: Path) -> None:
+    coco(tmp_path)
+    path = tmp_path / "annotations" / "instances_val2017.json"
+    content = json.loads(path.read_text())
+    first = frames("coco", tmp_path)
+    path.write_text(json.dumps(dict(reversed(content.items())), indent=1))
+    assert frames("coco", tmp_path) == first
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines).replace("20.5", '"low"'))
+    line = next(number for number, text in enumerate(lines, start=1) if "image_id" in text) - 1
+    with pytest.raises(InputError, match=rf"line {line}: entry 0 of 'annotations': .* must be a number, not 'low'"):
+        frames("coco", tmp_path)
 
 
 def test_files_and_folders_of_coco_can_be_named(tmp_path: Path) -> None:
@@ -318,9 +335,9 @@ MALFORMED: list[tuple[str, Callable[[Path], Path], str]] = [
     ),
     ("kitti", lambda root: root, "training/label_2: KITTI keeps its label files there"),
     ("bdd100k", bdd_text('[\n{"name": "a.jpg",}\n]'), "det_val.json, line 2: this is not valid JSON"),
-    ("bdd100k", bdd_text('[\n{"name": "a.jpg"}\n{"name": "b.jpg"}]'), "line 3: this is not valid JSON (a comma or ]"),
-    ("bdd100k", bdd_text('\n{"name": "a.jpg"}'), "line 2: a list is expected here"),
-    ("bdd100k", bdd_text('[{"name": "a.jpg"}]\n x'), "line 2: this is not valid JSON (the list has ended)"),
+    ("bdd100k", bdd_text('[\n{"name": "a.jpg"}\n{"name": "b.jpg"}]'), "line 3: a comma or ] is expected here"),
+    ("bdd100k", bdd_text('\n{"name": "a.jpg"}'), "line 2: a list in [ ] is expected here"),
+    ("bdd100k", bdd_text('[{"name": "a.jpg"}]\n x'), "line 2: nothing may follow here, where the JSON has ended"),
     ("bdd100k", bdd_text('[{"name": "a.jpg"},\n]'), "line 2: this is not valid JSON"),
     ("bdd100k", bdd_lines(GOOD_FRAME, {"labels": []}), "line 3: there is no 'name'"),
     ("bdd100k", bdd_lines(GOOD_FRAME, {"name": "../x.jpg"}), "line 3: the name of a frame must be a file name"),
@@ -336,13 +353,19 @@ MALFORMED: list[tuple[str, Callable[[Path], Path], str]] = [
     ),
     ("bdd100k", bdd_lines({"name": "a.jpg", "labels": {"a": 1}}), "line 2: the labels of frame a.jpg must be a list"),
     ("bdd100k", bdd_lines(bdd_frame({"category": "car"})), "line 2: object 0 of frame a-1.jpg: there is no 'box2d'"),
-    ("bdd100k", bdd_lines(bdd_frame("car")), "line 2: object 0 of frame a-1.jpg:"),
+    (
+        "bdd100k",
+        bdd_lines(bdd_frame("car")),
+        "line 2: object 0 of frame a-1.jpg: an object must be an object with names and values, not 'car'",
+    ),
+    ("bdd100k", bdd_text("[3]"), "line 1: a frame must be an object with names and values, not 3"),
+    ("bdd100k", bdd_lines(bdd_frame(bdd_object(category=3))), "category must be a text, not 3"),
     (
         "coco",
         lambda root: write(root / "annotations" / "instances_val.json", '{"images":\n [}').parents[1],
         "instances_val.json, line 2: this is not valid JSON",
     ),
-    ("coco", lambda root: coco(root, images=3), "instances_val2017.json: there is no list 'images'"),
+    ("coco", lambda root: coco(root, images=3), "instances_val2017.json, line 1: a list in [ ] is expected here"),
     (
         "coco",
         lambda root: coco(root, annotations=[{"image_id": 5, "category_id": 3, "bbox": [1, 2, 3]}]),
@@ -356,10 +379,27 @@ MALFORMED: list[tuple[str, Callable[[Path], Path], str]] = [
     (
         "coco",
         lambda root: coco(root, annotations=[{"image_id": 5, "category_id": 3, "bbox": [1, 2, -3, 4]}]),
-        "entry 0 of 'annotations': the box 1 2 -2 6 of object 'val-5_00' ends before it begins",
+        "line 1: entry 0 of 'annotations': bbox [1, 2, -3, 4] has a negative width or height: COCO writes x, y, width,",
     ),
     ("coco", lambda root: coco(root, images=[{"id": 5}]), "entry 0 of 'images': there is no 'file_name'"),
-    ("coco", lambda root: coco(root, categories=[[1]]), "entry 0 of 'categories': there is no 'id'"),
+    ("coco", lambda root: coco(root, images=[PICTURE | {"width": "x"}]), "entry 0 of 'images': width must be a number"),
+    ("coco", lambda root: coco(root, images=[PICTURE | {"width": 9.5}]), "width must be a whole number, not 9.5"),
+    ("coco", lambda root: coco(root, images=[PICTURE | {"file_name": 3}]), "file_name must be a text, not 3"),
+    ("coco", lambda root: coco(root, images=[PICTURE, PICTURE]), "entry 1 of 'images': the id 5 is used twice"),
+    ("coco", lambda root: coco(root, categories=[{"id": 1, "name": None}]), "name must be a text, not None"),
+    ("coco", lambda root: coco(root, annotations=[BOX | {"iscrowd": "0"}]), "iscrowd must be true or false, not '0'"),
+    (
+        "coco",
+        lambda root: coco(root, annotations=[BOX | {"attributes": {"occluded": "no"}}]),
+        "occluded must be true or false, not 'no'",
+    ),
+    ("coco", lambda root: coco(root, annotations=[BOX | {"attributes": "x"}]), "attributes must be an object with"),
+    (
+        "coco",
+        lambda root: coco(root, annotations=[BOX, BOX | {"category_id": 7}]),
+        "line 1: entry 1 of 'annotations': there is no category 7",
+    ),
+    ("coco", lambda root: coco(root, categories=[[1]]), "entry 0 of 'categories': an entry must be an object"),
     (
         "voc",
         lambda root: voc(root, VOC_OBJECT.replace("</name>", "")),
@@ -371,6 +411,11 @@ MALFORMED: list[tuple[str, Callable[[Path], Path], str]] = [
         "voc",
         lambda root: voc(root, VOC_OBJECT.replace("<truncated>1", "<truncated>2")),
         "line 4: truncated must be 0",
+    ),
+    (
+        "voc",
+        lambda root: write(root / "Annotations" / "x.xml", VOC_FILE.replace("200", "?").format("")).parents[1],
+        "x.xml, line 3: width must be a number, not '?'",
     ),
     ("voc", lambda root: voc(root, "<size/>"), "line 1: <annotation> has 2 <size>, where one is expected"),
     (
@@ -399,12 +444,6 @@ def test_malformed_annotations_get_one_sentence_with_file_and_line(
         frames(name, make(tmp_path))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_elements_of_a_list_come_with_their_lines(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.json", '\n[ {"a":\n1},\n\n2 , [3]\n]\n')
-    assert list(json_elements(path)) == [(2, {"a": 1}), (5, 2), (5, [3])]
-    assert list(json_elements(write(tmp_path / "b.json", " [\n] "))) == []
 
 
 def test_every_format_has_a_map_of_splits_to_ours() -> None:

@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.data.base import Opening
-from roadworthy.data.curation import CurationSettings, cadc, curate, cure_tsd, json_lists, nuimages
+from roadworthy.data.curation import CurationSettings, cadc, curate, cure_tsd, nuimages
 from roadworthy.data.curation.frames import READERS, AnnotatedObject, Frame, read_frames
 from roadworthy.data.curation.projection import Camera, cuboid_corners, project_cuboid, rotation_of
 from roadworthy.data.images import decode
@@ -167,68 +167,6 @@ def test_a_camera_refuses_what_is_no_calibration(
         Camera(matrix, pose, 200, 100, lens)
 
 
-# JSON lists in chunks
-
-
-@pytest.mark.parametrize("chunk", [1, 3, 7, 1000])
-def test_elements_of_json_lists_are_whole_whatever_the_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
-) -> None:
-    monkeypatch.setattr(json_lists, "CHUNK", chunk)
-    path = tmp_path / "a.json"
-    path.write_bytes(b'\xef\xbb\xbf [\r\n {"a": [1,\n 2]},\n 12345, -1.5e3,\n\n "x\\n\xc3\xa9" , null]\n\n')
-    assert list(json_lists.json_list(path)) == [
-        (2, {"a": [1, 2]}),
-        (4, 12345),
-        (4, -1500.0),
-        (6, "x\n\u00e9"),
-        (6, None),
-    ]
-    for empty in ("[]", " [\n] "):
-        path.write_text(empty)
-        assert list(json_lists.json_list(path)) == []
-
-
-@pytest.mark.parametrize("chunk", [1, 1000])
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("", 1),
-        ("{}", 1),
-        ("[1,\n2", 2),
-        ("[1\n2]", 2),
-        ("[1,\n]", 2),
-        ("[1,\n{\n3}]", 3),
-        ("[]\n]", 2),
-        ("[1]\n\n2", 3),
-    ],
-)
-def test_broken_json_lists_are_named_with_the_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: int, chunk: int
-) -> None:
-    monkeypatch.setattr(json_lists, "CHUNK", chunk)
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=rf"a\.json, line {line}: "):
-        list(json_lists.json_list(path))
-
-
-def test_a_json_list_is_never_held_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lists, "CHUNK", 50)
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps([{"number": number} for number in range(1000)]))
-    held: list[int] = []
-    fill = json_lists._JsonList.fill
-
-    def noted(self: json_lists._JsonList) -> None:
-        fill(self)
-        held.append(len(self.text))
-
-    monkeypatch.setattr(json_lists._JsonList, "fill", noted)
-    assert len(list(json_lists.json_list(path))) == 1000
-    assert max(held) < 150
-
-
 # CADC
 
 
@@ -311,7 +249,37 @@ def test_cadc_objects_that_cannot_be_used_keep_the_reason(
     write_cadc(tmp_path, [{"cuboids": [cuboid(**changes)]}])
     annotated = only_object(read("cadc", tmp_path))
     assert (annotated.unusable, annotated.truncated) == (reason, truncated)
-    assert (annotated.area > 0) == (reason in ("", cadc.MOSTLY_OUTSIDE)) == (annotated.distance is not None)
+    assert (annotated.area > 0) == (reason in ("", cadc.MOSTLY_OUTSIDE))
+    assert (annotated.distance is None) == (reason == cadc.BEHIND)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"position": {"x": -10, "y": 0, "z": 0}},
+        {"position": {"x": 10, "y": 60, "z": 0}},
+        {"position": {"x": 10, "y": 11, "z": 0}},
+        {"position": {"x": 10, "y": 8, "z": 0}},
+        {"dimensions": {"x": 0, "y": 1, "z": 1}},
+    ],
+)
+def test_boxes_of_cadc_that_a_person_drew_are_used_wherever_the_cuboid_was(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    write_cadc(tmp_path / "cadc", [{"cuboids": [cuboid(**changes)]}], images=1)
+    (tmp_path / "corrected.csv").write_text("id,x0,y0,x1,y1\n2018_03_06_0001_0000000000_00,20,30,80,70\n")
+    plain = CurationSettings(format="cadc", root=str(tmp_path / "cadc"))
+    assert len(curate(plain, None, dry_run=True).selection.dropped) == 1
+    corrected = plain.model_copy(update={"corrected": str(tmp_path / "corrected.csv")})
+    (crop,) = curate(corrected, None, dry_run=True).selection.crops
+    assert (crop.box, crop.object.truncated) == ((20, 30, 80, 70), False)
+
+
+def test_the_distance_of_an_object_whose_centre_is_behind_the_camera_is_unknown(tmp_path: Path) -> None:
+    write_cadc(tmp_path, [{"cuboids": [cuboid(position={"x": -0.5, "y": 0, "z": 0})]}])
+    annotated = only_object(read("cadc", tmp_path))
+    assert annotated.area > 0
+    assert annotated.distance is None
 
 
 def test_raw_images_of_cadc_are_projected_through_the_lens(tmp_path: Path) -> None:
@@ -332,7 +300,7 @@ def test_raw_images_of_cadc_are_projected_through_the_lens(tmp_path: Path) -> No
         ([{"cuboids": [cuboid(position=[1, 2, 3])]}], r"cuboid 0: the annotation is not in the form"),
         ([{"cuboids": [cuboid(label=3)]}], r"label and uuid must be texts"),
         ([{"cuboids": []}] * 3, r"there is no image .*image_00/data/0000000002 "),
-        ("{}", r"line 1: a list is expected here"),
+        ("{}", r"line 1: a list in . . is expected here"),
     ],
 )
 def test_malformed_annotations_of_cadc_are_named_with_their_line(tmp_path: Path, frames: Any, message: str) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from roadworthy.cli.app import app
+from roadworthy.cli.interrupts import STARTS_OVER, after_interrupt
 from roadworthy.cli.messages import print_line
 from roadworthy.cli.options import Quiet, Workers
 
@@ -42,6 +43,7 @@ def curate(
     quiet: Quiet = False,
 ) -> None:
     """Cut crops with one main object each from annotated frames; options win over the settings file."""
+    after_interrupt(STARTS_OVER)
     from roadworthy.api import curate_data, no_progress, terminal_progress
 
     curation = curate_data(

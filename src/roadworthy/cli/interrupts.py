@@ -18,6 +18,19 @@ STOPPED = 130
 """The exit code after Ctrl-C, which is also what typer makes of it."""
 PATIENCE = 3.0
 """Seconds that a command has after Ctrl-C to end by itself."""
+CONTINUES = "run the same command again to continue from here"
+"""What is said after Ctrl-C unless a command says otherwise: it keeps what it has done."""
+STARTS_OVER = "the result is put in place as a whole at the end, so the same command starts over"
+"""What is said after Ctrl-C in a command that writes all of its result at the end."""
+
+_advice = CONTINUES
+"""What the command that is running says after Ctrl-C: one for the process, since a thread of its own may say it."""
+
+
+def after_interrupt(advice: str) -> None:
+    """Say from now on, until the command ends, this after Ctrl-C; a command calls it before its work begins."""
+    global _advice
+    _advice = advice
 
 
 @contextmanager
@@ -28,6 +41,7 @@ def watched() -> Iterator[None]:
     child process that a model forks writes nothing there.
     """
     _note_nothing_in_children()
+    after_interrupt(CONTINUES)
     process = os.getpid()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -58,7 +72,7 @@ def _note_nothing_in_children() -> None:
 def leave() -> NoReturn:
     """Say that the command was stopped and exit at once, without waiting for threads: no file is ever half written."""
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-    say(f"{show_cursor}stopped; run the same command again to continue from here")
+    say(f"{show_cursor}stopped; {_advice}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(STOPPED)

@@ -9,14 +9,17 @@ from typing import Any
 from roadworthy.core.errors import InputError
 from roadworthy.core.validation import parse_size
 from roadworthy.data.curation.frames import AnnotatedObject, Frame, annotation_format, object_id
+from roadworthy.data.curation.json_lists import json_list
 from roadworthy.data.curation.reading import (
     BAD_ANNOTATION,
     finite,
-    json_elements,
+    flag,
     malformed,
+    names_and_values,
     read_json,
     reason,
     sorted_files,
+    text,
 )
 
 SPLITS = ("train", "val")
@@ -89,12 +92,12 @@ def _contents(source: Path) -> Iterator[tuple[Path, int, Any]]:
         for path in paths:
             yield path, 1, read_json(path)
     else:
-        for line, content in json_elements(source):
+        for line, content in json_list(source):
             yield source, line, content
 
 
 def _frame(content: Any, images: Path, split: str, size: tuple[int, int]) -> Frame:
-    name = content["name"]
+    name = names_and_values(content, "a frame")["name"]
     if not isinstance(name, str) or Path(name).name != name or not name:
         raise ValueError(f"the name of a frame must be a file name, not {name!r}")
     labels = content["frames"][0]["objects"] if "frames" in content else content.get("labels")
@@ -104,18 +107,18 @@ def _frame(content: Any, images: Path, split: str, size: tuple[int, int]) -> Fra
         raise ValueError(f"the labels of frame {name} must be a list, not {labels!r}")
     for number, label in enumerate(labels or ()):
         try:
-            if not _is_outline(label):
+            if not _is_outline(names_and_values(label, "an object")):
                 objects.append(_object(object_id(frame_id, number), label))
         except BAD_ANNOTATION as error:
             raise ValueError(f"object {number} of frame {name}: {reason(error)}") from None
-    attributes = content.get("attributes") or {}
+    attributes = names_and_values(content.get("attributes") or {}, "attributes")
     return Frame(
         id=frame_id,
         image=images / f"{frame_id}.jpg",
         width=size[1],
         height=size[0],
         objects=tuple(objects),
-        conditions={own: str(attributes.get(theirs, "undefined")) for theirs, own in CONDITIONS.items()},
+        conditions={own: str(attributes.get(theirs) or "undefined") for theirs, own in CONDITIONS.items()},
         split=split,
     )
 
@@ -126,19 +129,13 @@ def _is_outline(label: Any) -> bool:
 
 
 def _object(name: str, label: Any) -> AnnotatedObject:
-    box, attributes = label["box2d"], label.get("attributes") or {}
+    box = names_and_values(label["box2d"], "box2d")
+    attributes = names_and_values(label.get("attributes") or {}, "attributes")
     return AnnotatedObject(
         id=name,
-        kind=str(label["category"]),
+        kind=text(label["category"], "category"),
         box=(finite(box["x1"], "x1"), finite(box["y1"], "y1"), finite(box["x2"], "x2"), finite(box["y2"], "y2")),
-        occluded=_flag(attributes, "occluded"),
-        truncated=_flag(attributes, "truncated"),
-        unusable="a crowd" if _flag(attributes, "crowd") else "",
+        occluded=flag(attributes.get("occluded", False), "occluded"),
+        truncated=flag(attributes.get("truncated", False), "truncated"),
+        unusable="a crowd" if flag(attributes.get("crowd", False), "crowd") else "",
     )
-
-
-def _flag(attributes: Mapping[str, Any], name: str) -> bool:
-    value = attributes.get(name, False)
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, not {value!r}")
-    return value

@@ -8,7 +8,8 @@ A cuboid has `label`, `uuid` (the object over the frames of a drive), `position`
 metres), `yaw` about the lidar's z axis and `dimensions`: x is its width, y its length and z its height, and the length
 lies along the object's own x axis. Occlusion is not annotated: every object counts as not occluded. An object counts
 as truncated where its box reaches beyond the image. The box is the hull of the projected cuboid and so larger than the
-object, at times much too large: give a file of corrected boxes where boxes must be tight.
+object, at times much too large: give a file of corrected boxes where boxes must be tight. A corrected box also
+overrules that an object is unusable, and whether it is truncated.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def _read_cuboid(cuboid: Any, name: str, drive: str, camera: Camera, visible: fl
         box=box or _NOWHERE,
         truncated=box is not None and projection.share < 1,
         track=f"{drive}_{uuid}",
-        distance=None if box is None else projection.distance,
+        distance=projection.distance if projection.distance > 0 else None,
         unusable=unusable,
     )
 

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from roadworthy.core.errors import InputError
 from roadworthy.data.curation.frames import AnnotatedObject, Frame, annotation_format, object_id
-from roadworthy.data.curation.reading import BAD_ANNOTATION, finite, malformed, read_json, reason
+from roadworthy.data.curation.json_lists import json_sections
+from roadworthy.data.curation.reading import (
+    BAD_ANNOTATION,
+    finite,
+    flag,
+    malformed,
+    names_and_values,
+    reason,
+    text,
+    whole,
+)
 
 REQUIRED = {
     "categories": ("id", "name"),
@@ -31,10 +43,9 @@ def read_coco(
     in the folder that `images` names for it; by default in the first of `val2017`, `images/val2017`, `images` and the
     root that exists, and `file_name` continues from there. An object of a crowd (`iscrowd: 1`) is never a main object.
     COCO itself says nothing on occlusion; `attributes` with `occluded`, `truncated` and `track_id`, as some annotation
-    tools write, are read. The error of a malformed entry names its number in its list, counted from 0.
+    tools write, are read. The error of a malformed entry names its line and its number in its list, counted from 0.
     """
     for split, path in _files(root, annotations).items():
-        content = read_json(path)
         stem = path.stem.removeprefix("instances_")
         candidates = [root / stem, root / "images" / stem, root / "images", root]
         folder = next((candidate for candidate in candidates if candidate.is_dir()), root)
@@ -42,7 +53,7 @@ def read_coco(
             if split not in images:
                 raise InputError(f"`images` names no folder for the split {split!r} of {path.name}: add it")
             folder = root / images[split]
-        yield from _frames(path, content, folder, split)
+        yield from _frames(path, folder, split)
 
 
 def _files(root: Path, annotations: Mapping[str, str] | None) -> dict[str, Path]:
@@ -61,66 +72,98 @@ def _files(root: Path, annotations: Mapping[str, str] | None) -> dict[str, Path]
     return files
 
 
-def _frames(path: Path, content: Any, folder: Path, split: str) -> Iterator[Frame]:
-    kinds: dict[Any, str] = {}
-    for _, category in _entries(path, content, "categories"):
-        kinds[category["id"]] = str(category["name"])
-    objects_of: dict[Any, list[AnnotatedObject]] = {}
-    for _, picture in _entries(path, content, "images"):
-        if picture["id"] in objects_of:
-            raise malformed(path, None, f"the id {picture['id']!r} of an image is used twice")
-        objects_of[picture["id"]] = []
-    for number, entry in _entries(path, content, "annotations"):
+@dataclass(frozen=True, slots=True)
+class _Annotation:
+    """An annotation whose category may stand further down in the file: where it stands, and the object without kind."""
+
+    line: int
+    number: int
+    category: int | str
+    object: AnnotatedObject
+
+
+def _frames(path: Path, folder: Path, split: str) -> Iterator[Frame]:
+    """The frames of a file, whose sections may be in any order; of an annotation only what is needed is kept."""
+    kinds: dict[int | str, str] = {}
+    pictures: dict[int | str, Frame] = {}
+    annotations: dict[int | str, list[_Annotation]] = {}
+    counts = Counter[str]()
+    for section, line, entry in json_sections(path, REQUIRED):
+        number = counts[section]
+        counts[section] += 1
         try:
-            if entry["image_id"] not in objects_of:
-                raise ValueError(f"there is no image {entry['image_id']!r}")
-            if entry["category_id"] not in kinds:
-                raise ValueError(f"there is no category {entry['category_id']!r}")
-            objects = objects_of[entry["image_id"]]
-            objects.append(_object(f"{split}-{entry['image_id']}", len(objects), entry, kinds[entry["category_id"]]))
+            _check_entry(section, entry)
+            if section == "categories":
+                _add(kinds, entry["id"], text(entry["name"], "name"))
+            elif section == "images":
+                _add(pictures, entry["id"], _picture(entry, folder, split))
+            else:
+                of_image = annotations.setdefault(entry["image_id"], [])
+                annotated = _object(split, f"{split}-{entry['image_id']}", len(of_image), entry)
+                of_image.append(_Annotation(line, number, entry["category_id"], annotated))
         except BAD_ANNOTATION as error:
-            raise malformed(path, None, f"entry {number} of 'annotations': {reason(error)}") from None
-    for number, picture in _entries(path, content, "images"):
-        try:
-            yield Frame(
-                id=f"{split}-{picture['id']}",
-                image=folder / str(picture["file_name"]),
-                width=int(picture["width"]),
-                height=int(picture["height"]),
-                objects=tuple(objects_of[picture["id"]]),
-                split=split,
-            )
-        except BAD_ANNOTATION as error:
-            raise malformed(path, None, f"entry {number} of 'images': {reason(error)}") from None
+            raise malformed(path, line, f"entry {number} of {section!r}: {reason(error)}") from None
+    for image, of_image in annotations.items():
+        for annotation in of_image:
+            kind, where = annotation.category, f"entry {annotation.number} of 'annotations'"
+            if image not in pictures:
+                raise malformed(path, annotation.line, f"{where}: there is no image {image!r}")
+            if kind not in kinds:
+                raise malformed(path, annotation.line, f"{where}: there is no category {kind!r}")
+    for image, picture in pictures.items():
+        of_image = annotations.pop(image, [])
+        objects = tuple(replace(annotation.object, kind=kinds[annotation.category]) for annotation in of_image)
+        yield replace(picture, objects=objects)
 
 
-def _entries(path: Path, content: Any, section: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and content of every entry of a section; each must be an object with the keys that the format asks for."""
-    required = REQUIRED[section]
-    entries = content.get(section) if isinstance(content, dict) else None
-    if not isinstance(entries, list):
-        raise malformed(path, None, f"there is no list {section!r}")
-    for number, entry in enumerate(entries):
-        absent = [key for key in required if key not in entry] if isinstance(entry, dict) else required
-        if absent:
-            raise malformed(path, None, f"entry {number} of {section!r}: there is no {absent[0]!r}")
-        identifiers = [entry[key] for key in required if key.endswith("id")]
-        if not all(isinstance(value, int | str) for value in identifiers):
-            raise malformed(path, None, f"entry {number} of {section!r}: an id must be a number or a text")
-        yield number, entry
+def _check_entry(section: str, entry: Any) -> None:
+    """Refuse an entry that is not an object with the keys that the format asks for."""
+    names_and_values(entry, "an entry")
+    for key in REQUIRED[section]:
+        if key not in entry:
+            raise KeyError(key)
+        if key.endswith("id") and (isinstance(entry[key], bool) or not isinstance(entry[key], int | str)):
+            raise ValueError(f"{key} must be a number or a text, not {entry[key]!r}")
 
 
-def _object(frame: str, number: int, entry: Mapping[str, Any], kind: str) -> AnnotatedObject:
+Entry = TypeVar("Entry")
+
+
+def _add(entries: dict[int | str, Entry], key: int | str, entry: Entry) -> None:
+    if key in entries:
+        raise ValueError(f"the id {key!r} is used twice")
+    entries[key] = entry
+
+
+def _picture(entry: Mapping[str, Any], folder: Path, split: str) -> Frame:
+    """The frame of an entry of `images`, without its objects."""
+    return Frame(
+        id=f"{split}-{entry['id']}",
+        image=folder / text(entry["file_name"], "file_name"),
+        width=whole(entry["width"], "width"),
+        height=whole(entry["height"], "height"),
+        objects=(),
+        split=split,
+    )
+
+
+def _object(split: str, frame: str, number: int, entry: Mapping[str, Any]) -> AnnotatedObject:
+    """The object of an entry of `annotations`, without its kind."""
     if not isinstance(entry["bbox"], list) or len(entry["bbox"]) != 4:
         raise ValueError(f"bbox must be four numbers, not {entry['bbox']!r}")
     x, y, width, height = (finite(value, "a value of bbox") for value in entry["bbox"])
-    attributes = entry.get("attributes") or {}
+    if width < 0 or height < 0:
+        raise ValueError(f"bbox {entry['bbox']!r} has a negative width or height: COCO writes x, y, width, height")
+    attributes = names_and_values(entry.get("attributes") or {}, "attributes")
+    track = attributes.get("track_id")
+    if not isinstance(track, int | str | None):
+        raise ValueError(f"track_id must be a number or a text, not {track!r}")
     return AnnotatedObject(
         id=object_id(frame, number),
-        kind=kind,
+        kind="",
         box=(x, y, x + width, y + height),
-        occluded=bool(attributes.get("occluded", False)),
-        truncated=bool(attributes.get("truncated", False)),
-        track=f"{frame.partition('-')[0]}-track{attributes['track_id']}" if "track_id" in attributes else "",
-        unusable="a crowd" if entry.get("iscrowd") else "",
+        occluded=flag(attributes.get("occluded", False), "occluded"),
+        truncated=flag(attributes.get("truncated", False), "truncated"),
+        track="" if track in (None, "") else f"{split}-track{track}",
+        unusable="a crowd" if flag(entry.get("iscrowd", 0), "iscrowd") else "",
     )

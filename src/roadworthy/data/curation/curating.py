@@ -100,6 +100,8 @@ def curate(
             raise InputError("no folder is given for the crops: name it with `out=`, or count only with `dry_run=True`")
         _check_target(out, settings)
     root = Path(settings.root)
+    if root.is_file():
+        raise InputError(f"{root} is a file: unpack it if it is an archive, and name the folder with the annotations")
     if not root.exists():
         raise InputError(f"there is no folder {root} with annotations: name the one that holds them")
     with progress("reading annotations", 0) as advance:
@@ -253,11 +255,19 @@ def _by_sequence(crops: Sequence[Crop]) -> list[list[list[Crop]]]:
 
 
 def _put_in_place(beside: Path, out: Path) -> None:
-    """Rename the finished folder to its name; what was there, an earlier result, is removed after that."""
+    """Rename the finished folder to its name; what was there, an earlier result, is removed after that.
+
+    Where the renaming fails, or is interrupted, the earlier result gets its name back.
+    """
     if not out.exists():
         beside.rename(out)
         return
-    earlier = out.with_name(f".{out.name}.{os.getpid()}.earlier{TEMPORARY}")
-    out.rename(earlier)
-    beside.rename(out)
+    earlier = out.with_name(f".{out.name}.earlier.{os.getpid()}{TEMPORARY}")
+    try:
+        out.rename(earlier)
+        beside.rename(out)
+    except BaseException:
+        if earlier.exists() and not out.exists():
+            earlier.rename(out)
+        raise
     remove(earlier)

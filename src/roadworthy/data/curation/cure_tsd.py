@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.data.curation.cutouts import touches_edge
 from roadworthy.data.curation.frames import AnnotatedObject, Box, Frame, annotation_format, object_id
 from roadworthy.data.curation.reading import finite, malformed, read_text, require_folder, sorted_files
 from roadworthy.data.cure_tsr import CHALLENGES, SEQUENCES, SIGNS, STRONGEST, Choice, parse_choice
@@ -239,7 +240,7 @@ def _read_video(video: Video, annotations: Path, signs: Mapping[int, list[Sign]]
                     id=object_id(frame_id, position),
                     kind=sign.kind,
                     box=sign.box,
-                    truncated=min(sign.box[:2]) <= 0 or sign.box[2] >= width or sign.box[3] >= height,
+                    truncated=touches_edge(sign.box, width, height),
                     track=sign.track,
                 )
                 for position, sign in enumerate(in_frame)

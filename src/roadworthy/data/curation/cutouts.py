@@ -92,6 +92,15 @@ def clipped(box: Box, frame: Box) -> Box | None:
     return (x0, y0, x1, y1) if x1 > x0 and y1 > y0 else None
 
 
+def touches_edge(box: Box, width: int, height: int) -> bool:
+    """Whether a box reaches an edge of a frame of that width and height, or lies beyond it.
+
+    >>> touches_edge((0, 10, 50, 60), 640, 480), touches_edge((0.5, 10, 50, 60), 640, 480)
+    (True, False)
+    """
+    return box[0] <= 0 or box[1] <= 0 or box[2] >= width or box[3] >= height
+
+
 def area(box: Box) -> float:
     """The area of a box in square pixels."""
     return (box[2] - box[0]) * (box[3] - box[1])

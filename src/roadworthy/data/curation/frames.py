@@ -39,8 +39,9 @@ class AnnotatedObject:
     of rejected ids and corrected boxes. Good ids are made of the frame's id and the object's number in it, see
     `object_id`. `kind` is the class as annotated, before any map. `track` names the physical object over frames and is
     unique in the data set; it is empty where the annotations have no tracks. `distance` is in metres along the
-    camera's axis. An object with a reason in `unusable` (a crowd, a region that nobody annotated) is never the main
-    object of a crop, but counts as another object beside it.
+    camera's axis, above 0, and None where it is unknown. An object with a reason in `unusable` (a crowd, a region that
+    nobody annotated, one that lies mostly outside the image) is not the main object of a crop unless a person corrects
+    its box, but counts as another object beside it.
 
     >>> AnnotatedObject("f1_00", "car", (10, 20, 50, 60)).area
     1600
@@ -176,13 +177,12 @@ def annotation_format(
 def read_frames(name: str, root: Path, options: Mapping[str, Any]) -> Iterator[Frame]:
     """The frames of a format below a folder; an unknown format or option is an `InputError`."""
     read = READERS.get(name).read
-    known = [
-        parameter.name
-        for parameter in inspect.signature(read).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    for option in options:
+    parameters = inspect.signature(read).parameters
+    known = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    for option, value in options.items():
         if option not in known:
             raise UnknownName(f"option of the format {name}", option, known)
+        if value is None and parameters[option].default is not None:
+            raise InputError(f"{name} option {option} has no value: write one, or leave the option out")
     check_settings(read, options, f"{name} option")
     return read(root, **options)

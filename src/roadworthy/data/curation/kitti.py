@@ -22,8 +22,6 @@ from roadworthy.data.images import image_size
 NOT_ANNOTATED = "DontCare"
 """The kind of a region in which KITTI annotates nothing, though there may be objects."""
 VALUES = 15
-UNKNOWN_POSITION = -1000.0
-"""What KITTI writes for a position that is not known."""
 
 
 @annotation_format(
@@ -39,9 +37,9 @@ def read_kitti(root: Path, *, most_occluded: int = 0, most_truncated: float = 0.
     `root` is the folder that holds `training`, one that holds `object/training`, or `training` itself. An object is
     occluded where its state is above `most_occluded` (0 visible, 1 partly, 2 largely occluded, 3 unknown), and
     truncated where the share of it that lies outside the frame is above `most_truncated`. The distance is the object's
-    z in the camera's coordinates. The horizon is the row of the principal point (that of matrix P2 of the
-    calibration), which is where it lies for a camera that looks straight ahead. Regions `DontCare` are never a main
-    object, but count as other objects.
+    z in the camera's coordinates, unknown where that is not positive (KITTI writes -1000 where it is not known). The
+    horizon is the row of the principal point (that of matrix P2 of the calibration), which is where it lies for a
+    camera that looks straight ahead. Regions `DontCare` are never a main object, but count as other objects.
     """
     folders = [root, root / "training", root / "object" / "training"]
     folder = next((path for path in folders if (path / "label_2").is_dir()), root / "training")
@@ -76,7 +74,7 @@ def _object(frame: str, number: int, words: list[str], most_occluded: int, most_
         box=box,
         occluded=occluded > most_occluded,
         truncated=truncated > most_truncated,
-        distance=None if values[12] == UNKNOWN_POSITION else values[12],
+        distance=values[12] if values[12] > 0 else None,
         unusable="a region that is not annotated" if ignored else "",
     )
 

@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.data.curation.cutouts import touches_edge
 from roadworthy.data.curation.frames import PLAIN_SPLITS, AnnotatedObject, Box, Frame, annotation_format
 from roadworthy.data.curation.json_lists import json_list
 from roadworthy.data.curation.projection import Camera, rotation_of
@@ -262,9 +263,8 @@ def _frame(
 
 
 def _annotated_object(values: _Annotated, width: int, height: int) -> AnnotatedObject:
-    token, kind, (x0, y0, x1, y1) = values
-    truncated = x0 <= 0 or y0 <= 0 or x1 >= width or y1 >= height
-    return AnnotatedObject(id=token, kind=kind, box=(x0, y0, x1, y1), truncated=truncated)
+    token, kind, box = values
+    return AnnotatedObject(id=token, kind=kind, box=box, truncated=touches_edge(box, width, height))
 
 
 def _horizon(tables: _Tables, sensor: str, width: int, height: int) -> float | None:

@@ -31,8 +31,9 @@ def frame_picture(frame: Frame) -> Picture:
         with foreign_code(lambda error: InputError(f"the picture of frame {frame.id!r} cannot be read: {error}")):
             picture = frame.image()
     if picture.shape != (frame.height, frame.width, 3) or picture.dtype != np.uint8:
+        shown = f"image {str(frame.image)!r}" if isinstance(frame.image, Path) else f"picture of frame {frame.id!r}"
         raise InputError(
-            f"the picture of frame {frame.id!r} has {picture.shape[1]} x {picture.shape[0]} pixels, but its "
+            f"the {shown} has {picture.shape[1]} x {picture.shape[0]} pixels, but its "
             f"annotations are for {frame.width} x {frame.height}: use the pictures that were annotated"
         )
     return picture

@@ -1,18 +1,16 @@
-"""What readers of annotations share: text with line numbers, large JSON files, errors of one sentence."""
+"""What readers of annotations share: text with line numbers, checked values, errors of one sentence."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError, RoadworthyError
 from roadworthy.core.validation import require_file
 from roadworthy.data.images import SUFFIXES
-
-_BLANK = " \t\r\n"
 
 
 def malformed(path: Path, line: int | None, problem: object) -> InputError:
@@ -30,10 +28,21 @@ def read_text(path: Path) -> str:
     require_file(path, "annotations")
     try:
         return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise malformed(path, None, f"the file is not UTF-8 text: {error}") from None
+    except UnicodeDecodeError:
+        raise not_utf8(path) from None
     except OSError as error:
         raise InputError(f"cannot read annotations {path}: {error.strerror}") from None
+
+
+def not_utf8(path: Path) -> InputError:
+    """The error for a file that is not UTF-8 text, with the first line that is not."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                return malformed(path, number, "this is not UTF-8 text: save the file as UTF-8")
+    return malformed(path, None, "this is not UTF-8 text: save the file as UTF-8")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -53,48 +62,8 @@ def read_json(path: Path) -> Any:
         raise malformed(path, error.lineno, f"this is not valid JSON ({error.msg})") from None
     except RecursionError:
         raise malformed(path, None, "the JSON is nested too deeply") from None
-
-
-def json_elements(path: Path) -> Iterator[tuple[int, Any]]:
-    """Every element of the list in a JSON file, with the line where it begins.
-
-    Only one element is in memory as objects at a time, beside the text: files of a gigabyte can be read.
-    """
-    text, decoder = read_text(path), json.JSONDecoder()
-    position = _after_blanks(text, 0)
-    line = 1 + text.count("\n", 0, position)
-    if text[position : position + 1] != "[":
-        raise malformed(path, line, "a list is expected here, which begins with [")
-    expected_next = "["
-    while True:
-        begin = _after_blanks(text, position + 1)
-        line += text.count("\n", position, begin)
-        if text[begin : begin + 1] == "]" and expected_next == "[":
-            break
-        try:
-            element, end = decoder.raw_decode(text, begin)
-        except json.JSONDecodeError as error:
-            raise malformed(path, error.lineno, f"this is not valid JSON ({error.msg})") from None
-        except RecursionError:
-            raise malformed(path, line, "the JSON is nested too deeply") from None
-        yield line, element
-        position = _after_blanks(text, end)
-        line += text.count("\n", begin, position)
-        expected_next = text[position : position + 1]
-        if expected_next == "]":
-            begin = position
-            break
-        if expected_next != ",":
-            raise malformed(path, line, "this is not valid JSON (a comma or ] is expected)")
-    rest = _after_blanks(text, begin + 1)
-    if rest != len(text):
-        raise malformed(path, line + text.count("\n", begin, rest), "this is not valid JSON (the list has ended)")
-
-
-def _after_blanks(text: str, position: int) -> int:
-    while position < len(text) and text[position] in _BLANK:
-        position += 1
-    return position
+    except ValueError:
+        raise malformed(path, None, "a number has too many digits") from None
 
 
 def finite(value: Any, what: str) -> float:
@@ -104,12 +73,58 @@ def finite(value: Any, what: str) -> float:
     (3.5, 4.0)
     """
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        is_number = not isinstance(value, bool) and not (isinstance(value, str) and "_" in value)
+        number = float(value) if is_number else math.nan
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise ValueError(f"{what} must be a number, not {value!r}")
     return number
+
+
+def whole(value: Any, what: str) -> int:
+    """A whole number from an annotation; anything else is a `ValueError` that says what was expected.
+
+    >>> whole("640", "width"), whole(480.0, "height")
+    (640, 480)
+    """
+    number = finite(value, what)
+    if not number.is_integer():
+        raise ValueError(f"{what} must be a whole number, not {value!r}")
+    return int(number)
+
+
+def flag(value: Any, what: str) -> bool:
+    """A yes or no from an annotation, written as true and false or 1 and 0; anything else is a `ValueError`.
+
+    >>> flag(1, "iscrowd"), flag(False, "occluded")
+    (True, False)
+    """
+    if not isinstance(value, int) or value not in (0, 1):
+        raise ValueError(f"{what} must be true or false, not {value!r}")
+    return bool(value)
+
+
+def text(value: Any, what: str) -> str:
+    """A text from an annotation that is not empty; anything else is a `ValueError` that says what was expected.
+
+    >>> text("car", "category")
+    'car'
+    """
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{what} must be a text, not {value!r}")
+    return value
+
+
+def names_and_values(value: Any, what: str) -> Mapping[str, Any]:
+    """An object from a JSON file, with names and values; anything else is a `ValueError` that says what was expected.
+
+    >>> names_and_values({"name": "a.jpg"}, "a frame")
+    {'name': 'a.jpg'}
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object with names and values, not {value!r}")
+    return value
 
 
 def reason(error: Exception) -> str:

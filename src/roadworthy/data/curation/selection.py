@@ -11,7 +11,7 @@ from pathlib import Path
 from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
 from roadworthy.core.validation import require_file
-from roadworthy.data.curation.cutouts import Cutout, area, clipped, random_cutout, union_area
+from roadworthy.data.curation.cutouts import Cutout, area, clipped, random_cutout, touches_edge, union_area
 from roadworthy.data.curation.frames import READERS, AnnotatedObject, Box, Frame
 from roadworthy.data.curation.reading import finite
 from roadworthy.data.curation.settings import SPLITS, CurationSettings
@@ -80,16 +80,17 @@ class _Seen:
 def select(frames: Iterable[Frame], settings: CurationSettings, root: Path) -> Selection:
     """Apply every rule to every object of the frames; pixels are not read.
 
-    The rules, in this order: the split of the frame, regions that are no single object, the class map, the user's
-    rejected ids, corrected boxes, boxes outside the frame, the smallest width, occlusion and truncation, a cut-out that
-    fits into the frame, other objects in it, and last the caps. Random numbers depend on seed and id alone, so the
-    order of frames and objects plays no part.
+    The user's corrected boxes come first. The rules, in this order: the split of the frame, objects that cannot be the
+    main one, the class map, the user's rejected ids, boxes outside the frame, the smallest width, occlusion and
+    truncation, a cut-out that fits into the frame, other objects in it, and last the caps. Random numbers depend on
+    seed and id alone, so the order of frames and objects plays no part.
     """
     settings = settings.complete()
     rules = _Rules(settings)
     seen, crops, dropped = _Seen(), list[Crop](), list[Dropped]()
-    for position, frame in enumerate(frames):
-        _note(frame, seen)
+    for position, annotated_frame in enumerate(frames):
+        _note(annotated_frame, seen)
+        frame = rules.with_corrections(annotated_frame)
         file = file_of(frame, root)
         split = rules.split_of(frame)
         for annotated in frame.objects:
@@ -104,6 +105,7 @@ def select(frames: Iterable[Frame], settings: CurationSettings, root: Path) -> S
     dropped.sort(key=lambda row: natural_key(row.id))
     kinds = sorted({crop.label for crop in crops}, key=natural_key)
     names = tuple(kinds) if settings.classes is None else tuple(settings.classes)
+    _check_names(names)
     return Selection(crops, dropped, names, len(seen.frames), len(seen.objects), tuple(sorted(seen.conditions)))
 
 
@@ -147,6 +149,18 @@ class _Rules:
                 return name
         return name
 
+    def with_corrections(self, frame: Frame) -> Frame:
+        """The frame with the boxes that the user drew, each of which overrules what was annotated of the old box."""
+        if not any(annotated.id in self.corrected for annotated in frame.objects):
+            return frame
+        return replace(frame, objects=tuple(self._corrected(annotated, frame) for annotated in frame.objects))
+
+    def _corrected(self, annotated: AnnotatedObject, frame: Frame) -> AnnotatedObject:
+        box = self.corrected.get(annotated.id)
+        if box is None:
+            return annotated
+        return replace(annotated, box=box, truncated=touches_edge(box, frame.width, frame.height), unusable="")
+
     def judge(self, frame: Frame, annotated: AnnotatedObject, split: str | None, position: int) -> Crop | str:
         """The crop of an object, or the reason why there is none."""
         settings = self.settings
@@ -161,7 +175,7 @@ class _Rules:
             return f"the class {annotated.kind!r} is not in the class map"
         if annotated.id in self.rejected:
             return "rejected by hand"
-        box = clipped(self.corrected.get(annotated.id, annotated.box), (0, 0, frame.width, frame.height))
+        box = clipped(annotated.box, (0, 0, frame.width, frame.height))
         if box is None:
             return "the box has no area inside the frame"
         if box[2] - box[0] < settings.min_width:
@@ -182,7 +196,7 @@ class _Rules:
 
     def _others(self, frame: Frame, main: AnnotatedObject, cutout: Cutout) -> float:
         """The area of other objects in a cut-out, of all together or of the largest, as the settings say."""
-        boxes = [self.corrected.get(other.id, other.box) for other in frame.objects if other is not main]
+        boxes = [other.box for other in frame.objects if other is not main]
         window = cutout.box
         parts = [part for box in boxes if (part := clipped(box, window)) is not None]
         if self.settings.others == "union":
@@ -200,13 +214,18 @@ class _Rules:
             raise InputError(f"there is no annotated object below {self.settings.root}: name another folder")
         preset = READERS.get(self.settings.format)
         known = {kind for kinds in (preset.classes or {}).values() for kind in kinds} | {*preset.drop}
-        own = [*(self.class_of or {}), *(self.settings.drop or ())]
-        unknown = [kind for kind in own if kind not in seen.kinds | known]
-        if unknown:
-            kinds = some(sorted(seen.kinds, key=natural_key), 20)
-            raise InputError(
-                f"no object is annotated as {unknown[0]!r}, which the class map names; the annotations have {kinds}"
-            )
+        known |= {*preset.keep_hidden} | seen.kinds
+        for name, own in (
+            ("classes", self.class_of or ()),
+            ("drop", self.settings.drop or ()),
+            ("keep_hidden", self.settings.keep_hidden or ()),
+        ):
+            unknown = [kind for kind in own if kind not in known]
+            if unknown:
+                kinds = some(sorted(seen.kinds, key=natural_key), 20)
+                raise InputError(
+                    f"no object is annotated as {unknown[0]!r}, which `{name}:` names; the annotations have {kinds}"
+                )
 
 
 def _note(frame: Frame, seen: _Seen) -> None:
@@ -219,6 +238,13 @@ def _note(frame: Frame, seen: _Seen) -> None:
         raise InputError(f"two frames have the id {frame.id!r}: ids must be unique in the annotations")
     seen.frames.add(frame.id)
     seen.conditions.update(frame.conditions)
+
+
+def _check_names(class_names: Iterable[str]) -> None:
+    """Refuse a class that a file with a name per line could not give back."""
+    for name in class_names:
+        if not name.isprintable() or name.strip() != name or not name:
+            raise InputError(f"the class {name!r} cannot stand on a line of its own: map it to a name under `classes:`")
 
 
 def _capped(crops: list[Crop], settings: CurationSettings) -> tuple[list[Crop], list[Crop]]:
@@ -250,7 +276,8 @@ def read_corrected(path: Path) -> dict[str, Box]:
     if next(rows, (1, []))[1] != CORRECTED_COLUMNS:
         raise InputError(f"corrected boxes {path} must begin with the line {','.join(CORRECTED_COLUMNS)}")
     boxes: dict[str, Box] = {}
-    for line, row in rows:
+    for line, cells in rows:
+        row = [cell.strip() for cell in cells]
         where = f"corrected boxes {path}, line {line}"
         if len(row) != len(CORRECTED_COLUMNS):
             raise InputError(f"{where}: there are {len(row)} values where id,x0,y0,x1,y1 are expected")

@@ -28,6 +28,12 @@ class CurationSettings(BaseModel, extra="forbid", frozen=True):
     (as annotated) whose occluded or truncated objects are kept. `most_others` is the largest area of other objects in
     the cut-out, as a share of the main object's area; with `others: union` they count together, with `others: each`
     every one is compared alone. `shift` and `zoom` are those of `cutouts.random_cutout`.
+
+    `rejected` is a file with the ids of objects that are left out. `corrected` is a CSV file `id,x0,y0,x1,y1` with
+    boxes that a person drew, in pixels of the frame. Such a box is the truth and overrules what the annotations say of
+    the old one: the object is used where it counted as unusable, and it is truncated if the new box touches or crosses
+    the edge of the frame, and not otherwise. Class, split and occlusion stay as annotated. An id in both files is
+    rejected.
     """
 
     format: str

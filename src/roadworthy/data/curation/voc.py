@@ -18,6 +18,8 @@ from roadworthy.data.curation.reading import (
     reason,
     require_folder,
     sorted_files,
+    text,
+    whole,
 )
 
 SPLITS = ("train", "val", "test")
@@ -47,9 +49,9 @@ def read_voc(root: Path, *, first_pixel: int = 1, difficult: bool = False) -> It
             line = size.line
             yield Frame(
                 id=path.stem,
-                image=root / "JPEGImages" / tree.child("filename").text,
-                width=int(size.child("width").text),
-                height=int(size.child("height").text),
+                image=root / "JPEGImages" / text(tree.child("filename").text, "filename"),
+                width=whole(size.child("width").text, "width"),
+                height=whole(size.child("height").text, "height"),
                 objects=tuple(objects),
                 split=split_of.get(path.stem, "unlisted") if split_of is not None else "",
             )
@@ -75,7 +77,7 @@ def _object(name: str, element: Element, first_pixel: int, difficult: bool) -> A
     x0, y0, x1, y1 = (finite(box.child(corner).text, corner) for corner in ("xmin", "ymin", "xmax", "ymax"))
     return AnnotatedObject(
         id=name,
-        kind=element.child("name").text,
+        kind=text(element.child("name").text, "name"),
         box=(x0 - first_pixel, y0 - first_pixel, x1 + 1 - first_pixel, y1 + 1 - first_pixel),
         occluded=_flag(element, "occluded"),
         truncated=_flag(element, "truncated"),
