@@ -156,7 +156,7 @@ def test_charts_show_what_the_tables_say(page: str) -> None:
 
 
 def test_an_undertrained_network_is_marked_and_left_out_of_every_order(tmp_path: Path) -> None:
-    poor = {"n": network_record("convnext_ensemble", clean_iou=0.4, floor=0.6)}
+    poor = {"n": network_record("convnext_ensemble", iou=0.4, floor=0.6)}
     run = changed(make_run(tmp_path / "run", SMALL), lambda record: with_networks(record, poor))
     test, page = opened(run), render(run)
     assert test.undertrained == {"convnext_ensemble"}

@@ -31,8 +31,6 @@ METHOD_LABELS = {
     "ensemble": "ensemble",
 }
 """What the report calls a way to know how sure a network is, in the order of figures."""
-FIGURES_OF_COMPETENCE = ("clean_accuracy", "clean_iou")
-"""What the network of a task is judged by against its floor."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +265,7 @@ def load_localization(path: str | Path, facts: Facts) -> LocalizationFacts:
         sparsification=_curves(rows(table_specs.SPARSIFICATION), "kept", "error", "oracle"),
         searches={key: tuple(sorted(own, key=lambda row: row["trial"])) for key, own in searches.items()},
         timing={row["model"]: row for row in rows(table_specs.TIMING)},
-        undertrained=_undertrained(facts),
+        undertrained=facts.undertrained,
         settings=facts.record.protocols[NAME].settings,
     )
 
@@ -323,16 +321,3 @@ def _curves(rows: Sequence[Row], x: str, y: str, beside: str) -> dict[tuple[str,
         if known:
             curves[key] = Curve(*zip(*known, strict=True))
     return curves
-
-
-def _undertrained(facts: Facts) -> frozenset[str]:
-    """The models with a network whose accuracy or IoU on undisturbed images lies below its stated floor."""
-    poor = set(facts.undertrained)
-    for name, model in facts.known_models.items():
-        for key in model.artifacts:
-            artifact = facts.record.artifacts.get(key)
-            competence = artifact.competence if artifact is not None and artifact.status == "done" else {}
-            floor = number_of(competence.get("floor"))
-            if any(number_of(competence.get(figure)) < floor for figure in FIGURES_OF_COMPETENCE):
-                poor.add(name)
-    return frozenset(poor)
