@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from found_squares import save_finder
 
-FINDER = HERE / "finder.onnx"
+FINDER, FORM = HERE / "finder.onnx", "centre relative variance"
 STUDY: dict[str, Any] = {
     "name": "golden-localization",
     "size": 32,
     "data": {"test": {"builtin": "signs", "n": 140}},
     "models": {
-        "both": {"joint": {"classes": {"onnx": str(MODEL)}, "boxes": {"onnx": str(FINDER), "boxes": "centre relative"}}},
-        "sure": {"onnx": str(FINDER), "boxes": "centre relative variance"},
+        "both": {"joint": {"classes": {"onnx": str(MODEL)}, "boxes": {"onnx": str(FINDER), "boxes": FORM}}},
+        "sure": {"onnx": str(FINDER), "boxes": FORM},
     },
     "outliers": {"cones": {"builtin": "traffic_ood", "n": 20}},
     "protocols": {
