@@ -46,7 +46,7 @@ def set_rows(stored: StoredSet, note: SetNote, resamples: int, seed: int) -> Set
     images = SetRows(note, first.ids, first.groups, resamples, seed)
     if first.true_box is not None:
         images.without_box = int(np.isnan(first.true_box).any(axis=1).sum())
-    if first.box_inflation is not None:
+    if first.box_inflation is not None and not np.isnan(first.box_inflation).all():
         images.inflation = float(np.nanmean(first.box_inflation))
     return images
 

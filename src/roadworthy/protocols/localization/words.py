@@ -58,10 +58,11 @@ def quantity(value: float | None, digits: int = 3) -> str:
 def parameters_text(stored: str | None) -> str:
     """Parameters of a shift, stored as JSON, in words.
 
-    >>> parameters_text('{"mm_per_h": 50, "angle": 10}'), parameters_text("")
+    >>> parameters_text('{"mm_per_h": 50, "angle": 10, "distance": null}'), parameters_text("")
     ('mm_per_h 50, angle 10', '')
     """
-    return ", ".join(f"{name} {value}" for name, value in json.loads(stored or "{}").items())
+    given = {name: value for name, value in json.loads(stored or "{}").items() if value is not None}
+    return ", ".join(f"{name} {value}" for name, value in given.items())
 
 
 def bin_label(low: float, high: float, by: str) -> str:
