@@ -271,6 +271,39 @@ def test_turned_boxes_without_masks_are_no_truth_for_a_criterion(tmp_path: Path)
     assert run.verdict().status == "pass"
 
 
+def test_several_sources_have_their_rows_and_a_refused_criterion_is_refused_for_all(tmp_path: Path) -> None:
+    with_masks, without = save_squares(tmp_path / "a.npz"), save_squares(tmp_path / "b.npz", n=40, seed=7, masks=False)
+    models = {MODEL: "<in memory>", "blind": "<in memory>"}
+    sources = {"a": {"data": {"test": with_masks}, "models": models}, "b": {"data": {"test": without}, "models": models}}
+    sets = {"turned": {"shift": "rotation", "level": 3}}
+    settings = {"sets": sets, "resamples": 100, "timed_images": 1}
+    run = run_of(tmp_path, {"name": "two", "sources": sources, "protocols": {"localization": settings}})
+    assert run.verify() == []
+    assert all(set(run.tables[name]["source"]) == {"a", "b"} for name in run.tables if "localization" in name)
+    where = {"protocol": "localization", "set": "turned", "model": MODEL}
+    criterion = {"id": "A", "metric": "iou", "where": where, "at_least": 0.5}
+    with pytest.raises(InputError, match="hulls of turned boxes"):
+        run.verdict([criterion])
+    assert run.verdict([{**criterion, "where": {**where, "source": "a"}}]).status == "pass"
+
+
+def test_a_model_that_fails_on_one_set_costs_the_figures_of_this_set_alone(tmp_path: Path) -> None:
+    class Lost(Finder):
+        def predict(self, batch: rw.Batch) -> rw.Prediction:
+            if any(name.startswith("1-") for name in batch.ids):
+                raise RuntimeError("never seen")
+            return super().predict(batch)
+
+    prepared = prepare(parse_study(content(tmp_path), "study"), models={MODEL: Lost(), "blind": Blind()})
+    run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
+    assert value(run, "iou", set="others")["reason"] == "case failed: model finder raised RuntimeError: never seen"
+    assert value(run, "iou", set="test")["value"] > 0.9
+    assert value(run, "accuracy", set="others", model="blind")["n"] == 60
+    where = {"protocol": "localization", "model": MODEL}
+    assert run.verdict([{"id": "A", "metric": "iou", "where": where, "at_least": 0.1}]).status == "inconclusive"
+    assert "1 case of 12 failed" in run.report().read_text()
+
+
 def test_sets_without_boxes_and_views_without_images_say_so(tmp_path: Path) -> None:
     asked, own = content(tmp_path), squares(n=20, seed=9)
     is_square = own["labels"] == 0

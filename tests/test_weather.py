@@ -288,7 +288,7 @@ def test_an_image_never_depends_on_its_batch(name: str, order: list[int], shape:
 def test_a_contact_sheet_shows_all_levels_on_pictures_with_depth(name: str, tmp_path: Path) -> None:
     lines = [*write_preview(name, None, tmp_path / "sheet.png", images=2)]
     assert lines == [f"contact sheet: {tmp_path / 'sheet.png'}"]
-    height, width = cv2.imread(str(tmp_path / "sheet.png")).shape[:2]
+    _, width = cv2.imread(str(tmp_path / "sheet.png")).shape[:2]
     assert width == 3 * 132 + 4, "the original and two levels"
 
 

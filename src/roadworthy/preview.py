@@ -64,7 +64,7 @@ def write_preview(
     """Write a contact sheet of all levels of a shift, or of every shift; yields the lines to print.
 
     Without `data` the built-in signs are shown, or traffic scenes where the shift goes by distance. `calibrate` adds
-    similarity and accuracy over each level. A shift that cannot be shown is an error, or where all are asked for a line.
+    similarity and accuracy over each level. A shift that cannot be shown is an error; where all are asked for, a line.
     """
     if levels is not None and shift is None:
         raise InputError("--levels needs the name of one shift")
@@ -117,10 +117,9 @@ def write_preview(
 
 
 def _shown_by(shift: str | None) -> str:
-    """The built-in data that a shift is shown with where none is given: pictures with depth where it needs distances."""
-    return (
-        "builtin:traffic" if shift is not None and issubclass(find_shift(shift), ThroughDistance) else "builtin:signs"
-    )
+    """The built-in data that a shift is shown with where none is given; with depth where it goes by distance."""
+    by_distance = shift is not None and issubclass(find_shift(shift), ThroughDistance)
+    return "builtin:traffic" if by_distance else "builtin:signs"
 
 
 def _level_table(path: Path) -> dict[int, dict[str, Any]]:

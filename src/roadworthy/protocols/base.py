@@ -28,7 +28,7 @@ from roadworthy.verdict import Criterion, Measurement
 
 
 class RefusedCriterion(InputError):
-    """A criterion that matches something which must not be judged so: it is refused in a study of several sources too."""
+    """A criterion matches what must not be judged so: it is refused, even where another source could be judged."""
 
 
 class NoContext(BaseModel):

@@ -212,6 +212,20 @@ class LocalizationFacts:
         return {key: models for key, models in by_training.items() if len(models) > 1}
 
     @cached_property
+    def undrawn(self) -> tuple[str, ...]:
+        """The models that figures and tables leave out in a task, since another of the same kind comes first."""
+        by_training = {model for models in self.trained_variants.values() for model in models.values()}
+        return tuple(
+            network.name
+            for network in self.networks
+            if network.name not in by_training and any(not self._stands_for_itself(network, t) for t in network.tasks)
+        )
+
+    def _stands_for_itself(self, network: Network, task: str) -> bool:
+        shown = self.variant(network.family, network.method, task)
+        return shown is not None and shown.name == network.name
+
+    @cached_property
     def repeated(self) -> tuple[str, ...]:
         """The models that were trained several times."""
         return tuple(dict.fromkeys(model for (model, _, _), values in self.repeats.items() if len(values) > 1))

@@ -25,8 +25,8 @@ MODELS = TableSpec(
 )
 SETS = TableSpec(
     f"{NAME}_sets",
-    "One set of images: what it shows, how many images of how many objects, and where its true boxes come from. "
-    "`inflation` is how much larger, on average, the hull of a turned box is than the box itself.",
+    "One set of images: what it shows, how many images of how many objects, where its true boxes come from, and "
+    "where they are hulls of turned boxes, how many times larger these are on average (`inflation`).",
     key=("set",),
     columns=(
         *("set", "shift", "level", "parameters", "outliers", "images", "objects", "classes", "labelled", "truth"),
@@ -49,7 +49,7 @@ BY_SIZE = TableSpec(
 RELIABILITY = TableSpec(
     f"{NAME}_reliability",
     "What one model promised and kept on one set: of classes, mean confidence and accuracy in one bin of confidence; "
-    "of boxes, the level of a one-sided interval and the share of true coordinates in it.",
+    "of boxes, the level of a one-sided interval and the share of true coordinates in it, all four taken together.",
     key=("model", "set", "task", "bin"),
     columns=(*MODEL, "set", "task", "bin", "expected", "observed", "count"),
 )
@@ -75,7 +75,7 @@ GALLERY = TableSpec(
 TIMING = TableSpec(
     f"timing_{NAME}",
     "What one model costs per image: median milliseconds of single images on one thread, against the plain network of "
-    "its family, and the memory of its weights and of a pass.",
+    "its family, and the memory of its weights and of what Python allocates in a pass, which leaves out what torch does.",
     key=("model",),
     columns=(*MODEL, "system", "images", "passes", "milliseconds", "relative", "memory_mb", "reason"),
 )
