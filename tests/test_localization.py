@@ -228,6 +228,7 @@ def test_criteria_are_judged_with_bounds(run: rw.Run, criterion: dict[str, Any],
         ({"set": "others"}, "iou_drop", "asks for set 'others'"),
         ({"set": "test"}, "iuo", "did you mean 'iou'"),
         ({"sett": "test"}, "iou", "unknown condition 'sett'"),
+        ({"model": "blind"}, "iuo", "did you mean 'iou'"),
     ],
 )
 def test_criteria_that_match_nothing_are_refused(
@@ -274,7 +275,10 @@ def test_turned_boxes_without_masks_are_no_truth_for_a_criterion(tmp_path: Path)
 def test_several_sources_have_their_rows_and_a_refused_criterion_is_refused_for_all(tmp_path: Path) -> None:
     with_masks, without = save_squares(tmp_path / "a.npz"), save_squares(tmp_path / "b.npz", n=40, seed=7, masks=False)
     models = {MODEL: "<in memory>", "blind": "<in memory>"}
-    sources = {"a": {"data": {"test": with_masks}, "models": models}, "b": {"data": {"test": without}, "models": models}}
+    sources = {
+        "a": {"data": {"test": with_masks}, "models": models},
+        "b": {"data": {"test": without}, "models": models},
+    }
     sets = {"turned": {"shift": "rotation", "level": 3}}
     settings = {"sets": sets, "resamples": 100, "timed_images": 1}
     run = run_of(tmp_path, {"name": "two", "sources": sources, "protocols": {"localization": settings}})
@@ -355,7 +359,7 @@ def test_merged_classes_add_their_probabilities() -> None:
         ({"sets": {"a": {"shift": "noise", "level": 9}}}, "set a: shift noise has levels"),
         ({"sets": {"a": {"shift": "noise", "labels": False}}}, "labels belong to a set outside"),
         ({"sets": {"test": {"shift": "noise"}}}, "not a valid name for a set"),
-        ({"views": {"v": {"only": ["cat"]}}}, "unknown class of the source 'cat'"),
+        ({"views": {"v": {"only": ["cat"]}}}, "view v: unknown class of the source 'cat'"),
         ({"views": {"v": {"merge": {"disc": ["square"]}}}}, "disc is a class of the source itself"),
         ({"sets": {"a": {"outliers": "parents", "merge": {"thing": []}}}}, "a parent class has at least one class"),
         ({"sets": {"a": {"shift": "fog_veil"}}}, "set a: shift fog_veil needs to know how far away image"),
@@ -420,3 +424,11 @@ assert "roadworthy" not in sys.modules
         loose = 1e-2 if name == "localization" else 1e-4  # equal errors are ordered by their last bits in box_ause
         pd.testing.assert_frame_equal(one[numbers], other[numbers], rtol=loose, atol=1e-4)
     assert here.verdict().status == there.verdict().status == "pass"
+
+
+def test_a_criterion_on_what_no_model_answers_says_so(tmp_path: Path) -> None:
+    finder = {"onnx": save_finder(tmp_path / "finder.onnx"), "boxes": "centre relative variance"}
+    criterion = {"id": "A", "metric": "accuracy", "where": {"protocol": "localization"}, "at_least": 0.5}
+    asked = {**black_box_study(tmp_path, {MODEL: finder}), "criteria": [criterion]}
+    with pytest.raises(InputError, match="criterion A: no model answers classes, so that accuracy has no value"):
+        prepare(parse_study(asked, "study"))

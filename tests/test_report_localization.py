@@ -217,6 +217,13 @@ def test_a_second_model_of_the_same_network_and_method_is_named_where_figures_le
     assert "comes first in the study: b; tables/localization.csv has them" in " ".join(words.overview(test))
 
 
+def test_a_shift_that_is_drawn_anew_is_no_training(small: Path) -> None:
+    shown_twice = {("convnext", "heavy_rain", "iou"): (0.6, 0.7), ("convnext", "test", "iou"): (0.8,)}
+    trained_twice = {("resnet", "test", "iou"): (0.8, 0.7)}
+    test = replace(opened(small), repeats=shown_twice | trained_twice)
+    assert test.repeated == ("resnet",)
+
+
 def test_a_network_that_falls_nowhere_has_words(tmp_path: Path) -> None:
     easier = ("easy", "noise", 1, "", True, "mask", -0.01)
     test = opened(make_run(tmp_path / "run", Sample(models={"own": ("", "none")}, sets=(SETS[0], easier))))

@@ -228,11 +228,14 @@ class LocalizationFacts:
     @cached_property
     def repeated(self) -> tuple[str, ...]:
         """The models that were trained several times."""
-        return tuple(dict.fromkeys(model for (model, _, _), values in self.repeats.items() if len(values) > 1))
+        return tuple(network.name for network in self.networks if self.trainings(network.name) > 1)
 
     def trainings(self, model: str) -> int:
-        """How often a model was trained."""
-        return max((len(values) for (name, _, _), values in self.repeats.items() if name == model), default=1)
+        """How often a model was trained: how often it was shown the undisturbed data, which no other repeat changes."""
+        own = [
+            len(values) for (name, image_set, _), values in self.repeats.items() if (name, image_set) == (model, TEST)
+        ]
+        return max(own, default=1)
 
     @cached_property
     def detailed(self) -> tuple[tuple[str, ImageSet], ...]:

@@ -35,7 +35,8 @@ SETS = TableSpec(
 )
 REPEATS = TableSpec(
     f"{NAME}_repeats",
-    "A metric of one model on one set in one repeat: the same network trained from another seed.",
+    "A metric of one model on one set in one repeat: a network with `retrain` is trained from another seed, a random "
+    "shift is drawn anew.",
     key=("model", "set", "repeat", "metric"),
     columns=(*MODEL, "set", "repeat", "metric", "value"),
 )
@@ -75,7 +76,7 @@ GALLERY = TableSpec(
 TIMING = TableSpec(
     f"timing_{NAME}",
     "What one model costs per image: median milliseconds of single images on one thread, against the plain network of "
-    "its family, and the memory of its weights and of what Python allocates in a pass, which leaves out what torch does.",
+    "its family, and the memory of its weights and of what Python (without torch) allocates in a pass.",
     key=("model",),
     columns=(*MODEL, "system", "images", "passes", "milliseconds", "relative", "memory_mb", "reason"),
 )

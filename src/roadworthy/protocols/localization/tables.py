@@ -227,6 +227,8 @@ def select(keys: Sequence[CellKey], criterion: Criterion, context: Context) -> l
     of_drop = criterion.metric.endswith(DROP)
     task = TASK_OF[criterion.metric.removesuffix(DROP)]
     able = [key for key in keys if task in context.models[key.model].tasks]
+    if not able:
+        raise InputError(f"criterion {criterion.id}: no model answers {task}, so that {criterion.metric} has no value")
     if of_drop:
         able = [key for key in able if key.set != TEST and context.sets[key.set].own_images]
     if task == CLASSES:

@@ -90,8 +90,8 @@ def overview(test: LocalizationFacts) -> Iterator[str]:
     yield from hull_words(test)
     if test.undrawn:
         yield (
-            f"Not in figures and tables of this page, since another model of the same network and method comes first in "
-            f"the study: {listing(test.undrawn)}; tables/localization.csv has them."
+            "Not in figures and tables of this page, since another model of the same network and method comes first "
+            f"in the study: {listing(test.undrawn)}; tables/localization.csv has them."
         )
 
 
