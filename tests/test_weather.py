@@ -296,3 +296,24 @@ def test_of_all_shifts_one_that_cannot_be_shown_is_left_out(tmp_path: Path, monk
     monkeypatch.setattr("roadworthy.preview.SHIFTS", ["grey", "fog_veil"])
     lines = [*write_preview(None, "builtin:signs", tmp_path / "sheet.png", images=1)]
     assert [line.partition(":")[0] for line in lines] == ["fog_veil is left out", "contact sheet"]
+
+
+@pytest.mark.parametrize("name", ["fog_veil", "rainfall"])
+@pytest.mark.parametrize(
+    ("conditions", "depth", "complaint"),
+    [
+        ({"frame_width": 0}, None, "'img0' has no width: correct .*frame_width"),
+        ({"frame_width": -1000}, None, "'img0' has no width: correct .*frame_width"),
+        ({"distance": -5.0}, None, "the object of image 'img0' is at a negative distance"),
+        ({}, math.nan, "the depth of image 'img0' must be metres from 0 on"),
+        ({}, -1.0, "the depth of image 'img0' must be metres from 0 on"),
+    ],
+)
+def test_impossible_places_are_named(
+    name: str, conditions: dict[str, Any], depth: float | None, complaint: str
+) -> None:
+    maps = None if depth is None else np.full((1, 10, 10), depth, np.float32)
+    boxes = np.array([[2, 2, 6, 6]], np.float32)
+    batch = make_batch(pictures(1, 10, 10), boxes=boxes, depth=maps, conditions=cut_out(**conditions))
+    with pytest.raises(InputError, match=complaint):
+        make_shift(name, 1)(batch, Streams(0, "weather"))
