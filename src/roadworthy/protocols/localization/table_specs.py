@@ -43,7 +43,8 @@ REPEATS = TableSpec(
 BY_SIZE = TableSpec(
     f"{NAME}_by_size",
     "A metric of the boxes of one model on the images of one set whose object is of one size (the side of its true box "
-    "as a share of the shorter side of the image) or at one distance (in metres).",
+    "as a share of the shorter side of the image) or at one distance (in metres; images that do not tell it are in no "
+    "row).",
     key=("model", "set", "by", "from", "metric"),
     columns=(*MODEL, "set", "by", "from", "to", *ESTIMATE),
 )
