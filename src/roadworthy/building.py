@@ -94,11 +94,11 @@ def _feed(
             child.stdin.write(waiting.get_nowait() + "\n")
             child.stdin.flush()
             for line in child.stdout:
-                said = json.loads(line)
-                if "node" in said:
-                    done[said["node"]] = said["seconds"], said["failure"]
+                message = json.loads(line)
+                if "node" in message:
+                    done[message["node"]] = message["seconds"], message["failure"]
                     break
-                advance(said["advance"])
+                advance(message["advance"])
             else:
                 return
 
@@ -136,8 +136,8 @@ def _reporting(answers: TextIO) -> Any:
     return report
 
 
-def _say(answers: TextIO, said: Mapping[str, Any]) -> None:
-    answers.write(json.dumps(said) + "\n")
+def _say(answers: TextIO, message: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(message) + "\n")
     answers.flush()
 
 
