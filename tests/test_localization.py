@@ -16,7 +16,9 @@ from found_squares import CLASSES, SIDE, save_finder, save_squares, squares
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
 from roadworthy.metrics.boxes import BoxAnswers, box_ece, box_nll, iou, mae
+from roadworthy.protocols.localization.tables import Evidence
 from roadworthy.protocols.localization.views import View
+from roadworthy.stored import load_evidence
 from roadworthy.study import parse_study
 
 MODEL = "finder"
@@ -226,6 +228,7 @@ def test_criteria_are_judged_with_bounds(run: rw.Run, criterion: dict[str, Any],
         ({"set": "others"}, "iou_drop", "asks for set 'others'"),
         ({"set": "test"}, "iuo", "did you mean 'iou'"),
         ({"sett": "test"}, "iou", "unknown condition 'sett'"),
+        ({"model": "blind"}, "iuo", "did you mean 'iou'"),
     ],
 )
 def test_criteria_that_match_nothing_are_refused(
@@ -234,6 +237,24 @@ def test_criteria_that_match_nothing_are_refused(
     asked = [{"id": "A", "metric": metric, "where": {"protocol": "localization", **where}, "at_least": 0.5}]
     with pytest.raises(InputError, match=complaint):
         run.verdict(asked)
+
+
+def test_a_mean_over_other_images_is_refused_before_the_run(run: rw.Run, tmp_path: Path) -> None:
+    """Sets of the same number of images are not the same images."""
+    asked = content(tmp_path)
+    asked["outliers"]["others"] = save_squares(tmp_path / "as_many.npz", n=120, seed=11)
+    criterion = {"id": "A", "metric": "iou", "where": {"protocol": "localization", "set": ["test", "others"]}}
+    pooled = [{**criterion, **POOLED, "at_least": 0.5}]
+    with pytest.raises(InputError, match="sets test and others show different images"):
+        run_of(tmp_path, {**asked, "criteria": pooled})
+    assert not (tmp_path / "run").exists()
+    drop = {"id": "A", "metric": "iou_drop", "where": {"protocol": "localization"}, "at_most": 0.5, **POOLED}
+    with pytest.raises(InputError, match="a drop is judged set by set"):
+        run_of(tmp_path, {**asked, "criteria": [drop]})
+    evidence = load_evidence(run.folder, run.record)["localization"]
+    assert isinstance(evidence, Evidence)
+    own = [key for key in evidence.keys if key.model == MODEL and key.set in ("parents", "strange")]
+    assert evidence.estimate(own, iou).reason.startswith("the images differ"), "20 images each"
 
 
 def test_turned_boxes_without_masks_are_no_truth_for_a_criterion(tmp_path: Path) -> None:
@@ -248,6 +269,77 @@ def test_turned_boxes_without_masks_are_no_truth_for_a_criterion(tmp_path: Path)
     table = run.tables["localization_sets"].set_index("set")
     assert dict(table["truth"]) == {"test": "box", "turned": "hull"}
     assert 1.0 < table.loc["turned", "inflation"] < 2.0
+    assert run.verdict().status == "pass"
+
+
+def test_several_sources_have_their_rows_and_a_refused_criterion_is_refused_for_all(tmp_path: Path) -> None:
+    with_masks, without = save_squares(tmp_path / "a.npz"), save_squares(tmp_path / "b.npz", n=40, seed=7, masks=False)
+    models = {MODEL: "<in memory>", "blind": "<in memory>"}
+    sources = {
+        "a": {"data": {"test": with_masks}, "models": models},
+        "b": {"data": {"test": without}, "models": models},
+    }
+    sets = {"turned": {"shift": "rotation", "level": 3}}
+    settings = {"sets": sets, "resamples": 100, "timed_images": 1}
+    run = run_of(tmp_path, {"name": "two", "sources": sources, "protocols": {"localization": settings}})
+    assert run.verify() == []
+    assert all(set(run.tables[name]["source"]) == {"a", "b"} for name in run.tables if "localization" in name)
+    where = {"protocol": "localization", "set": "turned", "model": MODEL}
+    criterion = {"id": "A", "metric": "iou", "where": where, "at_least": 0.5}
+    with pytest.raises(InputError, match="hulls of turned boxes"):
+        run.verdict([criterion])
+    assert run.verdict([{**criterion, "where": {**where, "source": "a"}}]).status == "pass"
+
+
+def test_a_model_that_fails_on_one_set_costs_the_figures_of_this_set_alone(tmp_path: Path) -> None:
+    class Lost(Finder):
+        def predict(self, batch: rw.Batch) -> rw.Prediction:
+            if any(name.startswith("1-") for name in batch.ids):
+                raise RuntimeError("never seen")
+            return super().predict(batch)
+
+    prepared = prepare(parse_study(content(tmp_path), "study"), models={MODEL: Lost(), "blind": Blind()})
+    run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
+    assert value(run, "iou", set="others")["reason"] == "case failed: model finder raised RuntimeError: never seen"
+    assert value(run, "iou", set="test")["value"] > 0.9
+    assert value(run, "accuracy", set="others", model="blind")["n"] == 60
+    where = {"protocol": "localization", "model": MODEL}
+    assert run.verdict([{"id": "A", "metric": "iou", "where": where, "at_least": 0.1}]).status == "inconclusive"
+    assert "1 case of 12 failed" in run.report().read_text()
+
+
+def test_sets_without_boxes_and_views_without_images_say_so(tmp_path: Path) -> None:
+    asked, own = content(tmp_path), squares(n=20, seed=9)
+    is_square = own["labels"] == 0
+    bare = {name: column if name == "class_names" else column[is_square] for name, column in own.items()}
+    np.savez(tmp_path / "bare.npz", **{name: bare[name] for name in bare if name not in ("boxes", "masks")})
+    np.savez(tmp_path / "squares.npz", **bare)
+    asked["outliers"] = {name: str(tmp_path / f"{name}.npz") for name in ("bare", "squares")}
+    sets = {name: {"outliers": name} for name in asked["outliers"]}
+    asked["protocols"]["localization"] |= {"sets": sets, "timed_images": 0}
+    run = run_of(tmp_path, asked)
+    no_class = "no image of this set shows a class of this view"
+    assert value(run, "accuracy", set="squares", view="discs")["reason"] == no_class
+    assert value(run, "iou", set="squares", view="discs")["reason"] == no_class
+    assert value(run, "iou", set="bare")["reason"] == "no image of this set has a true box"
+    where = {"protocol": "localization", "model": MODEL}
+    assert run.verdict([{"id": "A", "metric": "iou", "where": where, "at_least": 0.5}]).status == "pass"
+    with pytest.raises(InputError, match="asks for set 'bare'"):
+        run.verdict([{"id": "A", "metric": "iou", "where": {**where, "set": "bare"}, "at_least": 0.5}])
+
+
+def test_a_crop_moves_boxes_without_making_them_too_large(tmp_path: Path) -> None:
+    asked, own = content(tmp_path), squares(masks=False)
+    own["boxes"][::5] = np.nan
+    np.savez(tmp_path / "some.npz", **own)
+    asked["data"] = {"test": str(tmp_path / "some.npz")}
+    sets = {"cropped": {"shift": "crop", "level": 5}, "turned": {"shift": "rotation", "level": 1}}
+    criterion = {"id": "A", "metric": "iou", "where": {"protocol": "localization", "set": "cropped"}, "at_least": 0.5}
+    asked["protocols"]["localization"] |= {"sets": sets, "timed_images": 0}
+    run = run_of(tmp_path, {**asked, "criteria": [criterion]})
+    table = run.tables["localization_sets"].set_index("set")
+    assert dict(table["truth"]) == {"test": "box", "cropped": "box", "turned": "hull"}
+    assert (table["without_box"] == 24).all()
     assert run.verdict().status == "pass"
 
 
@@ -267,7 +359,10 @@ def test_merged_classes_add_their_probabilities() -> None:
         ({"sets": {"a": {"shift": "noise", "level": 9}}}, "set a: shift noise has levels"),
         ({"sets": {"a": {"shift": "noise", "labels": False}}}, "labels belong to a set outside"),
         ({"sets": {"test": {"shift": "noise"}}}, "not a valid name for a set"),
-        ({"views": {"v": {"only": ["cat"]}}}, "unknown class of the source 'cat'"),
+        ({"views": {"v": {"only": ["cat"]}}}, "view v: unknown class of the source 'cat'"),
+        ({"views": {"v": {"merge": {"disc": ["square"]}}}}, "disc is a class of the source itself"),
+        ({"sets": {"a": {"outliers": "parents", "merge": {"thing": []}}}}, "a parent class has at least one class"),
+        ({"sets": {"a": {"shift": "fog_veil"}}}, "set a: shift fog_veil needs to know how far away image"),
     ],
 )
 def test_bad_settings_get_one_sentence(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
@@ -329,3 +424,11 @@ assert "roadworthy" not in sys.modules
         loose = 1e-2 if name == "localization" else 1e-4  # equal errors are ordered by their last bits in box_ause
         pd.testing.assert_frame_equal(one[numbers], other[numbers], rtol=loose, atol=1e-4)
     assert here.verdict().status == there.verdict().status == "pass"
+
+
+def test_a_criterion_on_what_no_model_answers_says_so(tmp_path: Path) -> None:
+    finder = {"onnx": save_finder(tmp_path / "finder.onnx"), "boxes": "centre relative variance"}
+    criterion = {"id": "A", "metric": "accuracy", "where": {"protocol": "localization"}, "at_least": 0.5}
+    asked = {**black_box_study(tmp_path, {MODEL: finder}), "criteria": [criterion]}
+    with pytest.raises(InputError, match="criterion A: no model answers classes, so that accuracy has no value"):
+        prepare(parse_study(asked, "study"))

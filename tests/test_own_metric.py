@@ -244,7 +244,7 @@ def test_a_name_can_mean_something_else_under_a_protocol() -> None:
     lines = [line for name, line in listing("metrics") if name == "auroc"]
     assert dict(listing("metrics"))["odd_error"].startswith("Odd error (where a study names it): ")
     assert sorted(line.partition(":")[0] for line in lines) == [
-        "AUROC (classification)",
+        "AUROC (classification, localization)",
         "AUROC (monitoring)",
         "AUROC (od_test)",
         "AUROC (ood)",

@@ -210,6 +210,28 @@ def test_a_network_that_was_tested_only_with_a_method_is_named_with_it(tmp_path:
     assert "Accuracy on ID data: found (ensemble) is best" in " ".join(words.overview(opened(run)))
 
 
+def test_a_second_model_of_the_same_network_and_method_is_named_where_figures_leave_it_out(tmp_path: Path) -> None:
+    twice = {"a": ("small_resnet", "none"), "b": ("small_resnet", "none"), "c": ("small_resnet", "full")}
+    test = opened(make_run(tmp_path / "run", Sample(models=twice, sets=SETS[:2])))
+    assert test.undrawn == ("b",)
+    assert "comes first in the study: b; tables/localization.csv has them" in " ".join(words.overview(test))
+
+
+def test_a_shift_that_is_drawn_anew_is_no_training(small: Path) -> None:
+    shown_twice = {("convnext", "heavy_rain", "iou"): (0.6, 0.7), ("convnext", "test", "iou"): (0.8,)}
+    trained_twice = {("resnet", "test", "iou"): (0.8, 0.7)}
+    test = replace(opened(small), repeats=shown_twice | trained_twice)
+    assert test.repeated == ("resnet",)
+
+
+def test_a_network_that_falls_nowhere_has_words(tmp_path: Path) -> None:
+    easier = ("easy", "noise", 1, "", True, "mask", -0.01)
+    test = opened(make_run(tmp_path / "run", Sample(models={"own": ("", "none")}, sets=(SETS[0], easier))))
+    said = ["Accuracy is lower in no set than on ID data.", "IoU is lower in no set than on ID data."]
+    assert [*words.brief(test, "own")] == said
+    assert set(said) <= set(words.sentences(test, "own"))
+
+
 @pytest.mark.parametrize("task", ["classes", "boxes"])
 def test_one_model_with_one_task_on_one_set_has_a_page(tmp_path: Path, task: str) -> None:
     sample = Sample(models={"own": ("", "none")}, sets=SETS[:1], tasks=[task], views=())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from batches import make_batch, pictures
 from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
 from roadworthy.core.types import Batch
+from roadworthy.preview import write_preview
 from roadworthy.shifts import make_shift, raindrops
 from roadworthy.shifts.distances import ground_distances
 from roadworthy.shifts.light import blend, linear_light, srgb_values
@@ -279,3 +282,38 @@ def test_an_image_never_depends_on_its_batch(name: str, order: list[int], shape:
     assert whole.boxes is batch.boxes
     assert whole.depth is batch.depth
     assert whole.images.flags.c_contiguous
+
+
+@pytest.mark.parametrize("name", ["fog_veil", "rainfall"])
+def test_a_contact_sheet_shows_all_levels_on_pictures_with_depth(name: str, tmp_path: Path) -> None:
+    lines = [*write_preview(name, None, tmp_path / "sheet.png", images=2)]
+    assert lines == [f"contact sheet: {tmp_path / 'sheet.png'}"]
+    _, width = cv2.imread(str(tmp_path / "sheet.png")).shape[:2]
+    assert width == 3 * 132 + 4, "the original and two levels"
+
+
+def test_of_all_shifts_one_that_cannot_be_shown_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roadworthy.preview.SHIFTS", ["grey", "fog_veil"])
+    lines = [*write_preview(None, "builtin:signs", tmp_path / "sheet.png", images=1)]
+    assert [line.partition(":")[0] for line in lines] == ["fog_veil is left out", "contact sheet"]
+
+
+@pytest.mark.parametrize("name", ["fog_veil", "rainfall"])
+@pytest.mark.parametrize(
+    ("conditions", "depth", "complaint"),
+    [
+        ({"frame_width": 0}, None, "'img0' has no width: correct .*frame_width"),
+        ({"frame_width": -1000}, None, "'img0' has no width: correct .*frame_width"),
+        ({"distance": -5.0}, None, "the object of image 'img0' is at a negative distance"),
+        ({}, math.nan, "the depth of image 'img0' must be metres from 0 on"),
+        ({}, -1.0, "the depth of image 'img0' must be metres from 0 on"),
+    ],
+)
+def test_impossible_places_are_named(
+    name: str, conditions: dict[str, Any], depth: float | None, complaint: str
+) -> None:
+    maps = None if depth is None else np.full((1, 10, 10), depth, np.float32)
+    boxes = np.array([[2, 2, 6, 6]], np.float32)
+    batch = make_batch(pictures(1, 10, 10), boxes=boxes, depth=maps, conditions=cut_out(**conditions))
+    with pytest.raises(InputError, match=complaint):
+        make_shift(name, 1)(batch, Streams(0, "weather"))

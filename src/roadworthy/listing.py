@@ -10,6 +10,7 @@ from roadworthy.core.registry import Registry
 from roadworthy.core.roles import OUTLIERS, SHIFTS
 from roadworthy.core.tables import TableSpec
 from roadworthy.data import DATA
+from roadworthy.data.signs import BUILTIN
 from roadworthy.metrics import METRICS
 from roadworthy.models import MODELS
 from roadworthy.monitors import MONITORS
@@ -60,7 +61,16 @@ def listing(kind: str) -> list[tuple[str, str]]:
         return [(name, spec.about) for name, spec in declared_tables(PROTOCOLS).items()]
     if kind == "suites":
         return [(name, p.describe(settings)) for p in protocols for name, settings in p.suites.items()]
-    return [(name, _summary(registry.get(name))) for registry in REGISTRIES[kind] for name in registry]
+    rows = [(name, _summary(registry.get(name))) for registry in REGISTRIES[kind] for name in registry]
+    return rows + ([(f"builtin:{name}", _builtin_summary(name)) for name in BUILTIN] if kind == "data" else [])
+
+
+def _builtin_summary(name: str) -> str:
+    """The classes of a built-in data set."""
+    class_names = BUILTIN[name].class_names
+    return (
+        f"{len(class_names)} classes: {', '.join(class_names)}." if len(class_names) > 1 else f"All {class_names[0]}."
+    )
 
 
 def _metrics(protocols: Sequence[Protocol]) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from roadworthy.engine.plan import BATCH
 from roadworthy.models import load_model
 from roadworthy.protocols.pictures import write_picture
 from roadworthy.shifts import Attack, find_shift, shift_levels
+from roadworthy.shifts.distances import ThroughDistance
 from roadworthy.shifts.preview import contact_sheet, level_similarity
 
 CALIBRATION_IMAGES = 256
@@ -47,7 +48,7 @@ class LevelMeasure:
 
 def write_preview(
     shift: str | None,
-    data: str,
+    data: str | None,
     out: Path,
     *,
     calibrate: bool = False,
@@ -60,7 +61,11 @@ def write_preview(
     images: int = 4,
     seed: int = 0,
 ) -> Iterator[str]:
-    """Write a contact sheet; yields the lines to print. `calibrate` adds similarity and accuracy over each level."""
+    """Write a contact sheet of all levels of a shift, or of every shift; yields the lines to print.
+
+    Without `data` the built-in signs are shown, or traffic scenes where the shift goes by distance. `calibrate` adds
+    similarity and accuracy over each level. A shift that cannot be shown is an error; where all are asked for, a line.
+    """
     if levels is not None and shift is None:
         raise InputError("--levels needs the name of one shift")
     if model is not None and not calibrate:
@@ -72,12 +77,18 @@ def write_preview(
     opened = (
         load_model(model, name="model", trust=trust, unpickle=unpickle, **(model_settings or {})) if model else None
     )
-    dataset = open_dataset(data, size=parse_size(size), fallback_size=opened.input_size if opened else (64, 64))
+    dataset = open_dataset(
+        data or _shown_by(shift), size=parse_size(size), fallback_size=opened.input_size if opened else (64, 64)
+    )
     table = None if levels is None else _level_table(levels)
+    sample = dataset.batch(first_of_classes(dataset, images))
     series = []
     for name in [shift] if shift else SHIFTS:
         try:
-            series.append([member.over(dataset) for member in shift_levels(name, [1, 2, 3, 4, 5], table)])
+            levels_of_shift = range(1, len(find_shift(name).LEVELS) + 1) or [1]
+            members = [member.over(dataset) for member in shift_levels(name, levels_of_shift, table)]
+            members[0](sample, Streams(seed, name))
+            series.append(members)
         except InputError as error:
             if shift:
                 raise
@@ -95,7 +106,6 @@ def write_preview(
             measures = [measure_level(larger, member, opened, seed) for member in members]
             captions[index] = [measure.caption() for measure in measures]
             yield from (measure.line() for measure in measures)
-    sample = dataset.batch(first_of_classes(dataset, images))
     sheets = [contact_sheet(sample, s, seed=seed, captions=c) for s, c in zip(series, captions, strict=True)]
     width = max(sheet.shape[1] for sheet in sheets)
     padded = [np.pad(s, ((0, 0), (0, width - s.shape[1]), (0, 0)), constant_values=255) for s in sheets]
@@ -104,6 +114,12 @@ def write_preview(
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}") from None
     yield f"contact sheet: {out}"
+
+
+def _shown_by(shift: str | None) -> str:
+    """The built-in data that a shift is shown with where none is given; with depth where it goes by distance."""
+    by_distance = shift is not None and issubclass(find_shift(shift), ThroughDistance)
+    return "builtin:traffic" if by_distance else "builtin:signs"
 
 
 def _level_table(path: Path) -> dict[int, dict[str, Any]]:

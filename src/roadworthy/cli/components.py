@@ -14,7 +14,12 @@ from roadworthy.cli.options import Kind, PluginOption, Range, Seed, Size, Trust,
 @app.command()
 def preview(
     shift: Annotated[str | None, typer.Argument(help="A shift; all of them where none is named.")] = None,
-    data: Annotated[str, typer.Option("--data", help="Your own data; default: the built-in signs.")] = "builtin:signs",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", help="Your own data; default: the built-in signs, or traffic for fog_veil and rainfall."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("preview.png"),
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure similarity (and accuracy with --model) per level.")
@@ -31,7 +36,7 @@ def preview(
     images: Annotated[int, typer.Option(min=1, max=64, help="Rows of the contact sheet.")] = 4,
     seed: Seed = 0,
 ) -> None:
-    """A contact sheet: levels 1 to 5 side by side."""
+    """A contact sheet: all levels side by side."""
     from roadworthy.plugins import load_given
     from roadworthy.preview import write_preview
 

@@ -27,6 +27,10 @@ from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 
+class RefusedCriterion(InputError):
+    """A criterion matches what must not be judged so: it is refused, even where another source could be judged."""
+
+
 class NoContext(BaseModel):
     """Of a protocol whose tables need nothing but readouts."""
 
@@ -239,12 +243,17 @@ class Protocol(ABC):
         self.matching_sources(parts, criterion)
 
     def matching_sources(self, parts: Sequence[Part], criterion: Criterion) -> list[str]:
-        """The sources that a criterion speaks of and in which it matches something; none is an `InputError`."""
+        """The sources that a criterion speaks of and in which it matches something; none is an `InputError`.
+
+        Where it matches what must not be judged so (`RefusedCriterion`), it is refused, whatever it matches elsewhere.
+        """
         matched, refusals = [], []
         for part in chosen_parts(parts, criterion):
             try:
                 self.check(part.cases, without_source(criterion), part.context)
                 matched.append(part.source)
+            except RefusedCriterion:
+                raise
             except InputError as error:
                 refusals.append(error)
         if not matched:

@@ -69,6 +69,11 @@ class ThroughDistance(Ranged):
     def distances(self, batch: Batch) -> list[Metres | None]:
         """Metres to what each image shows: (H, W), or (H, 1) or (1, 1) where columns do not differ; None: not known."""
         if batch.depth is not None:
+            for image_id, depth in zip(batch.ids, batch.depth, strict=True):
+                if not (depth >= 0).all():
+                    raise InputError(
+                        f"the depth of image {image_id!r} must be metres from 0 on, and infinite for the sky"
+                    )
             sky = np.float32(self.sky_distance)
             return [np.where(np.isinf(depth), sky, depth).astype(np.float32) for depth in batch.depth]
         declared = None if self.distance is None else np.full((1, 1), self.distance, np.float32)
@@ -100,6 +105,10 @@ class ThroughDistance(Ranged):
             raise InputError(
                 f"the cut-out of image {batch.ids[row]!r} ends above its start: correct crop_y0 and crop_y1"
             )
+        if not place["frame_width"] > 0:
+            raise InputError(f"the frame of image {batch.ids[row]!r} has no width: correct frame_width")
+        if place["distance"] < 0:
+            raise InputError(f"the object of image {batch.ids[row]!r} is at a negative distance: correct distance")
         horizon = place["horizon"] if np.isfinite(place["horizon"]) else self.horizon * place["frame_height"]
         reach = self.camera_height * self.focal * place["frame_width"]
         ground = ground_distances(top + scale * (np.arange(height) + 0.5), horizon, reach, self.background_distance)[

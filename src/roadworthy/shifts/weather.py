@@ -154,9 +154,10 @@ class Rainfall(ThroughDistance):
         width = batch.images.shape[2]
         columns = [condition_numbers(batch, name) for name in ("frame_width", "crop_x0", "crop_x1")]
         frame, left, right = columns
-        shares = np.where(np.isfinite(frame + left + right), (right - left) / frame, self.view)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(np.isfinite(frame + left + right), (right - left) / frame, self.view)
         for image_id, share in zip(batch.ids, shares.tolist(), strict=True):
-            if not share > 0:
+            if not 0 < share < math.inf:
                 raise InputError(
                     f"the cut-out of image {image_id!r} has no width: correct crop_x0, crop_x1, frame_width"
                 )

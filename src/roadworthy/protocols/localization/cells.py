@@ -23,6 +23,7 @@ from roadworthy.protocols.summaries import MetricSummary, Objects, summarise_met
 from roadworthy.statistics import GroupBootstrap
 
 METRICS_OF: Mapping[str, tuple[Metric, ...]] = {CLASSES: CLASS_METRICS, BOXES: BOX_METRICS}
+NO_IMAGE_IN_VIEW = "no image of this set shows a class of this view"
 Rows = NDArray[np.intp]
 
 
@@ -137,16 +138,18 @@ def make_cell(stored: StoredSet, images: SetRows, view: View, view_name: str) ->
     if readouts[0].classified is not None:
         if not images.note.labelled:
             missing[CLASSES] = "the objects of this set belong to no class of the source"
+        elif not len(view.rows(readouts[0].answers.label)):
+            missing[CLASSES] = NO_IMAGE_IN_VIEW
         elif view.merge and not has_all(readouts[0].answers):
             missing[CLASSES] = "merged classes need all probabilities, which are not stored for so many classes"
         else:
             tasks[CLASSES] = _classes(stored, images, view)
     if readouts[0].boxes is not None:
-        rows = box_rows(readouts)
+        with_box = rows = box_rows(readouts)
         if view_name != ALL:
-            rows = np.intersect1d(rows, view.rows(_labels(stored)))
+            rows = np.intersect1d(with_box, view.rows(_labels(stored)))
         if not len(rows):
-            missing[BOXES] = "no image of this set has a true box"
+            missing[BOXES] = NO_IMAGE_IN_VIEW if len(with_box) else "no image of this set has a true box"
         else:
             bootstrap, objects = images.drawn(rows, 1)
             answers = [box_answers(own, rows) for own in readouts]

@@ -20,7 +20,7 @@ from roadworthy.metrics import reliability
 from roadworthy.metrics.boxes import box_reliability, iou, mae
 from roadworthy.metrics.sparsification import sparsification
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.localization.cells import Cell, CellKey, SetRows, StoredSet, box_answers
+from roadworthy.protocols.localization.cells import Cell, CellKey, SetRows, StoredSet, box_answers, box_rows
 from roadworthy.protocols.localization.names import ALL, BOXES, CLASSES, DISTANCE, SIZE, TEST
 from roadworthy.protocols.localization.settings import Context, SetNote
 from roadworthy.protocols.localization.views import View
@@ -45,8 +45,8 @@ def set_rows(stored: StoredSet, note: SetNote, resamples: int, seed: int) -> Set
     first = stored.readouts[0]
     images = SetRows(note, first.ids, first.groups, resamples, seed)
     if first.true_box is not None:
-        images.without_box = int(np.isnan(first.true_box).any(axis=1).sum())
-    if first.box_inflation is not None:
+        images.without_box = len(first.ids) - len(box_rows(stored.readouts))
+    if first.box_inflation is not None and not np.isnan(first.box_inflation).all():
         images.inflation = float(np.nanmean(first.box_inflation))
     return images
 

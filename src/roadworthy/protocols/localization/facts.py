@@ -212,13 +212,30 @@ class LocalizationFacts:
         return {key: models for key, models in by_training.items() if len(models) > 1}
 
     @cached_property
+    def undrawn(self) -> tuple[str, ...]:
+        """The models that figures and tables leave out in a task, since another of the same kind comes first."""
+        by_training = {model for models in self.trained_variants.values() for model in models.values()}
+        return tuple(
+            network.name
+            for network in self.networks
+            if network.name not in by_training and any(not self._stands_for_itself(network, t) for t in network.tasks)
+        )
+
+    def _stands_for_itself(self, network: Network, task: str) -> bool:
+        shown = self.variant(network.family, network.method, task)
+        return shown is not None and shown.name == network.name
+
+    @cached_property
     def repeated(self) -> tuple[str, ...]:
         """The models that were trained several times."""
-        return tuple(dict.fromkeys(model for (model, _, _), values in self.repeats.items() if len(values) > 1))
+        return tuple(network.name for network in self.networks if self.trainings(network.name) > 1)
 
     def trainings(self, model: str) -> int:
-        """How often a model was trained."""
-        return max((len(values) for (name, _, _), values in self.repeats.items() if name == model), default=1)
+        """How often a model was trained: how often it was shown the undisturbed data, which no other repeat changes."""
+        own = [
+            len(values) for (name, image_set, _), values in self.repeats.items() if (name, image_set) == (model, TEST)
+        ]
+        return max(own, default=1)
 
     @cached_property
     def detailed(self) -> tuple[tuple[str, ImageSet], ...]:

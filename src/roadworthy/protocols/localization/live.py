@@ -27,7 +27,10 @@ NUMBERS = ("milliseconds", "memory_mb")
 def timed(
     context: Context, images: int, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]
 ) -> dict[str, pd.DataFrame]:
-    """The table of timings; a model that was timed before (`earlier` tables of the run) is not asked again."""
+    """The table of timings; a model that was timed before (`earlier` tables of the run) is not asked again.
+
+    What is relative is so to the first plain model of the same family and tasks.
+    """
     shown = {
         case.case.system: case
         for case in cases
@@ -37,9 +40,10 @@ def timed(
         return {}
     known = _known(earlier)
     rows = [_row(name, context.models[name], case, images, known) for name, case in shown.items()]
-    plain = {row["family"]: row["milliseconds"] for row in rows if row["uncertainty"] == "none"}
+    asked = {row["model"]: (row["family"], *context.models[row["model"]].tasks) for row in rows}
+    plain = {asked[row["model"]]: row["milliseconds"] for row in reversed(rows) if row["uncertainty"] == "none"}
     for row in rows:
-        alone = plain.get(row["family"], math.nan)
+        alone = plain.get(asked[row["model"]], math.nan)
         row["relative"] = row["milliseconds"] / alone if alone > 0 else math.nan
     return {TIMING.name: TIMING.frame(rows)}
 

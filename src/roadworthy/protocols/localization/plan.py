@@ -14,7 +14,7 @@ from roadworthy.metrics import Metric
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.localization.metrics import METRICS
-from roadworthy.protocols.localization.names import ANSWERS, BOXES, CLASSES, CONDITIONS, NAME, TEST
+from roadworthy.protocols.localization.names import ALL, ANSWERS, BOXES, CLASSES, CONDITIONS, NAME, TEST
 from roadworthy.protocols.localization.sets import PlannedSet, plan_sets, shift_of
 from roadworthy.protocols.localization.settings import Context, ModelNote, Settings
 from roadworthy.protocols.localization.table_specs import TABLE_SPECS
@@ -77,7 +77,11 @@ class Localization(base.Protocol):
             networks={name: [part.recipe.hash for part in model.requires()] for name, model in bench.models.items()},
         )
         for key in cell_keys(context):
-            view_of(key.view, context.sets[key.set], settings, bench.data.class_names)
+            try:
+                view_of(key.view, context.sets[key.set], settings, bench.data.class_names)
+            except InputError as error:
+                named = f"set {key.set}" if key.view == ALL else f"view {key.view}"
+                raise InputError(f"{named}: {error}") from None
         return base.Planned([case for name, own in sets.items() for case in _cases(name, own, bench)], context)
 
     def metrics_of(self, settings: Settings | None) -> tuple[Metric, ...]:

@@ -16,9 +16,14 @@ from roadworthy.data.relabelled import Relabelled
 from roadworthy.engine.plan import Bench, PlannedStimulus
 from roadworthy.protocols.localization.names import BOX, HULL, MASK, TEST
 from roadworthy.protocols.localization.settings import SetChoice, SetNote, Settings
+from roadworthy.protocols.pictures import evenly_spaced
 from roadworthy.protocols.served import source_words
 from roadworthy.shifts import Attack, make_shift
 
+LOOKED_AT = 16
+"""How many images tell whether a shift turns boxes."""
+UNTURNED = 1 + 1e-4
+"""The inflation of a box that is only moved and scaled, but for rounding."""
 LEVEL = 1
 """The level of a shift, where a set names none."""
 
@@ -116,15 +121,22 @@ def _noted(note: SetNote, showing: PlannedStimulus, data: Dataset) -> SetNote:
 
 
 def _truth(showing: PlannedStimulus, data: Dataset) -> str:
-    """Where the true boxes of a set come from, as one of its images tells."""
-    batch = data.batch([0])
+    """Where the true boxes of a set come from, as a few of its images tell; a shift that cannot be applied is an error.
+
+    A box that is moved without being turned, as by a crop, stays a box: its inflation is 1.
+    """
+    batch = data.batch(evenly_spaced(len(data), LOOKED_AT))
+    inflation = None
+    if showing.shift is not None and not isinstance(showing.shift, Attack):
+        inflation = showing.show(batch).box_inflation
     if batch.boxes is None:
         return ""
     if batch.masks is not None:
         return MASK
-    if showing.shift is None or isinstance(showing.shift, Attack):
+    if inflation is None:
         return BOX
-    return HULL if showing.show(batch).box_inflation is not None else BOX
+    known = inflation[~np.isnan(inflation)]
+    return BOX if len(known) and bool((known <= UNTURNED).all()) else HULL
 
 
 def _without_leaks(name: str, planned: PlannedSet, known: set[str], bench: Bench) -> PlannedSet:

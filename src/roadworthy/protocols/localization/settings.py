@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -25,6 +26,13 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def check_merge(merge: Mapping[str, Sequence[str]]) -> None:
+    """Refuse parents without a class, and classes with two parents, as a `ValueError`."""
+    children = [child for some in merge.values() for child in some]
+    if len(set(children)) < len(children) or not all(merge.values()):
+        raise ValueError("a parent class has at least one class, and a class has one parent at most")
+
+
 class ViewChoice(Strict):
     """Which classes count: `only` some of them, or classes merged into parent classes (`merge`: parent to children).
 
@@ -36,11 +44,9 @@ class ViewChoice(Strict):
 
     @model_validator(mode="after")
     def _says_something(self) -> ViewChoice:
-        children = [child for some in self.merge.values() for child in some]
         if not self.only and not self.merge:
             raise ValueError("a view names the classes that count (only) or parent classes (merge)")
-        if len(set(children)) < len(children) or not all(self.merge.values()):
-            raise ValueError("a parent class has at least one class, and a class has one parent at most")
+        check_merge(self.merge)
         return self
 
 
@@ -71,6 +77,7 @@ class SetChoice(Strict):
             raise ValueError("merge and labels belong to a set outside: the test data has its own classes")
         if self.merge and not self.labels:
             raise ValueError("merge says which classes a set has: leave it out, or leave out labels: false")
+        check_merge(self.merge)
         return self
 
 

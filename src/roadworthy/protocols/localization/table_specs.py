@@ -25,8 +25,8 @@ MODELS = TableSpec(
 )
 SETS = TableSpec(
     f"{NAME}_sets",
-    "One set of images: what it shows, how many images of how many objects, and where its true boxes come from. "
-    "`inflation` is how much larger, on average, the hull of a turned box is than the box itself.",
+    "One set of images: what it shows, how many images of how many objects, where its true boxes come from, and "
+    "where they are hulls of turned boxes, how many times larger these are on average (`inflation`).",
     key=("set",),
     columns=(
         *("set", "shift", "level", "parameters", "outliers", "images", "objects", "classes", "labelled", "truth"),
@@ -35,21 +35,23 @@ SETS = TableSpec(
 )
 REPEATS = TableSpec(
     f"{NAME}_repeats",
-    "A metric of one model on one set in one repeat: the same network trained from another seed.",
+    "A metric of one model on one set in one repeat: a network with `retrain` is trained from another seed, a random "
+    "shift is drawn anew.",
     key=("model", "set", "repeat", "metric"),
     columns=(*MODEL, "set", "repeat", "metric", "value"),
 )
 BY_SIZE = TableSpec(
     f"{NAME}_by_size",
     "A metric of the boxes of one model on the images of one set whose object is of one size (the side of its true box "
-    "as a share of the shorter side of the image) or at one distance (in metres).",
+    "as a share of the shorter side of the image) or at one distance (in metres; images that do not tell it are in no "
+    "row).",
     key=("model", "set", "by", "from", "metric"),
     columns=(*MODEL, "set", "by", "from", "to", *ESTIMATE),
 )
 RELIABILITY = TableSpec(
     f"{NAME}_reliability",
     "What one model promised and kept on one set: of classes, mean confidence and accuracy in one bin of confidence; "
-    "of boxes, the level of a one-sided interval and the share of true coordinates in it.",
+    "of boxes, the level of a one-sided interval and the share of true coordinates in it, all four taken together.",
     key=("model", "set", "task", "bin"),
     columns=(*MODEL, "set", "task", "bin", "expected", "observed", "count"),
 )
@@ -75,7 +77,7 @@ GALLERY = TableSpec(
 TIMING = TableSpec(
     f"timing_{NAME}",
     "What one model costs per image: median milliseconds of single images on one thread, against the plain network of "
-    "its family, and the memory of its weights and of a pass.",
+    "its family, and the memory of its weights and of what Python (without torch) allocates in a pass.",
     key=("model",),
     columns=(*MODEL, "system", "images", "passes", "milliseconds", "relative", "memory_mb", "reason"),
 )

@@ -17,7 +17,7 @@ from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics import Metric, find_metric
 from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
-from roadworthy.protocols.base import Part, StoredCase, matching
+from roadworthy.protocols.base import Part, RefusedCriterion, StoredCase, matching
 from roadworthy.protocols.localization import details, table_specs
 from roadworthy.protocols.localization.cells import METRICS_OF, Cell, CellKey, SetRows, StoredSet, make_cell
 from roadworthy.protocols.localization.gallery import save_sets
@@ -125,7 +125,10 @@ class Evidence(base.Evidence):
             if task not in self.cells[key].tasks:
                 return no_estimate(self.cells[key].missing.get(task, f"this model answers no {task}"))
         own = [self.cells[key].tasks[task] for key in keys]
-        if any(not np.array_equal(cell.rows, own[0].rows) for cell in own):
+        shown = {
+            (self.context.sets[key.set].outliers, cell.rows.tobytes()) for key, cell in zip(keys, own, strict=True)
+        }
+        if len(shown) > 1:
             return no_estimate("the images differ, so that no mean over them is bounded")
         estimate = own[0].objects.estimate([cell.summary for cell in own], metric, confidence)
         return estimate.over(len(own[0].rows), own[0].objects.count)
@@ -141,7 +144,7 @@ class Evidence(base.Evidence):
         shifted, undisturbed = (self.cells[one].tasks[task] for one in (key, clean))
         if not np.array_equal(shifted.rows, undisturbed.rows):
             gone = len(undisturbed.rows) - len(shifted.rows)
-            return no_estimate(f"{gone} objects left the picture, so that the images cannot be paired")
+            return no_estimate(f"in {gone} images the object left the picture, so that the images cannot be paired")
         estimate = shifted.objects.drop([shifted.summary], [undisturbed.summary], metric, confidence)
         return estimate.over(len(shifted.rows), shifted.objects.count)
 
@@ -195,10 +198,7 @@ class Evidence(base.Evidence):
         """What matches a criterion: a measurement per cell, or one for all where `over` is pooled."""
         chosen = select(self.keys, criterion, self.context)
         metric = find_metric(criterion.metric, METRICS)
-        pooled = criterion.over == "pooled"
-        if pooled and metric.drop_of:
-            raise InputError(f"criterion {criterion.id}: a drop is judged set by set: say over: each or worst")
-        selections = [chosen] if pooled else [[key] for key in chosen]
+        selections = [chosen] if criterion.over == "pooled" else [[key] for key in chosen]
         measured = []
         for keys in selections:
             if metric.drop_of:
@@ -227,18 +227,37 @@ def select(keys: Sequence[CellKey], criterion: Criterion, context: Context) -> l
     of_drop = criterion.metric.endswith(DROP)
     task = TASK_OF[criterion.metric.removesuffix(DROP)]
     able = [key for key in keys if task in context.models[key.model].tasks]
+    if not able:
+        raise InputError(f"criterion {criterion.id}: no model answers {task}, so that {criterion.metric} has no value")
     if of_drop:
         able = [key for key in able if key.set != TEST and context.sets[key.set].own_images]
     if task == CLASSES:
         able = [key for key in able if context.sets[key.set].labelled]
+    else:
+        able = [key for key in able if context.sets[key.set].truth]
     if "view" not in criterion.where:
         able = [key for key in able if key.view == ALL]
     chosen: list[CellKey] = matching(f"criterion {criterion.id}", able, CONDITION_COLUMNS, criterion)
+    if criterion.over == "pooled":
+        _check_pooled(chosen, criterion, context)
     turned = [key.set for key in chosen if context.sets[key.set].truth == HULL]
     if task == BOXES and turned and not context.hull_truth:
-        raise InputError(
+        raise RefusedCriterion(
             f"criterion {criterion.id}: the true boxes of set {turned[0]} are the hulls of turned boxes, which are too "
             f"large for a criterion on {criterion.metric}: give masks, leave the set out, or say hull_truth: true "
             f"under {NAME}"
         )
     return chosen
+
+
+def _check_pooled(chosen: Sequence[CellKey], criterion: Criterion, context: Context) -> None:
+    """Refuse a mean over sets that do not show the same images, or of drops: neither can be bounded by objects."""
+    if criterion.metric.endswith(DROP):
+        raise RefusedCriterion(f"criterion {criterion.id}: a drop is judged set by set: say over: each or worst")
+    by_images = {context.sets[key.set].outliers: key.set for key in chosen}
+    if len(by_images) > 1:
+        one, other = [*by_images.values()][:2]
+        raise RefusedCriterion(
+            f"criterion {criterion.id}: sets {one} and {other} show different images, so that no mean over them is "
+            "bounded: say over: each or worst, or name sets of the same images"
+        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import UnknownName
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.metrics import Answers
 from roadworthy.metrics.class_probabilities import ProbabilityAnswers
 
@@ -33,6 +33,12 @@ class View:
         for name in (*self.only, *(child for children in self.merge.values() for child in children)):
             if name not in self.class_names:
                 raise UnknownName("class of the source", name, self.class_names)
+        for parent, children in self.merge.items():
+            if parent in self.class_names and parent not in children:
+                raise InputError(
+                    f"merge: {parent} is a class of the source itself: name it among the classes that are merged into "
+                    "it, or give the parent class another name"
+                )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -58,10 +58,11 @@ def quantity(value: float | None, digits: int = 3) -> str:
 def parameters_text(stored: str | None) -> str:
     """Parameters of a shift, stored as JSON, in words.
 
-    >>> parameters_text('{"mm_per_h": 50, "angle": 10}'), parameters_text("")
+    >>> parameters_text('{"mm_per_h": 50, "angle": 10, "distance": null}'), parameters_text("")
     ('mm_per_h 50, angle 10', '')
     """
-    return ", ".join(f"{name} {value}" for name, value in json.loads(stored or "{}").items())
+    given = {name: value for name, value in json.loads(stored or "{}").items() if value is not None}
+    return ", ".join(f"{name} {value}" for name, value in given.items())
 
 
 def bin_label(low: float, high: float, by: str) -> str:
@@ -87,6 +88,11 @@ def overview(test: LocalizationFacts) -> Iterator[str]:
         yield from hardest_set(test, task)
         yield from best_method(test, task)
     yield from hull_words(test)
+    if test.undrawn:
+        yield (
+            "Not in figures and tables of this page, since another model of the same network and method comes first "
+            f"in the study: {listing(test.undrawn)}; tables/localization.csv has them."
+        )
 
 
 def best_on_id(test: LocalizationFacts, task: str) -> Iterator[str]:
@@ -192,7 +198,10 @@ def sentences(test: LocalizationFacts, family: str) -> Iterator[str]:
         if network is None:
             continue
         metric = test.metric(QUALITY[task])
-        worst = [pair for pair in _falls(test, network.name, metric, task) if pair[1] > 0][:SHIFTS_NAMED]
+        falls = _falls(test, network.name, metric, task)
+        worst = [pair for pair in falls if pair[1] > 0][:SHIFTS_NAMED]
+        if falls and not worst:
+            yield _no_fall(metric)
         if worst:
             named = [f"{own.label} ({_value(test, network, own, metric)})" for own, _ in worst]
             on_id = _value(test, network, test.sets[0], metric)
@@ -209,12 +218,15 @@ def brief(test: LocalizationFacts, family: str) -> Iterator[str]:
         if network is None:
             continue
         metric = test.metric(QUALITY[task])
-        worst = [pair for pair in _falls(test, network.name, metric, task) if pair[1] > 0][:1]
-        yield from (
-            f"{metric.label} is lowest in {own.label}: {_value(test, network, own, metric)}." for own, _ in worst
-        )
+        for own, fall in _falls(test, network.name, metric, task)[:1]:
+            lowest = f"{metric.label} is lowest in {own.label}: {_value(test, network, own, metric)}."
+            yield lowest if fall > 0 else _no_fall(metric)
         yield from _method_words(test, family, task)
     yield from _poor_words(test, family)
+
+
+def _no_fall(metric: Metric) -> str:
+    return f"{metric.label} is lower in no set than on ID data."
 
 
 def _method_words(test: LocalizationFacts, family: str, task: str) -> Iterator[str]:
