@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
 
 from roadworthy.core.types import Batch
 
@@ -40,3 +43,11 @@ def peak_memory(decide: Decide, images: Sequence[Batch]) -> int:
         return max(peaks)
     finally:
         tracemalloc.stop()
+
+
+def timings_by_system(table: pd.DataFrame | None) -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows of an earlier table of timings by hash of the system and number of images; failed ones are left out."""
+    if table is None or "system" not in table:
+        return {}
+    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    return {(row["system"], int(row["images"])): row for row in rows if not row["reason"]}

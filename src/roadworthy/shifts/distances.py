@@ -77,10 +77,10 @@ class ThroughDistance(Ranged):
             sky = np.float32(self.sky_distance)
             return [np.where(np.isinf(depth), sky, depth).astype(np.float32) for depth in batch.depth]
         declared = None if self.distance is None else np.full((1, 1), self.distance, np.float32)
-        place = {name: condition_numbers(batch, name) for name in (*PLACE, "horizon", "distance")}
-        known = np.all([np.isfinite(place[name]) for name in PLACE], axis=0)
+        framing = {name: condition_numbers(batch, name) for name in (*PLACE, "horizon", "distance")}
+        known = np.all([np.isfinite(framing[name]) for name in PLACE], axis=0)
         return [
-            self._by_ground(batch, row, {name: float(column[row]) for name, column in place.items()})
+            self._by_ground(batch, row, {name: float(column[row]) for name, column in framing.items()})
             if known[row]
             else declared
             for row in range(len(batch))
@@ -97,20 +97,20 @@ class ThroughDistance(Ranged):
                 )
         return [metres for metres in distances if metres is not None]
 
-    def _by_ground(self, batch: Batch, row: int, place: Mapping[str, float]) -> Metres:
+    def _by_ground(self, batch: Batch, row: int, framing: Mapping[str, float]) -> Metres:
         """The distances (H, 1) of rows of the ground, or (H, W) with an object before it."""
         height, width = batch.images.shape[1:3]
-        top, scale = place["crop_y0"], (place["crop_y1"] - place["crop_y0"]) / height
+        top, scale = framing["crop_y0"], (framing["crop_y1"] - framing["crop_y0"]) / height
         if not scale > 0:
             raise InputError(
                 f"the cut-out of image {batch.ids[row]!r} ends above its start: correct crop_y0 and crop_y1"
             )
-        if not place["frame_width"] > 0:
+        if not framing["frame_width"] > 0:
             raise InputError(f"the frame of image {batch.ids[row]!r} has no width: correct frame_width")
-        if place["distance"] < 0:
+        if framing["distance"] < 0:
             raise InputError(f"the object of image {batch.ids[row]!r} is at a negative distance: correct distance")
-        horizon = place["horizon"] if np.isfinite(place["horizon"]) else self.horizon * place["frame_height"]
-        reach = self.camera_height * self.focal * place["frame_width"]
+        horizon = framing["horizon"] if np.isfinite(framing["horizon"]) else self.horizon * framing["frame_height"]
+        reach = self.camera_height * self.focal * framing["frame_width"]
         ground = ground_distances(top + scale * (np.arange(height) + 0.5), horizon, reach, self.background_distance)[
             :, None
         ]
@@ -119,7 +119,7 @@ class ThroughDistance(Ranged):
             return ground
         foot = top + scale * _foot(batch, row)
         by_foot = ground_distances(np.array([foot]), horizon, reach, self.object_distance)[0]
-        metres = place["distance"] if np.isfinite(place["distance"]) else by_foot
+        metres = framing["distance"] if np.isfinite(framing["distance"]) else by_foot
         return np.where(covered, np.float32(metres), np.broadcast_to(ground, (height, width)))
 
 

@@ -100,7 +100,7 @@ def marks_by_name(metric: Metric, names: Sequence[str], series: Sequence[Series]
         colour, symbol = look(own.colour_index)
         shift = step * (order - (len(shown) - 1) / 2)
         whiskers = drawing.whiskers(own.cells) | {"width": 2, "color": colour}
-        points: dict[str, Any] = {"x": [round(place + shift, 4) for place in range(len(names))]}
+        points: dict[str, Any] = {"x": [round(position + shift, 4) for position in range(len(names))]}
         points["y"] = [plain(cell.value) for cell in own.cells]
         marker = {"color": colour, "symbol": symbol, "size": 8}
         traces.append(
@@ -269,7 +269,7 @@ def _turned(names: Sequence[str]) -> dict[str, Any]:
 
 def _between(names: Sequence[str]) -> list[dict[str, Any]]:
     """A pale line between any two names."""
-    lines = [drawing.line_at("x", place + 0.5, "solid") for place in range(len(names) - 1)]
+    lines = [drawing.line_at("x", position + 0.5, "solid") for position in range(len(names) - 1)]
     return [line | {"line": {"color": drawing.GRID, "width": 1}, "layer": "below"} for line in lines]
 
 

@@ -17,7 +17,7 @@ from roadworthy.monitors.threads import one_thread
 from roadworthy.protocols.localization.names import ANSWERS, TEST
 from roadworthy.protocols.localization.settings import Context, ModelNote
 from roadworthy.protocols.localization.table_specs import TIMING
-from roadworthy.protocols.stopwatch import peak_memory, seconds_per_image
+from roadworthy.protocols.stopwatch import peak_memory, seconds_per_image, timings_by_system
 
 BYTES_PER_WEIGHT = 4
 MEGABYTE = 1e6
@@ -38,7 +38,7 @@ def timed(
     }
     if not images or not shown:
         return {}
-    known = _known(earlier)
+    known = timings_by_system(earlier.get(TIMING.name))
     rows = [_row(name, context.models[name], case, images, known) for name, case in shown.items()]
     asked = {row["model"]: (row["family"], *context.models[row["model"]].tasks) for row in rows}
     plain = {asked[row["model"]]: row["milliseconds"] for row in reversed(rows) if row["uncertainty"] == "none"}
@@ -46,15 +46,6 @@ def timed(
         alone = plain.get(asked[row["model"]], math.nan)
         row["relative"] = row["milliseconds"] / alone if alone > 0 else math.nan
     return {TIMING.name: TIMING.frame(rows)}
-
-
-def _known(earlier: Mapping[str, pd.DataFrame]) -> dict[tuple[str, int], dict[str, Any]]:
-    """Timings of an earlier table by the hash of the system and the number of images."""
-    table = earlier.get(TIMING.name)
-    if table is None or "system" not in table:
-        return {}
-    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-    return {(row["system"], int(row["images"])): row for row in rows if not row["reason"]}
 
 
 def _row(

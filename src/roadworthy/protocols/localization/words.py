@@ -110,8 +110,8 @@ def best_on_id(test: LocalizationFacts, task: str) -> Iterator[str]:
     close = [network_label(network) for network in others if _overlap(top, test.cell(network.name, TEST, metric.name))]
     named = next(network_label(network) for network in networks if network.name == best)
     verdict = f"{named} is best with" if others else f"{named} has"
-    told = f"; by their bounds {listing(close)} may be as good" if close else ""
-    yield f"{metric.label} on ID data: {verdict} {bounded(metric, top)}{told}."
+    rivals = f"; by their bounds {listing(close)} may be as good" if close else ""
+    yield f"{metric.label} on ID data: {verdict} {bounded(metric, top)}{rivals}."
 
 
 def network_label(network: Network) -> str:

@@ -20,7 +20,7 @@ from roadworthy.monitors.threads import one_thread
 from roadworthy.protocols.monitoring.names import ALONE, TEST, VALID
 from roadworthy.protocols.monitoring.table_specs import TIMING
 from roadworthy.protocols.monitoring.watching import open_watcher
-from roadworthy.protocols.stopwatch import Decide, peak_memory, seconds_per_image
+from roadworthy.protocols.stopwatch import Decide, peak_memory, seconds_per_image, timings_by_system
 
 if TYPE_CHECKING:
     from roadworthy.protocols.monitoring.tables import Evidence
@@ -36,7 +36,7 @@ def timed(
     number = evidence.settings.timed_images
     if not number:
         return {}
-    known = _known(earlier)
+    known = timings_by_system(earlier.get(TIMING.name))
     rows: list[dict[str, Any]] = []
     for model in evidence.context.architectures:
         own = [case for case in cases if case.labels["model"] == model and case.labels["set"] == TEST]
@@ -52,15 +52,6 @@ def timed(
 
 def _ratio(value: float, base: float) -> float:
     return value / base if base > 0 else math.nan
-
-
-def _known(earlier: Mapping[str, pd.DataFrame]) -> dict[tuple[str, int], dict[str, Any]]:
-    """Timings of an earlier table by the hash of the system and the number of images."""
-    table = earlier.get(TIMING.name)
-    if table is None or "system" not in table:
-        return {}
-    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-    return {(row["system"], int(row["images"])): row for row in rows if not row["reason"]}
 
 
 def _row(
