@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,16 @@ def test_facts_by_task(data: ArrayDataset) -> None:
 def test_a_setting_that_nothing_reads_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         entry(**settings)
+
+
+def test_data_that_it_cannot_learn_from_is_refused_before_the_training(data: ArrayDataset) -> None:
+    images = data.batch(slice(0, len(data))).images
+    without = ArrayDataset(replace(data.table, boxes=None), images)
+    with pytest.raises(InputError, match="has no boxes"):
+        entry(task="boxes").with_data({"train": data, "validation": without})
+    one = ArrayDataset(replace(data.table, class_names=("a",), labels=np.zeros(len(data), np.int64)), images)
+    with pytest.raises(InputError, match="one class"):
+        entry(task="classes").with_data({"train": one})
 
 
 def test_an_unknown_backbone_or_setting_names_the_nearest() -> None:
