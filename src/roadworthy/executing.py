@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from roadworthy.building import apart_builder
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.record import RunRecord
@@ -52,7 +53,9 @@ def execute(
     stored = prepared.stored_study().to_yaml()
     with opened_folder(out, stored, fresh) as folder:
         graph, before = prepared.plan.graph(), set(folder.files())
-        executor = executor or LocalExecutor(workers, progress, f"testing {prepared.study.name}")
+        if executor is None:
+            apart = apart_builder(prepared, folder.path) if workers > 1 else None
+            executor = LocalExecutor(workers, progress, f"testing {prepared.study.name}", apart)
         outcome = executor.run(graph, folder)
         record = make_record(prepared, graph, outcome, folder)
         try:

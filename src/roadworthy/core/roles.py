@@ -286,6 +286,8 @@ class Buildable(ABC):
 
     activity = "building"
     """What `build` does, in one word, for a progress bar."""
+    threads: int | None = None
+    """How many threads `build` uses, where that is known: those that use one are built several at a time."""
 
     @property
     @abstractmethod

@@ -72,6 +72,10 @@ class _Task:
         return id(self.showing.data), self.size, self.chunk
 
 
+BuiltApart = Callable[[Sequence[str], int, Callable[[int], None]], dict[str, tuple[float, str]]]
+"""Builds nodes by their hash in so many processes: seconds, and where one failed the reason, of those that ended."""
+
+
 class Executor(ABC):
     """Does all that a graph asks for and that the store does not hold yet: on this machine, or on others."""
 
@@ -89,8 +93,14 @@ class LocalExecutor(Executor):
     together, so that a stimulus is made once for all that are shown it.
     """
 
-    def __init__(self, workers: int = 1, progress: ProgressBar = no_progress, title: str = "testing") -> None:
-        self.workers, self.progress, self.title = workers, progress, title
+    def __init__(
+        self,
+        workers: int = 1,
+        progress: ProgressBar = no_progress,
+        title: str = "testing",
+        apart: BuiltApart | None = None,
+    ) -> None:
+        self.workers, self.progress, self.title, self.apart = workers, progress, title, apart
 
     def run(self, graph: Graph, store: RunFolder) -> Outcome:
         """Do it all."""
@@ -99,9 +109,10 @@ class LocalExecutor(Executor):
         )
         self._show([node for node in graph.cases.values() if node.early and not node.level], graph, store, outcome)
         for level in graph.levels:
-            for node in graph.artifacts.values():
-                if node.level == level:
-                    self._build(node, graph, store, outcome)
+            nodes = [node for node in graph.artifacts.values() if node.level == level]
+            self._build_apart(nodes, graph, store, outcome)
+            for node in nodes:
+                self._build(node, graph, store, outcome)
             early = [node for node in graph.cases.values() if node.early and node.level == level]
             self._show(early, graph, store, outcome)
         self._show([node for node in graph.cases.values() if not node.early], graph, store, outcome)
@@ -120,13 +131,29 @@ class LocalExecutor(Executor):
             self._show([graph.cases[node]], graph, store, outcome)
         return outcome
 
+    def _build_apart(self, nodes: Sequence[ArtifactNode], graph: Graph, store: RunFolder, outcome: Outcome) -> None:
+        """Build those artifacts several at a time, in processes of their own, that each take one thread."""
+        lost = graph.reasons(outcome.failures)
+        single = [node for node in nodes if node.parts[0].threads == 1 and node.hash not in lost]
+        waiting = {node.hash: node.parts[0] for node in single if not is_built(store, node.parts[0].recipe)}
+        if self.apart is None or self.workers < 2 or len(waiting) < 2:
+            return
+        activity = next(iter(waiting.values())).activity
+        with self.progress(f"{activity} {len(waiting)} networks", sum(p.work for p in waiting.values())) as advance:
+            built = self.apart([*waiting], self.workers, advance)
+        for hash_, (seconds, failure) in built.items():
+            if failure:
+                outcome.failures[hash_] = failure
+            outcome.spent[hash_] = seconds, waiting[hash_].work
+
     def _build(self, node: ArtifactNode, graph: Graph, store: RunFolder, outcome: Outcome) -> None:
         if node.hash in graph.reasons(outcome.failures):
             return
         started, part = time.perf_counter(), node.parts[0]
         what, was_there = f"{part.activity} {node.name}", is_built(store, part.recipe)
+        bar = no_progress if was_there else self.progress
         try:
-            with self.progress(what, part.work) as advance, foreign_code(what, is_the_machine_s):
+            with bar(what, part.work) as advance, foreign_code(what, is_the_machine_s):
                 ensure_artifact(store, part.recipe, partial(part.build, progress=advance, store=store))
                 outcome.built[node.hash] = load_artifact(node, store)
         except RoadworthyError as error:

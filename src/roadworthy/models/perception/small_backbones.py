@@ -220,12 +220,15 @@ def small_efficientnet(size: tuple[int, int], channels: int, width: int) -> nn.M
 
 
 def small_convnext(size: tuple[int, int], channels: int, width: int) -> nn.Module:
-    """Stem of patches to a quarter of the size, then ConvNeXt blocks: 2 of `width` channels, 3 of 2 `width`.
+    """Stem to a quarter of the size, then ConvNeXt blocks: 2 of `width` channels, 3 of 2 `width` at an eighth.
 
-    conv 4x4 stride 4 - layer norm - ConvNextBlock x 2 - layer norm - conv 2x2 stride 2 - ConvNextBlock x 3 - layer norm
-    - readout
+    conv 3x3 stride 2 - layer norm - GELU - max pool 2x2 - ConvNextBlock x 2 - layer norm - conv 2x2 stride 2 -
+    ConvNextBlock x 3 - layer norm - readout
+
+    ConvNeXt-Tiny begins with patches of 4x4 pixels that do not overlap. From a few thousand images of 64x64 that stem
+    learns far less than overlapping windows do, so it is not used here.
     """
-    stem = [nn.Conv2d(channels, width, 4, stride=4), ChannelNorm(width)]
+    stem = [nn.Conv2d(channels, width, 3, stride=2, padding=1), ChannelNorm(width), nn.GELU(), nn.MaxPool2d(2)]
     last = 2 * width
     layers: list[tuple[str, nn.Module]] = [("stem", nn.Sequential(*stem))]
     layers.append(("stage1", nn.Sequential(ConvNextBlock(width), ConvNextBlock(width))))

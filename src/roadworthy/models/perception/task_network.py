@@ -75,6 +75,8 @@ LENGTHS: Mapping[bool, Mapping[str, Any]] = {
     False: {"epochs": 8, "batch": 32, "patience": 8, "schedule": "cosine"},
 }
 """Lengths of a training for big (True) and small backbones; the paper states none, so both are ours."""
+SMALL_THREADS = 1
+"""Threads that train a small backbone, unless others are asked for: two gain little, and two trainings more."""
 
 
 def default_dropout(backbone: str, task: str, placement: str) -> float:
@@ -206,8 +208,10 @@ class TaskNetwork(TrainedNetwork):
     ) -> None:
         if threads is not None:
             check_whole(f"perception network {name}: threads", threads, 1, MOST_THREADS)
-        self.name, self.seed, self.retrain, self.threads = name, seed, retrain, threads
         self.settings, self.family = settings.complete(), settings.backbone
+        if threads is None and not BACKBONES[settings.backbone].big:
+            threads = SMALL_THREADS
+        self.name, self.seed, self.retrain, self.threads = name, seed, retrain, threads
         self.searched = () if search is None else searched_values(settings, name)
         if search is not None:
             check_optuna()
