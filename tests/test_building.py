@@ -1,4 +1,4 @@
-"""Artifacts built in processes of their own: the same bits, failures that are told, dead processes that cost nothing."""
+"""Artifacts built in processes of their own: the same bits, failures that are told, dead processes cost nothing."""
 
 from __future__ import annotations
 

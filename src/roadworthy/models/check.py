@@ -128,10 +128,8 @@ class CheckReport:
                 "finding: it is no better than chance, and no other range, colour, layout or class order helps"
             )
         if self.boxes and self.boxes.at_chance:
-            lines.append(
-                "finding: its boxes are no better than always the mean box, and no other form of boxes, range, colour "
-                "or layout helps"
-            )
+            tried = f", and no other {self.boxes.varied} helps" if self.boxes.varied else ""
+            lines.append(f"finding: its boxes are no better than always the mean box{tried}")
         if self.ok:
             lines.append("nothing wrong was found")
         if self.class_order is not None:
