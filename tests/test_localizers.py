@@ -622,6 +622,37 @@ def test_check_finds_a_wrong_form_of_boxes(form: BoxForm) -> None:
     assert "mean IoU: 1.000 (95 % interval 1.000 to 1.000) on 150 images with a box; always the mean box" in str(fixed)
 
 
+@pytest.mark.parametrize(
+    ("declared", "written", "found"),
+    [
+        ("sigma", 0.0025, "variance"),  # a root of 0.05 is stated as 0.0025
+        ("variance", -6.0, "log_variance"),  # refused when it is loaded
+        ("log_variance", 0.04, None),  # 1.02 for 0.2: too large, but not by far
+        ("log_variance", 4.0, None),  # 7.4 for 0.2, and no other reading is much nearer: 2 or 4
+        ("log_variance", 12.0, "variance"),  # 403 for 0.2; as a variance 3.5, as a sigma 12
+        ("variance", 0.04, None),  # right
+    ],
+)
+def test_check_finds_a_wrong_form_of_variance(declared: str, written: float, found: str | None) -> None:
+    data = dataset(squares(60, side=16))
+
+    def build(boxes: str = f"corners pixels {declared}", **settings: Any) -> Model:
+        def localize(images: NDArray[Any]) -> NDArray[np.float64]:
+            correct = find_white(images)
+            return np.hstack([correct + 0.135, np.full_like(correct, written)])  # as the median of sigma 0.2
+
+        return CallableModel(localize, boxes=boxes, version="1", name="m", **settings)
+
+    if written < 0:
+        with pytest.raises(InputError, match=f"corners pixels {found}"):
+            build()
+        return
+    report = check_model(build, data)
+    assert [finding.settings for finding in report.findings] == (
+        [{"boxes": f"corners pixels {found}"}] if found else []
+    )
+
+
 def test_check_finds_the_range_of_a_localizer() -> None:
     """A network that needs pixels 0 to 255 but gets 0 to 1 finds nothing."""
 
