@@ -33,7 +33,15 @@ from roadworthy.models.classes import align
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.rehearsal import chance_error, rehearse
 from roadworthy.study import parse_study
-from roadworthy.uncertainty import Ensemble, FittedVarianceScaling, McDropout, VarianceScaling, fit_variance
+from roadworthy.uncertainty import (
+    Calibrated,
+    Ensemble,
+    FittedVarianceScaling,
+    McDropout,
+    Temperature,
+    VarianceScaling,
+    fit_variance,
+)
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -325,6 +333,7 @@ def test_outputs_are_told_apart(
         ({"a": 4}, {"boxes": "corners pixels sigma"}, "8 numbers an image"),
         ({"a": 4, "b": 5, "c": 6}, {}, "`class_output='none'`"),
         ({"a": 4}, {"box_output": "loc"}, "output of"),
+        ({"a": 4}, {"class_output": "a"}, "there is no output besides 'a', which is declared to hold class scores"),
         ({"a": 4, "b": 5}, {"box_output": "b"}, "output 'b' has 5"),
         ({"a": 4, "b": 4}, {"box_output": "a", "class_output": "a"}, "cannot hold both"),
         ({"a": 4}, {"boxes": None, "box_output": "a"}, "declare `boxes=` too"),
@@ -374,9 +383,9 @@ def test_joint_model_takes_each_answer_from_its_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(turned.answer(batch, 5).probabilities, probabilities[:, ::-1])
     np.testing.assert_allclose(turned.answer(batch, 5).columns["boxes"], batch.boxes, atol=1e-4)
     assert model.for_repeat(3) is model
-    with pytest.raises(InputError, match="is to answer classes, but it answers no probabilities"):
+    with pytest.raises(InputError, match="given as `classes` answers no probabilities"):
         JointModel(localizer, localizer)
-    with pytest.raises(InputError, match="is to answer boxes, but it answers no boxes"):
+    with pytest.raises(InputError, match="given as `boxes` answers no boxes"):
         JointModel(classifier, classifier)
 
 
@@ -541,7 +550,34 @@ def test_fitted_variance_is_an_artifact(tmp_path: Path) -> None:
         VarianceScaling(off_by_two(sigma=1.0), [1.0, -1.0, 1.0, 1.0])
     without = Batch(batch.ids, batch.images, batch.labels)
     with pytest.raises(InputError, match="has no boxes"):
-        model.with_data({}).__class__(off_by_two(sigma=1.0), dataset(without)).build(tmp_path, lambda images: None)
+        FittedVarianceScaling(off_by_two(sigma=1.0)).with_data({"validation": dataset(without)})
+    with pytest.raises(InputError, match="states no variance"):
+        FittedVarianceScaling(function_model(BoxForm()))
+
+
+def test_what_is_to_be_fitted_says_before_what_it_answers(tmp_path: Path) -> None:
+    """So it can be a part of other models; once it has its data, an ensemble of it knows its classes."""
+    both = load_model(lambda images: None, num_classes=2, version="1", name="what", classes=["left", "right"])
+    joint = JointModel(both, off_by_two(sigma=1.0), name="both")
+    for fitted in (Calibrated(joint), FittedVarianceScaling(joint)):
+        assert fitted.columns == ("probabilities", "boxes", "box_variance")
+        assert fitted.learns_from == {"validation"}
+        nested = JointModel(fitted, Calibrated(FittedVarianceScaling(joint)))
+        assert nested.columns == ("probabilities", "boxes", "box_variance")
+        ensemble = Ensemble([fitted, joint]).with_data({"validation": dataset(squares(10))})
+        assert (ensemble.num_classes, ensemble.learns_from) == (2, frozenset())
+    empty = JointModel(function_classifier(), off_by_two(sigma=1.0)).predict(squares(1).take([]))
+    assert len(empty) == 0
+
+
+def function_classifier() -> CallableModel:
+    """A classifier that says whether the rectangle begins in the left third."""
+
+    def classify(images: NDArray[Any]) -> NDArray[np.float64]:
+        right = find_white(images)[:, 0] > images.shape[2] / 3
+        return np.stack([0.9 - 0.8 * right, 0.1 + 0.8 * right], axis=1)
+
+    return CallableModel(classify, num_classes=2, version="left or right", name="what")
 
 
 def off_by_two(sigma: float) -> CallableModel:
@@ -584,6 +620,37 @@ def test_check_finds_a_wrong_form_of_boxes(form: BoxForm) -> None:
     fixed = check_model(lambda **given: build(**{**finding.settings, **given}), data)
     assert fixed.ok
     assert "mean IoU: 1.000 (95 % interval 1.000 to 1.000) on 150 images with a box; always the mean box" in str(fixed)
+
+
+@pytest.mark.parametrize(
+    ("declared", "written", "found"),
+    [
+        ("sigma", 0.0025, "variance"),  # a root of 0.05 is stated as 0.0025
+        ("variance", -6.0, "log_variance"),  # refused when it is loaded
+        ("log_variance", 0.04, None),  # 1.02 for 0.2: too large, but not by far
+        ("log_variance", 4.0, None),  # 7.4 for 0.2, and no other reading is much nearer: 2 or 4
+        ("log_variance", 12.0, "variance"),  # 403 for 0.2; as a variance 3.5, as a sigma 12
+        ("variance", 0.04, None),  # right
+    ],
+)
+def test_check_finds_a_wrong_form_of_variance(declared: str, written: float, found: str | None) -> None:
+    data = dataset(squares(60, side=16))
+
+    def build(boxes: str = f"corners pixels {declared}", **settings: Any) -> Model:
+        def localize(images: NDArray[Any]) -> NDArray[np.float64]:
+            correct = find_white(images)
+            return np.hstack([correct + 0.135, np.full_like(correct, written)])  # as the median of sigma 0.2
+
+        return CallableModel(localize, boxes=boxes, version="1", name="m", **settings)
+
+    if written < 0:
+        with pytest.raises(InputError, match=f"corners pixels {found}"):
+            build()
+        return
+    report = check_model(build, data)
+    assert [finding.settings for finding in report.findings] == (
+        [{"boxes": f"corners pixels {found}"}] if found else []
+    )
 
 
 def test_check_finds_the_range_of_a_localizer() -> None:
@@ -671,10 +738,47 @@ def test_rehearsal_refuses_a_localizer_that_is_no_better_than_the_mean_box() -> 
     assert "declare `boxes='centre pixels'`: IoU 1.00 instead of" in text
     hopeless = chance_error(wrong, data, rehearse(wrong, data), None)
     assert hopeless is not None
-    assert "continue with `accept_chance=True`" in hopeless
+    assert hopeless.endswith("mean box (0.05): check model and data, or continue with `accept_chance=True`")
     few = compare_with_mean_box(np.zeros((3, 4)), np.zeros((3, 4)))
     assert not few.is_chance
     assert not few.is_above
+
+
+def test_the_form_of_boxes_is_looked_for_inside_joint_and_wrapped_models() -> None:
+    data = dataset(squares(80, side=16))
+
+    def build() -> Model:
+        wrong = CallableModel(writer(BoxForm("centre", "relative")), boxes="corners pixels", version="1", size=32)
+        return JointModel(function_classifier(), wrong, name="pair")
+
+    for made in (build, lambda: Temperature(build(), 1.0)):
+        model = made()
+        text = chance_error(model, data, rehearse(model, data), made)
+        assert text is not None
+        assert "declare `boxes='centre relative'`: IoU 1.00 instead of" in text
+    fixed = CallableModel(lambda images: np.ones((len(images), 4)), boxes="corners pixels", version="1")
+    hopeless = JointModel(function_classifier(), fixed)
+    text = chance_error(hopeless, data, rehearse(hopeless, data), lambda: hopeless)
+    assert text is not None
+    assert "and no other form of boxes was found that helps: check" in text
+    assert "no other form of boxes helps" in str(check_model(lambda: hopeless, data))
+
+
+def test_nothing_is_fitted_to_a_localizer_at_chance(tmp_path: Path) -> None:
+    for name, seed in (("test", 5), ("validation", 6)):
+        batch = squares(40, side=16, seed=seed)
+        arrays = {"images": batch.images, "labels": batch.labels, "boxes": batch.boxes}
+        np.savez(tmp_path / f"{name}.npz", class_names=["left", "right"], **arrays)
+    where = linear_onnx(tmp_path / "where.onnx", {"box": 8}, side=16, constant={"box": [0, 0, 3, 3, 1, 1, 1, 1]})
+    content = {
+        "name": "at chance",
+        "data": {"test": str(tmp_path / "test.npz"), "validation": str(tmp_path / "validation.npz")},
+        "models": {"m": {"variance_scaling": {"onnx": str(where), "boxes": "corners pixels variance"}}},
+        "protocols": {"localization": {"sets": {}}},
+    }
+    with pytest.raises(InputError, match="no better than always answering their mean box"):
+        prepare(parse_study(content, "study"))
+    assert not prepare(parse_study(content, "study"), accept_chance=True).rehearsals
 
 
 # --- stored boxes, hints, the command line and studies

@@ -526,7 +526,7 @@ def test_refused_before_anything_is_written(onnx: Path, tmp_path: Path, changes:
 
 def test_a_temperature_is_fitted_on_validation_data_or_refused(onnx: Path, tmp_path: Path) -> None:
     model = Calibrated(load_model(str(onnx)))
-    with pytest.raises(InputError, match="a temperature is fitted by the study: name held-out images"):
+    with pytest.raises(InputError, match="a temperature or a variance is fitted by the study: name held-out images"):
         rw.od_test(model, monitors=["msp"], out=tmp_path / "run", **ASKED)
     assert not (tmp_path / "run").exists()
     found = rw.od_test(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Model
 from roadworthy.data.arrays import ArrayDataset
 from roadworthy.models import load_model
+from roadworthy.models.networks import load_weights
 from roadworthy.uncertainty.perception import METHODS, DropoutNetwork
 
 pytest.importorskip("torch")
@@ -133,6 +135,26 @@ def test_facts_by_task(data: ArrayDataset) -> None:
 def test_a_setting_that_nothing_reads_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         entry(**settings)
+
+
+@pytest.mark.parametrize("form", ["corners", "anchor"])
+def test_a_backbone_starts_from_that_of_a_stored_localizer(form: str, data: ArrayDataset, homes: Path) -> None:
+    localizer = built(entry(task="boxes", boxes=form), data, homes)
+    stored = homes / localizer.requires()[0].recipe.hash / "network.safetensors"
+    tensors, _ = load_weights(stored)
+    started: Any = entry(task="classes", weights=str(stored)).with_data({"train": data})
+    for name, weight in started.network().backbone.state_dict().items():
+        np.testing.assert_array_equal(weight.numpy(), tensors[f"network.backbone.{name}"].numpy())
+
+
+def test_data_that_it_cannot_learn_from_is_refused_before_the_training(data: ArrayDataset) -> None:
+    images = data.batch(slice(0, len(data))).images
+    without = ArrayDataset(replace(data.table, boxes=None), images)
+    with pytest.raises(InputError, match="has no boxes"):
+        entry(task="boxes").with_data({"train": data, "validation": without})
+    one = ArrayDataset(replace(data.table, class_names=("a",), labels=np.zeros(len(data), np.int64)), images)
+    with pytest.raises(InputError, match="one class"):
+        entry(task="classes").with_data({"train": one})
 
 
 def test_an_unknown_backbone_or_setting_names_the_nearest() -> None:

@@ -11,15 +11,22 @@ from typing import Any
 
 import pytest
 
+import roadworthy.uncertainty
 from bright_boxes import bright_boxes
-from roadworthy.core.errors import DamagedFile, InputError, UnknownName
+from found_squares import save_squares
+from roadworthy.api import execute, no_progress, prepare
+from roadworthy.core.errors import DamagedFile, InputError, MissingExtra, UnknownName
 from roadworthy.core.types import Artifact
+from roadworthy.models import load_model
+from roadworthy.models.perception import perception_network
 from roadworthy.models.perception.search import JOURNAL, RESULT, NetworkSearch, SearchSettings, Values
-from roadworthy.models.perception.task_network import TaskNetwork, TaskSettings
+from roadworthy.models.perception.task_network import TaskNetwork, TaskSettings, count_weights
 from roadworthy.models.training import Diverged
+from roadworthy.study import parse_study
 
 pytest.importorskip("optuna")
 pytest.importorskip("torch")
+assert roadworthy.uncertainty
 
 BEST_RATE = 1e-3
 
@@ -70,6 +77,17 @@ def test_a_killed_search_goes_on_with_the_same_trials(tmp_path: Path) -> None:
     assert not (tmp_path / "killed" / JOURNAL).exists()
 
 
+def test_a_kill_after_the_last_trial_costs_no_trial_and_leaves_nothing(tmp_path: Path) -> None:
+    competence = search_of(Slope()).build(tmp_path, lambda work: None)
+    leftover = tmp_path / "trial-7"
+    leftover.mkdir()
+    (leftover / "checkpoint.safetensors").write_bytes(b"half")
+    asked_again = Slope()
+    assert search_of(asked_again).build(tmp_path, lambda work: None) == competence
+    assert asked_again.met == []
+    assert [path.name for path in tmp_path.iterdir()] == [RESULT]
+
+
 def test_the_best_trial_is_taken_and_better_than_chance(tmp_path: Path) -> None:
     network = Slope()
     search = search_of(network, trials=18)
@@ -111,7 +129,9 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
         ({"trials": 0}, "trials"),
         ({"learning_rate": [1e-2, 1e-3]}, "lowest and a highest learning_rate"),
         ({"dropout": [0.1]}, "lowest and a highest dropout"),
-        ({"hidden": []}, "at least one width"),
+        ({"hidden": []}, "each once"),
+        ({"hidden": [64, 64]}, "each once"),
+        ({"dropout": [0.05, 0.12]}, "steps of 0.05"),
         ({"hidden": 64}, "list of numbers"),
     ],
 )
@@ -128,6 +148,7 @@ def test_a_network_takes_the_values_of_its_search(tmp_path: Path) -> None:
     network = TaskNetwork(settings, search=asked, threads=1).on(bright_boxes(40))
     assert network.searched == ("learning_rate", "hidden")
     assert network.facts()["classes"]["weights"] is None
+    assert network.facts()["classes"]["search"] == network.recipe.requires[0].recipe.hash
     with pytest.raises(InputError, match="waits for its search"):
         network.network()
     (search,) = network.recipe.requires
@@ -143,6 +164,52 @@ def test_a_network_takes_the_values_of_its_search(tmp_path: Path) -> None:
     anew = TaskNetwork(settings, search=asked, threads=1).on(bright_boxes(40))
     anew.load(tmp_path / "network")
     assert anew.facts()["classes"]["hidden"] == search.best["hidden"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"search": {"trials": 2, "dropout": [0.05, 0.1]}},
+        {"hidden": 64, "search": {"hidden": [32, 64]}},
+        {"learning_rate": 0.01, "search": {"learning_rate": [0.001, 0.01]}},
+    ],
+)
+def test_a_range_of_what_is_not_searched_is_refused(entry: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="which is not searched"):
+        load_model({"perception": "small_convnext", **entry}, name="net")
+
+
+def test_a_search_without_optuna_is_refused_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roadworthy.models.perception.search.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match="search"):
+        load_model({"perception": "small_convnext", "search": {"trials": 2}}, name="net")
+
+
+def test_the_history_of_a_search_and_what_it_found_are_in_the_tables(tmp_path: Path) -> None:
+    tiny = {"perception": "small_convnext", "task": "boxes", "epochs": 1, "width": 16, "augment": False, "threads": 1}
+    search = {"trials": 2, "hidden": [8, 12]}
+    failing = {"trials": 1, "learning_rate": [1e30, 1e31]}
+    for role, seed in (("train", 0), ("test", 1)):
+        save_squares(tmp_path / f"{role}.npz", n=40, seed=seed)
+    study = parse_study(
+        {
+            "name": "searched",
+            "data": {"train": "train.npz", "test": "test.npz"},
+            "models": {"net": {**tiny, "search": search}, "lost": {**tiny, "search": failing}},
+            "protocols": {"localization": {"sets": {}, "timed_images": 2, "resamples": 100}},
+        },
+        "study",
+    )
+    prepared = prepare(study, base=tmp_path, accept_chance=True, progress=no_progress)
+    run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
+    trials = run.tables["localization_search"]
+    assert trials[["model", "task", "trial"]].to_numpy().tolist() == [["net", "boxes", 0], ["net", "boxes", 1]]
+    best = trials.loc[trials["value"].idxmax()]
+    rows = run.tables["localization_models"].set_index("model")
+    assert rows.loc["net", ["learning_rate", "hidden"]].tolist() == [best["learning_rate"], best["hidden"]]
+    network = perception_network("small_convnext", 4, size=32, width=16, hidden=int(best["hidden"]))
+    assert rows.loc["net", "weights"] == count_weights(network)
+    assert math.isnan(rows.loc["lost", "learning_rate"])
 
 
 def test_a_search_with_nothing_to_look_for_is_refused() -> None:

@@ -183,6 +183,11 @@ class Net(torch.nn.Sequential):
         ({"temperature": "tiny.onnx", "valu": 2}, "value"),
         ({"temperature": "tiny.onnx"}, "data: validation"),
         ({"mc_dropout": "tiny.onnx"}, "needs a torch network"),
+        ({"mc_dropout": SMALL}, "needs a torch network"),
+        ({"mc_dropout": {"perception": "small_resnet"}}, "perception: BACKBONE, uncertainty: full"),
+        ({"ensemble": {"perception": "small_resnet"}, "members": 2}, "uncertainty: ensemble, members: 5"),
+        ({"variance_scaling": {"perception": "small_resnet"}}, "states no variance of its boxes"),
+        ({"temperature": {"perception": "small_resnet", "task": "boxes"}}, "answers no classes"),
         ({"temperature": {"onnx": "gone.onnx"}}, "gone.onnx"),
     ],
 )

@@ -237,6 +237,7 @@ def _rehearse_all(
 ) -> dict[tuple[str, str], Rehearsal]:
     """Find what would spoil every figure before anything is written: a rehearsal of each model that is ready.
 
+    Of a wrapper that is still to be fitted, the model inside is asked, so that nothing is fitted to one at chance.
     Stored answers must be complete, and are looked at where they hold those to undisturbed test data.
     """
     rehearsals = {}
@@ -247,16 +248,29 @@ def _rehearse_all(
     for source, bench in prepared.sources.items():
         clean = Stimulus(bench.data.fingerprint(), seed=bench.seed)
         for name, model in bench.models.items():
-            can_be_asked = all(part.loaded for part in model.requires())
+            inner = _ready_part(model)
+            can_be_asked = inner is not None
             for own in leaves(model):
                 if isinstance(own, StoredPredictions):
                     shown = [showing for showing, asked in planned_stimuli if id(own) in asked]
                     _check_answered(own, shown, bench.data)
                     can_be_asked &= clean.key in {showing.stimulus.key for showing in shown}
-            if can_be_asked:
+            if inner is model and can_be_asked:
                 build = builders[source].get(name)
                 rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
+            elif inner is not None and can_be_asked:
+                _rehearsed(inner, bench, clean.key, None, accept_chance)
     return rehearsals
+
+
+def _ready_part(model: Model) -> Model | None:
+    """The model, or the one inside its wrappers that answers before anything is built; None where there is none."""
+    while not all(part.loaded for part in model.requires()):
+        inside = model.wrapped()
+        if len(inside) != 1:
+            return None
+        model = inside[0]
+    return model
 
 
 def _check_stored_scores(cases: Sequence[PlannedCase]) -> None:

@@ -305,10 +305,13 @@ def _box_output(
     named = [name for name in fitting if name.lower() in BOX_NAMES]
     chosen = named if len(named) == 1 else fitting
     if not chosen:
+        besides = (
+            f" besides {class_output!r}, which is declared to hold class scores" if class_output in outputs else ""
+        )
         raise InputError(
             f"{what} answers no boxes {form}, which are {form.columns} numbers an image: "
-            f"{_listed(outputs, [*outputs])}; declare another `boxes=`, or name the outputs that hold them with "
-            "`box_output=`"
+            f"{_listed(outputs, [name for name in outputs if name != class_output])}{besides}; declare another "
+            "`boxes=`, or name the outputs that hold them with `box_output=`"
         )
     if len(chosen) > 1:
         raise InputError(

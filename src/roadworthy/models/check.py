@@ -20,6 +20,7 @@ from roadworthy.data.table import natural_key
 from roadworthy.metrics import compare_with_chance
 from roadworthy.models.alternatives import MIN_GAIN, MIN_SAMPLE, MIN_SKILL, SIGNIFICANCE, Factory, Finding, alternatives
 from roadworthy.models.check_boxes import BoxReport, check_boxes, known_boxes
+from roadworthy.models.check_variance import check_variance
 from roadworthy.models.classes import AlignedModel, align
 from roadworthy.models.preprocess import LAYOUTS, AmbiguousLayout
 
@@ -128,10 +129,8 @@ class CheckReport:
                 "finding: it is no better than chance, and no other range, colour, layout or class order helps"
             )
         if self.boxes and self.boxes.at_chance:
-            lines.append(
-                "finding: its boxes are no better than always the mean box, and no other form of boxes, range, colour "
-                "or layout helps"
-            )
+            tried = f", and no other {self.boxes.varied} helps" if self.boxes.varied else ""
+            lines.append(f"finding: its boxes are no better than always the mean box{tried}")
         if self.ok:
             lines.append("nothing wrong was found")
         if self.class_order is not None:
@@ -156,7 +155,7 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
     `build(**settings)` makes the model, with `range`, `colour`, `layout` or `boxes` changed as asked; without settings
     it is the model as the user gave it. A change is a finding only where it is better beyond doubt: for classes an
     exact McNemar test on the same images below 0.001, at least two points more accuracy, and at least a tenth of the
-    way from the commonest class's share to 1; for boxes see `check_boxes`.
+    way from the commonest class's share to 1; for boxes see `check_boxes` and `check_variance`.
     """
     if not len(dataset):
         raise InputError(f"data {dataset.name} holds no images")
@@ -185,6 +184,8 @@ def check_model(build: Factory, dataset: Dataset, *, sample: int = SAMPLE, seed:
     if has_boxes and len(known_boxes(batch.boxes)):
         given, boxes = seen.forced, prediction.columns["boxes"]
         of_boxes, findings = check_boxes(build, opened, given, batch, boxes, seen.affordable, bool(unsteady))
+        if not findings and not of_boxes.at_chance and "box_variance" in opened.capabilities:
+            findings = check_variance(build, opened, given, batch, prediction)
         report = replace(report, boxes=of_boxes, findings=(*report.findings, *findings))
     elif has_boxes and not has_classes:
         raise InputError(f"model {model.name} answers boxes, and data {dataset.name} has none to compare them with")

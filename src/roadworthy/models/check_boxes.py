@@ -16,11 +16,14 @@ from roadworthy.metrics.box_overlap import intersection_over_union
 from roadworthy.models.alternatives import MIN_GAIN, MIN_SAMPLE, MIN_SKILL, SIGNIFICANCE, Factory, Finding, alternatives
 from roadworthy.models.base import Adapter
 from roadworthy.models.boxes import BoxForm
+from roadworthy.models.classes import Wrapper
+from roadworthy.models.joint import JointModel
 
 CHANCE_SIGNIFICANCE = 0.01
 """The level of the one-sided test by which a localizer is better than always answering the mean box."""
 FEWEST = 7
 """Images that are needed to tell at that level: fewer could all be better by luck alone, 1/2^6 is above 0.01."""
+CHANCE_ADVICE = "check model and data, or continue with `accept_chance=True`"
 WORKS = 0.5
 """A mean IoU from which on the model works as given, so that an alternative is screened by a few images first."""
 
@@ -94,7 +97,8 @@ class BoxReport:
     """How well the boxes of a model overlap the true ones of a sample.
 
     `interval` is the 95 % interval of the mean IoU (t distribution, cut off at 0 and 1), `constant` the mean IoU of
-    always answering the mean box; `at_chance` is True where the model is no better and nothing was found that helps.
+    always answering the mean box; `at_chance` is True where the model is no better and nothing was found that helps;
+    `varied` names the settings that were tried.
     """
 
     images: int
@@ -102,6 +106,7 @@ class BoxReport:
     interval: tuple[float, float]
     constant: float
     at_chance: bool = False
+    varied: str = ""
 
     def lines(self) -> list[str]:
         """The report for people."""
@@ -160,7 +165,8 @@ def check_boxes(
     findings = _search(build, model, _BoxTrial(given, boxes[some]), batch.take(some.tolist()))
     chance = compare_with_mean_box(true, boxes[rows])
     at_chance = not findings and not unsteady and chance.is_chance
-    return BoxReport(len(rows), chance.iou, mean_interval(overlaps), chance.constant, at_chance), findings
+    interval, varied = mean_interval(overlaps), varied_settings(model)
+    return BoxReport(len(rows), chance.iou, interval, chance.constant, at_chance, varied), findings
 
 
 def _search(build: Factory, model: Model, given: _BoxTrial, batch: Batch) -> list[Finding]:
@@ -205,8 +211,8 @@ def _trials(build: Factory, model: Model, form: BoxForm, given: _BoxTrial, batch
 
 def _in_other_forms(model: Model, form: BoxForm, trial: _BoxTrial, batch: Batch) -> Iterator[_BoxTrial]:
     """The same answers, taken to be written in each of the other forms, units and orders."""
-    image_size = batch.images.shape[1:3]
-    input_size = (model.preprocess.size if isinstance(model, Adapter) else None) or image_size
+    image_size, localizer = batch.images.shape[1:3], writer_of_boxes(model)
+    input_size = (localizer.preprocess.size if isinstance(localizer, Adapter) else None) or image_size
     sizes = (input_size, image_size)
     rows = form.write(trial.boxes, *sizes)
     for other in form.places[1:]:
@@ -214,10 +220,24 @@ def _in_other_forms(model: Model, form: BoxForm, trial: _BoxTrial, batch: Batch)
         yield _BoxTrial({**trial.changes, "boxes": str(other)}, boxes)
 
 
+def writer_of_boxes(model: Model) -> Model:
+    """The model whose boxes another one passes on as they are: the localizer of a joint model or inside a wrapper."""
+    while isinstance(model, JointModel | Wrapper):
+        model = model.boxes if isinstance(model, JointModel) else model.model
+    return model
+
+
 def box_form(model: Model) -> BoxForm | None:
     """The form in which a model is taken to write its boxes; None where it cannot be declared otherwise."""
-    form: BoxForm | None = getattr(model, "box_form", None)
+    form: BoxForm | None = getattr(writer_of_boxes(model), "box_form", None)
     return form
+
+
+def varied_settings(model: Model) -> str:
+    """What `check_boxes` tries of a model, for messages; only an adapter can be fed in another way."""
+    if box_form(model) is None:
+        return ""
+    return "form of boxes, range, colour order or layout" if isinstance(model, Adapter) else "form of boxes"
 
 
 def _iou(true: Boxes, trial: _BoxTrial) -> float:
@@ -238,16 +258,18 @@ def _is_better(true: Boxes, new: Boxes, old: Boxes) -> bool:
     return paired_p(overlap - before) < SIGNIFICANCE
 
 
-def box_chance_text(model: Model, dataset: str, chance: BoxChance, findings: Sequence[Finding]) -> str:
-    """The sentence for a localizer that is no better than the mean box, with what would make it better if anything."""
+def box_chance_text(model: Model, dataset: str, chance: BoxChance, findings: Sequence[Finding] | None) -> str:
+    """The sentence for a localizer that is no better than the mean box, with what would make it better if anything.
+
+    `findings` is None where nothing else was tried.
+    """
     text = (
         f"model {model.name} has a mean IoU of {chance.iou:.2f} on {chance.images} undisturbed images of {dataset}, no "
         f"better than always answering their mean box ({chance.constant:.2f})"
     )
-    helps = [finding.text for finding in findings if finding.iou is not None]
+    helps = [finding.text for finding in findings or () if finding.iou is not None]
     if helps:
         return f"{text}: {'; '.join(helps)}"
-    return (
-        f"{text}, and no other form of boxes, range, colour order or layout was found that helps: check model and "
-        "data, or continue with `accept_chance=True`"
-    )
+    varied = "" if findings is None else varied_settings(model)
+    tried = f", and no other {varied} was found that helps" if varied else ""
+    return f"{text}{tried}: {CHANCE_ADVICE}"

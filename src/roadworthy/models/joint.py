@@ -33,7 +33,10 @@ class JointModel(Model):
     def __init__(self, classes: Model, boxes: Model, *, name: str = "joint") -> None:
         for model, column, part in ((classes, "probabilities", "classes"), (boxes, "boxes", "boxes")):
             if column not in model.capabilities:
-                raise InputError(f"model {name}: {model.name} is to answer {part}, but it answers no {column}")
+                raise InputError(
+                    f"model {name}: the model given as `{part}` answers no {column}: give one that does, or exchange "
+                    "the two"
+                )
         self.classes, self.boxes, self.name = classes, boxes, name
         self.num_classes, self.class_names = classes.num_classes, classes.class_names
         sizes = [model.input_size for model in (classes, boxes)]
@@ -72,7 +75,7 @@ class JointModel(Model):
 
     def predict(self, batch: Batch) -> Prediction:
         """The classes of the one and the boxes of the other; each is asked in batches of the size it insists on."""
-        what, where = (model.answer(batch, len(batch)) for model in (self.classes, self.boxes))
+        what, where = (model.answer(batch, max(len(batch), 1)) for model in (self.classes, self.boxes))
         return what.changed(boxes=where.boxes, box_variance=where.box_variance)
 
     def features(self, batch: Batch, layer: str) -> NDArray[np.float32]:

@@ -130,7 +130,15 @@ def most_probable_box(
 
 
 def true_boxes(batch: Batch) -> NDArray[np.float32]:
-    """The boxes (N, 4) of the objects, or those of their masks; a batch with neither is an error."""
+    """The boxes (N, 4) of the objects, where there is none that of the mask; a batch with neither is an error.
+
+    >>> masks = np.ones((1, 2, 2), bool)
+    >>> without = np.full((1, 4), np.nan, np.float32)
+    >>> true_boxes(Batch(("a",), np.zeros((1, 2, 2, 3), np.uint8), np.zeros(1, np.int64), without, masks)).tolist()
+    [[0.0, 0.0, 2.0, 2.0]]
+    """
+    if batch.boxes is not None and batch.masks is not None:
+        return np.where(np.isnan(batch.boxes).any(axis=1, keepdims=True), tight_boxes(batch.masks), batch.boxes)
     if batch.boxes is not None:
         return batch.boxes
     if batch.masks is not None:

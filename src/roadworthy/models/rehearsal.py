@@ -13,7 +13,13 @@ from roadworthy.core.types import Batch, Prediction
 from roadworthy.metrics import ChanceTest, compare_with_chance
 from roadworthy.models.alternatives import Factory
 from roadworthy.models.check import SAMPLE, check_model, draw_sample
-from roadworthy.models.check_boxes import BoxChance, box_chance_text, compare_with_mean_box, known_boxes
+from roadworthy.models.check_boxes import (
+    CHANCE_ADVICE,
+    BoxChance,
+    box_chance_text,
+    compare_with_mean_box,
+    known_boxes,
+)
 
 
 @dataclass(frozen=True)
@@ -93,13 +99,14 @@ def _against_chance(
 def chance_error(model: Model, dataset: Dataset, rehearsal: Rehearsal, build: Factory | None) -> str | None:
     """The sentence for a model that is no better than chance, with what would make it better where something does.
 
-    Of a localizer, chance is to answer the mean box always. None where the model is better.
+    Of a localizer, chance is to answer the mean box always. None where the model is better. Other settings are tried
+    where `build` is given.
     """
     result, boxes = rehearsal.result, rehearsal.boxes
     of_classes, of_boxes = result is not None and result.is_chance, boxes is not None and boxes.is_chance
     if not (of_classes or of_boxes):
         return None
-    findings = () if build is None else check_model(build, dataset).findings
+    findings = None if build is None else check_model(build, dataset).findings
     if not of_classes or result is None:
         assert boxes is not None
         return box_chance_text(model, dataset.name, boxes, findings)
@@ -107,10 +114,8 @@ def chance_error(model: Model, dataset: Dataset, rehearsal: Rehearsal, build: Fa
         f"model {model.name} is right on {result.right} of {result.images} undisturbed images of {dataset.name}, no "
         f"better than chance ({result.chance:.1%} over {model.num_classes} classes)"
     )
-    helps = [finding.text for finding in findings if finding.accuracy is not None]
+    helps = [finding.text for finding in findings or () if finding.accuracy is not None]
     if helps:
         return f"{text}: {'; '.join(helps)}"
-    return (
-        f"{text}, and no other range, colour order, layout or class order was found that helps: check model and data, "
-        "or continue with `accept_chance=True`"
-    )
+    tried = ", and no other range, colour order, layout or class order was found that helps"
+    return f"{text}{'' if findings is None else tried}: {CHANCE_ADVICE}"

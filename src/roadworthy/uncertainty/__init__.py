@@ -59,6 +59,11 @@ def load_ensemble(spec: Any, *, members: int | None = None, name: str = "ensembl
         named = (_loaded(entry, f"{name} {number}", common) for number, entry in enumerate(spec))
         return Ensemble(list(named), name=name)
     network = _loaded(spec, name, common)
+    if isinstance(spec, Mapping) and "perception" in spec:
+        raise InputError(
+            f"ensemble {name}: a perception network is made an ensemble by its own settings: "
+            "{perception: BACKBONE, uncertainty: ensemble, members: 5}"
+        )
     if not isinstance(network, ReferenceModel):
         raise InputError(f"ensemble {name} needs a list of models, or one reference network and `members`")
     if members is None:
@@ -101,11 +106,12 @@ def load_mc_dropout(
     **common: Any,
 ) -> Model:
     """`{mc_dropout: {torch: net.pth, arch: code.py:Net}, passes: 20}`: a torch network with its dropout active."""
-    model = _loaded(spec, name, {**common, "device": "cpu"})
+    trained = isinstance(spec, Mapping) and not {"perception", "reference"}.isdisjoint(spec)
+    model = _loaded(spec, name, common if trained else {**common, "device": "cpu"})
     if not isinstance(model, TorchModel):
         raise InputError(
-            f"model {name}: MC-Dropout needs a torch network, whose dropout it can switch on; a reference network of "
-            "this kind is {reference: mc_dropout}"
+            f"model {name}: MC-Dropout needs a torch network, whose dropout it can switch on; networks that a study "
+            "trains have it as a setting: {reference: mc_dropout}, or {perception: BACKBONE, uncertainty: full}"
         )
     return McDropout(model, passes=passes, seed=seed, placement=placement, p=p, runtime=runtime, name=name)
 

@@ -101,13 +101,13 @@ class Ensemble(Model):
 
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
         """What the first member says, with the number of members and the weights of all; None where one is unknown."""
-        said = [member.facts() for member in self.members]
+        own_facts = [member.facts() for member in self.members]
         facts = {}
         for task in tasks_of(self):
-            known = [own.get(task, {}).get("weights") for own in said]
+            known = [own.get(task, {}).get("weights") for own in own_facts]
             weights = [count for count in known if count is not None]
             total = {"weights": sum(weights) if len(weights) == len(known) else None}
-            facts[task] = {**said[0].get(task, {}), "members": len(self.members), **total}
+            facts[task] = {**own_facts[0].get(task, {}), "members": len(self.members), **total}
         return facts
 
     def predict(self, batch: Batch) -> Prediction:

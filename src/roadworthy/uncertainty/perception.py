@@ -12,8 +12,8 @@ from roadworthy.core.roles import Model
 from roadworthy.core.validation import MOST_PASSES, check_whole
 from roadworthy.models.joint import JointModel
 from roadworthy.models.perception.placements import PLACEMENTS
-from roadworthy.models.perception.search import SearchSettings
-from roadworthy.models.perception.task_network import BOX_FORM, TASKS, TaskNetwork, TaskSettings
+from roadworthy.models.perception.search import SearchSettings, check_ranges
+from roadworthy.models.perception.task_network import BOX_FORM, TASKS, TaskNetwork, TaskSettings, searched_values
 from roadworthy.models.preprocess import parse_choice
 from roadworthy.uncertainty.ensemble import TrainedEnsemble
 from roadworthy.uncertainty.mc_dropout import McDropout
@@ -160,6 +160,8 @@ def load_perception(
             floor=floors[part],
         )
         parts[part] = _part(settings, uncertainty, members, passes, {**common, "search": searched})
+        if searched is not None and search is not None:
+            check_ranges(search, searched_values(settings, title), title)
     return parts[tasks[0]] if len(parts) == 1 else JointModel(parts["classes"], parts["boxes"], name=title)
 
 

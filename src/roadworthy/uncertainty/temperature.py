@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +11,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.files import write_json
+from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.roles import BATCH, Buildable, Dataset, Model
-from roadworthy.core.types import Artifact, Batch, Prediction
-from roadworthy.models.classes import Wrapper, align
+from roadworthy.core.roles import Dataset, Model
+from roadworthy.core.types import Batch, Prediction
+from roadworthy.models.classes import Wrapper
 from roadworthy.models.outputs import softmax
-from roadworthy.models.signals import LearningData, LiveTraining
+from roadworthy.uncertainty.validation_fit import ValidationFit
 
 BOUNDS = (0.05, 20.0)
 FITTED = "temperature.json"
@@ -140,90 +137,33 @@ class Temperature(Wrapper):
         return self if member is self.model else Temperature(member, self.temperature, name=self.name)
 
 
-class Calibrated(Temperature, Buildable):
+class Calibrated(ValidationFit, Temperature):
     """A model with the temperature that fits the validation data of its study, found before any case is shown.
 
     An artifact: `temperature.json` holds the temperature, the negative log-likelihood before and after, and notes.
     """
 
     activity = "fitting the temperature of"
+    fitted_thing, builder, fingerprint_kind, file_name = "temperature", "temperature", "calibrated", FITTED
 
-    def __init__(
-        self, model: Model, validation: Dataset | None = None, *, name: str | None = None, plan: Any = None
-    ) -> None:
-        self._validation, self._plan, self._fitted = validation, plan, False
-        self._members: dict[int, Calibrated] = {}
-        if validation is None:
-            self.model, self.name = model, name or model.name
-            self.concurrent, self.learns_from = model.concurrent, model.learns_from | {"validation"}
-        else:
-            super().__init__(align(model, validation.class_names), 1.0, name=name)
-            self.signal = "logits" if "logits" in model.capabilities else "probabilities"
-            self._planned = plan and plan(self.model, validation, [self.signal])
-
-    def with_data(self, data: Mapping[str, Dataset]) -> Calibrated:
-        """The model with its data, to be fitted on the validation data."""
-        plan = data.plan if isinstance(data, LearningData) else self._plan
-        validation = data["validation"] if self._validation is None else self._validation
-        return Calibrated(self.model.with_data(data), validation, name=self.name, plan=plan)
-
-    def for_repeat(self, repeat: int) -> Calibrated:
-        """What answers in this repeat, with a temperature of its own."""
-        if repeat not in self._members:
-            member = self.model.for_repeat(repeat)
-            own = self if member is self.model else Calibrated(member, self.validation, name=self.name, plan=self._plan)
-            self._members[repeat] = own
-        return self._members[repeat]
-
-    def requires(self) -> tuple[Buildable, ...]:
-        """What the model is made of, then its temperature."""
-        return (*self.model.requires(), self)
+    def prepare(self, model: Model, name: str | None) -> None:
+        """A temperature of 1 until the fit is known."""
+        Temperature.__init__(self, model, 1.0, name=name)
 
     @property
-    def validation(self) -> Dataset:
-        """The data it is fitted on; an error where there is none yet."""
-        if self._validation is None:
-            raise InputError(f"the temperature of model {self.name} needs data: give data.validation in the study")
-        return self._validation
+    def signals(self) -> tuple[str, ...]:
+        """Logits where the model gives them, else probabilities."""
+        return ("logits" if "logits" in self.model.capabilities else "probabilities",)
 
     @property
-    def recipe(self) -> Artifact:
-        """The model, the data it is fitted on, and how many images are asked about at once where that is not usual."""
-        inputs = (self.model.fingerprint(), self.validation.fingerprint())
-        size, cases = (self._planned.size, self._planned.cases.values()) if self._planned else (BATCH, ())
-        parameters = {"bounds": list(BOUNDS), **({} if size in (BATCH, self.model.fixed_batch) else {"batch": size})}
-        return Artifact("temperature", parameters, inputs, requires=(*self.model.requires(), *cases))
+    def parameters(self) -> dict[str, Any]:
+        """The bounds of the temperature."""
+        return {"bounds": list(BOUNDS)}
 
-    @property
-    def work(self) -> int:
-        """The images it is fitted on."""
-        return len(self.validation)
+    def fit(self, answers: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """The temperature for the model's classes."""
+        return asdict(fit_temperature(log_probabilities(Prediction(**answers)), self.validation.labels))
 
-    @property
-    def loaded(self) -> bool:
-        """True once the temperature is known."""
-        return self._fitted
-
-    def fingerprint(self) -> str:
-        """Hash of the recipe: the same before and after the fit."""
-        return digest({"kind": "calibrated", "recipe": self.recipe.hash})
-
-    def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
-        """Fit the temperature to the model's answers to the validation data: as stored, or asked now."""
-        asked = self.model, self.validation, [self.signal]
-        training = self._planned.stored(store) if self._planned else LiveTraining(*asked)
-        training.progress = progress
-        answers = Prediction(**{self.signal: training.gather(self.signal)})
-        fitted = asdict(fit_temperature(log_probabilities(answers), self.validation.labels))
-        write_json(workshop / FITTED, fitted)
-        return fitted | {"images": len(self.validation)}
-
-    def load(self, home: Path) -> None:
-        """Take the temperature that was fitted."""
-        self.temperature, self._fitted = float(json.loads((home / FITTED).read_text())["temperature"]), True
-
-    def predict(self, batch: Batch) -> Prediction:
-        """The model's answer, scaled; an error before `load`."""
-        if not self._fitted:
-            raise ModelError(f"the temperature of model {self.name} is not fitted yet: build it, then load it")
-        return super().predict(batch)
+    def take(self, fitted: Mapping[str, Any]) -> None:
+        """Use the temperature."""
+        self.temperature = float(fitted["temperature"])

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError
-from roadworthy.core.files import write_json
+from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
-from roadworthy.core.roles import BATCH, Buildable, Dataset, Model
-from roadworthy.core.types import Artifact, Batch, Prediction
+from roadworthy.core.roles import Dataset, Model
+from roadworthy.core.types import Batch, Prediction
 from roadworthy.metrics.box_uncertainty import VARIANCE_FLOOR, gaussian_nll
 from roadworthy.models.boxes import SIDES
-from roadworthy.models.classes import Wrapper, align
-from roadworthy.models.signals import PART, LearningData, LiveTraining
+from roadworthy.models.classes import Wrapper
+from roadworthy.models.signals import PART
+from roadworthy.uncertainty.validation_fit import ValidationFit
 
 FITTED = "variance_scaling.json"
 SIGNALS = ("boxes", "box_variance")
@@ -127,105 +125,45 @@ class VarianceScaling(Wrapper):
         return self.model.input_gradient(batch)
 
 
-class FittedVarianceScaling(VarianceScaling, Buildable):
+class FittedVarianceScaling(ValidationFit, VarianceScaling):
     """A localizer with the factors that fit the validation data of its study, found before any case is shown.
 
     An artifact: `variance_scaling.json` holds the factors, the negative log-likelihood before and after, and notes.
     """
 
     activity = "fitting the variance of"
+    fitted_thing, builder, fingerprint_kind, file_name = "variance", "variance_scaling", "fitted variance", FITTED
+    signals = SIGNALS
 
-    def __init__(
-        self, model: Model, validation: Dataset | None = None, *, name: str | None = None, plan: Any = None
-    ) -> None:
-        self._validation, self._plan, self._fitted = validation, plan, False
-        self._members: dict[int, FittedVarianceScaling] = {}
-        self._planned: Any = None
-        if validation is None:
-            Wrapper.__init__(self, model, name)
-        else:
-            own = align(model, validation.class_names) if "probabilities" in model.capabilities else model
-            super().__init__(own, [1.0] * SIDES, name=name)
-            self._planned = plan and plan(self.model, validation, SIGNALS)
-        self.learns_from = model.learns_from | {"validation"}
+    def prepare(self, model: Model, name: str | None) -> None:
+        """Factors of 1 until the fit is known."""
+        VarianceScaling.__init__(self, model, [1.0] * SIDES, name=name)
 
-    def with_data(self, data: Mapping[str, Dataset]) -> FittedVarianceScaling:
-        """The model with its data, to be fitted on the validation data."""
-        plan = data.plan if isinstance(data, LearningData) else self._plan
-        validation = data["validation"] if self._validation is None else self._validation
-        return FittedVarianceScaling(self.model.with_data(data), validation, name=self.name, plan=plan)
-
-    def for_repeat(self, repeat: int) -> FittedVarianceScaling:
-        """What answers in this repeat, with factors of its own."""
-        if repeat not in self._members:
-            member = self.model.for_repeat(repeat)
-            given: dict[str, Any] = {"name": self.name, "plan": self._plan}
-            own = self if member is self.model else FittedVarianceScaling(member, self.validation, **given)
-            self._members[repeat] = own
-        return self._members[repeat]
-
-    def requires(self) -> tuple[Buildable, ...]:
-        """What the model is made of, then its factors."""
-        return (*self.model.requires(), self)
+    def check_data(self, validation: Dataset) -> None:
+        """Refuse data without boxes."""
+        true_boxes(validation, slice(0, 1))
 
     @property
-    def validation(self) -> Dataset:
-        """The data it is fitted on; an error where there is none yet."""
-        if self._validation is None:
-            raise InputError(f"the variance of model {self.name} needs data: give data.validation in the study")
-        return self._validation
+    def parameters(self) -> dict[str, Any]:
+        """The least variance."""
+        return {"floor": VARIANCE_FLOOR}
 
-    @property
-    def recipe(self) -> Artifact:
-        """The model, the data it is fitted on, and how many images are asked about at once where that is not usual."""
-        inputs = (self.model.fingerprint(), self.validation.fingerprint())
-        size, cases = (self._planned.size, self._planned.cases.values()) if self._planned else (BATCH, ())
-        usual = size in (BATCH, self.model.fixed_batch)
-        parameters = {"floor": VARIANCE_FLOOR, **({} if usual else {"batch": size})}
-        return Artifact("variance_scaling", parameters, inputs, requires=(*self.model.requires(), *cases))
+    def fit(self, answers: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """The factors for the model's boxes and their variance."""
+        return asdict(fit_variance(true_boxes(self.validation), *(answers[signal] for signal in SIGNALS)))
 
-    @property
-    def work(self) -> int:
-        """The images that are read, once for each of the two columns."""
-        return len(SIGNALS) * len(self.validation)
-
-    @property
-    def loaded(self) -> bool:
-        """True once the factors are known."""
-        return self._fitted
-
-    def fingerprint(self) -> str:
-        """Hash of the recipe: the same before and after the fit."""
-        return digest({"kind": "fitted variance", "recipe": self.recipe.hash})
-
-    def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
-        """Fit the factors to the model's answers to the validation data: as stored, or asked now."""
-        asked = self.model, self.validation, SIGNALS
-        training = self._planned.stored(store) if self._planned else LiveTraining(*asked)
-        training.progress = progress
-        boxes, variance = (training.gather(name) for name in SIGNALS)
-        fitted = asdict(fit_variance(true_boxes(self.validation), boxes, variance))
-        write_json(workshop / FITTED, fitted)
-        return fitted
-
-    def load(self, home: Path) -> None:
-        """Take the factors that were fitted."""
-        factors = json.loads((home / FITTED).read_text())["factors"]
-        self.factors, self._fitted = tuple(map(float, factors)), True
-
-    def predict(self, batch: Batch) -> Prediction:
-        """The model's answer with its variance scaled; an error before `load`."""
-        if not self._fitted:
-            raise ModelError(f"the variance of model {self.name} is not fitted yet: build it, then load it")
-        return super().predict(batch)
+    def take(self, fitted: Mapping[str, Any]) -> None:
+        """Use the factors."""
+        self.factors = tuple(map(float, fitted["factors"]))
 
 
-def true_boxes(data: Dataset) -> NDArray[np.float32]:
-    """The true boxes (N, 4) of a data set, NaN where an image has none; an error where the data has no boxes at all."""
-    parts = []
-    for start in range(0, len(data), PART):
-        boxes = data.batch(slice(start, min(start + PART, len(data)))).boxes
+def true_boxes(data: Dataset, rows: slice = slice(None)) -> NDArray[np.float32]:
+    """The true boxes (N, 4) of some rows, NaN where an image has none; an error where the data has no boxes at all."""
+    start, stop, _ = rows.indices(len(data))
+    parts = [np.zeros((0, SIDES), np.float32)]
+    for first in range(start, stop, PART):
+        boxes = data.batch(slice(first, min(first + PART, stop))).boxes
         if boxes is None:
             raise InputError(f"data {data.name} has no boxes: a variance of boxes cannot be fitted on it")
         parts.append(boxes)
-    return np.concatenate(parts) if parts else np.zeros((0, SIDES), np.float32)
+    return np.concatenate(parts)

@@ -22,6 +22,8 @@ LEAST_WIDTH = 16
 HEADS = ("classifier.", "head.")
 """How the names of weights begin that belong to a head, not to a backbone."""
 OF_BACKBONE = "backbone."
+OF_LOCALIZER = "network."
+OF_DECODER = "decoder."
 CONTENT = "model.safetensors"
 CONFIGURATION = "config.json"
 TRAINING_ONLY = ("drop_connect_rate", "drop_path_rate", "batch_norm_momentum")
@@ -113,9 +115,10 @@ def load_backbone(backbone: torch.nn.Module, name: str, weights: str | Path) -> 
     weights  a safetensors file; or a folder of transformers, which holds `model.safetensors` and `config.json`
 
     The file holds the weights of the backbone `name`, as transformers names them or as this project stores them (then
-    with the normalisation of the input). Weights of a head (`classifier.*`, `head.*`) are not part of a backbone and
-    stay unread. Weights from transformers get the mean and standard deviation of ImageNet for the input. A weight that
-    is missing or left over, or has another shape, is an error.
+    with the normalisation of the input), of a classifier or of a localizer. Weights of a head (`classifier.*`,
+    `head.*`) and the anchor of a localizer are not part of a backbone and stay unread. Weights from transformers get
+    the mean and standard deviation of ImageNet for the input. A weight that is missing or left over, or has another
+    shape, is an error.
     """
     file = Path(weights)
     if file.is_dir():
@@ -128,7 +131,7 @@ def load_backbone(backbone: torch.nn.Module, name: str, weights: str | Path) -> 
     except DamagedFile:
         raise InputError(f"{file} cannot be read as safetensors: save the weights of {name} in that form") from None
     prefixes = (f"{BACKBONES[name].family}.", OF_BACKBONE)
-    tensors = _without_head(tensors, prefixes)
+    tensors = _without_head(_without_decoder(tensors), prefixes)
     if BACKBONES[name].big and "normalise.mean" not in tensors:
         from roadworthy.models.perception.big_backbones import IMAGENET_MEAN, IMAGENET_STD
 
@@ -140,6 +143,15 @@ def load_backbone(backbone: torch.nn.Module, name: str, weights: str | Path) -> 
             buffer.copy_(buffer.new_tensor(values).reshape(buffer.shape))
     else:
         _fill(backbone, tensors, file, name)
+
+
+def _without_decoder(tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The weights of a localizer that this project stored without those of its decoder, named as of a classifier."""
+    if not tensors or not all(name.startswith((OF_LOCALIZER, OF_DECODER)) for name in tensors):
+        return tensors
+    return {
+        name.removeprefix(OF_LOCALIZER): tensor for name, tensor in tensors.items() if not name.startswith(OF_DECODER)
+    }
 
 
 def _without_head(tensors: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,9 @@ MOST_TRIALS = 10_000
 DROPOUT_STEP = 0.05
 ALGORITHM = 1
 """Part of every recipe; a change of the search that gives other values raises it."""
+
+RANGES = ("learning_rate", "dropout", "hidden")
+"""What can be searched: the settings of a search that are ranges have the same names."""
 
 Values = Mapping[str, float | int]
 
@@ -56,11 +60,11 @@ class SearchSettings:
         for name in settings:
             if name not in known:
                 raise UnknownName("setting of a search", str(name), known)
-        for name in ("learning_rate", "dropout", "hidden"):
+        for name in RANGES:
             if name in settings and not _numbers(settings[name]):
                 raise InputError(f"a search takes a list of numbers as {name}, not {settings[name]!r}")
         values: dict[str, Any] = dict(settings)
-        for name in ("learning_rate", "dropout", "hidden"):
+        for name in RANGES:
             if name in values:
                 values[name] = tuple(values[name])
         return cls(**values)
@@ -73,8 +77,15 @@ class SearchSettings:
             limits = getattr(self, name)
             if len(limits) != 2 or not low < limits[0] <= limits[1] < high:
                 raise InputError(f"a search needs a lowest and a highest {name} above 0, not {list(limits)}")
-        if not self.hidden:
-            raise InputError("a search needs at least one width of the head in `hidden`")
+        steps = (self.dropout[1] - self.dropout[0]) / DROPOUT_STEP
+        if not math.isclose(steps, round(steps), abs_tol=1e-6):
+            lowest, highest = self.dropout
+            raise InputError(
+                f"a search goes from the lowest to the highest dropout in steps of {DROPOUT_STEP}, and {lowest} to "
+                f"{highest} is not a whole number of them: give for example [0.05, 0.35]"
+            )
+        if not self.hidden or len({*self.hidden}) < len(self.hidden):
+            raise InputError(f"a search needs widths of the head in `hidden`, each once, not {[*self.hidden]}")
         for width in self.hidden:
             check_whole("a search: hidden", width, 1, MOST_WIDTH)
 
@@ -82,6 +93,19 @@ class SearchSettings:
         """The settings as plain values."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def check_ranges(given: Collection[str], searched: Collection[str], name: str) -> None:
+    """Refuse a range among the `given` settings of a search that is of no value `searched` for the network `name`.
+
+    >>> check_ranges({"trials", "hidden"}, {"learning_rate", "hidden"}, "net")
+    """
+    for value in RANGES:
+        if value in given and value not in searched:
+            raise InputError(
+                f"perception network {name}: its search names a range of {value}, which is not searched, since the "
+                "network states a value or has no dropout: leave one of them out"
+            )
 
 
 def _numbers(value: Any) -> bool:
@@ -147,7 +171,7 @@ class NetworkSearch(Buildable):
     def build(self, workshop: Path, progress: Callable[[int], None], store: Any = None) -> dict[str, Any]:
         """Run the trials that are left; give how many there were, and the best one."""
         workshop.mkdir(parents=True, exist_ok=True)
-        trials = self._finished(workshop / JOURNAL)
+        trials = self._finished(workshop)
         progress(len(trials) * self.network.trial_work(self.settings.epochs))
         while len(trials) < self.settings.trials:
             number = len(trials)
@@ -161,14 +185,16 @@ class NetworkSearch(Buildable):
             trials.append({"trial": number, **values, "value": value, "state": state})
             _append(workshop / JOURNAL, trials[-1])
             shutil.rmtree(folder, ignore_errors=True)
+        for folder in workshop.glob("trial-*"):  # of a trial that was noted just before a kill
+            shutil.rmtree(folder)
         complete = [trial for trial in trials if trial["state"] == "complete"]
         if not complete:
             raise InputError(f"no trial of the search of {self.network.name} ended: search lower learning rates")
         best = max(complete, key=lambda trial: (trial["value"], -trial["trial"]))
-        write_json(workshop / RESULT, {"best": {name: best[name] for name in self.searched}, "trials": trials})
-        (workshop / JOURNAL).unlink()
-        found = {name: best[name] for name in self.searched}
-        return {"trials": len(trials), "best_trial": best["trial"], "best_value": best["value"], **found}
+        values = {name: best[name] for name in self.searched}
+        write_json(workshop / RESULT, {"best": values, "trials": trials})
+        (workshop / JOURNAL).unlink(missing_ok=True)
+        return {"trials": len(trials), "best_trial": best["trial"], "best_value": best["value"], **values}
 
     def suggest(self, trials: Sequence[Mapping[str, Any]]) -> dict[str, float | int]:
         """The values of the next trial, by those before it."""
@@ -188,17 +214,17 @@ class NetworkSearch(Buildable):
         low, high = asked.dropout
         known = {
             "learning_rate": kinds.FloatDistribution(*asked.learning_rate, log=True),
-            "dropout": kinds.FloatDistribution(low, high, step=0.05)
-            if high > low
-            else kinds.FloatDistribution(low, low),
+            "dropout": kinds.FloatDistribution(low, high, step=DROPOUT_STEP if high > low else None),
             "hidden": kinds.CategoricalDistribution(asked.hidden),
         }
         return {name: known[name] for name in self.searched}
 
-    def _finished(self, journal: Path) -> list[dict[str, Any]]:
-        """The trials of a journal; a last line that a kill left half written is run again."""
+    def _finished(self, workshop: Path) -> list[dict[str, Any]]:
+        """The trials of the journal, or of the result; a last line that a kill left half written is run again."""
+        journal = workshop / JOURNAL
         if not journal.exists():
-            return []
+            result = workshop / RESULT
+            return list(json.loads(result.read_text(encoding="utf-8"))["trials"]) if result.exists() else []
         lines = journal.read_bytes().split(b"\n")
         try:
             trials = [json.loads(line) for line in lines[:-1]]
@@ -219,10 +245,15 @@ def _append(journal: Path, trial: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
+def check_optuna() -> None:
+    """Say before anything is trained that Optuna is not installed; it is not imported for that, which is slow."""
+    if find_spec("optuna") is None:
+        raise MissingExtra("searches for settings", "search")
+
+
 def _import_optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtra("searches for settings", "search") from None
+    check_optuna()
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

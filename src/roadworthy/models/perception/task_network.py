@@ -29,7 +29,7 @@ from roadworthy.models.perception.backbones import BACKBONES, CONTENT
 from roadworthy.models.perception.box_targets import PARAMETRISATIONS, BoxTargets
 from roadworthy.models.perception.network import perception_network
 from roadworthy.models.perception.placements import PLACEMENTS
-from roadworthy.models.perception.search import NetworkSearch, SearchSettings, Values
+from roadworthy.models.perception.search import RANGES, NetworkSearch, SearchSettings, Values, check_optuna
 from roadworthy.models.perception.training import (
     BoxTask,
     ClassTask,
@@ -213,6 +213,8 @@ class TaskNetwork(TrainedNetwork):
             threads = SMALL_THREADS
         self.name, self.seed, self.retrain, self.threads = name, seed, retrain, threads
         self.searched = () if search is None else searched_values(settings, name)
+        if search is not None:
+            check_optuna()
         self.search_settings = search
         self.search: NetworkSearch | None = None
         self.capabilities = self.answers()
@@ -228,13 +230,22 @@ class TaskNetwork(TrainedNetwork):
         self._chosen: dict[str, Any] = {}
 
     def on(self, train: Dataset, validation: Dataset | None = None) -> Self:
-        """The same network bound to its training data, and to validation data where there are some."""
+        """The same network bound to its training data, and to validation data where there are some.
+
+        Data that it cannot learn from is an `InputError`: of one class, or without boxes.
+        """
         bound = super().on(train)
         bound._validation = validation
         if self.settings.task == "classes":
             bound.class_names, bound.num_classes = tuple(train.class_names), len(train.class_names)
-        elif train.batch([0]).boxes is None:
-            raise no_boxes(train)
+            if bound.num_classes < 2:
+                raise InputError(
+                    f"{self.what} {self.name} cannot learn to tell classes from data of one class: use `task: boxes`"
+                )
+        else:
+            for part in filter(None, (train, validation)):
+                if part.batch([0]).boxes is None:
+                    raise no_boxes(part)
         if self.search_settings is not None:
             bound.search = NetworkSearch(bound._plain(), self.search_settings, self.searched, self.seed)
         return bound
@@ -274,8 +285,8 @@ class TaskNetwork(TrainedNetwork):
         """Learning rate, dropout and width of the head: as set, or as found by the search once that is known."""
         values = {name: getattr(self.settings, name) for name in ("learning_rate", "dropout", "hidden")}
         unknown = dict.fromkeys(self.searched if self.search is not None else ())
-        found = dict(self.search.best) if self.search is not None else {}
-        return values | unknown | found | self._chosen
+        best = dict(self.search.best) if self.search is not None else {}
+        return values | unknown | best | self._chosen
 
     def network(self) -> torch.nn.Module:
         """The network with the weights it starts from; a localizer does not know the boxes of its data yet."""
@@ -379,11 +390,15 @@ class TaskNetwork(TrainedNetwork):
         return float(best_epoch(record)[FIGURES[self.settings.task].figure])
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """What a report says of it, by task; values that are still to be searched are None."""
+        """What a report says of it, by task; values that are still to be searched are None.
+
+        `search` is the hash of the search that finds them, where there is one.
+        """
         boxes = self.settings.task == "boxes"
         known = {"passes": 1, "members": 1, "weights": self.weight_count()}
         form = {"boxes": self.settings.boxes if boxes else "", "loss": self.settings.loss if boxes else "cross-entropy"}
-        return {self.settings.task: {**known, **form, **self.chosen(), "seed": self.seed}}
+        search = {} if self.search is None else {"search": self.search.recipe.hash}
+        return {self.settings.task: {**known, **form, **self.chosen(), "seed": self.seed, **search}}
 
     def weight_count(self) -> int | None:
         """How many weights are held; None while the width of the head is still searched."""
@@ -404,7 +419,7 @@ def searched_values(settings: TaskSettings, name: str) -> tuple[str, ...]:
     >>> searched_values(TaskSettings("small_resnet", hidden=64), "net")
     ('learning_rate',)
     """
-    names = ["learning_rate", "dropout", "hidden"] if settings.placement != "none" else ["learning_rate", "hidden"]
+    names = [value for value in RANGES if value != "dropout" or settings.placement != "none"]
     searched = tuple(value for value in names if getattr(settings, value) is None)
     if not searched:
         raise InputError(f"perception network {name} has nothing to search: leave learning_rate, dropout or hidden out")

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, ModelError
+from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.conditions import CONDITION
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import reliability
 from roadworthy.metrics.boxes import box_reliability, iou, mae
 from roadworthy.metrics.sparsification import sparsification
+from roadworthy.models.perception import search
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.localization.cells import Cell, CellKey, SetRows, StoredSet, box_answers, box_rows
 from roadworthy.protocols.localization.names import ALL, BOXES, CLASSES, DISTANCE, SIZE, TEST
@@ -49,6 +51,44 @@ def set_rows(stored: StoredSet, note: SetNote, resamples: int, seed: int) -> Set
     if first.box_inflation is not None and not np.isnan(first.box_inflation).all():
         images.inflation = float(np.nanmean(first.box_inflation))
     return images
+
+
+def with_found_settings(context: Context, artifact: Callable[[str], Path]) -> Context:
+    """The context with what was not known before the run: settings that a search found, and the weights they led to.
+
+    `artifact` gives the folder of an artifact by the hash of its recipe; where a search or a network failed, what it
+    would have told stays unknown.
+    """
+    notes = {}
+    for model, note in context.models.items():
+        networks = [*_built(context.networks.get(model, ()), artifact)] if note.searches else []
+        tasks = dict(note.tasks)
+        for task, recipe in note.searches.items():
+            result = _search_result(recipe, artifact)
+            weights = [own["competence"]["weights"] for own in networks if own["parameters"].get("task") == task]
+            counted = {"weights": weights[0] * tasks[task]["members"]} if weights else {}
+            tasks[task] = {**tasks[task], **result["best"], **counted}
+        notes[model] = note.model_copy(update={"tasks": tasks})
+    return context.model_copy(update={"models": notes})
+
+
+def _built(recipes: Sequence[str], artifact: Callable[[str], Path]) -> Iterator[dict[str, Any]]:
+    """What is stored of those networks that could be built."""
+    for recipe in recipes:
+        with suppress(ModelError):
+            stored = read_artifact(artifact(recipe))
+            if "weights" in stored["competence"]:
+                yield stored
+
+
+def _search_result(recipe: str, artifact: Callable[[str], Path]) -> dict[str, Any]:
+    """The best values and the trials of a search; none of either where it failed."""
+    try:
+        home = artifact(recipe)
+    except ModelError:
+        return {"best": {}, "trials": []}
+    result: dict[str, Any] = json.loads((home / search.RESULT).read_text(encoding="utf-8"))
+    return result
 
 
 def model_rows(context: Context) -> Rows:
@@ -171,6 +211,5 @@ def search_rows(context: Context, artifact: Callable[[str], Path]) -> Rows:
     """The trials of every search for settings."""
     for model, note in context.models.items():
         for task, recipe in note.searches.items():
-            history = json.loads((artifact(recipe) / "search.json").read_text(encoding="utf-8"))["trials"]
-            for trial in history:
+            for trial in _search_result(recipe, artifact)["trials"]:
                 yield {"model": model, "task": task, **trial}

@@ -76,6 +76,11 @@ class Evidence(base.Evidence):
         self.keys = cell_keys(self.context)
 
     @cached_property
+    def completed(self) -> Context:
+        """The context with what searches found, which was not known when it was stored."""
+        return details.with_found_settings(self.context, self._artifact)
+
+    @cached_property
     def failures(self) -> dict[tuple[str, str], str]:
         """Why a model has no answers to a set, by both."""
         failed = {key: [case.failure for case in cases if case.failure] for key, cases in self.cases.items()}
@@ -175,7 +180,7 @@ class Evidence(base.Evidence):
         distances = details.distances(self.conditions, self.context)
         rows: dict[Any, Any] = {
             table_specs.CELLS: self._cell_rows(),
-            table_specs.MODELS: details.model_rows(self.context),
+            table_specs.MODELS: details.model_rows(self.completed),
             table_specs.SETS: details.set_table(self.context, self.images),
             table_specs.REPEATS: self._repeat_rows(),
             table_specs.BY_SIZE: details.size_rows(
@@ -215,7 +220,7 @@ class Evidence(base.Evidence):
 
     def live(self, cases: Sequence[PlannedCase], earlier: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """What every model costs per image."""
-        return timed(self.context, self.settings.timed_images, cases, earlier)
+        return timed(self.completed, self.settings.timed_images, cases, earlier)
 
 
 def select(keys: Sequence[CellKey], criterion: Criterion, context: Context) -> list[CellKey]:
