@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Artifacts built in processes of their own: the same bits, told failures, and dead processes that cost nothing."""
-=======
-"""Artifacts built in processes of their own: the same bits, failures that are told, dead processes cost nothing."""
->>>>>>> r1
 
 from __future__ import annotations
 
