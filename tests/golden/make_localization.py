@@ -47,4 +47,4 @@ STUDY: dict[str, Any] = {
 
 if __name__ == "__main__":
     save_finder(FINDER)
-    store(STUDY, "localization")
+    store(STUDY, "localization", accept_chance=True)
