@@ -23,6 +23,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch, Stimulus
 from roadworthy.data import BuiltinDataset, Opening, open_dataset
+from roadworthy.engine.conditions import Conditions
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.local import LocalExecutor
 from roadworthy.engine.plan import Bench, Graph, PlannedStimulus
@@ -42,7 +43,7 @@ from roadworthy.protocols.dependability.measures.field_performance import FieldP
 from roadworthy.protocols.dependability.measures.scenario_proposals import ScenarioProposals
 from roadworthy.protocols.dependability.measures.worst_slices import WorstSlices
 from roadworthy.protocols.dependability.pictures import HOT_EDGE, heat_picture
-from roadworthy.protocols.dependability.probes import Conditions, HeatMaps, Layer, rows_with_objects
+from roadworthy.protocols.dependability.probes import HeatMaps, Layer, rows_with_objects
 from roadworthy.protocols.dependability.settings import SEVERITIES, Settings, Transformer
 from roadworthy.study import load_study
 from stand_ins import nearest_mean
