@@ -33,6 +33,17 @@ def trained_on(data: Dataset, held: Sequence[str], known: Collection[str]) -> Se
     return seen
 
 
+def count_known(data: Dataset, known: Collection[str], what: str, whose: str) -> int:
+    """How many images are among `known` ones, by their identities: a few give a warning, more are an error.
+
+    `what` names the images and `whose` the known ones, in the sentence that says so.
+    """
+    hashes = identities(data)
+    count = sum(content in known for content in hashes)
+    tolerate_few(count, len(hashes), f"{what} shares {count} of {len(hashes)} images with {whose}")
+    return count
+
+
 def tolerate_few(shared: int, images: int, what: str) -> None:
     """Warn of images that are on both sides, or refuse them where they are more than few; `what` says which."""
     sentence = f"{what}: take them out of one side"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -13,6 +15,19 @@ class Choice(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
+
+
+def check_names(what: str, names: Iterable[str], taken: Iterable[str]) -> None:
+    """Refuse names that cannot stand in a table, or that mean something else there (`taken`): a `ValueError`.
+
+    >>> check_names("benchmark", ["fog", "btsc-2"], ["all"])
+    """
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name) or name in taken:
+            raise ValueError(
+                f"{name!r} is not a valid name for a {what}: use letters, digits, _ . and -, and not "
+                f"{' or '.join(taken)}"
+            )
 
 
 def _named(value: Any) -> Any:

@@ -42,6 +42,7 @@ __all__ = [
     "Rotation",
     "Snow",
     "appearance",
+    "chosen_shift",
     "corruptions",
     "find_shift",
     "make_shift",
@@ -62,6 +63,15 @@ def make_shift(name: str, level: int, table: Mapping[int, Mapping[str, Any]] | N
     Fgsm(level=3, epsilon=4)
     """
     return find_shift(name).at(level, table)
+
+
+def chosen_shift(name: str, level: int, parameters: dict[str, Any] | None) -> Shift:
+    """The shift or attack of that name with parameters of its own, else at a level; what it lacks is an `InputError`.
+
+    >>> chosen_shift("fog", 2, None), chosen_shift("fog", 2, {"factor": 0.15})
+    (Fog(level=2, factor=0.4), Fog(level=1, factor=0.15))
+    """
+    return make_shift(name, level) if parameters is None else make_shift(name, 1, {1: parameters})
 
 
 def shift_levels(name: str, levels: Sequence[int], table: Mapping[int, Mapping[str, Any]] | None = None) -> list[Shift]:

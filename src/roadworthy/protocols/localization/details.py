@@ -17,7 +17,7 @@ from roadworthy.core.errors import InputError, ModelError
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.conditions import CONDITION
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics import reliability
+from roadworthy.metrics import Answers, reliability
 from roadworthy.metrics.boxes import box_reliability, iou, mae
 from roadworthy.metrics.sparsification import sparsification
 from roadworthy.models.perception import search
@@ -169,6 +169,11 @@ def _binned(where: dict[str, Any], readouts: Sequence[Readouts], rows: NDArray[n
         yield objects.estimate([summary], metric).over(len(rows), objects.count).row(where, metric.name)
 
 
+def _first_answers(of_set: StoredSet, view: View) -> Answers:
+    """The answers of the first repeat that count in a view; probabilities are read where classes are merged alone."""
+    return view.answers(of_set.readouts[0].answers, of_set.probabilities()[0] if view.merge else None)
+
+
 def reliability_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
     """What models promise and keep, in the first repeat: bins of confidence, and levels of intervals of boxes."""
     for key, cell in cells.items():
@@ -176,7 +181,7 @@ def reliability_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
             continue
         of_set, where = stored[key.model, key.set], {**key.of_model, "set": key.set}
         if CLASSES in cell.tasks:
-            answers = view_of(key).answers(of_set.readouts[0].answers, of_set.probabilities()[0])
+            answers = _first_answers(of_set, view_of(key))
             bins = reliability(answers)
             for index in range(len(bins.count)):
                 promised = {"expected": float(bins.confidence[index]), "observed": float(bins.accuracy[index])}
@@ -197,7 +202,7 @@ def sparsification_rows(cells: Cells, stored: Stored, view_of: ViewOf) -> Rows:
         of_set, where = stored[key.model, key.set], {**key.of_model, "set": key.set}
         curves = {}
         if CLASSES in cell.tasks:
-            answers = view_of(key).answers(of_set.readouts[0].answers, of_set.probabilities()[0])
+            answers = _first_answers(of_set, view_of(key))
             curves[CLASSES] = (~answers.correct).astype(np.float64), -answers.confidence
         if BOXES in cell.tasks and of_set.readouts[0].box_variance is not None:
             own = box_answers(of_set.readouts[0], cell.tasks[BOXES].rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,14 +11,14 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset
-from roadworthy.data.leaks import identities, tolerate_few
+from roadworthy.data.leaks import count_known, identities
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.engine.plan import Bench, PlannedStimulus
 from roadworthy.protocols.localization.names import BOX, HULL, MASK, TEST
 from roadworthy.protocols.localization.settings import SetChoice, SetNote, Settings
 from roadworthy.protocols.pictures import evenly_spaced
 from roadworthy.protocols.served import source_words
-from roadworthy.shifts import Attack, make_shift
+from roadworthy.shifts import Attack, chosen_shift
 
 LOOKED_AT = 16
 """How many images tell whether a shift turns boxes."""
@@ -51,20 +51,19 @@ def plan_sets(settings: Settings, bench: Bench) -> dict[str, PlannedSet]:
     known = {content for own in (data, bench.train, bench.validation) if own is not None for content in identities(own)}
     for name, choice in settings.chosen_sets().items():
         try:
-            sets[name] = _shifted(choice, settings, bench) if choice.shift else _foreign(name, choice, settings, bench)
+            sets[name] = _shifted(choice, settings, bench) if choice.shift else _foreign(choice, settings, bench)
         except InputError as error:
             raise InputError(f"set {name}: {error}") from None
         if not sets[name].note.own_images:
-            sets[name] = _without_leaks(name, sets[name], known, bench)
+            leaked = count_known(sets[name].data, known, f"set {name}", f"images of {source_words(bench)}")
+            sets[name] = replace(sets[name], note=sets[name].note.model_copy(update={"leaked": leaked}))
     return sets
 
 
 def shift_of(choice: SetChoice) -> Shift:
     """The shift of a set; an unknown name, level or parameter is an `InputError`."""
     assert choice.shift is not None
-    if choice.parameters is not None:
-        return make_shift(choice.shift, 1, {1: choice.parameters})
-    return make_shift(choice.shift, choice.level or LEVEL)
+    return chosen_shift(choice.shift, choice.level or LEVEL, choice.parameters)
 
 
 def merged_children(merge: Mapping[str, Sequence[str]], class_names: Sequence[str]) -> dict[str, str]:
@@ -84,7 +83,7 @@ def _shifted(choice: SetChoice, settings: Settings, bench: Bench) -> PlannedSet:
     return PlannedSet(showings, _noted(note, showings[0], data))
 
 
-def _foreign(name: str, choice: SetChoice, settings: Settings, bench: Bench) -> PlannedSet:
+def _foreign(choice: SetChoice, settings: Settings, bench: Bench) -> PlannedSet:
     assert choice.outliers is not None
     if choice.outliers not in bench.foreign:
         raise UnknownName("set of outliers", choice.outliers, bench.foreign)
@@ -137,12 +136,3 @@ def _truth(showing: PlannedStimulus, data: Dataset) -> str:
         return BOX
     known = inflation[~np.isnan(inflation)]
     return BOX if len(known) and bool((known <= UNTURNED).all()) else HULL
-
-
-def _without_leaks(name: str, planned: PlannedSet, known: set[str], bench: Bench) -> PlannedSet:
-    """The set with the number of its images that are images of the source: a few give a warning, more are an error."""
-    hashes = identities(planned.data)
-    count = sum(content in known for content in hashes)
-    whose = f"images of {source_words(bench)}"
-    tolerate_few(count, len(hashes), f"set {name} shares {count} of {len(hashes)} images with {whose}")
-    return PlannedSet(planned.showings, planned.note.model_copy(update={"leaked": count}))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from roadworthy.protocols.choices import check_names
 from roadworthy.protocols.localization.names import ALL, TEST
 
 DEFAULT_SETS: dict[str, dict[str, Any]] = {
@@ -20,17 +20,17 @@ DEFAULT_SETS: dict[str, dict[str, Any]] = {
 LEAST_RESAMPLES = 100
 
 
-class Strict(BaseModel):
-    """A frozen value that refuses keys it does not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 def check_merge(merge: Mapping[str, Sequence[str]]) -> None:
     """Refuse parents without a class, and classes with two parents, as a `ValueError`."""
     children = [child for some in merge.values() for child in some]
     if len(set(children)) < len(children) or not all(merge.values()):
         raise ValueError("a parent class has at least one class, and a class has one parent at most")
+
+
+class Strict(BaseModel):
+    """A frozen value that refuses keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ViewChoice(Strict):
@@ -102,11 +102,7 @@ class Settings(Strict):
     @field_validator("sets", "views")
     @classmethod
     def _valid_names(cls, value: Any) -> Any:
-        for name in value or ():
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name) or name in (TEST, ALL):
-                raise ValueError(
-                    f"{name!r} is not a valid name for a set or view: use letters, digits, _ . -, not {TEST} or {ALL}"
-                )
+        check_names("set or view", value or (), (TEST, ALL))
         return value
 
     def chosen_sets(self) -> dict[str, SetChoice]:

@@ -111,8 +111,7 @@ class Evidence(base.Evidence):
         images = self.images
 
         def make(key: CellKey) -> Cell:
-            view = view_of(key.view, self.context.sets[key.set], self.settings, self.class_names)
-            return make_cell(self.stored[key.model, key.set], images[key.set], view, key.view)
+            return make_cell(self.stored[key.model, key.set], images[key.set], self._view(key), key.view)
 
         with ThreadPoolExecutor(self.workers) as pool:
             return dict(zip(known, pool.map(make, known), strict=True))
@@ -124,11 +123,8 @@ class Evidence(base.Evidence):
     def estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE) -> Estimate:
         """A metric in a cell, or its mean over cells that show the same images; bounds count objects."""
         task = TASK_OF[metric.name]
-        for key in keys:
-            if (key.model, key.set) in self.failures:
-                return failed_estimate(self.failures[key.model, key.set])
-            if task not in self.cells[key].tasks:
-                return no_estimate(self.cells[key].missing.get(task, f"this model answers no {task}"))
+        if lacking := self._lacking(keys, task):
+            return lacking
         own = [self.cells[key].tasks[task] for key in keys]
         shown = {
             (self.context.sets[key.set].outliers, cell.rows.tobytes()) for key, cell in zip(keys, own, strict=True)
@@ -141,17 +137,23 @@ class Evidence(base.Evidence):
     def drop(self, key: CellKey, metric: Metric, confidence: float = CONFIDENCE) -> Estimate:
         """How much worse a metric is than on the undisturbed test data, on the same images: positive is worse."""
         task, clean = TASK_OF[metric.name], CellKey(key.model, key.family, key.uncertainty, TEST, "none", 0, key.view)
-        for one in (key, clean):
-            if (one.model, one.set) in self.failures:
-                return failed_estimate(self.failures[one.model, one.set])
-            if task not in self.cells[one].tasks:
-                return no_estimate(self.cells[one].missing.get(task, f"this model answers no {task}"))
+        if lacking := self._lacking([key, clean], task):
+            return lacking
         shifted, undisturbed = (self.cells[one].tasks[task] for one in (key, clean))
         if not np.array_equal(shifted.rows, undisturbed.rows):
             gone = len(undisturbed.rows) - len(shifted.rows)
             return no_estimate(f"in {gone} images the object left the picture, so that the images cannot be paired")
         estimate = shifted.objects.drop([shifted.summary], [undisturbed.summary], metric, confidence)
         return estimate.over(len(shifted.rows), shifted.objects.count)
+
+    def _lacking(self, keys: Sequence[CellKey], task: str) -> Estimate | None:
+        """The estimate of a task that one of the cells has no figures of, with the reason; None where all have them."""
+        for key in keys:
+            if (key.model, key.set) in self.failures:
+                return failed_estimate(self.failures[key.model, key.set])
+            if task not in self.cells[key].tasks:
+                return no_estimate(self.cells[key].missing.get(task, f"this model answers no {task}"))
+        return None
 
     def metrics_of(self, key: CellKey) -> list[Metric]:
         """The metrics of what a model answers."""

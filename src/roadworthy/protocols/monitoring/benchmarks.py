@@ -13,7 +13,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.roles import OUTLIERS, SHIFTS, Dataset, Shift
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset, Subset, split_by_group
-from roadworthy.data.leaks import identities, tolerate_few
+from roadworthy.data.leaks import count_known, identities
 from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitor_systems import undisturbed
@@ -32,7 +32,7 @@ from roadworthy.protocols.monitoring.names import (
 )
 from roadworthy.protocols.monitoring.settings import LEVEL, BenchmarkChoice, BenchmarkNote, Settings
 from roadworthy.protocols.served import class_labels, source_words
-from roadworthy.shifts import Attack, make_shift
+from roadworthy.shifts import Attack, chosen_shift
 
 HALVES = (0.5, 0.5)
 USUAL_SHIFTS = {
@@ -89,7 +89,7 @@ def make_profile(settings: Settings, bench: Bench) -> Profile:
     known = of_valid.union(identities(shown[TEST]), () if bench.train is None else identities(bench.train))
     leaked = 0
     if bench.validation is not None:
-        leaked = _leaked(shown[TEST], of_valid, f"{source_words(bench)}: test data", "validation images")
+        leaked = count_known(shown[TEST], of_valid, f"{source_words(bench)}: test data", "validation images")
     chosen = settings.benchmarks if settings.benchmarks is not None else default_benchmarks(bench)
     benchmarks, skipped = {}, {}
     for name, choice in chosen.items():
@@ -131,10 +131,7 @@ def default_benchmarks(bench: Bench) -> dict[str, BenchmarkChoice]:
 def shift_of(choice: BenchmarkChoice) -> Shift:
     """The shift or attack of a benchmark; an unknown name, level or parameter is an `InputError`."""
     assert choice.shift is not None
-    if choice.parameters is not None:
-        shift = make_shift(choice.shift, 1, {1: choice.parameters})
-    else:
-        shift = make_shift(choice.shift, choice.level or LEVEL)
+    shift = chosen_shift(choice.shift, choice.level or LEVEL, choice.parameters)
     if isinstance(shift, Attack) and choice.kind != ADVERSARIAL:
         raise InputError(f"shift {shift.name} is an attack on a model: its benchmark is of the kind {ADVERSARIAL}")
     if not isinstance(shift, Attack) and choice.kind == ADVERSARIAL:
@@ -201,7 +198,7 @@ def _foreign(
 ) -> Benchmark:
     """The OOD side that images of a set outside make: with labels of the source where it is a distributional shift."""
     whole = bench.foreign[outliers]
-    leaked = _leaked(whole, known, f"benchmark {name}: {outliers}", f"images of {source_words(bench)}")
+    leaked = count_known(whole, known, f"benchmark {name}: {outliers}", f"images of {source_words(bench)}")
     has_label = note.kind == DISTRIBUTIONAL_SHIFT
     if has_label:
         final = _labelled(name, _chosen(whole, settings, bench), test)
@@ -240,14 +237,6 @@ def _labelled(name: str, data: OpenedDataset, test: OpenedDataset) -> OpenedData
 def _shares(test: OpenedDataset, made: OpenedDataset) -> bool:
     """Whether images that a maker made are of the objects of the ID side."""
     return bool({*test.groups} & {*made.groups})
-
-
-def _leaked(data: Dataset, known: set[str], what: str, whose: str) -> int:
-    """How many images are known ones: a few give a warning, more are an error."""
-    hashes = identities(data)
-    count = sum(content in known for content in hashes)
-    tolerate_few(count, len(hashes), f"{what} shares {count} of {len(hashes)} images with {whose}")
-    return count
 
 
 def _chosen(data: Dataset, settings: Settings, bench: Bench) -> OpenedDataset:

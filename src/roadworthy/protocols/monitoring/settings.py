@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from roadworthy.protocols.choices import check_names
 from roadworthy.protocols.monitoring.names import ADVERSARIAL, ALL, NOVEL_CLASS
 
 LEVEL = 3
@@ -82,11 +82,7 @@ class ThresholdChoice(Strict):
 
 def benchmark_names(value: Any) -> Any:
     """Refuse names of benchmarks that cannot stand in a table."""
-    for name in value or ():
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name) or name == ALL:
-            raise ValueError(
-                f"{name!r} is not a valid name for a benchmark: use letters, digits, _ . and -, and not {ALL}"
-            )
+    check_names("benchmark", value or (), (ALL,))
     return value
 
 
