@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from records import run_record, source_record
-from reports import picture
+from reports import write_run
 from roadworthy.core.record import ProtocolRecord, SourcePart
-from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.settings import BenchmarkNote, Context, MonitorNote
 from roadworthy.protocols.monitoring.summaries import overall_rows, rank_rows
-from roadworthy.verdict import judge
 
 SETS = (
     ("scenery", "novel_class", False, True),
@@ -61,22 +59,9 @@ class Sample:
 def make_run(path: Path, sample: Sample | None = None, *, sources: Mapping[str, Sample] | None = None) -> Path:
     """A run folder of one source, or of several by name."""
     samples = {"": sample or Sample()} if sources is None else dict(sources)
-    folder, several = RunFolder(path), sources is not None
-    (path / "media").mkdir(parents=True)
-    tables: dict[str, Rows] = {spec.name: [] for spec in table_specs.TABLE_SPECS}
-    for source, own in samples.items():
-        for row in _gallery(own):
-            picture(path / "media" / row["media"], row["images"], seed=0)
-        for name, rows in rows_of(own).items():
-            tables[name] += [{"source": source, **row} if several else row for row in rows]
-    for spec in table_specs.TABLE_SPECS:
-        frame = spec.frame(tables[spec.name], first=("source",) if several else ())
-        spec.check(frame, several)
-        folder.write_table(spec.name, frame)
-    write_json(path / "verdict.json", judge([], lambda criterion, confidence: []).to_json())
-    (path / "study.yaml").write_text("name: monitors\nseed: 0\n")
-    folder.write_record(_record(samples))
-    return path
+    tables = {source: rows_of(own) for source, own in samples.items()}
+    pictures = {row["media"]: row["images"] for own in samples.values() for row in _gallery(own)}
+    return write_run(path, table_specs.TABLE_SPECS, tables, pictures, _record(samples))
 
 
 def _record(samples: Mapping[str, Sample]) -> Any:

@@ -19,6 +19,8 @@ import pytest
 
 from records import Shown, run_record, source_record, with_cases
 from roadworthy import report
+from roadworthy.core.record import RunRecord
+from roadworthy.core.tables import TableSpec
 from roadworthy.engine.folder import RunFolder, write_json
 from roadworthy.protocols.classification import table_specs
 from roadworthy.protocols.classification.settings import METRICS
@@ -191,6 +193,36 @@ def make_run(
     return path
 
 
+def write_run(
+    path: Path,
+    specs: Sequence[TableSpec],
+    tables: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
+    pictures: Mapping[str, int],
+    record: RunRecord,
+    optional: Sequence[str] = (),
+) -> Path:
+    """A run folder with these rows by source (one of no name: a run of one source) and table, each table checked.
+
+    `pictures` are written with so many images each; an `optional` table without rows is left out.
+    """
+    folder, several = RunFolder(path), "" not in tables
+    (path / "media").mkdir(parents=True)
+    for name, images in pictures.items():
+        picture(path / "media" / name, images, seed=0)
+    for spec in specs:
+        sources = [(source, own.get(spec.name, ())) for source, own in tables.items()]
+        rows = [{"source": source, **row} if several else row for source, own in sources for row in own]
+        if not rows and spec.name in optional:
+            continue
+        frame = spec.frame(rows, first=("source",) if several else ())
+        spec.check(frame, several)
+        folder.write_table(spec.name, frame)
+    write_json(path / "verdict.json", judge([], lambda criterion, confidence: []).to_json())
+    (path / "study.yaml").write_text(f"name: {record.study}\nseed: 0\n")
+    folder.write_record(record)
+    return path
+
+
 def metric_of(metric: str, accuracy: float) -> float:
     """A value of each metric that goes with an accuracy; AUROC does not exist where all is right."""
     wrong = 1 - accuracy
@@ -237,6 +269,16 @@ class Elements(HTMLParser):
     @property
     def text(self) -> str:
         return " ".join(" ".join(self.words).replace(NO_BREAK, " ").split())
+
+
+def without_charts(page: str) -> str:
+    """The page without its charts, as a person reads it."""
+    return page.partition('<script type="application/json"')[0].replace(NO_BREAK, " ")
+
+
+def section_of(page: str, name: str) -> str:
+    """A section of a page by its id, without charts."""
+    return without_charts(page).partition(f'<section id="{name}"')[2].partition("</section>")[0]
 
 
 def chart_data(html: str) -> dict[str, Any]:

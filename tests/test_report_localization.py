@@ -12,7 +12,7 @@ import pytest
 
 from localization_tables import MODELS, SETS, Sample, make_run
 from records import changed, network_record, with_networks
-from reports import HOSTILE, Elements, chart_data, headline, in_browser, render
+from reports import HOSTILE, Elements, chart_data, headline, in_browser, render, section_of, without_charts
 from roadworthy.protocols.localization import words
 from roadworthy.protocols.localization.facts import LocalizationFacts, Network, load_localization
 from roadworthy.protocols.localization.page import best_cells
@@ -39,13 +39,8 @@ def opened(run: Path) -> LocalizationFacts:
     return load_localization(run, load_facts(run))
 
 
-def shown(page: str) -> str:
-    """The page without its charts."""
-    return page.partition('<script type="application/json"')[0].replace(NO_BREAK, " ")
-
-
 def section(page: str, name: str, prefix: str = "localization-") -> str:
-    return shown(page).partition(f'<section id="{prefix}{name}"')[2].partition("</section>")[0]
+    return section_of(page, f"{prefix}{name}")
 
 
 def table_rows(part: str) -> list[list[str]]:
@@ -75,7 +70,7 @@ def test_the_first_screen_says_which_network_is_best_how_far_it_falls_and_which_
         "ECE of boxes of small_convnext, mean of 3 sets besides ID: ensemble is lowest with 0.234 (head dropout 0.239)"
         "; means have no bounds, and the order is chosen on these data.",
     ]
-    summary = shown(page).partition('id="summary"')[2].partition("</section>")[0]
+    summary = without_charts(page).partition('id="summary"')[2].partition("</section>")[0]
     assert all(line in summary for line in lines)
     assert "Its highest mean of the shifted sets: 80.2 % with method ensemble." in summary
     assert "ECE of boxes: no value, this model states no uncertainty of its boxes." in summary
@@ -160,7 +155,7 @@ def test_an_undertrained_network_is_marked_and_left_out_of_every_order(tmp_path:
     run = changed(make_run(tmp_path / "run", SMALL), lambda record: with_networks(record, poor))
     test, page = opened(run), render(run)
     assert test.undertrained == {"convnext_ensemble"}
-    assert "Undertrained: convnext_ensemble." in shown(page)
+    assert "Undertrained: convnext_ensemble." in without_charts(page)
     assert "+ ensemble undertrained" in [row[0] for row in table_rows(section(page, "table-boxes"))]
     assert ("convnext_head", "heavy_rain", "iou") in best_cells(test)
     assert "head dropout is lowest" in next(words.best_method(test, "classes"))
@@ -239,7 +234,7 @@ def test_one_model_with_one_task_on_one_set_has_a_page(tmp_path: Path, task: str
     other = {"classes": "boxes", "boxes": "classes"}[task]
     assert section(page, f"table-{task}")
     assert section(page, f"table-{other}") == section(page, "shift") == section(page, "methods") == ""
-    assert "on ID data: own has" in Elements(shown(page)).text
+    assert "on ID data: own has" in Elements(without_charts(page)).text
 
 
 def test_several_sources_have_a_page_each(tmp_path: Path) -> None:

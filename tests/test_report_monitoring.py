@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from monitoring_tables import LEVEL, MONITORS, SETS, Sample, make_run
-from reports import HOSTILE, Elements, chart_data, headline, in_browser, render
+from reports import HOSTILE, Elements, chart_data, headline, in_browser, render, section_of, without_charts
 from roadworthy.protocols.monitoring import words
 from roadworthy.protocols.monitoring.facts import MonitoringFacts, Ranking, load_monitoring
 from roadworthy.protocols.monitoring.metrics import METRICS
@@ -45,13 +45,8 @@ def opened(run: Path) -> MonitoringFacts:
     return load_monitoring(run, load_facts(run))
 
 
-def shown(page: str) -> str:
-    """The page without its charts."""
-    return page.partition('<script type="application/json"')[0].replace(NO_BREAK, " ")
-
-
 def section(page: str, name: str, prefix: str = "monitoring-") -> str:
-    return shown(page).partition(f'<section id="{prefix}{name}"')[2].partition("</section>")[0]
+    return section_of(page, f"{prefix}{name}")
 
 
 def rows_of(table: str) -> dict[str, list[str]]:
@@ -71,7 +66,7 @@ def test_the_first_screen_says_which_monitor_helps_at_which_price(small: Path, p
     assert lines[3].startswith(f"lenet: energy helps the system most: it cancels {100 * recall.value:.1f} % (")
     assert f"at the price of {100 * fpr.value:.1f} % (" in lines[3]
     assert lines[3].endswith("mean of 3 benchmarks; the monitor is chosen on these data.")
-    summary = shown(page).partition('id="summary"')[2].partition("</section>")[0]
+    summary = without_charts(page).partition('id="summary"')[2].partition("</section>")[0]
     for line in lines[1:4]:
         assert line.removeprefix("lenet: ") in summary
     assert "Which class is positive" in summary, "the note below the sentences"
@@ -198,7 +193,7 @@ def test_the_price_on_id_data_stands_beside_the_model_alone(page: str) -> None:
 def test_a_failed_monitor_is_named_with_its_reason_and_never_the_best(tmp_path: Path) -> None:
     sample = replace(SMALL, failed={"energy": "no\nluck <b>"})
     page = render(make_run(tmp_path / "run", sample))
-    summary = shown(page).partition('id="summary"')[2].partition("</section>")[0]
+    summary = without_charts(page).partition('id="summary"')[2].partition("</section>")[0]
     assert "energy has no decision on 3 benchmarks: no\nluck &lt;b&gt;." in summary
     assert "boxes helps the system most" in summary
     assert rows_of(section(page, "id"))["energy"] == ["n/a", "n/a", "n/a"]
@@ -206,7 +201,7 @@ def test_a_failed_monitor_is_named_with_its_reason_and_never_the_best(tmp_path: 
     assert "no luck <b>" in Elements(section(page, "competence")).text
     squares = chart_data(page)["monitoring-matrix-0"][0]["data"][1]["text"]
     assert ["", "", "n/a"] in squares, "grey, in the last column"
-    assert "<b>Monitors</b> 3, 1 of them without a decision somewhere" in shown(page)
+    assert "<b>Monitors</b> 3, 1 of them without a decision somewhere" in without_charts(page)
 
 
 def test_names_from_outside_are_shown_as_they_are(tmp_path: Path) -> None:
@@ -257,7 +252,7 @@ def test_two_sources_have_a_page_each(tmp_path: Path) -> None:
 
 def test_an_undertrained_model_is_marked_wherever_it_appears(tmp_path: Path) -> None:
     page = render(make_run(tmp_path / "run", replace(SMALL, undertrained=frozenset({"lenet"}))))
-    assert "A monitor of an undertrained model says little." in shown(page)
+    assert "A monitor of an undertrained model says little." in without_charts(page)
     mark = ' <span class="mark">undertrained</span>'
     for name in ("matrix", "pareto", "risk"):
         assert f"<h3>lenet{mark}</h3>" in section(page, name)
@@ -374,7 +369,7 @@ def test_safety_against_availability_marks_the_chosen_threshold_and_the_model_al
 
 
 def test_metrics_on_the_page_are_defined_in_words(page: str) -> None:
-    definitions = Elements(shown(page).partition("<h3>Metrics</h3>")[2].partition("</dl>")[0]).text
+    definitions = Elements(without_charts(page).partition("<h3>Metrics</h3>")[2].partition("</dl>")[0]).text
     for name in ("mcc", "fpr", "aurc", "relative_change", "false_alarms_per_hour"):
         metric = next(metric for metric in METRICS if metric.name == name)
         assert f"{metric.label}, monitors {name}" in definitions
