@@ -15,10 +15,10 @@ from roadworthy.data import open_dataset
 from roadworthy.data.arrays import ArrayDataset
 from roadworthy.engine.artifacts import ensure_artifact
 from roadworthy.engine.folder import RunFolder
+from roadworthy.models import task_training
 from roadworthy.models import training as common
 from roadworthy.models.networks import save_weights
 from roadworthy.models.perception import perception_network, task_network
-from roadworthy.models.perception import training as task_training
 from roadworthy.models.perception.task_network import (
     TaskNetwork,
     TaskSettings,
@@ -274,13 +274,13 @@ def test_an_epoch_meets_augmented_images_without_moved_boxes(
     monkeypatch: pytest.MonkeyPatch, data: ArrayDataset, tmp_path: Path
 ) -> None:
     met: list[bool] = []
-    augment = task_training.augment
+    augment = task_network.augment
 
     def noted(images: Any, ids: Any, streams: Any, *, geometric: bool) -> Any:
         met.append(geometric)
         return augment(images, ids, streams, geometric=geometric)
 
-    monkeypatch.setattr(task_training, "augment", noted)
+    monkeypatch.setattr(task_network, "augment", noted)
     network_of("boxes", epochs=1, augment=True).on(data).build(tmp_path / "boxes")
     assert met
     assert not any(met)

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,25 +26,15 @@ from roadworthy.data.parallel import Progress
 from roadworthy.models import training as course
 from roadworthy.models.networks import export_onnx
 from roadworthy.models.onnx import OnnxModel
+from roadworthy.models.perception.augment import augment
 from roadworthy.models.perception.backbones import BACKBONES, CONTENT
 from roadworthy.models.perception.box_targets import PARAMETRISATIONS, BoxTargets
 from roadworthy.models.perception.network import perception_network
 from roadworthy.models.perception.placements import PLACEMENTS
 from roadworthy.models.perception.search import RANGES, NetworkSearch, SearchSettings, Values, check_optuna
-from roadworthy.models.perception.training import (
-    BoxTask,
-    ClassTask,
-    LearningPart,
-    Task,
-    best_epoch,
-    box_part,
-    class_part,
-    localizer,
-    no_boxes,
-    start_at_mean,
-    train_task,
-)
+from roadworthy.models.perception.training import BoxTask, box_part, localizer, no_boxes, start_at_mean
 from roadworthy.models.preprocess import parse_choice
+from roadworthy.models.task_training import ClassTask, LearningPart, Task, best_epoch, class_part, train_task
 from roadworthy.models.torch import digest_tensors, import_torch
 from roadworthy.models.trained import ONNX, TrainedNetwork
 
@@ -358,7 +349,8 @@ class TaskNetwork(TrainedNetwork):
             "seed": self.seed,
             "threads": self.threads or course.THREADS,
         }
-        record = train_task(network, task, parts, folder, recipe, progress)
+        change = partial(augment, geometric=asked.task == "classes") if asked.augment else None
+        record = train_task(network, task, parts, folder, recipe, progress, augment=change)
         return record, network, sum(part.without_box for part in parts)
 
     def _parts(self) -> tuple[LearningPart, LearningPart]:
