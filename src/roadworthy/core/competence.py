@@ -7,8 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MEASURES = {"clean_accuracy": "accuracy", "iou": "iou"}
-"""The figures of an artifact's competence that a floor can be stated for, each with the metric that it is."""
+MEASURES = {
+    "clean_accuracy": "accuracy",
+    "iou": "iou",
+    "explained": "explained variance",
+    "bits_saved": "bits saved",
+}
+"""The figures of an artifact's competence that a floor can be stated for, each with the metric that it is.
+
+`explained` is that of an autoencoder: 1 less its squared error over that of the mean image; `bits_saved` that of a
+density: 1 less its bits per dimension over those of independent pixels.
+"""
 
 
 @dataclass(frozen=True)
@@ -18,6 +27,7 @@ class Competence:
     metric: str
     value: float
     floor: float
+    figure: str = "clean_accuracy"
 
     @property
     def undertrained(self) -> bool:
@@ -34,7 +44,7 @@ def competence_of(stored: Mapping[str, Any]) -> Competence | None:
     for figure, metric in MEASURES.items():
         if figure in stored:
             value, floor = (math.nan if stored.get(key) is None else float(stored[key]) for key in (figure, "floor"))
-            return Competence(metric, value, floor)
+            return Competence(metric, value, floor, figure)
     return None
 
 

@@ -174,6 +174,20 @@ def split_by_group(dataset: Dataset, fractions: Sequence[float], seed: int = 0) 
     return tuple(Subset(dataset, rows.tolist()) for rows in parts)
 
 
+def leading_rows(groups: Sequence[str], share: float) -> NDArray[np.bool_]:
+    """Which rows (N,) are in the leading part of a data set: about the first `share` of them, no group cut in two.
+
+    A group belongs where its first row lies; there is always a row in the leading part.
+
+    >>> leading_rows(["a", "b", "c", "d", "a"], 0.6)
+    array([ True,  True,  True, False,  True])
+    """
+    names, group = _numbered(groups)
+    first = np.full(len(names), len(group))
+    np.minimum.at(first, group, np.arange(len(group)))
+    return np.asarray(first[group] < max(1, round(share * len(group))))
+
+
 def _numbered(groups: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """The distinct groups, and the number (N,) of each row's."""
     number: dict[str, int] = {}

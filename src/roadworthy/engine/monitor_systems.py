@@ -15,11 +15,13 @@ from roadworthy.core.files import remove
 from roadworthy.core.hashing import digest
 from roadworthy.core.roles import Buildable, Dataset, Model, System
 from roadworthy.core.types import Artifact, Stimulus
+from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import Bench, PlannedStimulus
 from roadworthy.engine.readouts import read_columns
 from roadworthy.models.signals import Training
 from roadworthy.monitors import FittedMonitor, Monitor
+from roadworthy.monitors.networks.base import OwnNetwork, weakest
 
 SIGNAL, REPRESENTATION = "signal", "representation"
 OF_DATA = ("images", "labels")
@@ -99,6 +101,9 @@ class MonitorFit(Buildable):
             PlannedTraining(bench, model, shown, names) if monitor.learns and shown is not None else None
             for shown in (bench.train, outliers)
         )
+        self.networks: Mapping[str, OwnNetwork] = {}
+        if self.training:
+            self.networks = monitor.networks(model, self.training.data, self.outliers.data if self.outliers else None)
         self._size = model.fixed_batch or bench.batch
         self._fitted: FittedMonitor | None = None
 
@@ -108,8 +113,11 @@ class MonitorFit(Buildable):
         read = [planned for planned in (self.training, self.outliers) if planned]
         outliers = self.outliers.data if self.outliers else None
         recipe = self.monitor.recipe(self.model, read[0].data if read else None, outliers=outliers, size=self._size)
-        needs = (*self.model.requires(), *(case for planned in read for case in planned.cases.values()))
-        return Artifact(recipe.builder, recipe.parameters, recipe.inputs, recipe.seed, needs)
+        of_model = self.model.requires() if self.monitor.asks_model else ()
+        networks = tuple(self.networks.values())
+        needs = (*of_model, *networks, *(case for planned in read for case in planned.cases.values()))
+        inputs = (*recipe.inputs, *(network.recipe.hash for network in networks))
+        return Artifact(recipe.builder, recipe.parameters, inputs, recipe.seed, needs)
 
     @property
     def work(self) -> int:
@@ -127,17 +135,23 @@ class MonitorFit(Buildable):
 
         if self.training:
             training = self.training.stored(store, self.outliers.stored(store) if self.outliers else None)
-            training.workshop, training.progress = own_files, advance
+            training.workshop, training.progress, training.networks = own_files, advance, self.networks
             own_files.mkdir(exist_ok=True)
         with foreign_code("", is_the_machine_s):
             fitted = self.monitor.build(self.model, training)
             kept = sum(array.nbytes for array in fitted.state.values())
-            competence = {"state_bytes": kept, "notes": [*fitted.notes]}
+            competence = {"state_bytes": kept, "notes": [*fitted.notes]} | self._of_networks(store)
         with foreign_code("", is_the_store_s):
             fitted.write_parts(workshop)
         remove(own_files)
         progress(left)
         return competence
+
+    def _of_networks(self, store: Any) -> dict[str, Any]:
+        """The hashes of the networks of its own, by role, and how good the weakest of them is."""
+        hashes = {role: network.recipe.hash for role, network in self.networks.items()}
+        stored = {role: read_artifact(store.artifact(hash_))["competence"] for role, hash_ in hashes.items()}
+        return {"networks": hashes, **weakest(stored)} if hashes else {}
 
     def load(self, home: Path) -> None:
         """Take it from the folder it was saved in."""
@@ -175,8 +189,8 @@ class MonitorOn(System):
         return self.fit.recipe.hash
 
     def requires(self) -> tuple[Buildable, ...]:
-        """What the model requires, and the fitted monitor."""
-        return (*self.fit.model.requires(), self.fit)
+        """What the model requires, where it is asked, and the fitted monitor."""
+        return (*(self.fit.model.requires() if self.fit.monitor.asks_model else ()), self.fit)
 
     def read(self, signals: Any) -> Mapping[str, NDArray[Any]]:
         """What it keeps of each image (N, D)."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -204,11 +205,13 @@ class Training(ABC):
 
     Whether the signals are computed now or were stored before makes no difference to the fit: a subclass only says how
     some rows are read. `names` are the signals that were announced, with their layers; no others can be read, but
-    labels. `outliers` is the same of validation outliers, for a monitor that learns from those too. `progress` is told
-    of images that are read, and by a fit of those that it works on otherwise.
+    labels. `outliers` is the same of validation outliers, for a monitor that learns from those too. `networks` are
+    those that were trained for the fit before, by their role. `progress` is told of images that are read, and by a fit
+    of those that it works on otherwise.
     """
 
     progress: Callable[[int], None] = staticmethod(lambda images: None)
+    networks: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, model: Model, data: Dataset, names: Sequence[str], outliers: Training | None = None) -> None:
         self.model, self.data, self.names, self.outliers = model, data, (*names, "labels"), outliers

@@ -125,6 +125,10 @@ class Task(ABC):
     def judge(self, network: Any, images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The figure of each image (N,), and the mean loss."""
 
+    def facts(self) -> dict[str, Any]:
+        """What else is worth knowing of how good the network is, such as what its figure is held against."""
+        return {}
+
 
 class ClassTask(Task):
     """Cross-entropy of logits (N, K); judged by whether the largest is the true class."""

@@ -7,20 +7,25 @@ from typing import Any
 from roadworthy.monitors.adapters import PytorchOod
 from roadworthy.monitors.assertions import Assertion, Frame
 from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor, load_monitor, represent_data
+from roadworthy.monitors.bin_class import BinClass
 from roadworthy.monitors.boxes import Boxes
 from roadworthy.monitors.combined import Combined
 from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Random
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
+from roadworthy.monitors.deep_ensemble import DeepEnsemble
 from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
 from roadworthy.monitors.kinds import MONITORS
+from roadworthy.monitors.latent import BnnSvm, MnnSvm, VnnSvm
 from roadworthy.monitors.learned import Learned
+from roadworthy.monitors.logistic_svm import LogisticSvm
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
 from roadworthy.monitors.odin import Odin, OdinId
 from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
+from roadworthy.monitors.reconstruction import AeThreshold, best_interval
 from roadworthy.monitors.robustness_radius import RobustnessRadius
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.third_party import CallableMonitor, OnnxMonitor, StoredMonitor
@@ -37,12 +42,16 @@ from roadworthy.monitors.threshold import (
 __all__ = [
     "MONITORS",
     "ActivationPatterns",
+    "AeThreshold",
     "Aim",
     "Assertion",
+    "BinClass",
+    "BnnSvm",
     "Boxes",
     "CalibratedMonitor",
     "CallableMonitor",
     "Combined",
+    "DeepEnsemble",
     "DeepKnn",
     "Doctor",
     "Energy",
@@ -51,9 +60,11 @@ __all__ = [
     "KlMatching",
     "KnnSvm",
     "Learned",
+    "LogisticSvm",
     "Mahalanobis",
     "MaxLogit",
     "McDropoutEntropy",
+    "MnnSvm",
     "Monitor",
     "MonitorOpening",
     "Msp",
@@ -74,6 +85,8 @@ __all__ = [
     "SvmMonitor",
     "TiesWarning",
     "Vim",
+    "VnnSvm",
+    "best_interval",
     "best_threshold",
     "check_monitor",
     "check_usefulness",

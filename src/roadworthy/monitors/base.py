@@ -31,6 +31,7 @@ from roadworthy.models.signals import PART, SUPPLY, LiveTraining, Signals, Train
 from roadworthy.monitors.checks import checked_arrays, checked_reading, checked_rows, checked_scores
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
+from roadworthy.monitors.networks.base import OwnNetwork
 from roadworthy.monitors.saving import commit_monitor, read_monitor, write_monitor
 from roadworthy.monitors.threads import one_thread
 from roadworthy.monitors.threshold import Aim, RejectedShare, TiesWarning
@@ -142,6 +143,23 @@ class Monitor(CodeIdentified, ABC):
         """What a reader should know of what was learned; `rule` is empty before a calibration."""
         return ()
 
+    def networks(self, model: Model, train: Dataset, outliers: Dataset | None = None) -> Mapping[str, OwnNetwork]:
+        """The networks of its own that `fit` reads as `training.networks`, by role; none unless a monitor says so.
+
+        Each is trained before the fit, as an artifact: monitors that need the same one share it. `outliers` are those
+        of validation, for a monitor that learns from them too.
+        """
+        return {}
+
+    def pictures(self, images: NDArray[np.uint8], state: Learned) -> Mapping[str, NDArray[np.uint8]]:
+        """Pictures (n, H, W, C) by their title that show a reader what was learned, beside some images (n, H, W, C)."""
+        return {}
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether it reads anything of the model; one that does not is the same on every model."""
+        return self.needs != frozenset({"input"})
+
     def work(self, images: int) -> int:
         """How many images `fit` counts, of so many to learn from: each once, unless it also reports progress itself."""
         return images
@@ -187,8 +205,12 @@ class Monitor(CodeIdentified, ABC):
     ) -> Artifact:
         """The fitted monitor as an artifact, known before it is built."""
         learned = [data.fingerprint() for data in (train, outliers) if data is not None and self.learns]
-        inputs = (model.fingerprint(), *learned, code_of(type(self)), f"batches of {size}" if learned else "")
+        inputs = (self.model_hash(model), *learned, code_of(type(self)), f"batches of {size}" if learned else "")
         return Artifact(f"monitor:{self.name}", self.parameters(), tuple(filter(None, inputs)))
+
+    def model_hash(self, model: Model) -> str:
+        """The fingerprint of the model it watches; empty where it asks none."""
+        return model.fingerprint() if self.asks_model else ""
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot give what the monitor needs."""
@@ -231,14 +253,25 @@ class Monitor(CodeIdentified, ABC):
         if others is not None and not self.learns_from_outliers:
             raise InputError(f"monitor {self.name} does not learn from outliers: leave them out")
         if not self.learns:
-            return FittedMonitor(self, Learned(), (model.fingerprint(),))
+            return FittedMonitor(self, Learned(), (self.model_hash(model),))
         training = self._checked_training(model, train, outliers, size)
+        if not isinstance(train, Training):
+            self._train_networks(model, training)
         with one_thread():
             state = checked_arrays(self, self.fit(training), "fit")
         for name, array in state.items():
             if not np.isfinite(array).all():
                 raise InputError(f"monitor {self.name} cannot be built on {training.name}: {name} is NaN or infinite")
-        return FittedMonitor(self, state, (model.fingerprint(), *training.fingerprints()))
+        return FittedMonitor(self, state, (self.model_hash(model), *training.fingerprints()))
+
+    def _train_networks(self, model: Model, training: Training) -> None:
+        """Train the networks of its own in the workshop of a fit that nobody prepared."""
+        outliers = None if training.outliers is None else training.outliers.data
+        training.networks = self.networks(model, training.data, outliers)
+        for network in training.networks.values():
+            home = training.workshop / network.recipe.hash
+            network.competence = network.build(home, training.progress)
+            network.load(home)
 
     def _checked_training(
         self, model: Model, train: Dataset | Training | None, outliers: Dataset | None, size: int
@@ -268,7 +301,7 @@ class FittedMonitor:
     """A monitor with what it has learned. Nothing in it changes: it can be calibrated in several ways at once.
 
     monitor     the settings;  state: what `fit` learned
-    built_from  fingerprints of the model and, where it learned anything, of the data
+    built_from  fingerprints of the model (empty where it asks none) and, where it learned anything, of the data
     """
 
     monitor: Monitor
@@ -282,6 +315,10 @@ class FittedMonitor:
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of what was learned."""
         return self.monitor.notes(self.state, Learned())
+
+    def built_on(self, model: Model) -> bool:
+        """Whether it was built on this model, or asks none, or does not say."""
+        return not self.built_from or self.built_from[0] in ("", model.fingerprint())
 
     def fingerprint(self) -> str:
         """A hash of all that decides a representation: name, settings, code, the model and data it was built from."""
@@ -475,10 +512,10 @@ def _loaded(
         raise InputError(f"{folder} holds a monitor {name}, not {kind.name}")
     if "code" in record and record["code"] != code_of(kind):
         raise InputError(f"{folder} holds a monitor {name}; its code has changed since it was saved: build it anew")
-    built_from = tuple(record["built_from"])
-    if model is not None and built_from and model.fingerprint() != built_from[0]:
+    fitted = FittedMonitor(kind.of(record["parameters"]), _under("state.", arrays), tuple(record["built_from"]))
+    if model is not None and not fitted.built_on(model):
         raise InputError(f"{folder} was built on another model than {model.name}: build the monitor anew")
-    return FittedMonitor(kind.of(record["parameters"]), _under("state.", arrays), built_from), record, arrays
+    return fitted, record, arrays
 
 
 def _under(prefix: str, arrays: Arrays) -> Learned:

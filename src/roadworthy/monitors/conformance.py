@@ -34,6 +34,8 @@ from roadworthy.monitors.learned import Learned, Rep
 
 SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8
 CLOSE = 1e-5
+CLOSE_ALONE = 1e-4
+"""The same for one image by itself: a network uses other kernels there, and a monitor may magnify their rounding."""
 THRESHOLDS = {
     "hinge": "threshold='hinge', where a linear support vector machine puts it",
     "exact": "threshold='exact', where the fewest decisions are wrong",
@@ -263,7 +265,9 @@ def _check_rows(fitted: FittedMonitor, model: Model, data: Dataset) -> None:
     parts = np.concatenate([fitted.represent(model, batch.take(piece)) for piece in pieces])
     assert np.abs(parts - whole).max() <= scale, "what read gives must not depend on the batch"
     single = fitted.represent(model, batch.take(slice(3, 4)), size=1)
-    assert np.abs(single - whole[3:4]).max() <= scale, "read must give the same for one image alone"
+    assert np.abs(single - whole[3:4]).max() <= scale * CLOSE_ALONE / CLOSE, (
+        "read must give the same for one image alone"
+    )
 
 
 def _check_threshold(calibrated: CalibratedMonitor, rows: Rep) -> None:
@@ -303,7 +307,7 @@ def _check_decision(calibrated: CalibratedMonitor, model: Model, data: Dataset) 
     decision, score = calibrated.decide(model, image), calibrated.score(calibrated.fitted.represent(model, image))
     assert decision.shape == (1,), "decide must answer once per image"
     assert decision.dtype == np.bool_, f"decide must answer bools, not {decision.dtype}"
-    near = abs(score[0] - calibrated.threshold) <= CLOSE * max(1.0, abs(score[0]))
+    near = abs(score[0] - calibrated.threshold) <= CLOSE_ALONE * max(1.0, abs(score[0]))
     assert near or decision[0] == (score[0] < calibrated.threshold), "decide must reject what reject does"
 
 

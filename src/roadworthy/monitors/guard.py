@@ -101,7 +101,7 @@ class Guard:
         entry: Mapping[str, Any] | None = None,
         base: Path = Path(),
     ) -> None:
-        if fitted.built_from and fitted.built_from[0] != model.fingerprint():
+        if not fitted.built_on(model):
             raise InputError(f"the monitor was built on another model than {model.name}: build it anew")
         if "probabilities" not in model.columns:
             raise InputError(f"model {model.name} answers no class probabilities: a guard needs a classifier")

@@ -114,10 +114,11 @@ class Network:
         return self._shown(self.competence.floor)
 
     def _shown(self, value: float) -> str:
-        """An accuracy as a percentage, an overlap of boxes by its name."""
-        if self.competence.metric == "accuracy":
+        """An accuracy as a percentage, an overlap of boxes by its name, a share of what can be gained by its own."""
+        metric = self.competence.metric
+        if metric == "accuracy" or not math.isfinite(value):
             return number("accuracy", value)
-        return f"IoU{NO_BREAK}{value:.3f}" if math.isfinite(value) else MISSING
+        return f"IoU{NO_BREAK}{value:.3f}" if metric == "iou" else f"{number('accuracy', value)} {metric}"
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,8 @@ def _count_files(run: Path, record: RunRecord) -> int:
 
 
 def _is_network(artifact: ArtifactRecord) -> bool:
-    return competence_of(artifact.competence) is not None
+    """Whether it is a network that was trained; what is made of others has their figures, and is none itself."""
+    return competence_of(artifact.competence) is not None and "networks" not in artifact.competence
 
 
 def _fitted(name: str, artifact: ArtifactRecord) -> Fitted:

@@ -73,7 +73,7 @@ def export_onnx_monitor(
     Before anything is written, the graph is run by ONNX Runtime and compared with the monitor in Python: a file that
     scores or decides otherwise is an `InputError`, and so is a monitor or a model that ONNX cannot hold.
     """
-    if fitted.built_from and fitted.built_from[0] != model.fingerprint():
+    if not fitted.built_on(model):
         raise InputError(f"monitor {fitted.monitor.name} was built on another model than {model.name}: build it anew")
     check_exportable(fitted.monitor)
     names = _class_names(model, class_names)

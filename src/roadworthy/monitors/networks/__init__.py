@@ -1,0 +1,1 @@
+"""Networks that monitors train for themselves, one kind a file."""

@@ -1,0 +1,166 @@
+"""What monitors share that train networks of their own: the budget among their settings, and the networks at work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roadworthy.core.errors import InputError
+from roadworthy.core.roles import Dataset, Model
+from roadworthy.core.types import Batch
+from roadworthy.models.networks import onnx_bytes
+from roadworthy.models.onnx import cpu_session
+from roadworthy.models.signals import Signals, Training
+from roadworthy.models.torch import import_torch
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.checks import require_count
+from roadworthy.monitors.learned import Arrays, Learned
+from roadworthy.monitors.networks.base import Budget, kept_weights, with_weights
+from roadworthy.monitors.networks.classes import architecture_settings, make_classifier, reference_of
+
+FORM = "form"
+"""The name under which a fit keeps what its networks are made with, as the bytes of a JSON text."""
+Forward = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkMonitor(Monitor):
+    """A monitor that trains networks of its own, each an artifact of the run with a competence and a floor.
+
+    width          filters of the first layer
+    epochs, batch, learning_rate, seed   of the training;  a training on one thread, the best epoch on held-out images
+    seconds        where given, a training ends with the epoch that uses them up: other machines give other bits
+    floor          of the competence; below it the rows of the monitor are marked undertrained
+    """
+
+    width: int | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    learning_rate: float | None = None
+    seconds: float | None = None
+    floor: float | None = None
+    seed: int = 0
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input"})
+    default_budget: ClassVar[Budget]
+    """What holds where the settings say nothing."""
+
+    def __post_init__(self) -> None:
+        if self.width is not None:
+            require_count(self, "width")
+        require_count(self, "seed", least=0)
+        self.budget().check(f"monitor {self.name}")
+
+    def budget(self, like: Budget | None = None) -> Budget:
+        """The settings, and what they leave open as in another budget or by default."""
+        known = like or self.default_budget
+        given = {name: getattr(self, name) for name in ("epochs", "batch", "learning_rate", "seconds", "floor")}
+        kept = {"schedule": known.schedule, "patience": known.patience}
+        return Budget(**{k: getattr(known, k) if value is None else value for k, value in given.items()}, **kept)
+
+    def fit(self, training: Training) -> Arrays:
+        """The weights of its networks, and what they are made with: the same for all of them."""
+        settings = next(iter(training.networks.values())).settings
+        text = json.dumps(dict(settings), sort_keys=True)
+        return {FORM: np.frombuffer(text.encode(), np.uint8), **kept_weights(training.networks)}
+
+    def signals(self, model: Model) -> tuple[str, ...]:
+        """None: the networks were trained from the data itself, unless a monitor says otherwise."""
+        return ()
+
+    def image_values(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
+        """The images (N, C, H, W) from 0 to 1; those of another size than it was fitted on are an `InputError`."""
+        images, form = signals.images, form_of(state)
+        known = (*form["size"], form["channels"])
+        if images.shape[1:] != known:
+            raise InputError(f"monitor {self.name} was built on images {known}, not {images.shape[1:]}: resize them")
+        return np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32) / np.float32(255)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierMonitor(NetworkMonitor):
+    """A monitor whose networks are classifiers: of the architecture of the model it watches, unless settings say other.
+
+    architecture   of a reference network: vgg, resnet, ...; None: that of the model where it is a reference network,
+                   and with it the width, epochs, batch, learning rate and floor that are not given; else vgg
+    """
+
+    architecture: str | None = None
+
+    default_budget: ClassVar[Budget] = Budget(epochs=8, batch=128, learning_rate=1e-3, floor=0.9)
+    make_network: ClassVar[Callable[[Mapping[str, Any]], Any]] = staticmethod(make_classifier)
+    """Makes a network of its form."""
+
+    @property
+    def asks_model(self) -> bool:
+        """Yes: its networks are like the model, even though it asks nothing of the model itself."""
+        return True
+
+    def form(self, model: Model, train: Dataset) -> dict[str, Any]:
+        """What its networks are made with."""
+        given = {"architecture": self.architecture, "width": self.width}
+        return architecture_settings(f"monitor {self.name}", model, train, given)
+
+    def budget_like(self, model: Model) -> Budget:
+        """The budget, as that of the model where the settings leave it open."""
+        reference = reference_of(model)
+        if reference is None or self.architecture not in (None, reference.architecture):
+            return self.budget()
+        names = ("epochs", "batch", "learning_rate", "floor")
+        return self.budget(Budget(**{name: getattr(reference, name) for name in names}))
+
+    def answers(self, signals: Signals, state: Learned, roles: Sequence[str]) -> list[NDArray[np.float32]]:
+        """What its networks of these roles answer to images, (N, K) each."""
+        images = self.image_values(signals, state)
+        outputs = {"logits": lambda network, values: network(values)}
+        return [passes_of(state, self.make_network, role, outputs)(images)[0] for role in roles]
+
+
+def form_of(state: Learned) -> dict[str, Any]:
+    """What the networks of a fitted monitor are made with: size (height, width) and channels of the images among it."""
+    form: dict[str, Any] = state.cached("form of the networks", lambda: json.loads(state[FORM].tobytes()))
+    return form
+
+
+def passes_of(
+    state: Learned,
+    make: Callable[[Mapping[str, Any]], Any],
+    role: str,
+    outputs: Mapping[str, Callable[[Any, Any], Any]],
+) -> Forward:
+    """The forward pass of a network that a fit keeps under a role: images (N, C, H, W) to its outputs, by ONNX Runtime.
+
+    `make` makes the network of its form; `outputs` says by name how each is computed from (network, images). The
+    session is made once.
+    """
+
+    def session() -> Any:
+        torch, settings = import_torch(), form_of(state)
+        network = with_weights(make(settings), state, f"{role}/")
+
+        class Outputs(torch.nn.Module):  # type: ignore[misc, name-defined]
+            """The network with all that is asked of it."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.network = network
+
+            def forward(self, images: Any) -> Any:
+                return tuple(compute(self.network, images) for compute in outputs.values())
+
+        example = torch.zeros(2, settings["channels"], *settings["size"])
+        return cpu_session(onnx_bytes(Outputs(), {"image": example}, [*outputs]))
+
+    run = state.cached(f"session of {role}", session)
+    return lambda images: tuple(run.run(None, {"image": images}))
+
+
+def images_alone(images: NDArray[np.uint8]) -> Signals:
+    """Signals of images (n, H, W, C) that no model is asked about."""
+    ids = tuple(str(row) for row in range(len(images)))
+    return Signals(None, Batch(ids, images, np.zeros(len(images), np.int64)))
