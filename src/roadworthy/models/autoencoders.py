@@ -72,8 +72,7 @@ def autoencoder(
             f"an autoencoder of images {size[0]}x{size[1]} with {width} to {most_width} filters and a bottleneck of "
             f"{bottleneck} cannot be built: images of 4x4 and one of each are the least"
         )
-    torch = import_torch()
-    nn = torch.nn
+    nn = import_torch().nn
     filters, sizes = layer_plan(size, width, most_width)
     code = bottleneck or bottleneck_of(size)
     rows, columns = (side >> len(sizes) for side in size)
@@ -131,10 +130,9 @@ def reconstruction_errors(logits: torch.Tensor, images: torch.Tensor, loss: str)
     >>> reconstruction_errors(torch.zeros(1, 1, 1, 2), torch.tensor([[[[0.0, 1.0]]]]), "mse").tolist()
     [0.25]
     """
-    torch = import_torch()
     if loss == "mse":
-        return (torch.sigmoid(logits) - images).square().flatten(1).mean(1)
-    per_value = torch.nn.functional.binary_cross_entropy_with_logits(logits, images, reduction="none")
+        return (logits.sigmoid() - images).square().flatten(1).mean(1)
+    per_value = import_torch().nn.functional.binary_cross_entropy_with_logits(logits, images, reduction="none")
     errors: torch.Tensor = per_value.flatten(1).mean(1)
     return errors
 
@@ -153,9 +151,8 @@ def divergence(mean: torch.Tensor, log_variance: torch.Tensor) -> torch.Tensor:
 
 def variational_losses(network: Any, images: torch.Tensor) -> torch.Tensor:
     """(bce summed over the image + KL) / values of the image, of each image (N,), decoded from one draw of its code."""
-    torch = import_torch()
     mean, log_variance = network.posterior(images)
-    codes = mean + torch.randn_like(mean) * (log_variance / 2).exp() if network.training else mean
+    codes = mean + import_torch().randn_like(mean) * (log_variance / 2).exp() if network.training else mean
     error = reconstruction_errors(network.decode(codes), images, "bce")
     losses: torch.Tensor = error + divergence(mean, log_variance) / images[0].numel()
     return losses

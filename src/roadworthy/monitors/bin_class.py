@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +34,6 @@ class BinClass(ClassifierMonitor):
 
     learns_from: ClassVar[tuple[str, ...]] = (TRAIN, VALID_OUTLIERS)
     default_budget: ClassVar[Budget] = Budget(epochs=30, batch=64, learning_rate=1e-3, floor=0.9, patience=5)
-    make_network: ClassVar[Callable[[Mapping[str, Any]], Any]] = staticmethod(make_two_sided)
     differs_from_paper: ClassVar[str] = (
         "the side inside are training images alone, as many as there are outliers, where the paper adds validation "
         "images and cuts both sides to the shorter; a fifth of either side chooses the epoch and is learned from in no "
@@ -51,6 +50,10 @@ class BinClass(ClassifierMonitor):
     def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
         """The answer (N, 1), higher = more like the training images."""
         return self.answers(signals, state, [ROLE])[0]
+
+    def make_network(self, form: Mapping[str, Any]) -> Any:
+        """The classifier with one more layer."""
+        return make_two_sided(form)
 
     def cut(self, inside: Floats, outside: Floats | None, aim: Aim) -> float:
         """The boundary of the network, 0, where there are outliers; else the share asked for."""

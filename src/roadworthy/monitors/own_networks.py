@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,9 +59,9 @@ class NetworkMonitor(Monitor):
     def budget(self, like: Budget | None = None) -> Budget:
         """The settings, and what they leave open as in another budget or by default."""
         known = like or self.default_budget
-        given = {name: getattr(self, name) for name in ("epochs", "batch", "learning_rate", "seconds", "floor")}
-        kept = {"schedule": known.schedule, "patience": known.patience}
-        return Budget(**{k: getattr(known, k) if value is None else value for k, value in given.items()}, **kept)
+        names = ("epochs", "batch", "learning_rate", "seconds", "floor")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(known, **given)
 
     def fit(self, training: Training) -> Arrays:
         """The weights of its networks, and what they are made with: the same for all of them."""
@@ -93,8 +93,6 @@ class ClassifierMonitor(NetworkMonitor):
     architecture: str | None = None
 
     default_budget: ClassVar[Budget] = Budget(epochs=8, batch=128, learning_rate=1e-3, floor=0.9)
-    make_network: ClassVar[Callable[[Mapping[str, Any]], Any]] = staticmethod(make_classifier)
-    """Makes a network of its form."""
 
     @property
     def asks_model(self) -> bool:
@@ -119,6 +117,10 @@ class ClassifierMonitor(NetworkMonitor):
         images = self.image_values(signals, state)
         outputs = {"logits": lambda network, values: network(values)}
         return [passes_of(state, self.make_network, role, outputs)(images)[0] for role in roles]
+
+    def make_network(self, form: Mapping[str, Any]) -> Any:
+        """A network of this form, before training."""
+        return make_classifier(form)
 
 
 def form_of(state: Learned) -> dict[str, Any]:

@@ -78,9 +78,9 @@ def logistic_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     >>> round(float(logistic_loss(torch.zeros(1, 4), torch.tensor([2]))), 4)
     0.6931
     """
-    torch = import_torch()
-    targets = torch.nn.functional.one_hot(labels, logits.shape[1]).float()
-    loss: torch.Tensor = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
+    functional = import_torch().nn.functional
+    targets = functional.one_hot(labels, logits.shape[1]).float()
+    loss: torch.Tensor = functional.binary_cross_entropy_with_logits(logits, targets)
     return loss
 
 
