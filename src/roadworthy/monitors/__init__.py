@@ -25,6 +25,7 @@ from roadworthy.monitors.odin import Odin, OdinId
 from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
+from roadworthy.monitors.pixelcnn import PixelCnnPlusPlus
 from roadworthy.monitors.reconstruction import AeThreshold, best_interval
 from roadworthy.monitors.robustness_radius import RobustnessRadius
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
@@ -75,6 +76,7 @@ __all__ = [
     "OnnxMonitor",
     "OpenMax",
     "PatternSet",
+    "PixelCnnPlusPlus",
     "PytorchOod",
     "Random",
     "React",

@@ -73,13 +73,13 @@ class NetworkMonitor(Monitor):
         """None: the networks were trained from the data itself, unless a monitor says otherwise."""
         return ()
 
-    def image_values(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
-        """The images (N, C, H, W) from 0 to 1; those of another size than it was fitted on are an `InputError`."""
+    def shown_images(self, signals: Signals, state: Learned) -> NDArray[np.uint8]:
+        """The images (N, H, W, C); those of another size than it was fitted on are an `InputError`."""
         images, form = signals.images, form_of(state)
         known = (*form["size"], form["channels"])
         if images.shape[1:] != known:
             raise InputError(f"monitor {self.name} was built on images {known}, not {images.shape[1:]}: resize them")
-        return np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32) / np.float32(255)
+        return images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class ClassifierMonitor(NetworkMonitor):
 
     def answers(self, signals: Signals, state: Learned, roles: Sequence[str]) -> list[NDArray[np.float32]]:
         """What its networks of these roles answer to images, (N, K) each."""
-        images = self.image_values(signals, state)
+        images = values_of(self.shown_images(signals, state))
         outputs = {"logits": lambda network, values: network(values)}
         return [passes_of(state, self.make_network, role, outputs)(images)[0] for role in roles]
 
@@ -160,6 +160,11 @@ def passes_of(
 
     run = state.cached(f"session of {role}", session)
     return lambda images: tuple(run.run(None, {"image": images}))
+
+
+def values_of(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Images (N, H, W, C) as networks take them: (N, C, H, W) from 0 to 1."""
+    return np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32) / np.float32(255)
 
 
 def images_alone(images: NDArray[np.uint8]) -> Signals:

@@ -20,7 +20,7 @@ from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.networks.autoencoder import AutoencoderNetwork, make_autoencoder
 from roadworthy.monitors.networks.base import Budget, OwnNetwork
-from roadworthy.monitors.own_networks import NetworkMonitor, images_alone, passes_of
+from roadworthy.monitors.own_networks import NetworkMonitor, images_alone, passes_of, values_of
 from roadworthy.monitors.threshold import Aim, side_weights
 
 ROLE = "autoencoder"
@@ -66,7 +66,7 @@ class AutoencoderMonitor(NetworkMonitor):
             "mse": lambda network, images: reconstruction_errors(network(images), images, "mse"),
             "bce": lambda network, images: reconstruction_errors(network(images), images, "bce"),
         }
-        return passes_of(state, make_autoencoder, ROLE, outputs)(self.image_values(signals, state))
+        return passes_of(state, make_autoencoder, ROLE, outputs)(values_of(self.shown_images(signals, state)))
 
 
 @registered(MONITORS, "ae_threshold")
