@@ -102,7 +102,7 @@ class SourceSection(_Section):
     size       of its images, and of the outliers it meets
     near       names of outlier sets that are near to it; the others are far
     exclude    names of outlier sets that it never meets;  overlap: shared classes by outlier set
-    leave_out  names of monitors that its models cannot serve
+    leave_out  names of monitors that its models cannot serve; `resnet/mc_dropout` is one on the model `resnet` alone
     """
 
     data: DataSection

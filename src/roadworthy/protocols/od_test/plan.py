@@ -80,10 +80,11 @@ class OdTest(base.Protocol):
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Every set shown to every monitor on every model, and its data to the model itself."""
         left_out = _left_out(bench)
+        nowhere = [label for label in bench.monitors if all(label in labels for labels in left_out.values())]
         monitors = {
             label: monitor
             for label, monitor in distinct_monitors(NAME, bench.monitors, _check_names).items()
-            if label not in left_out
+            if label not in nowhere
         }
         shown = _shown(settings, bench)
         overlap = {
@@ -94,11 +95,12 @@ class OdTest(base.Protocol):
         if not monitors:
             raise InputError(f"{source_words(bench)} leaves out every monitor: keep at least one")
         for name, model in bench.models.items():
-            check_served(bench, model, monitors)
+            served = {label: monitor for label, monitor in monitors.items() if label not in left_out[name]}
+            check_served(bench, model, served)
             for part in (key for key in ("train", "valid", "test") if key in shown):
                 labels = {"role": "answers", "set": part, "model": name}
                 cases.append(bench.case(shown[part], model, name=name, protocol=NAME, labels=labels))
-            for label, monitor in monitors.items():
+            for label, monitor in served.items():
                 cases += _monitor_cases(bench, shown, name, model, label, monitor)
         context = Context(
             architectures={name: architecture_of(model) for name, model in bench.models.items()},
@@ -107,7 +109,12 @@ class OdTest(base.Protocol):
             size=[*bench.data.size, bench.data.channels],
             near=sorted(name for name in {*bench.section.near} if OUTLIERS + name in shown),
             overlap={key: shared for key, shared in overlap.items() if shared},
-            left_out=list(left_out),
+            left_out=nowhere,
+            left_out_of={
+                name: [label for label in labels if label not in nowhere]
+                for name, labels in left_out.items()
+                if {*labels} - {*nowhere}
+            },
             excluded=list(bench.section.exclude),
             images={key: len(showing.data) for key, showing in shown.items()},
             monitors={
@@ -284,10 +291,18 @@ def _check_left(bench: Bench, shown: Mapping[str, PlannedStimulus], overlap: Map
                 )
 
 
-def _left_out(bench: Bench) -> tuple[str, ...]:
-    """The labels of the monitors to leave out; `knn_svm` stands for all of that name, whatever their settings."""
-    names, monitors = bench.section.leave_out, bench.monitors
-    for name in names:
-        if name not in {*monitors, *(monitor.name for monitor in monitors.values())}:
+def _left_out(bench: Bench) -> dict[str, list[str]]:
+    """The labels of the monitors to leave out, by model.
+
+    `knn_svm` stands for all of that name, whatever their settings; `resnet/mc_dropout` for one on the model `resnet`.
+    """
+    monitors = bench.monitors
+    left_out: dict[str, list[str]] = {name: [] for name in bench.models}
+    for entry in bench.section.leave_out:
+        model, _, name = entry.partition("/") if entry.partition("/")[0] in bench.models else ("", "", entry)
+        labels = [label for label, monitor in monitors.items() if name in (label, monitor.name)]
+        if not labels:
             raise UnknownName(f"monitor to leave out of {source_words(bench)}", name, monitors)
-    return tuple(label for label, monitor in monitors.items() if {label, monitor.name} & {*names})
+        for own in [model] if model else [*bench.models]:
+            left_out[own] += [label for label in labels if label not in left_out[own]]
+    return left_out

@@ -75,7 +75,8 @@ class Context(BaseModel):
 
     architectures  of its models, by their name;  networks: hashes of the artifacts that each is made of
     near           outlier sets that are near;  overlap: labels of the source to leave out where it meets a set
-    left_out       labels of monitors that its models cannot serve;  excluded: sets that it never meets
+    left_out       labels of monitors that none of its models serves;  left_out_of: of those that one model does not
+                   serve, by the name of the model;  excluded: sets that it never meets
     images         per set, and of the training data;  size: height, width, channels
     failed         monitors without any stored answer, in runs of an earlier version
     """
@@ -89,6 +90,7 @@ class Context(BaseModel):
     near: list[str]
     overlap: dict[str, list[int]]
     left_out: list[str]
+    left_out_of: dict[str, list[str]] = {}
     excluded: list[str]
     images: dict[str, int]
     monitors: dict[str, MonitorNote]

@@ -36,7 +36,9 @@ class Subject:
 
     def triples(self, *monitors: str) -> list[dict[str, str]]:
         """The triples of some monitors, or of all: those that failed, too."""
-        chosen = monitors or [*{**self.context.monitors, **self.context.failed}]
+        absent = self.context.left_out_of.get(self.model, [])
+        known = {**self.context.monitors, **self.context.failed}
+        chosen = monitors or [label for label in known if label not in absent]
         return triples_of(self.label, chosen, self.outliers, self.context.near)
 
     @cached_property

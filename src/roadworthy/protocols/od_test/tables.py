@@ -234,7 +234,8 @@ class Evidence(base.Evidence):
         rows = []
         for subject in self.subjects.all:
             every = {"source": subject.label, "valid_set": ALL, "test_set": ALL}
-            reasons = [(label, "left out by the study (leave_out)") for label in subject.context.left_out]
+            left_out = [*subject.context.left_out, *subject.context.left_out_of.get(subject.model, [])]
+            reasons = [(label, "left out by the study (leave_out)") for label in left_out]
             reasons += [(label, f"failed: {reason}") for label, reason in subject.failed().items()]
             rows += [{**every, "monitor": label, "triples": subject.pairs, "reason": why} for label, why in reasons]
             for key in subject.context.excluded:
