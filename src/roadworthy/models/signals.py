@@ -102,7 +102,7 @@ class Signals:
         if self._cut is None:
             last = len(self) - 1
             rows = (np.minimum(np.arange(start, start + self.size), last) for start in range(0, len(self), self.size))
-            self._cut = tuple(Signals(self.model, self.batch.take(part.tolist()), self.size) for part in rows)
+            self._cut = tuple(Signals(self._model, self.batch.take(part.tolist()), self.size) for part in rows)
         return self._cut
 
     @property
@@ -149,6 +149,14 @@ class Signals:
         """What a layer gives as it is, (N, ...)."""
         layer = self._named(layer)
         return self._once(f"activations:{layer}", lambda piece: piece._asked(layer))
+
+    def computed(self, name: str, make: Callable[[Images], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """What `make` gives for the images (N, H, W, C), a row each: made once for all readers that ask by this name.
+
+        For what several monitors compute of the same batch with the same network of their own; the name says all that
+        decides it.
+        """
+        return self._once(f"computed:{name}", lambda piece: make(piece.images))
 
     def _named(self, layer: str | None) -> str:
         return penultimate(self.model) if layer in (None, PENULTIMATE) else layer

@@ -55,12 +55,12 @@ class LatentNeighbours(AutoencoderMonitor, SvmMonitor):
         check_count(self, self.k, len(training))
         known = super().fit(training)
         state = Learned(known)
-        codes = [self.passes(images_alone(images), state)[0] for (images,) in training.parts("images")]
+        codes = [self.answer("code", images_alone(images), state) for (images,) in training.parts("images")]
         return {**known, CODES: np.concatenate(codes)}
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """Distances (N, k), ascending."""
-        return search_of(state, CODES).distances(self.passes(signals, state)[0], self.k)
+        return search_of(state, CODES).distances(self.answer("code", signals, state), self.k)
 
     def unsupervised(self, rows: Rep) -> NDArray[Any]:
         """Minus the mean distance."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch
 from roadworthy.models.networks import onnx_bytes
@@ -25,7 +28,10 @@ from roadworthy.monitors.networks.classes import architecture_settings, make_cla
 
 FORM = "form"
 """The name under which a fit keeps what its networks are made with, as the bytes of a JSON text."""
-Forward = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], ...]]
+MOST_SESSIONS = 64
+Outputs = Mapping[str, Callable[[Any, Any], Any]]
+"""How each output of a network is computed from (network, images), by name."""
+LOGITS: Outputs = {"logits": lambda network, images: network(images)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +79,12 @@ class NetworkMonitor(Monitor):
         """None: the networks were trained from the data itself, unless a monitor says otherwise."""
         return ()
 
-    def shown_images(self, signals: Signals, state: Learned) -> NDArray[np.uint8]:
-        """The images (N, H, W, C); those of another size than it was fitted on are an `InputError`."""
-        images, form = signals.images, form_of(state)
+    def check_images(self, signals: Signals, state: Learned) -> None:
+        """Refuse images of another size than those that it was fitted on."""
+        shape, form = signals.images.shape[1:], form_of(state)
         known = (*form["size"], form["channels"])
-        if images.shape[1:] != known:
-            raise InputError(f"monitor {self.name} was built on images {known}, not {images.shape[1:]}: resize them")
-        return images
+        if shape != known:
+            raise InputError(f"monitor {self.name} was built on images {known}, not {shape}: resize them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +119,8 @@ class ClassifierMonitor(NetworkMonitor):
 
     def answers(self, signals: Signals, state: Learned, roles: Sequence[str]) -> list[NDArray[np.float32]]:
         """What its networks of these roles answer to images, (N, K) each."""
-        images = values_of(self.shown_images(signals, state))
-        outputs = {"logits": lambda network, values: network(values)}
-        return [passes_of(state, self.make_network, role, outputs)(images)[0] for role in roles]
+        self.check_images(signals, state)
+        return [pass_of(signals, state, self.make_network, role, LOGITS, "logits") for role in roles]
 
     def make_network(self, form: Mapping[str, Any]) -> Any:
         """A network of this form, before training."""
@@ -129,37 +133,61 @@ def form_of(state: Learned) -> dict[str, Any]:
     return form
 
 
-def passes_of(
-    state: Learned,
-    make: Callable[[Mapping[str, Any]], Any],
-    role: str,
-    outputs: Mapping[str, Callable[[Any, Any], Any]],
-) -> Forward:
-    """The forward pass of a network that a fit keeps under a role: images (N, C, H, W) to its outputs, by ONNX Runtime.
+def pass_of(
+    signals: Signals, state: Learned, make: Callable[[Mapping[str, Any]], Any], role: str, outputs: Outputs, asked: str
+) -> NDArray[np.float32]:
+    """One output, a row per image, of a network that a fit keeps under a role, by ONNX Runtime.
 
-    `make` makes the network of its form; `outputs` says by name how each is computed from (network, images). The
-    session is made once.
+    make      makes the network of its form;  outputs: by name, how each is computed from (network, images)
+    asked     the name of the output
+
+    Monitors that keep the same network share its session, and its answer to a batch.
     """
+    key = state.cached(f"digest of {role}", lambda: _digest(state, role))
+    session = state.cached(f"session of {role}", lambda: _session(key, state, make, role, outputs))
+    return signals.computed(
+        f"{asked} of {key}", lambda images: np.asarray(session.run([asked], {"image": values_of(images)})[0])
+    )
 
-    def session() -> Any:
-        torch, settings = import_torch(), form_of(state)
-        network = with_weights(make(settings), state, f"{role}/")
 
-        class Outputs(torch.nn.Module):  # type: ignore[misc, name-defined]
-            """The network with all that is asked of it."""
+_SESSIONS: OrderedDict[str, Any] = OrderedDict()
+_SESSIONS_LOCK = threading.Lock()
 
-            def __init__(self) -> None:
-                super().__init__()
-                self.network = network
 
-            def forward(self, images: Any) -> Any:
-                return tuple(compute(self.network, images) for compute in outputs.values())
+def _session(key: str, state: Learned, make: Callable[[Mapping[str, Any]], Any], role: str, outputs: Outputs) -> Any:
+    """The session of a network, made once for all that keep the same weights; the last ones are held."""
+    with _SESSIONS_LOCK:
+        if key not in _SESSIONS:
+            torch, settings = import_torch(), form_of(state)
+            network = with_weights(make(settings), state, f"{role}/")
+            example = torch.zeros(2, settings["channels"], *settings["size"])
+            _SESSIONS[key] = cpu_session(onnx_bytes(_all_outputs(network, outputs), {"image": example}, [*outputs]))
+        _SESSIONS.move_to_end(key)
+        while len(_SESSIONS) > MOST_SESSIONS:
+            _SESSIONS.popitem(last=False)
+        return _SESSIONS[key]
 
-        example = torch.zeros(2, settings["channels"], *settings["size"])
-        return cpu_session(onnx_bytes(Outputs(), {"image": example}, [*outputs]))
 
-    run = state.cached(f"session of {role}", session)
-    return lambda images: tuple(run.run(None, {"image": images}))
+def _digest(state: Learned, role: str) -> str:
+    """The hash of a network that a fit keeps: of its form and its weights."""
+    arrays = {name: digest_array(array) for name, array in state.items() if name.startswith(f"{role}/")}
+    return digest({"form": form_of(state), "weights": {name.removeprefix(role): arrays[name] for name in arrays}})
+
+
+def _all_outputs(network: Any, outputs: Outputs) -> Any:
+    """A network that answers all outputs of another one."""
+
+    class AllOutputs(import_torch().nn.Module):  # type: ignore[misc]
+        """The outputs in their order."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, images: Any) -> Any:
+            return tuple(compute(self.network, images) for compute in outputs.values())
+
+    return AllOutputs()
 
 
 def values_of(images: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -94,7 +94,8 @@ class PixelCnnPlusPlus(NetworkMonitor):
         from roadworthy.models.density.logistics import log_likelihood
 
         torch = import_torch()
-        images = torch.from_numpy(values_of(reduced(self.shown_images(signals, state))))
+        self.check_images(signals, state)
+        images = torch.from_numpy(values_of(reduced(signals.images)))
         with torch.inference_mode():
             likelihood = log_likelihood(self._network(state)(images), images)
         return np.asarray(likelihood.double().numpy() / images[0].numel())

@@ -20,11 +20,18 @@ from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.networks.autoencoder import AutoencoderNetwork, make_autoencoder
 from roadworthy.monitors.networks.base import Budget, OwnNetwork
-from roadworthy.monitors.own_networks import NetworkMonitor, images_alone, passes_of, values_of
+from roadworthy.monitors.own_networks import NetworkMonitor, Outputs, images_alone, pass_of
 from roadworthy.monitors.threshold import Aim, side_weights
 
 ROLE = "autoencoder"
 PUBLISHED_WIDTH = 64
+OUTPUTS: Outputs = {
+    "code": lambda network, images: network.encode(images),
+    "logits": lambda network, images: network(images),
+    "mse": lambda network, images: reconstruction_errors(network(images), images, "mse"),
+    "bce": lambda network, images: reconstruction_errors(network(images), images, "bce"),
+}
+"""The code (N, L), the reconstruction as logits (N, C, H, W), and both errors (N,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +65,10 @@ class AutoencoderMonitor(NetworkMonitor):
         form = {"loss": self.trained_with, **width, **sizes}
         return {ROLE: AutoencoderNetwork(form, self.budget(), train, seed=self.seed)}
 
-    def passes(self, signals: Signals, state: Learned) -> tuple[NDArray[np.float32], ...]:
-        """The code (N, L), the reconstruction as logits (N, C, H, W), and both errors (N,), of each image."""
-        outputs = {
-            "code": lambda network, images: network.encode(images),
-            "logits": lambda network, images: network(images),
-            "mse": lambda network, images: reconstruction_errors(network(images), images, "mse"),
-            "bce": lambda network, images: reconstruction_errors(network(images), images, "bce"),
-        }
-        return passes_of(state, make_autoencoder, ROLE, outputs)(values_of(self.shown_images(signals, state)))
+    def answer(self, output: str, signals: Signals, state: Learned) -> NDArray[np.float32]:
+        """One of `OUTPUTS` for each image."""
+        self.check_images(signals, state)
+        return pass_of(signals, state, make_autoencoder, ROLE, OUTPUTS, output)
 
 
 @registered(MONITORS, "ae_threshold")
@@ -99,8 +101,7 @@ class AeThreshold(AutoencoderMonitor):
 
     def read(self, signals: Signals, state: Learned) -> NDArray[np.float32]:
         """The error of each reconstruction, (N,)."""
-        _, _, mse, bce = self.passes(signals, state)
-        return mse if self.loss == "mse" else bce
+        return self.answer(self.loss, signals, state)
 
     def tune(self, inside: Rep, outside: Rep | None, aim: Aim, state: Learned) -> Arrays:
         """mu."""
@@ -120,7 +121,7 @@ class AeThreshold(AutoencoderMonitor):
 
 def reconstructed(monitor: AutoencoderMonitor, images: NDArray[np.uint8], state: Learned) -> NDArray[np.uint8]:
     """What the autoencoder of a fitted monitor makes of images (n, H, W, C)."""
-    _, logits, *_ = monitor.passes(images_alone(images), state)
+    logits = monitor.answer("logits", images_alone(images), state)
     values = 255 / (1 + np.exp(-logits.astype(np.float64)))
     return np.ascontiguousarray(values.round().astype(np.uint8).transpose(0, 2, 3, 1))
 
