@@ -115,8 +115,10 @@ class ClassifierMonitor(NetworkMonitor):
     def answers(self, signals: Signals, state: Learned, roles: Sequence[str]) -> list[NDArray[np.float32]]:
         """What its networks of these roles answer to images, (N, K) each."""
         images = values_of(self.shown_images(signals, state))
-        outputs = {"logits": lambda network, values: network(values)}
-        return [passes_of(state, self.make_network, role, outputs)(images)[0] for role in roles]
+        return [
+            passes_of(state, self.make_network, role, ["logits"], lambda network, values: (network(values),))(images)[0]
+            for role in roles
+        ]
 
     def make_network(self, form: Mapping[str, Any]) -> Any:
         """A network of this form, before training."""
@@ -133,12 +135,13 @@ def passes_of(
     state: Learned,
     make: Callable[[Mapping[str, Any]], Any],
     role: str,
-    outputs: Mapping[str, Callable[[Any, Any], Any]],
+    outputs: Sequence[str],
+    compute: Callable[[Any, Any], tuple[Any, ...]],
 ) -> Forward:
     """The forward pass of a network that a fit keeps under a role: images (N, C, H, W) to its outputs, by ONNX Runtime.
 
-    `make` makes the network of its form; `outputs` says by name how each is computed from (network, images). The
-    session is made once.
+    `make` makes the network of its form; `compute` gives the outputs, in the order of their names, from (network,
+    images). The session is made once.
     """
 
     def session() -> Any:
@@ -153,10 +156,10 @@ def passes_of(
                 self.network = network
 
             def forward(self, images: Any) -> Any:
-                return tuple(compute(self.network, images) for compute in outputs.values())
+                return compute(self.network, images)
 
         example = torch.zeros(2, settings["channels"], *settings["size"])
-        return cpu_session(onnx_bytes(Outputs(), {"image": example}, [*outputs]))
+        return cpu_session(onnx_bytes(Outputs(), {"image": example}, outputs))
 
     run = state.cached(f"session of {role}", session)
     return lambda images: tuple(run.run(None, {"image": images}))

@@ -60,13 +60,16 @@ class AutoencoderMonitor(NetworkMonitor):
 
     def passes(self, signals: Signals, state: Learned) -> tuple[NDArray[np.float32], ...]:
         """The code (N, L), the reconstruction as logits (N, C, H, W), and both errors (N,), of each image."""
-        outputs = {
-            "code": lambda network, images: network.encode(images),
-            "logits": lambda network, images: network(images),
-            "mse": lambda network, images: reconstruction_errors(network(images), images, "mse"),
-            "bce": lambda network, images: reconstruction_errors(network(images), images, "bce"),
-        }
-        return passes_of(state, make_autoencoder, ROLE, outputs)(values_of(self.shown_images(signals, state)))
+        outputs = ("code", "logits", *LOSSES)
+        forward = passes_of(state, make_autoencoder, ROLE, outputs, _code_and_errors)
+        return forward(values_of(self.shown_images(signals, state)))
+
+
+def _code_and_errors(network: Any, images: Any) -> tuple[Any, ...]:
+    """The code, the reconstruction as logits, and its error by either loss."""
+    code = network.encode(images)
+    logits = network.decode(code)
+    return code, logits, *(reconstruction_errors(logits, images, loss) for loss in LOSSES)
 
 
 @registered(MONITORS, "ae_threshold")
