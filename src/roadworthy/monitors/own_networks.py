@@ -29,9 +29,17 @@ from roadworthy.monitors.networks.classes import architecture_settings, make_cla
 FORM = "form"
 """The name under which a fit keeps what its networks are made with, as the bytes of a JSON text."""
 MOST_SESSIONS = 64
-Outputs = Mapping[str, Callable[[Any, Any], Any]]
-"""How each output of a network is computed from (network, images), by name."""
-LOGITS: Outputs = {"logits": lambda network, images: network(images)}
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is asked of a network: the names of its outputs, and how all are computed from (network, images)."""
+
+    names: tuple[str, ...]
+    compute: Callable[[Any, Any], tuple[Any, ...]]
+
+
+LOGITS = Outputs(("logits",), lambda network, images: (network(images),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +146,7 @@ def pass_of(
 ) -> NDArray[np.float32]:
     """One output, a row per image, of a network that a fit keeps under a role, by ONNX Runtime.
 
-    make      makes the network of its form;  outputs: by name, how each is computed from (network, images)
-    asked     the name of the output
+    make      makes the network of its form;  asked: the name of the output
 
     Monitors that keep the same network share its session, and its answer to a batch.
     """
@@ -161,7 +168,7 @@ def _session(key: str, state: Learned, make: Callable[[Mapping[str, Any]], Any],
             torch, settings = import_torch(), form_of(state)
             network = with_weights(make(settings), state, f"{role}/")
             example = torch.zeros(2, settings["channels"], *settings["size"])
-            _SESSIONS[key] = cpu_session(onnx_bytes(_all_outputs(network, outputs), {"image": example}, [*outputs]))
+            _SESSIONS[key] = cpu_session(onnx_bytes(_all_outputs(network, outputs), {"image": example}, outputs.names))
         _SESSIONS.move_to_end(key)
         while len(_SESSIONS) > MOST_SESSIONS:
             _SESSIONS.popitem(last=False)
@@ -185,7 +192,7 @@ def _all_outputs(network: Any, outputs: Outputs) -> Any:
             self.network = network
 
         def forward(self, images: Any) -> Any:
-            return tuple(compute(self.network, images) for compute in outputs.values())
+            return outputs.compute(self.network, images)
 
     return AllOutputs()
 

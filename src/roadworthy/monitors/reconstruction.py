@@ -25,13 +25,16 @@ from roadworthy.monitors.threshold import Aim, side_weights
 
 ROLE = "autoencoder"
 PUBLISHED_WIDTH = 64
-OUTPUTS: Outputs = {
-    "code": lambda network, images: network.encode(images),
-    "logits": lambda network, images: network(images),
-    "mse": lambda network, images: reconstruction_errors(network(images), images, "mse"),
-    "bce": lambda network, images: reconstruction_errors(network(images), images, "bce"),
-}
-"""The code (N, L), the reconstruction as logits (N, C, H, W), and both errors (N,)."""
+
+
+def _code_and_errors(network: Any, images: Any) -> tuple[Any, ...]:
+    """The code (N, L), the reconstruction as logits (N, C, H, W), and its error (N,) by either loss."""
+    code = network.encode(images)
+    logits = network.decode(code)
+    return code, logits, *(reconstruction_errors(logits, images, loss) for loss in LOSSES)
+
+
+OUTPUTS = Outputs(("code", "logits", *LOSSES), _code_and_errors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class AutoencoderMonitor(NetworkMonitor):
         return {ROLE: AutoencoderNetwork(form, self.budget(), train, seed=self.seed)}
 
     def answer(self, output: str, signals: Signals, state: Learned) -> NDArray[np.float32]:
-        """One of `OUTPUTS` for each image."""
+        """One of the `OUTPUTS` for each image."""
         self.check_images(signals, state)
         return pass_of(signals, state, make_autoencoder, ROLE, OUTPUTS, output)
 
