@@ -7,11 +7,32 @@ reads the row above and the same row (stream `left`: no column to the right).
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+class _ConcatElu(torch.autograd.Function):
+    """One exp for both halves: with e = exp(-|x|) - 1, elu(x) = max(x, e) and elu(-x) = max(-x, e)."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor) -> Tensor:
+        answer = _concat_elu(features)
+        ctx.save_for_backward(answer)
+        return answer
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (answer,) = ctx.saved_tensors
+        plus, minus = torch.ops.aten.elu_backward(gradient, 1.0, 1.0, 1.0, True, answer).chunk(2, 1)
+        return cast(Tensor, plus - minus)
+
+
+def _concat_elu(features: Tensor) -> Tensor:
+    below = features.abs().neg_().exp_().sub_(1)
+    return torch.cat((torch.maximum(features, below), torch.maximum(-features, below)), 1)
 
 
 def concat_elu(features: Tensor) -> Tensor:
@@ -20,7 +41,14 @@ def concat_elu(features: Tensor) -> Tensor:
     >>> concat_elu(torch.tensor([[[[1.0]], [[-2.0]]]])).flatten().numpy().round(3)
     array([ 1.   , -0.865, -0.632,  2.   ], dtype=float32)
     """
-    return F.elu_(torch.cat((features, -features), 1))
+    if torch.is_grad_enabled() and features.requires_grad:
+        return cast(Tensor, _ConcatElu.apply(features))  # type: ignore[no-untyped-call]
+    return _concat_elu(features)
+
+
+def pixel_by_pixel(features: Tensor) -> Tensor:
+    """The same features, the channels of a pixel side by side in memory: convolutions are faster so."""
+    return features.contiguous(memory_format=torch.channels_last)
 
 
 class NormalisedLayer(nn.Module):
@@ -38,9 +66,7 @@ class NormalisedLayer(nn.Module):
 
     def weight(self) -> Tensor:
         """The filters as they are applied: (outputs, inputs, height, width)."""
-        lengths = self.direction.flatten(1).norm(dim=1)
-        filters: Tensor = self.direction * (self.gain / lengths)[:, None, None, None]
-        return filters
+        return torch._weight_norm(self.direction, self.gain[:, None, None, None], 0)
 
 
 class CausalConvolution(NormalisedLayer):
@@ -54,7 +80,7 @@ class CausalConvolution(NormalisedLayer):
         """The convolution at every pixel."""
         height, width = self.kernel
         answer = F.conv2d(features, self.weight(), self.bias, padding=(height - 1, width // 2))
-        return answer[:, :, : features.shape[2], : features.shape[3]]
+        return F.pad(answer, (0, width % 2 - 1, 0, 1 - height)) if height > 1 else answer
 
 
 class Reduction(NormalisedLayer):
@@ -70,7 +96,8 @@ class Reduction(NormalisedLayer):
         height, width = self.kernel
         padded = F.pad(features, (width // 2, width % 2, height - 1, 0))
         answer = self.weight().flatten(1) @ F.unfold(padded, self.kernel, stride=2) + self.bias[:, None]
-        return answer.view(count, -1, (rows + 1) // 2, (columns + 1) // 2)
+        shaped = answer.view(count, -1, (rows + 1) // 2, (columns + 1) // 2)
+        return pixel_by_pixel(shaped)
 
 
 class Enlargement(NormalisedLayer):
@@ -86,7 +113,20 @@ class Enlargement(NormalisedLayer):
         left = self.kernel[1] % 2
         spread = torch.einsum("fckl,ncp->nfklp", self.weight(), features.flatten(2))
         answer = F.fold(spread.flatten(1, 3), (2 * rows, 2 * columns + left), self.kernel, stride=2)
-        return answer[:, :, : size[0], left : left + size[1]] + self.bias[:, None, None]
+        cut = answer[:, :, : size[0], left : left + size[1]] + self.bias[:, None, None]
+        return pixel_by_pixel(cut)
+
+
+class Signal(NamedTuple):
+    """What a stream holds at one point: features (N, F, H, W) and concat_elu of them, which several layers read."""
+
+    features: Tensor
+    active: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor) -> Signal:
+        """Features and what becomes of them."""
+        return cls(features, concat_elu(features))
 
 
 class GatedBlock(nn.Module):
@@ -94,22 +134,22 @@ class GatedBlock(nn.Module):
 
     value, gate = conv(dropout(concat_elu(conv(concat_elu(features)) + conv1x1(concat_elu(context)))))
 
-    `context` is what the block reads besides its own stream: features (N, `context`, H, W) of the other stream or of
-    the same size on the way down; 0 where there is none.
+    `context` is what the block reads besides its own stream: features of the other stream or of the same size on the
+    way down, of so many channels; 0 where there are none.
     """
 
     def __init__(self, filters: int, kernel: tuple[int, int], context: int, dropout: float) -> None:
         super().__init__()
         self.first = CausalConvolution(2 * filters, filters, kernel)
         self.context = CausalConvolution(2 * context, filters) if context else None
-        self.second = CausalConvolution(2 * filters, 2 * filters, kernel, scale=0.1)
+        self.value = CausalConvolution(2 * filters, filters, kernel, scale=0.1)
+        self.gate = CausalConvolution(2 * filters, filters, kernel, scale=0.1)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, features: Tensor, context: Tensor | None = None) -> Tensor:
-        """Features of the same shape."""
-        hidden = self.first(concat_elu(features))
+    def forward(self, signal: Signal, context: Tensor | None = None) -> Signal:
+        """The stream behind the block; `context` is (N, 2 `context`, H, W), behind concat_elu."""
+        hidden = self.first(signal.active)
         if self.context is not None:
-            hidden = hidden + self.context(concat_elu(cast(Tensor, context)))
-        value, gate = self.second(self.dropout(concat_elu(hidden))).chunk(2, 1)
-        answer: Tensor = features + value * torch.sigmoid(gate)
-        return answer
+            hidden = hidden + self.context(context)
+        active = self.dropout(concat_elu(hidden))
+        return Signal.of(torch.addcmul(signal.features, self.value(active), torch.sigmoid(self.gate(active))))

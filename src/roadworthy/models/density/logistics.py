@@ -59,31 +59,32 @@ class Mixture:
         log_scales = parts[2].clamp(*LOG_SCALES)
         return cls(parts[0][:, 0], parts[1], log_scales, torch.tanh(parts[3]) if channels == 3 else None)
 
-    def centred(self, pixels: Tensor) -> Tensor:
-        """Pixels (N, C, ...) as x in -1..1, less the mean of each component: (N, C, M, ...)."""
-        values = pixels[:, :, None]
+    def moved_means(self, pixels: Tensor) -> Tensor:
+        """The means of all components given the channels before, (N, C, M, ...), for pixels (N, C, ...) in -1..1."""
         if self.coefficients is None:
-            return values - self.means
-        red, green = values[:, 0], values[:, 1]
+            return self.means
+        red, green = pixels[:, 0, None], pixels[:, 1, None]
         first, second, third = self.coefficients.unbind(1)
-        moved = torch.stack((torch.zeros_like(first), first * red, second * red + third * green), 1)
-        return values - (self.means + moved)
+        return self.means + torch.stack((torch.zeros_like(first), first * red, second * red + third * green), 1)
 
-    def log_masses(self, pixels: Tensor) -> Tensor:
-        """log p_m of each channel given those before, (N, C, M, ...), for pixels (N, C, ...) as x in -1..1.
 
-        With u = (x + 1/255 - mu) / s and v = (x - 1/255 - mu) / s, sigmoid(u) - sigmoid(v) is
-        sigmoid(u) sigmoid(-v) (1 - exp(v - u)), whose log never cancels: no fallback for tiny masses is needed. At the
-        edges, the factors that stand for a bound fall away.
-        """
-        per_scale = torch.exp(-self.log_scales)
-        middle = self.centred(pixels) * per_scale
-        half = HALF_BIN * per_scale
-        lowest, highest = (pixels < HALF_BIN - 1)[:, :, None], (pixels > 1 - HALF_BIN)[:, :, None]
-        below_upper = F.logsigmoid(middle + half).masked_fill(highest, 0)
-        above_lower = F.logsigmoid(half - middle).masked_fill(lowest, 0)
-        width = torch.log(-torch.expm1(-2 * half)).masked_fill(lowest | highest, 0)
-        return below_upper + above_lower + width
+def log_masses(pixels: Tensor, means: Tensor, log_scales: Tensor) -> Tensor:
+    """log of the mass that logistics give values, given as x in -1..1; the three shapes fit each other.
+
+    With u = (x + 1/255 - mu) / s and v = (x - 1/255 - mu) / s, sigmoid(u) - sigmoid(v) is
+    sigmoid(u) sigmoid(-v) (1 - exp(v - u)), whose log never cancels: the paper's fallback for tiny masses is not
+    needed. At the edges, the factors that stand for a bound fall away.
+
+    >>> log_masses(torch.tensor([-1.0, 1.0]), torch.zeros(2), torch.zeros(2)).exp().numpy().round(4)
+    array([0.2697, 0.2697], dtype=float32)
+    """
+    per_scale = torch.exp(-log_scales)
+    middle, half = (pixels - means) * per_scale, HALF_BIN * per_scale
+    lowest, highest = pixels < HALF_BIN - 1, pixels > 1 - HALF_BIN
+    below_upper = F.logsigmoid(middle + half).masked_fill(highest, 0)
+    above_lower = F.logsigmoid(half - middle).masked_fill(lowest, 0)
+    width = torch.log(-torch.expm1(-2 * half)).masked_fill(lowest | highest, 0)
+    return below_upper + above_lower + width
 
 
 def log_likelihood(parameters: Tensor, images: Tensor) -> Tensor:
@@ -94,8 +95,9 @@ def log_likelihood(parameters: Tensor, images: Tensor) -> Tensor:
     >>> log_likelihood(torch.zeros(1, 3, 1, 1), torch.ones(1, 1, 1, 1)).exp().numpy().round(4)
     array([0.2697], dtype=float32)
     """
-    mixture = Mixture.read(parameters, images.shape[1])
-    joint = mixture.log_masses(images * 2 - 1).sum(1) + F.log_softmax(mixture.logits, 1)
+    mixture, pixels = Mixture.read(parameters, images.shape[1]), images * 2 - 1
+    masses = log_masses(pixels[:, :, None], mixture.moved_means(pixels), mixture.log_scales)
+    joint = masses.sum(1) + F.log_softmax(mixture.logits, 1)
     return torch.logsumexp(joint, 1).flatten(1).sum(1)
 
 
@@ -121,14 +123,12 @@ def conditional(parameters: Tensor, images: Tensor, channel: int = 0) -> Tensor:
     channels = images.shape[1]
     if not 0 <= channel < channels:
         raise InputError(f"images of {channels} channels have no channel {channel}")
-    mixture = Mixture.read(parameters, channels)
-    pixels = images * 2 - 1
-    weights = F.log_softmax(mixture.logits, 1)
-    if channel:
-        weights = torch.log_softmax(weights + mixture.log_masses(pixels)[:, :channel].sum(1), 1)
-    probabilities = []
-    for value in torch.arange(VALUES, device=images.device):
-        replaced = pixels.clone()
-        replaced[:, channel] = value / 255 * 2 - 1
-        probabilities.append(torch.logsumexp(weights + mixture.log_masses(replaced)[:, channel], 1).exp())
-    return torch.stack(probabilities, 1)
+    mixture, pixels = Mixture.read(parameters, channels), images * 2 - 1
+    means, scales = mixture.moved_means(pixels), mixture.log_scales
+    before = log_masses(pixels[:, :channel, None], means[:, :channel], scales[:, :channel]).sum(1)
+    weights = F.log_softmax(mixture.logits + before, 1)
+    values = torch.arange(VALUES, device=images.device, dtype=images.dtype) * (2 / 255) - 1
+    spread = values.view(VALUES, *[1] * (parameters.ndim - 1))
+    return torch.logsumexp(
+        weights[:, None] + log_masses(spread, means[:, channel, None], scales[:, channel, None]), 2
+    ).exp()

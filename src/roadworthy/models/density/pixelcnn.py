@@ -7,7 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roadworthy.core.errors import InputError
-from roadworthy.models.density.layers import CausalConvolution, Enlargement, GatedBlock, NormalisedLayer, Reduction
+from roadworthy.models.density.layers import (
+    CausalConvolution,
+    Enlargement,
+    GatedBlock,
+    NormalisedLayer,
+    Reduction,
+    Signal,
+    pixel_by_pixel,
+)
 from roadworthy.models.density.logistics import count_parameters
 
 WIDE = (2, 3)
@@ -75,35 +83,40 @@ class PixelCnn(nn.Module):
         above, left = self._stem(images)
         for stage in range(STAGES):
             if stage:
-                above.append(self.above.reductions[stage - 1](above[-1]))
-                left.append(self.left.reductions[stage - 1](left[-1]))
+                above.append(Signal.of(self.above.reductions[stage - 1](above[-1].features)))
+                left.append(Signal.of(self.left.reductions[stage - 1](left[-1].features)))
             for block_above, block_left in zip(self.above.down(stage), self.left.down(stage), strict=True):
                 above.append(block_above(above[-1]))
-                left.append(block_left(left[-1], above[-1]))
-        parameters: Tensor = self.head(F.elu(self._up(above, left)))
+                left.append(block_left(left[-1], above[-1].active))
+        last = self._up(above, left).active[:, : self.filters]
+        parameters: Tensor = self.head(last)
         return parameters
 
-    def _stem(self, images: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The first features of both streams, as lists that the way down adds to.
+    @staticmethod
+    def pixels(images: Tensor) -> Tensor:
+        """Images in 0-1 as -1..1, and a channel of ones, which tells pixels from the zeros behind the border."""
+        return pixel_by_pixel(torch.cat((images * 2 - 1, torch.ones_like(images[:, :1])), 1))
 
-        A channel of ones tells pixels from the zeros behind the border. The shifts by one row and one column are what
-        keeps a pixel from its own prediction.
+    def _stem(self, images: Tensor) -> tuple[list[Signal], list[Signal]]:
+        """The first signals of both streams, as lists that the way down adds to.
+
+        The shifts by one row and one column are what keeps a pixel from its own prediction.
         """
-        pixels = torch.cat((images * 2 - 1, torch.ones_like(images[:, :1])), 1)
+        pixels = self.pixels(images)
         row = _shift_down(self.stem_row(pixels)) + _shift_right(self.stem_left(pixels))
-        return [_shift_down(self.stem_above(pixels))], [row]
+        return [Signal.of(_shift_down(self.stem_above(pixels)))], [Signal.of(row)]
 
-    def _up(self, above: list[Tensor], left: list[Tensor]) -> Tensor:
+    def _up(self, above: list[Signal], left: list[Signal]) -> Signal:
         """The stream `left` at the end of the way up, from what both streams gave on the way down."""
         now_above, now_left = above.pop(), left.pop()
         for stage in reversed(range(STAGES)):
             for block_above, block_left in zip(self.above.up(stage), self.left.up(stage), strict=True):
-                now_above = block_above(now_above, above.pop())
-                now_left = block_left(now_left, torch.cat((now_above, left.pop()), 1))
+                now_above = block_above(now_above, above.pop().active)
+                now_left = block_left(now_left, torch.cat((now_above.active, left.pop().active), 1))
             if stage:
-                size = tuple(above[-1].shape[2:])
-                now_above = self.above.enlargements[stage - 1](now_above, size)
-                now_left = self.left.enlargements[stage - 1](now_left, size)
+                size = tuple(above[-1].features.shape[2:])
+                now_above = Signal.of(self.above.enlargements[stage - 1](now_above.features, size))
+                now_left = Signal.of(self.left.enlargements[stage - 1](now_left.features, size))
         return now_left
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
 from roadworthy.models.density.logistics import Mixture
+from roadworthy.models.density.rows import RowNetwork
 
 
 def sample(network: nn.Module, count: int, size: int | tuple[int, int], channels: int, seed: int) -> NDArray[np.uint8]:
@@ -26,29 +27,29 @@ def sample(network: nn.Module, count: int, size: int | tuple[int, int], channels
     height, width = (size, size) if isinstance(size, int) else size
     if min(count, height, width) < 1:
         raise InputError(f"{count} samples of {height}x{width} cannot be drawn: one image of 1x1 is the least")
-    training = network.training
-    network.eval()
-    try:
-        with torch.inference_mode():
-            images = _draw(network, count, (height, width), channels, seed)
-    finally:
-        network.train(training)
+    with torch.inference_mode():
+        images = _draw(network, count, (height, width), channels, seed)
     return np.ascontiguousarray(images.mul(255).round().byte().permute(0, 2, 3, 1).numpy())
 
 
 def _draw(network: nn.Module, count: int, size: tuple[int, int], channels: int, seed: int) -> Tensor:
-    """Images (count, C, H, W) that hold k / 255; the network reads no row below the one it predicts."""
+    """Images (count, C, H, W) that hold k / 255."""
     height, width = size
     images = torch.zeros(count, channels, height, width)
-    uniform = torch.from_numpy(_uniform(count, (height, width, channels + 1), seed))
-    for row in range(height):
+    uniform = torch.from_numpy(uniform_draws(count, (height, width, channels + 1), seed))
+    rows = RowNetwork(network)
+    for number in range(height):
+        row = images[:, :, number : number + 1]
+        rows.start(images[:, :, max(number - 1, 0) : max(number, 1)])
         for column in range(width):
-            parameters = network(images[:, :, : row + 1])[:, :, row, column]
-            images[:, :, row, column] = draw_pixels(parameters, uniform[:, row, column])
+            parameters = rows.parameters(row)[:, :, 0, column]
+            row[:, :, 0, column] = draw_pixels(parameters, uniform[:, number, column])
+        rows.parameters(row)
+        rows.finish()
     return images
 
 
-def _uniform(count: int, shape: tuple[int, ...], seed: int) -> NDArray[np.float64]:
+def uniform_draws(count: int, shape: tuple[int, ...], seed: int) -> NDArray[np.float64]:
     """Draws (count, *shape) inside 0-1, a stream of its own for each image."""
     streams = Streams(seed, "pixelcnn").each(map(str, range(count)))
     return np.stack([rng.random(shape) for rng in streams]).clip(1e-9, 1 - 1e-9)
@@ -67,7 +68,7 @@ def draw_pixels(parameters: Tensor, uniform: Tensor) -> Tensor:
     noise = mixture.log_scales[rows, :, chosen].exp() * torch.logit(uniform[:, 1:]).to(parameters.dtype)
     pixels = torch.zeros_like(noise)
     for channel in range(channels):
-        mean = -mixture.centred(pixels)[rows, channel, chosen] + pixels[:, channel]
+        mean = mixture.moved_means(pixels)[rows, channel, chosen]
         value = (mean + noise[:, channel]).clamp(-1, 1)
         pixels[:, channel] = ((value + 1) * 127.5).round() / 127.5 - 1
     return ((pixels + 1) * 127.5).round() / 255
