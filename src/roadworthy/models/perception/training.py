@@ -262,24 +262,9 @@ class TaskCourse(TrainingCourse):
             return True
         return bool(self.history) and self.epoch - self.kept_epoch >= self.recipe["patience"]
 
-    def set_learning_rate(self, share: float) -> None:
-        """The learning rate of a step, by the share of all epochs that lies behind it: see `learning_rate_at`."""
-        rate = learning_rate_at(share, self.recipe["learning_rate"], self.recipe["schedule"])
-        for group in self.optimizers[self.kept].param_groups:
-            group["lr"] = rate
-
     def outcome(self) -> dict[str, Any]:
         """Which epoch is the best."""
         return {"best_epoch": self.kept_epoch}
-
-
-def learning_rate_at(share: float, rate: float, schedule: str) -> float:
-    """The learning rate once a share of the training is done: `constant`, or `cosine`, rate (1 + cos(pi share)) / 2.
-
-    >>> [learning_rate_at(share, 0.001, "cosine") for share in (0.0, 0.5)], learning_rate_at(0.5, 0.001, "constant")
-    ([0.001, 0.0005], 0.001)
-    """
-    return rate if schedule == "constant" else rate * (1 + math.cos(math.pi * share)) / 2
 
 
 def train_task(
