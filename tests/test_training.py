@@ -167,6 +167,31 @@ def test_a_kill_and_a_resume_change_no_bit(
         assert (uninterrupted / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
 
 
+def test_the_learning_rate_falls_along_a_cosine_and_a_kill_changes_none_of_it(
+    tmp_path: Path, data: ArrayDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates: list[float] = []
+    step = training.TrainingCourse.step
+
+    def spied(course: training.TrainingCourse, part: str, loss: Any) -> float:
+        rates.append(course.optimizers[part].param_groups[0]["lr"])
+        return step(course, part, loss)
+
+    monkeypatch.setattr(training.TrainingCourse, "step", spied)
+    train(tmp_path / "cosine", data, schedule="cosine")
+    steps = 4 * 6  # 96 of 120 images are trained on, 16 at a time
+    assert rates == pytest.approx([5e-3 * np.cos(np.pi * number / (2 * steps)) ** 2 for number in range(steps)])
+    rates.clear()
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "killed", data, schedule="cosine", progress=StopAfter(300))
+    train(tmp_path / "killed", data, schedule="cosine")
+    weights = [(tmp_path / name / "network.safetensors").read_bytes() for name in ("cosine", "killed")]
+    assert weights[0] == weights[1]
+    rates.clear()
+    train(tmp_path / "constant", data)
+    assert set(rates) == {5e-3}
+
+
 def test_progress_is_told_of_every_image_once_per_epoch_whatever_happened(tmp_path: Path, data: ArrayDataset) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path, data, progress=StopAfter(300))
@@ -252,7 +277,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, data: ArrayDataset) -> No
         train(tmp_path, data)
 
 
-@pytest.mark.parametrize("bad", [{"epochs": 0}, {"batch": 0}, {"learning_rate": 0.0}, {"precision": "int8"}])
+@pytest.mark.parametrize(
+    "bad", [{"epochs": 0}, {"batch": 0}, {"learning_rate": 0.0}, {"precision": "int8"}, {"schedule": "linear"}]
+)
 def test_bad_settings_are_refused_before_anything_is_written(
     tmp_path: Path, data: ArrayDataset, bad: dict[str, Any]
 ) -> None:
@@ -370,11 +397,13 @@ def test_a_recipe_is_what_decides_the_weights(data: ArrayDataset) -> None:
 
     changes = [
         *({"epochs": 3}, {"batch": 64}, {"learning_rate": 2e-3}, {"seed": 1}, {"width": 8}, {"hidden": 64}),
+        {"schedule": "cosine"},
         *({"dropout": 0.5}, {"spec": "baseline"}, {"on": coloured(seed=1)}),
     ]
     hashes = [recipe(**change) for change in changes]
     assert len({recipe(), *hashes}) == 1 + len(changes)
     assert recipe(passes=5, name="other", retrain=True) == recipe()
+    assert "schedule" not in ReferenceModel("mc_dropout").settings(), "recipes of before stay as they are"
     few, many = (ReferenceModel("mc_dropout", passes=passes).on(data).fingerprint() for passes in (5, 20))
     assert few != many
 
@@ -402,6 +431,7 @@ def test_repeats_share_a_network_unless_they_retrain(data: ArrayDataset) -> None
         ("baselin", {}, UnknownName),
         ("baseline", {"epochs": 0}, InputError),
         ("baseline", {"passes": 20}, InputError),
+        ("baseline", {"schedule": "linear"}, InputError),
         ("mc_dropout", {"dropout": 0.0}, InputError),
         ("mc_dropout", {"dropout": 1.0}, InputError),
     ],

@@ -25,9 +25,10 @@ from roadworthy.models.networks import (
     vgg16,
 )
 from roadworthy.models.onnx import OnnxModel
+from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.torch import TorchModel, import_torch
 from roadworthy.models.trained import ONNX, TrainedNetwork
-from roadworthy.models.training import train_classifier
+from roadworthy.models.training import SCHEDULES, train_classifier
 
 if TYPE_CHECKING:
     import torch
@@ -81,6 +82,7 @@ class ReferenceModel(TrainedNetwork):
               convolutions and three linear layers, 128 neurons in the last hidden one; `vgg`, `resnet`: small ones
               for images of about 32x32; `vgg16`, `resnet50`: as published. These five run in torch and give gradients
     epochs, batch, learning_rate, width (filters), hidden (units), dropout, passes: as the architecture where not given
+    schedule  of the learning rate: `constant`, or `cosine`, which falls to 0 over all epochs and is part of the recipe
     floor     clean accuracy below which rows that depend on it are marked undertrained
     retrain   train another one (seed + repeat) for every repeat of a study
     threads   of the training, part of the recipe where given
@@ -99,6 +101,7 @@ class ReferenceModel(TrainedNetwork):
         epochs: int | None = None,
         batch: int | None = None,
         learning_rate: float = 1e-3,
+        schedule: str = "constant",
         seed: int = 0,
         width: int | None = None,
         hidden: int = 128,
@@ -116,11 +119,12 @@ class ReferenceModel(TrainedNetwork):
         self.dropout = default.dropout if dropout is None else dropout
         self.passes = default.passes if passes is None else passes
         self.batch = default.batch if batch is None else batch
-        self.learning_rate, self.seed = learning_rate, seed
+        self.learning_rate, self.schedule, self.seed = learning_rate, schedule, seed
         self.width = default.width if width is None else width
         self.hidden, self.floor, self.retrain, self.threads = hidden, floor, retrain, threads
         for setting, most in LARGEST.items():
             check_whole(f"reference network {self.name}: {setting}", getattr(self, setting), 1, most)
+        parse_choice(f"schedule of reference network {self.name}", schedule, SCHEDULES)
         if threads is not None:
             check_whole(f"reference network {self.name}: threads", threads, 1, MOST_THREADS)
         if not 0 <= self.dropout < 1:
@@ -144,7 +148,8 @@ class ReferenceModel(TrainedNetwork):
     def settings(self) -> dict[str, Any]:
         """Everything that decides the weights, but for the data and the seed."""
         names = ("architecture", "epochs", "batch", "learning_rate", "width", "hidden", "dropout", "floor")
-        given = {} if self.threads is None else {"threads": self.threads}
+        given: dict[str, Any] = {} if self.threads is None else {"threads": self.threads}
+        given |= {} if self.schedule == "constant" else {"schedule": self.schedule}
         return {"algorithm": ALGORITHM, **{name: getattr(self, name) for name in names}, **given}
 
     def on(self, train: Dataset) -> Self:
@@ -170,7 +175,7 @@ class ReferenceModel(TrainedNetwork):
     def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder; write network.safetensors, network.onnx, training.json."""
         network = self.network()
-        names = ("epochs", "batch", "learning_rate", "seed", "floor", "threads")
+        names = ("epochs", "batch", "learning_rate", "schedule", "seed", "floor", "threads")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         competence = train_classifier(network, self.data, workshop, progress=progress, **settings)
         export_onnx(network, workshop / ONNX, self.data.size, self.data.channels)

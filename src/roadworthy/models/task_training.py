@@ -155,7 +155,8 @@ class ClassTask(Task):
 class TaskCourse(TrainingCourse):
     """The training of a network for one task.
 
-    It ends after `epochs`, or `patience` epochs after the best one, or with the epoch that uses up its `seconds`.
+    It ends after `epochs`, or `patience` epochs after the best one, or with the epoch that uses up its `seconds` of
+    processor time.
     """
 
     kept = "network"
@@ -183,28 +184,13 @@ class TaskCourse(TrainingCourse):
 
     @property
     def budget_used(self) -> bool:
-        """Whether the epochs so far took the seconds that the recipe allows, those before a kill included."""
+        """Whether the epochs so far took the processor time that the recipe allows, those before a kill included."""
         seconds = self.recipe.get("seconds")
         return seconds is not None and sum(epoch["seconds"] for epoch in self.history) >= seconds
-
-    def set_learning_rate(self, share: float) -> None:
-        """The learning rate of a step, by the share of all epochs that lies behind it: see `learning_rate_at`."""
-        rate = learning_rate_at(share, self.recipe["learning_rate"], self.recipe["schedule"])
-        for group in self.optimizers[self.kept].param_groups:
-            group["lr"] = rate
 
     def outcome(self) -> dict[str, Any]:
         """Which epoch is the best."""
         return {"best_epoch": self.kept_epoch}
-
-
-def learning_rate_at(share: float, rate: float, schedule: str) -> float:
-    """The learning rate once a share of the training is done: `constant`, or `cosine`, rate (1 + cos(pi share)) / 2.
-
-    >>> [learning_rate_at(share, 0.001, "cosine") for share in (0.0, 0.5)], learning_rate_at(0.5, 0.001, "constant")
-    ([0.001, 0.0005], 0.001)
-    """
-    return rate if schedule == "constant" else rate * (1 + math.cos(math.pi * share)) / 2
 
 
 def train_task(
@@ -220,8 +206,8 @@ def train_task(
     """Train a network on the first part, judged by the second after every epoch; give the record of the training.
 
     recipe   epochs, batch, learning_rate, schedule, seed, patience, threads, and whatever else decides the weights: a
-             folder that holds the training of another recipe is an error. Where it has `seconds`, the training ends
-             with the epoch that uses them up; what it learned then depends on the speed of the machine
+             folder that holds the training of another recipe is an error. Where it has `seconds` of processor time, the
+             training ends with the epoch that uses them up; what it learned then depends on the speed of the machine
     augment  what changes the images of each batch before they are learned from
 
     Adam, its learning rate by the schedule. `folder` gets `network.safetensors`, the weights of the best epoch, and
@@ -261,13 +247,13 @@ def _run(
     with course.own_torch():
         targets, judged = course.task.targets(train), course.task.targets(validation)
         while not course.ended:
-            started = time.perf_counter()
+            started = time.process_time()
             try:
                 training_loss = _train_epoch(course, train, targets, progress, augment)
                 figure, loss = _judge(course, validation, judged, progress)
             except FloatingPointError as error:
                 raise diverged(course, folder, str(error)) from None
-            spent = {"seconds": time.perf_counter() - started} if "seconds" in course.recipe else {}
+            spent = {"seconds": time.process_time() - started} if "seconds" in course.recipe else {}
             course.close_epoch(training_loss=training_loss, **{course.task.figure: figure}, loss=loss, **spent)
             course.save(folder)
     return course.finish(folder)

@@ -35,6 +35,7 @@ HELD_OUT = 0.2
 THREADS = 2
 """Threads of a training, whatever cores a machine has: the number decides the last bits of the weights."""
 PRECISIONS = ("float32", "bfloat16")
+SCHEDULES = ("constant", "cosine")
 IN_MEMORY_BYTES = 4 * 2**30
 DECODED_AT_ONCE = 1024
 EVALUATED_AT_ONCE = 256
@@ -50,6 +51,7 @@ def train_classifier(
     epochs: int,
     batch: int = 128,
     learning_rate: float = 1e-3,
+    schedule: str = "constant",
     seed: int = 0,
     floor: float = 0.9,
     precision: str = "float32",
@@ -60,7 +62,8 @@ def train_classifier(
 
     Adam on the mean cross-entropy of 80 % of the objects (groups never straddle). After each epoch the other 20 % are
     answered, and the network ends with the weights of the epoch that had the highest accuracy on them (of equal ones,
-    the lowest loss). The competence is `{"clean_accuracy", "floor", "epochs", "best_epoch"}`.
+    the lowest loss). The competence is `{"clean_accuracy", "floor", "epochs", "best_epoch"}`. `schedule` is that of the
+    learning rate: see `learning_rate_at`.
 
     `folder` gets `network.safetensors` and `training.json` (settings, every epoch). While it trains, it also holds
     `checkpoint.safetensors`: a call with the same network, data and settings goes on from there and ends with the same
@@ -84,7 +87,9 @@ def train_classifier(
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         raise InputError(f"the learning rate must be above 0, not {learning_rate}")
     parse_choice("precision", precision, PRECISIONS)
+    parse_choice("schedule", schedule, SCHEDULES)
     settings = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate, "seed": seed, "precision": precision}
+    settings |= {} if schedule == "constant" else {"schedule": schedule}
     known = {"data": data.fingerprint(), "network": digest(digest_tensors(network.state_dict().items(), str(network)))}
     recipe: dict[str, Any] = {**known, **settings, "held_out": HELD_OUT, "threads": threads or THREADS}
     folder.mkdir(parents=True, exist_ok=True)
@@ -172,6 +177,12 @@ class TrainingCourse(ABC):
             network.train()
         return np.array_split(order, -(-images // size))
 
+    def set_learning_rate(self, share: float) -> None:
+        """The learning rate of a step, by the share of all epochs that lies behind it: see `learning_rate_at`."""
+        rate = learning_rate_at(share, self.recipe["learning_rate"], self.recipe.get("schedule", "constant"))
+        for group in self.optimizers[self.kept].param_groups:
+            group["lr"] = rate
+
     def step(self, part: str, loss: Any) -> float:
         """Move one network against the gradient of its loss; give the loss."""
         self.optimizers[part].zero_grad()
@@ -222,6 +233,15 @@ class TrainingCourse(ABC):
         return record
 
 
+def learning_rate_at(share: float, rate: float, schedule: str) -> float:
+    """The learning rate once a share of the training is done: `constant`, or `cosine`, rate (1 + cos(pi share)) / 2.
+
+    >>> [learning_rate_at(share, 0.001, "cosine") for share in (0.0, 0.5)], learning_rate_at(0.5, 0.001, "constant")
+    ([0.001, 0.0005], 0.001)
+    """
+    return rate if schedule == "constant" else rate * (1 + math.cos(math.pi * share)) / 2
+
+
 class _Course(TrainingCourse):
     """The training of a classifier."""
 
@@ -266,7 +286,9 @@ def _train_epoch(
     from roadworthy.models.fast_dropout import FastDropout
 
     total = 0.0
-    for rows in course.batches(len(labels), course.recipe["batch"]):
+    batches = course.batches(len(labels), course.recipe["batch"])
+    for number, rows in enumerate(batches):
+        course.set_learning_rate((course.epoch + number / len(batches)) / course.recipe["epochs"])
         with _autocast(torch, course), FastDropout():
             answer = course.network(image_tensor(torch, read(rows)))
             if answer.shape != (len(rows), classes):

@@ -48,7 +48,8 @@ class NetworkMonitor(Monitor):
 
     width          filters of the first layer
     epochs, batch, learning_rate, seed   of the training;  a training on one thread, the best epoch on held-out images
-    seconds        where given, a training ends with the epoch that uses them up: other machines give other bits
+    seconds        of processor time; where given, a training ends with the epoch that uses them up, so that what it has
+                   learned depends on the speed of the machine
     floor          of the competence; below it the rows of the monitor are marked undertrained
     """
 
@@ -122,7 +123,7 @@ class ClassifierMonitor(NetworkMonitor):
         reference = reference_of(model)
         if reference is None or self.architecture not in (None, reference.architecture):
             return self.budget()
-        names = ("epochs", "batch", "learning_rate", "floor")
+        names = ("epochs", "batch", "learning_rate", "schedule", "floor")
         return self.budget(Budget(**{name: getattr(reference, name) for name in names}))
 
     def answers(self, signals: Signals, state: Learned, roles: Sequence[str]) -> list[NDArray[np.float32]]:

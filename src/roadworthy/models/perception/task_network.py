@@ -37,6 +37,7 @@ from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.task_training import ClassTask, LearningPart, Task, best_epoch, class_part, train_task
 from roadworthy.models.torch import digest_tensors, import_torch
 from roadworthy.models.trained import ONNX, TrainedNetwork
+from roadworthy.models.training import SCHEDULES
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +61,6 @@ DROPOUT_OF_CLASSES: Mapping[str, Mapping[str, float]] = {
 }
 """Table 4 of the paper: dropout rates for classification, by placement and family."""
 DROPOUT_OF_BOXES = 0.05
-SCHEDULES = ("constant", "cosine")
 LENGTHS: Mapping[bool, Mapping[str, Any]] = {
     True: {"epochs": 100, "batch": 32, "patience": 10, "schedule": "constant"},
     False: {"epochs": 8, "batch": 32, "patience": 8, "schedule": "cosine"},

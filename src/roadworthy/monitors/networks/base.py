@@ -40,7 +40,8 @@ class Budget:
     """How long a network is trained, and what is asked of it.
 
     epochs, batch, learning_rate, schedule (`constant` or `cosine`), patience (epochs after the best one)
-    seconds  the training ends with the epoch that uses these up; None: it is not timed and has the same bits anywhere
+    seconds  of processor time: the training ends with the epoch that uses these up; None: it is not timed, and has the
+             same bits on every machine of a kind
     floor    of the competence figure; below it, what depends on the network is marked undertrained
 
     >>> Budget(epochs=3, batch=64, learning_rate=1e-3, floor=0.9).seconds is None
