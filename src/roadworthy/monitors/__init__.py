@@ -15,6 +15,7 @@ from roadworthy.monitors.conformance import check_monitor, check_usefulness
 from roadworthy.monitors.deep_ensemble import DeepEnsemble
 from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
+from roadworthy.monitors.grid import GridMonitor
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.latent import BnnSvm, MnnSvm, VnnSvm
 from roadworthy.monitors.learned import Learned
@@ -26,6 +27,22 @@ from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
 from roadworthy.monitors.pixelcnn import PixelCnnPlusPlus
+from roadworthy.monitors.post_hoc import (
+    Ash,
+    Dice,
+    Entropy,
+    Fdbd,
+    Gen,
+    GradNorm,
+    Margin,
+    Neco,
+    NnGuide,
+    RelativeMahalanobis,
+    Residual,
+    Scale,
+    She,
+    TemperatureMsp,
+)
 from roadworthy.monitors.reconstruction import AeThreshold, best_interval
 from roadworthy.monitors.robustness_radius import RobustnessRadius
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
@@ -45,6 +62,7 @@ __all__ = [
     "ActivationPatterns",
     "AeThreshold",
     "Aim",
+    "Ash",
     "Assertion",
     "BinClass",
     "BnnSvm",
@@ -54,15 +72,22 @@ __all__ = [
     "Combined",
     "DeepEnsemble",
     "DeepKnn",
+    "Dice",
     "Doctor",
     "Energy",
+    "Entropy",
+    "Fdbd",
     "FittedMonitor",
     "Frame",
+    "Gen",
+    "GradNorm",
+    "GridMonitor",
     "KlMatching",
     "KnnSvm",
     "Learned",
     "LogisticSvm",
     "Mahalanobis",
+    "Margin",
     "MaxLogit",
     "McDropoutEntropy",
     "MnnSvm",
@@ -70,7 +95,9 @@ __all__ = [
     "MonitorOpening",
     "Msp",
     "NamesFiles",
+    "Neco",
     "Neighbours",
+    "NnGuide",
     "Odin",
     "OdinId",
     "OnnxMonitor",
@@ -81,10 +108,15 @@ __all__ = [
     "Random",
     "React",
     "RejectedShare",
+    "RelativeMahalanobis",
+    "Residual",
     "RobustnessRadius",
+    "Scale",
     "ScoreSvm",
+    "She",
     "StoredMonitor",
     "SvmMonitor",
+    "TemperatureMsp",
     "TiesWarning",
     "Vim",
     "VnnSvm",
