@@ -47,6 +47,7 @@ from roadworthy.monitors import (
     FittedMonitor,
     KnnSvm,
     Mahalanobis,
+    MahalanobisFull,
     Monitor,
     Msp,
     Neighbours,
@@ -55,6 +56,7 @@ from roadworthy.monitors import (
     OpenMax,
     PytorchOod,
     Random,
+    RankFeat,
     React,
     ScoreSvm,
     TiesWarning,
@@ -84,8 +86,15 @@ TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
 
 FROM_FILES = {"callable", "onnx_monitor", "stored"}
 """Monitors that need a file of the user's: see test_other_monitors."""
+OF_TORCH: dict[str, Callable[[], Monitor]] = {
+    "mahalanobis_full": partial(MahalanobisFull, epsilons=(0.0, 0.01), most=60),
+    "rankfeat": RankFeat,
+}
+"""Monitors that reach into torch networks, and into no others."""
 CASES: dict[str, Callable[[], Monitor]] = {
-    name: MONITORS.get(name) for name in MONITORS if name not in {"pytorch_ood", "robustness_radius", *FROM_FILES}
+    name: MONITORS.get(name)
+    for name in MONITORS
+    if name not in {"pytorch_ood", "robustness_radius", *FROM_FILES, *OF_TORCH}
 }
 CASES |= {f"knn_svm {k}": partial(KnnSvm, k=k) for k in (2, 4, 8)}
 CASES |= {
@@ -138,10 +147,11 @@ REAL = ("msp", "odin small", "mahalanobis", "vim", "react", "deep_knn", "mc_drop
 
 
 @pytest.mark.filterwarnings("ignore::roadworthy.monitors.TiesWarning")
-@pytest.mark.parametrize("name", [*REAL, "activation_patterns", "odin_id"])
+@pytest.mark.parametrize("name", [*REAL, *OF_TORCH, "activation_patterns", "odin_id"])
 def test_monitors_of_a_real_network_keep_the_promises(name: str, torch_model: TorchModel) -> None:
-    check_monitor(CASES[name], model=torch_model)
-    check_usefulness(CASES[name], model=torch_model)
+    make = (CASES | OF_TORCH)[name]
+    check_monitor(make, model=torch_model)
+    check_usefulness(make, model=torch_model)
 
 
 def test_the_conformance_test_finds_what_is_wrong() -> None:
@@ -458,7 +468,8 @@ def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refu
 
 DIFFERENT = {
     "activation_patterns", "assertion", "boxes", "deep_knn", "doctor", "energy", "kl_matching", "knn_svm",
-    "mahalanobis", "mc_dropout", "odin", "odin_id", "openmax", "pytorch_ood", "robustness_radius", "score_svm", "vim",
+    "mahalanobis", "mahalanobis_full", "mc_dropout", "odin", "odin_id", "openmax", "pytorch_ood", "rankfeat",
+    "robustness_radius", "score_svm", "vim",
 }  # fmt: skip
 
 

@@ -15,12 +15,14 @@ from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Learned
+from roadworthy.monitors.mahalanobis_full import MahalanobisFull
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
 from roadworthy.monitors.odin import Odin, OdinId
 from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
+from roadworthy.monitors.rankfeat import RankFeat
 from roadworthy.monitors.robustness_radius import RobustnessRadius
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
 from roadworthy.monitors.third_party import CallableMonitor, OnnxMonitor, StoredMonitor
@@ -52,6 +54,7 @@ __all__ = [
     "KnnSvm",
     "Learned",
     "Mahalanobis",
+    "MahalanobisFull",
     "MaxLogit",
     "McDropoutEntropy",
     "Monitor",
@@ -66,6 +69,7 @@ __all__ = [
     "PatternSet",
     "PytorchOod",
     "Random",
+    "RankFeat",
     "React",
     "RejectedShare",
     "RobustnessRadius",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,9 @@ NOTHING_LEFT = 1e-6
 class Mahalanobis(Monitor):
     """-min_k (f - m_k)^T S^+ (f - m_k): class means m_k, one covariance S shared by all classes, of features f.
 
-    S^+ leaves out directions without variance. Where there are more images than features, sums are made batch by batch,
-    so memory does not grow with the data; else the images are kept, which are the fewer.
+    It is the method's plain form, one layer and the image as it is; `mahalanobis_full` is the whole. S^+ leaves out
+    directions without variance. Where there are more images than features, sums are made batch by batch, so memory does
+    not grow with the data; else the images are kept, which are the fewer.
     """
 
     layer: str | None = None
@@ -41,7 +42,7 @@ class Mahalanobis(Monitor):
     classes: ClassVar[int] = 2
     differs_from_paper: ClassVar[str] = (
         "neither the input perturbation nor the ensemble of layers of the paper: it is the distance of the unchanged "
-        "image in one layer; directions without variance are left out"
+        "image in one layer; mahalanobis_full has both; directions without variance are left out"
     )
 
     def __post_init__(self) -> None:
@@ -49,35 +50,67 @@ class Mahalanobis(Monitor):
 
     def fit(self, training: Training) -> Arrays:
         """Whitened class means (K, R) and the whitening (D, R): distances are Euclidean behind it."""
-        present, origin = np.unique(training.labels), np.zeros(0)
-        kept: list[Floats] = []
+        gaussians = ClassGaussians(training.labels)
         for rows, labels in training.parts(f"features:{self.layer or ''}", "labels"):
-            values = rows.astype(np.float64)
-            if not len(origin):
-                origin = values.mean(axis=0)
-                few, size = len(training) <= len(origin), len(origin)
-                sums, squares = np.zeros((len(present), size)), np.zeros((0, 0) if few else (size, size))
-            shifted = values - origin
-            sums += (labels == present[:, None]).astype(np.float64) @ shifted
-            if few:
-                kept.append(shifted)
-            else:
-                squares += shifted.T @ shifted
-        means = sums / np.bincount(np.searchsorted(present, training.labels))[:, None]
-        if few:
-            whitening = _whitening_of_rows(np.concatenate(kept) - means[np.searchsorted(present, training.labels)])
-        else:
-            whitening = _whitening((squares - means.T @ sums) / len(training))
-        if not whitening.size:
-            raise InputError(
-                f"monitor {self.name} cannot be built on {training.name}: the features of a class never vary"
-            )
-        return {"origin": origin, "whitening": whitening, "means": means @ whitening}
+            gaussians.add(rows, labels)
+        return gaussians.learned(f"monitor {self.name} cannot be built on {training.name}")
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """Minus the squared distance from the nearest class mean, (N,)."""
-        whitened = (signals.features(self.layer) - state["origin"]) @ state["whitening"]
-        return np.asarray(-cdist(whitened, state["means"], "sqeuclidean").min(axis=1))
+        return -class_distances(signals.features(self.layer), state)
+
+
+class ClassGaussians:
+    """Class means and the covariance that all classes share, of features that come in parts.
+
+    >>> rows, labels = np.array([[0.0], [2.0], [6.0], [8.0]]), np.array([0, 0, 1, 1])
+    >>> gaussians = ClassGaussians(labels)
+    >>> gaussians.add(rows, labels)
+    >>> class_distances(np.array([[3.0], [9.0]]), gaussians.learned("it cannot be built")).round(6)
+    array([4., 4.])
+    """
+
+    def __init__(self, labels: NDArray[np.int64]) -> None:
+        self._labels, self._present = labels, np.unique(labels)
+        self._origin = np.zeros(0)
+        self._kept: list[Floats] = []
+
+    def add(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> None:
+        """Count a part, features (n, D) and labels (n,); all parts together have the labels given at the start."""
+        values = rows.astype(np.float64)
+        if not len(self._origin):
+            self._origin = values.mean(axis=0)
+            size = len(self._origin)
+            self._few = len(self._labels) <= size
+            self._sums = np.zeros((len(self._present), size))
+            self._squares = np.zeros((0, 0) if self._few else (size, size))
+        shifted = values - self._origin
+        self._sums += (labels == self._present[:, None]).astype(np.float64) @ shifted
+        if self._few:
+            self._kept.append(shifted)
+        else:
+            self._squares += shifted.T @ shifted
+
+    def learned(self, refusal: str) -> dict[str, Floats]:
+        """An origin (D,), a whitening (D, R) behind which distances are Euclidean, and the whitened means (K, R).
+
+        Features that never vary within a class are an `InputError` that begins with the refusal.
+        """
+        rows = np.searchsorted(self._present, self._labels)
+        means = self._sums / np.bincount(rows)[:, None]
+        if self._few:
+            whitening = _whitening_of_rows(np.concatenate(self._kept) - means[rows])
+        else:
+            whitening = _whitening((self._squares - means.T @ self._sums) / len(self._labels))
+        if not whitening.size:
+            raise InputError(f"{refusal}: the features of a class never vary")
+        return {"origin": self._origin, "whitening": whitening, "means": means @ whitening}
+
+
+def class_distances(features: NDArray[Any], gaussians: Arrays) -> Floats:
+    """min_k (f - m_k)^T S^+ (f - m_k) of features (N, D): (N,), by what `ClassGaussians` learned."""
+    whitened = (features - gaussians["origin"]) @ gaussians["whitening"]
+    return np.asarray(cdist(whitened, gaussians["means"], "sqeuclidean").min(axis=1))
 
 
 def _whitening(covariance: Floats) -> Floats:
