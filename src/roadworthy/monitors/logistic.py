@@ -35,8 +35,8 @@ def fit_logistic(inside: ArrayLike, outside: ArrayLike, *, prior: float = 0.5, c
     scikit-learn's `LogisticRegression` with C = 1; c_i lets both sides weigh the same, unless `prior` and `cost` say
     otherwise, and has the mean 1. The weights returned are those of the columns as they are.
 
-    >>> fit_logistic([[3.0], [4.0]], [[-2.0], [-1.0]])([[1.0], [5.0]]).round(1)
-    array([0. , 1.6])
+    >>> fit_logistic([[3.0], [4.0]], [[-2.0], [-1.0]])([[2.0], [5.0]]).round(1)
+    array([0.4, 1.6])
     """
     sides = [np.asarray(rows, np.float64) for rows in (inside, outside)]
     rows = np.concatenate(sides)

@@ -20,12 +20,12 @@ from roadworthy.models.signals import PART, Signals, Training
 from roadworthy.models.torch import import_torch
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
-from roadworthy.monitors.features import ClassGaussians, class_distances
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.logistic import Logistic, fit_logistic
 from roadworthy.monitors.stages import require_layers, stage_layers, torch_network
 from roadworthy.monitors.threshold import Aim
+from roadworthy.monitors.whitening import FeatureSums, class_distances
 from roadworthy.shifts.adversarial import Fgsm
 
 EPSILONS = (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)
@@ -85,20 +85,21 @@ class MahalanobisFull(Monitor):
         return images + min(images, self.most)
 
     def fit(self, training: Training) -> Arrays:
-        """The layers, what `ClassGaussians` learns of each, and the rule for a calibration without outliers."""
+        """The layers, the class means and covariance of each, and the rule for a calibration without outliers."""
         network = torch_network(self, training.model)
         layers = self.layers or _default_layers(network, training.data.batch([0]))
-        gaussians = [ClassGaussians(training.labels) for _ in layers]
+        sums = [FeatureSums(training.labels) for _ in layers]
         for start in range(0, len(training), PART):
             rows = slice(start, min(start + PART, len(training)))
             signals = Signals(network, training.data.batch(rows))
-            for layer, learner in zip(layers, gaussians, strict=True):
-                learner.add(signals.features(layer), training.labels[rows])
+            for layer, layer_sums in zip(layers, sums, strict=True):
+                layer_sums.add(signals.features(layer), training.labels[rows])
             training.progress(len(signals))
         learned: dict[str, NDArray[Any]] = {"layers": np.frombuffer("\n".join(layers).encode(), np.uint8)}
-        for number, (layer, learner) in enumerate(zip(layers, gaussians, strict=True)):
+        for number, (layer, layer_sums) in enumerate(zip(layers, sums, strict=True)):
             refusal = f"monitor {self.name} cannot use layer {layer!r} of model {network.name} on {training.name}"
-            learned |= {f"{number}.{key}": array for key, array in learner.learned(refusal).items()}
+            gaussians = layer_sums.moments().class_gaussians(refusal)
+            learned |= {f"{number}.{key}": array for key, array in gaussians.items()}
         clean, copies = self._attacked_rows(training, Learned(learned))
         rule = self._rule(clean, copies, Aim())
         return learned | {f"rule.{key}": array for key, array in rule.items()} | {"copies": np.asarray(len(copies))}

@@ -19,9 +19,9 @@ from roadworthy.models.quick import QuickForward
 from roadworthy.models.signals import PART, SUPPLY, Signals, Training
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
+from roadworthy.monitors.grid import GridMonitor
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
-from roadworthy.monitors.threshold import Aim
 
 TEMPERATURES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 EPSILONS = tuple(round(0.0002 * step, 4) for step in range(21))
@@ -40,7 +40,7 @@ class Steps(Protocol):
 
 
 @registered(MONITORS, "odin")
-class Odin(Monitor):
+class Odin(GridMonitor):
     """S(x') with S(x) = max_k softmax(f(x) / T)_k and x' = x + epsilon sign(d log S / dx), x from 0 to 1, not clipped.
 
     The representation holds the whole grid. Against outliers, calibration takes the pair (T, epsilon) of lowest cost
@@ -69,19 +69,11 @@ class Odin(Monitor):
         """Confidences (N, T E), the epsilons of the first temperature first."""
         return _confidences(signals.model, signals.batch, self.temperatures, self.epsilons, state)
 
-    def tune(self, inside: Rep, outside: Rep | None, aim: Aim, state: Learned) -> Arrays:
-        """The column of the grid to use."""
-        if outside is None:
-            hottest = int(np.argmax(self.temperatures)) * len(self.epsilons)
-            means = inside.mean(axis=0, dtype=np.float64)[hottest : hottest + len(self.epsilons)]
-            return {"column": np.asarray(hottest + int(np.argmax(means)))}
-        grids = inside.astype(np.float64), outside.astype(np.float64)
-        costs = aim.losses(*grids, aim.cuts(*grids))
-        return {"column": np.asarray(int(np.argmin(costs.round(12))))}
-
-    def rate(self, rows: Rep, rule: Learned, state: Learned) -> NDArray[Any]:
-        """The chosen column."""
-        return rows[:, int(rule["column"])]
+    def column_inside(self, inside: Rep, state: Learned) -> int:
+        """The largest temperature, and of its epsilons the one of the highest mean score inside."""
+        hottest = int(np.argmax(self.temperatures)) * len(self.epsilons)
+        means = inside.mean(axis=0, dtype=np.float64)[hottest : hottest + len(self.epsilons)]
+        return hottest + int(np.argmax(means))
 
     def choice(self, rule: Learned) -> tuple[float, float]:
         """The temperature and epsilon of a calibration."""
