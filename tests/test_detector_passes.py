@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,9 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
 from roadworthy.data import Subset
 from roadworthy.models import CallableModel, TorchModel, align
+from roadworthy.models.head import watched_layer
 from roadworthy.models.networks import small_resnet, small_vgg
+from roadworthy.models.signals import Signals
 from roadworthy.monitors import Mahalanobis, MahalanobisFull, OpenMax, RankFeat, make_monitor, represent_data
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.monitors.logistic import fit_logistic
@@ -443,3 +446,70 @@ def test_the_own_decision_of_openmax() -> None:
     away = np.tile([[0.9, 0.05, 0.05]], (20, 1)).astype(np.float32)
     near = np.tile([[0.1, 0.8, 0.1]], (20, 1)).astype(np.float32)
     assert -0.9 < built.calibrate(near, away, threshold="hinge").threshold < 0.8
+
+
+# One pass for answers and features
+
+
+class Counting(Staged):
+    """Counts its passes."""
+
+    passes = 0
+
+    def forward(self, x: Any) -> Any:
+        type(self).passes += 1
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("names", [("logits", "features"), ("features", "logits"), ("features",)])
+def test_features_and_answer_come_from_one_pass(names: tuple[str, ...]) -> None:
+    torch.manual_seed(1)
+    model, batch = TorchModel(Counting().eval(), size=8, name="counting", outputs="logits"), images(TEST, 70)
+    plain, layer = model.answer(batch, 64), model.head().layer
+    features = np.concatenate([model.features(batch.take(slice(start, start + 35)), layer) for start in (0, 35)])
+    signals, before = Signals(model, batch, 35), Counting.passes
+    for name in names:
+        assert len(signals[name]) == 70
+    assert Counting.passes - before == 2
+    np.testing.assert_array_equal(signals.features(), features)
+    np.testing.assert_array_equal(signals.activations(), features)
+    np.testing.assert_allclose(signals.logits, plain.logits, atol=1e-5)
+    assert Counting.passes - before == 2
+    signals.features("first")
+    assert Counting.passes - before == 4
+    assert not any(part._forward_hooks for part in model.module.modules())
+
+
+def test_a_reader_of_features_pays_for_the_pass_once(staged: TorchModel) -> None:
+    signals = Signals(staged, images(TEST, 64))
+    _, first = signals.timed(lambda shown: shown.logits)
+    _, second = signals.timed(lambda shown: shown.features())
+    _, both = signals.timed(lambda shown: (shown.logits, shown.features(), shown.features()))
+    assert second >= signals._cost["prediction"]
+    assert both < 2 * signals._cost["prediction"] + 0.05
+    assert first >= signals._cost["prediction"]
+
+
+def test_features_of_ones_own_are_not_passed_by(staged: TorchModel) -> None:
+    class Own(TorchModel):
+        def features(self, batch: Batch, layer: str) -> Any:
+            return -super().features(batch, layer)
+
+    own = Own(staged.module, size=8, name="own", outputs="logits", range="imagenet")
+    batch = images(TEST, 5)
+    np.testing.assert_array_equal(Signals(own, batch).features(), -Signals(staged, batch).features())
+    turned = align(staged, ("d", "c", "b", "a"))
+    np.testing.assert_array_equal(Signals(turned, batch).features(), Signals(staged, batch).features())
+    softmax = TorchModel(nn.Sequential(Staged(), nn.Softmax(1)).eval(), size=8, name="softmax")
+    assert watched_layer(softmax) == ""
+    assert Signals(softmax, batch).features("0.first").shape == (5, 6)
+
+
+def test_threads_that_share_a_network_see_their_own_images(staged: TorchModel) -> None:
+    batches = [TRAIN.batch(slice(16 * part, 16 * part + 16)) for part in range(8)]
+    expected = [Signals(staged, batch, 16).features() for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            seen = pool.map(lambda batch: Signals(staged, batch, 16).features(), batches)
+            for rows, own in zip(seen, expected, strict=True):
+                np.testing.assert_array_equal(rows, own)

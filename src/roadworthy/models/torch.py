@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ FEW = 4
 INPUT_OF = ":input"
 """Behind the name of a layer: what goes into it instead of what comes out."""
 _CODES: dict[type, str] = {}
+_HOOKS = threading.Lock()
+"""Held while a hook is set or removed: torch numbers them in a way that two threads must not do at once."""
 
 
 def import_torch() -> Any:
@@ -112,7 +115,7 @@ class TorchModel(Adapter):
         self._device = pick_device(device, bool(torch.cuda.is_available()), NO_CUDA)
         self.details = {"kind": "torch", "device": self._device}
         self.module = module.to(self._device)
-        self._lock, self._hooks = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._users = 0
         self._were_training: list[Any] = []
         self._convolves = self._device == "cpu" and any(isinstance(p, torch.nn.Conv2d) for p in module.modules())
@@ -204,25 +207,17 @@ class TorchModel(Adapter):
         with self.guarded(batch):
             tensor = self.preprocess(batch.images)
         shapes: dict[str, list[tuple[int, ...]]] = {}
-        caller = threading.get_ident()
 
-        def keep(name: str) -> Callable[[Any, Any, Any], None]:
-            def hook(module: object, inputs: Any, output: Any) -> None:
-                if threading.get_ident() == caller:
-                    shape = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else ()
-                    shapes[name] = [*shapes.pop(name, []), shape]
+        def keep(name: str, inputs: Any, output: Any) -> None:
+            shape = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else ()
+            shapes[name] = [*shapes.pop(name, []), shape]
 
-            return hook
-
-        with self._hooks, self.guarded(batch):
-            named = [(name, part) for name, part in self.module.named_modules() if name and self._has_hooks]
-            handles = [part.register_forward_hook(keep(name)) for name, part in named]
-            try:
-                with self._evaluating(), torch.inference_mode():
-                    self._scores(torch, tensor, pixels_first=False)
-            finally:
-                for handle in handles:
-                    handle.remove()
+        with self.guarded(batch), ExitStack() as stack:
+            for name in self.layers():
+                stack.enter_context(self._hooked(name, partial(keep, name)))
+            stack.enter_context(self._evaluating())
+            with torch.inference_mode():
+                self._scores(torch, tensor, pixels_first=False)
         single = {name: runs[0] for name, runs in shapes.items() if len(runs) == 1 and len(runs[0]) == 3}
         return {name: (shape[0], shape[1], shape[2]) for name, shape in single.items() if shape[1] * shape[2] > 1}
 
@@ -285,23 +280,47 @@ class TorchModel(Adapter):
                 ]
                 return np.stack([row.cpu().numpy() for row in rows])
 
+    @property
+    def is_watchable(self) -> bool:
+        """Whether `watch` gives what `features` does: for modules that run hooks, unless a subclass has features of
+        its own."""
+        return self._has_hooks and type(self).features is TorchModel.features
+
+    @contextmanager
+    def watch(self, layer: str) -> Iterator[list[NDArray[np.float32]]]:
+        """A list that holds what `features` gives of a layer, of every pass that this thread makes while inside."""
+        seen: list[NDArray[np.float32]] = []
+
+        def keep(activation: Any) -> None:
+            seen.append(np.array(activation.detach().float().cpu().numpy()))
+
+        with self._read(layer, keep):
+            yield seen
+
     def _activations(self, layer: str, values: Any, runs: int | None = None) -> list[Any]:
         """The tensors that a submodule gives, or gets with `NAME:input`, at each of its runs on a tensor.
 
         The module stops after so many `runs` of the submodule where that number is given.
         """
-        name, reads_input = layer.removesuffix(INPUT_OF), layer.endswith(INPUT_OF)
         activations: list[Any] = []
 
-        def keep(inputs: Any, output: Any) -> None:
-            activations.append(_tensors(inputs if reads_input else output)[0])
+        def keep(activation: Any) -> None:
+            activations.append(activation)
             if len(activations) == runs:
                 raise _LayerHasRun
 
-        with self._hooked(name, keep), suppress(_LayerHasRun):
+        with self._read(layer, keep), suppress(_LayerHasRun):
             self.module(values)
-        self._check_run(name, len(activations))
+        self._check_run(layer.removesuffix(INPUT_OF), len(activations))
         return activations
+
+    def _read(self, layer: str, keep: Callable[[Any], None]) -> AbstractContextManager[None]:
+        """While inside, `keep` gets the tensor that a submodule gives, or gets with `NAME:input`, at each run."""
+        reads_input = layer.endswith(INPUT_OF)
+        return self._hooked(
+            layer.removesuffix(INPUT_OF),
+            lambda inputs, output: keep(_tensors(inputs if reads_input else output)[0]),
+        )
 
     @contextmanager
     def _hooked(self, layer: str, hook: Callable[[Any, Any], Any]) -> Iterator[None]:
@@ -309,18 +328,22 @@ class TorchModel(Adapter):
 
         What the hook returns takes the place of the output, unless it is None.
         """
-        modules, caller = dict(self.module.named_modules()), threading.get_ident()
-        if layer not in modules:
-            raise InputError(f"model {self.name} has no layer {layer!r}: it has {', '.join(self.layers()[-5:])}, ...")
+        caller = threading.get_ident()
+        try:
+            submodule = self.module.get_submodule(layer)
+        except AttributeError:
+            names = ", ".join(self.layers()[-5:])
+            raise InputError(f"model {self.name} has no layer {layer!r}: it has {names}, ...") from None
 
         def own_runs(module: object, inputs: Any, output: Any) -> Any:
             return hook(inputs, output) if threading.get_ident() == caller else None
 
-        with self._hooks:
-            handle = modules[layer].register_forward_hook(own_runs)
-            try:
-                yield
-            finally:
+        with _HOOKS:
+            handle = submodule.register_forward_hook(own_runs)
+        try:
+            yield
+        finally:
+            with _HOOKS:
                 handle.remove()
 
     def _check_run(self, layer: str, runs: int) -> None:
