@@ -39,6 +39,7 @@ from roadworthy.models.signals import LiveTraining, Signals, Training, full_name
 from roadworthy.monitors import (
     MONITORS,
     Aim,
+    Ash,
     Boxes,
     Combined,
     DeepKnn,
@@ -50,7 +51,9 @@ from roadworthy.monitors import (
     MahalanobisFull,
     Monitor,
     Msp,
+    Neco,
     Neighbours,
+    NnGuide,
     Odin,
     OdinId,
     OpenMax,
@@ -59,6 +62,7 @@ from roadworthy.monitors import (
     RankFeat,
     React,
     ScoreSvm,
+    TemperatureMsp,
     TiesWarning,
     Vim,
     best_threshold,
@@ -101,6 +105,10 @@ CASES |= {
     "deep_knn": partial(DeepKnn, k=10),
     "combined": partial(Combined, of=("msp", "energy", {"monitor": "knn_svm", "k": 4}), rule="majority"),
     "odin small": partial(Odin, temperatures=(1.0, 100.0), epsilons=(0.0, 0.01)),
+    "ash b": partial(Ash, variant="b", percentiles=50.0),
+    "nnguide whole": partial(NnGuide, k=5, alpha=1.0),
+    "neco ratio": partial(Neco, dimensions=3, times_logit=False),
+    "temperature given": partial(TemperatureMsp, temperature=2.0),
     "doctor beta": partial(Doctor, variant="beta", temperature=2.0),
     "boxes two_neurons": partial(Boxes, clusters=3, reduction="two_neurons"),
     "boxes pca": partial(Boxes, clusters=3, reduction="pca"),
@@ -144,10 +152,12 @@ def test_every_monitor_keeps_the_promises(name: str) -> None:
 
 
 REAL = ("msp", "odin small", "mahalanobis", "vim", "react", "deep_knn", "mc_dropout", "openmax", "boxes")
+POST_HOC = ("ash", "dice", "gradnorm", "neco", "nnguide", "relative_mahalanobis", "residual", "scale", "she")
+"""Not fdbd: grey noise lies near the mean features of this network, which is what it divides by."""
 
 
 @pytest.mark.filterwarnings("ignore::roadworthy.monitors.TiesWarning")
-@pytest.mark.parametrize("name", [*REAL, *OF_TORCH, "activation_patterns", "odin_id"])
+@pytest.mark.parametrize("name", [*REAL, *POST_HOC, *OF_TORCH, "activation_patterns", "odin_id"])
 def test_monitors_of_a_real_network_keep_the_promises(name: str, torch_model: TorchModel) -> None:
     make = (CASES | OF_TORCH)[name]
     check_monitor(make, model=torch_model)
@@ -467,9 +477,10 @@ def test_a_monitor_saved_by_an_earlier_version_loads_and_a_damaged_share_is_refu
 
 
 DIFFERENT = {
-    "activation_patterns", "assertion", "boxes", "deep_knn", "doctor", "energy", "kl_matching", "knn_svm",
-    "mahalanobis", "mahalanobis_full", "mc_dropout", "odin", "odin_id", "openmax", "pytorch_ood", "rankfeat",
-    "robustness_radius", "score_svm", "vim",
+    "activation_patterns", "ash", "assertion", "boxes", "deep_knn", "dice", "doctor", "energy", "fdbd", "kl_matching",
+    "knn_svm", "mahalanobis", "mahalanobis_full", "mc_dropout", "neco", "nnguide", "odin", "odin_id", "openmax",
+    "pytorch_ood", "rankfeat", "relative_mahalanobis", "residual", "robustness_radius", "scale", "score_svm", "she",
+    "temperature_msp", "vim",
 }  # fmt: skip
 
 
@@ -1420,15 +1431,25 @@ def test_a_fit_announces_its_signals_and_reads_them_in_one_pass() -> None:
     names = {name: CASES[name]().signals(ToyModel()) for name in MONITORS if name in CASES}
     assert {name: signals for name, signals in names.items() if signals} == {
         "activation_patterns": ("features:penultimate", "probabilities"),
+        "ash": ("features:penultimate", "logits"),
         "boxes": ("features:penultimate", "probabilities"),
         "combined": ("images",),
         "deep_knn": ("features:penultimate",),
+        "dice": ("features:penultimate", "logits"),
+        "fdbd": ("features:penultimate", "logits"),
         "kl_matching": ("probabilities",),
         "knn_svm": ("images",),
         "mahalanobis": ("features:penultimate",),
+        "neco": ("features:penultimate", "logits"),
+        "nnguide": ("features:penultimate", "logits"),
         "odin_id": ("images",),
         "openmax": ("logits",),
         "react": ("features:penultimate", "logits"),
+        "relative_mahalanobis": ("features:penultimate",),
+        "residual": ("features:penultimate", "logits"),
+        "scale": ("features:penultimate", "logits"),
+        "she": ("features:penultimate", "probabilities"),
+        "temperature_msp": ("logits",),
         "vim": ("features:penultimate", "logits"),
     }
     assert Mahalanobis(layer="inner").signals(ToyModel()) == ("features:inner",)

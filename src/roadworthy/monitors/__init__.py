@@ -13,6 +13,7 @@ from roadworthy.monitors.confidence import Energy, KlMatching, MaxLogit, Msp, Ra
 from roadworthy.monitors.conformance import check_monitor, check_usefulness
 from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
+from roadworthy.monitors.grid import GridMonitor
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.mahalanobis_full import MahalanobisFull
@@ -22,6 +23,22 @@ from roadworthy.monitors.odin import Odin, OdinId
 from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.openmax import OpenMax
 from roadworthy.monitors.patterns import ActivationPatterns, PatternSet
+from roadworthy.monitors.post_hoc import (
+    Ash,
+    Dice,
+    Entropy,
+    Fdbd,
+    Gen,
+    GradNorm,
+    Margin,
+    Neco,
+    NnGuide,
+    RelativeMahalanobis,
+    Residual,
+    Scale,
+    She,
+    TemperatureMsp,
+)
 from roadworthy.monitors.rankfeat import RankFeat
 from roadworthy.monitors.robustness_radius import RobustnessRadius
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
@@ -40,28 +57,38 @@ __all__ = [
     "MONITORS",
     "ActivationPatterns",
     "Aim",
+    "Ash",
     "Assertion",
     "Boxes",
     "CalibratedMonitor",
     "CallableMonitor",
     "Combined",
     "DeepKnn",
+    "Dice",
     "Doctor",
     "Energy",
+    "Entropy",
+    "Fdbd",
     "FittedMonitor",
     "Frame",
+    "Gen",
+    "GradNorm",
+    "GridMonitor",
     "KlMatching",
     "KnnSvm",
     "Learned",
     "Mahalanobis",
     "MahalanobisFull",
+    "Margin",
     "MaxLogit",
     "McDropoutEntropy",
     "Monitor",
     "MonitorOpening",
     "Msp",
     "NamesFiles",
+    "Neco",
     "Neighbours",
+    "NnGuide",
     "Odin",
     "OdinId",
     "OnnxMonitor",
@@ -72,10 +99,15 @@ __all__ = [
     "RankFeat",
     "React",
     "RejectedShare",
+    "RelativeMahalanobis",
+    "Residual",
     "RobustnessRadius",
+    "Scale",
     "ScoreSvm",
+    "She",
     "StoredMonitor",
     "SvmMonitor",
+    "TemperatureMsp",
     "TiesWarning",
     "Vim",
     "best_threshold",

@@ -153,6 +153,22 @@ def _squared_lengths(rows: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate(squares).astype(result_type)
 
 
+def largest_products(queries: NDArray[np.float32], references: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """The `count` largest inner products (N, count) of queries (N, D) with references (n, D), in any order.
+
+    They are single precision, in bounded memory: blocks of queries, as in `Neighbours`.
+
+    >>> np.sort(largest_products(np.eye(1, 2, dtype=np.float32), np.array([[1, 0], [3, 1], [2, 5]], np.float32), 2))
+    array([[2., 3.]], dtype=float32)
+    """
+    products = np.empty((len(queries), count), np.float32)
+    step = max(1, PANEL_BYTES // (4 * len(references)))
+    for start in range(0, len(queries), step):
+        panel = -queries[start : start + step] @ references.T
+        products[start : start + step] = -_smallest(panel, count)
+    return products
+
+
 def search_of(state: Learned, name: str) -> Neighbours:
     """The search among the references that a monitor has learned; it is made once."""
     return state.cached("search", lambda: Neighbours(state[name].reshape(len(state[name]), -1)))
@@ -219,13 +235,19 @@ class DeepKnn(Monitor):
         """Normalised features (n, D)."""
         check_count(self, self.k, len(training))
         parts = training.parts(f"features:{self.layer or ''}")
-        return {"features": np.concatenate([_normalised(rows) for (rows,) in parts])}
+        return {"features": np.concatenate([normalised(rows) for (rows,) in parts])}
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """Minus the distance to the k-th nearest, (N,)."""
-        return -search_of(state, "features").distances(_normalised(signals.features(self.layer)), self.k)[:, -1]
+        return -search_of(state, "features").distances(normalised(signals.features(self.layer)), self.k)[:, -1]
 
 
-def _normalised(features: NDArray[np.float32]) -> NDArray[np.float32]:
+def normalised(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """f / |f| of features (N, D), summed in double precision; features that are 0 stay 0.
+
+    >>> normalised(np.array([[3.0, 4.0], [0.0, 0.0]], np.float32))
+    array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
     length = np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
     return np.asarray(features / np.maximum(length, SHORTEST), np.float32)
