@@ -53,6 +53,7 @@ from roadworthy.monitors import (
     KnnSvm,
     LogisticSvm,
     Mahalanobis,
+    MahalanobisFull,
     MnnSvm,
     Monitor,
     Msp,
@@ -65,6 +66,7 @@ from roadworthy.monitors import (
     PixelCnnPlusPlus,
     PytorchOod,
     Random,
+    RankFeat,
     React,
     ScoreSvm,
     TemperatureMsp,
@@ -96,8 +98,15 @@ TRAIN, HELD_OUT, TEST, OUTLIERS = toy_data()
 
 FROM_FILES = {"callable", "onnx_monitor", "stored"}
 """Monitors that need a file of the user's: see test_other_monitors."""
+OF_TORCH: dict[str, Callable[[], Monitor]] = {
+    "mahalanobis_full": partial(MahalanobisFull, epsilons=(0.0, 0.01), most=60),
+    "rankfeat": RankFeat,
+}
+"""Monitors that reach into torch networks, and into no others."""
 CASES: dict[str, Callable[[], Monitor]] = {
-    name: MONITORS.get(name) for name in MONITORS if name not in {"pytorch_ood", "robustness_radius", *FROM_FILES}
+    name: MONITORS.get(name)
+    for name in MONITORS
+    if name not in {"pytorch_ood", "robustness_radius", *FROM_FILES, *OF_TORCH}
 }
 SMALL: dict[str, Any] = {"width": 8, "epochs": 2, "batch": 24, "learning_rate": 0.02}
 """Settings of networks of a monitor's own that are trained in a moment."""
@@ -178,10 +187,11 @@ POST_HOC = ("ash", "dice", "gradnorm", "neco", "nnguide", "relative_mahalanobis"
 
 
 @pytest.mark.filterwarnings("ignore::roadworthy.monitors.TiesWarning")
-@pytest.mark.parametrize("name", [*REAL, *POST_HOC, "activation_patterns", "odin_id"])
+@pytest.mark.parametrize("name", [*REAL, *POST_HOC, *OF_TORCH, "activation_patterns", "odin_id"])
 def test_monitors_of_a_real_network_keep_the_promises(name: str, torch_model: TorchModel) -> None:
-    check_monitor(CASES[name], model=torch_model)
-    check_usefulness(CASES[name], model=torch_model)
+    make = (CASES | OF_TORCH)[name]
+    check_monitor(make, model=torch_model)
+    check_usefulness(make, model=torch_model)
 
 
 def test_the_conformance_test_finds_what_is_wrong() -> None:
@@ -501,6 +511,7 @@ DIFFERENT = {
     "doctor", "energy", "kl_matching", "knn_svm", "logistic_svm", "mahalanobis", "mc_dropout", "mnn_svm", "odin",
     "odin_id", "openmax", "pixelcnn", "pytorch_ood", "robustness_radius", "score_svm", "vim", "vnn_svm",
     "ash", "dice", "fdbd", "neco", "nnguide", "relative_mahalanobis", "residual", "scale", "she", "temperature_msp",
+    "mahalanobis_full", "rankfeat",
 }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -78,6 +80,18 @@ def find_head(model: Model) -> Head:
     return model.head()
 
 
+@runtime_checkable
+class Watchable(Protocol):
+    """A model that can tell what goes through a layer while it answers."""
+
+    @property
+    def is_watchable(self) -> bool:
+        """Whether `watch` gives what `Model.features` does."""
+
+    def watch(self, layer: str) -> AbstractContextManager[list[NDArray[np.float32]]]:
+        """A list that holds what `features` gives of a layer, of every pass that this thread makes while inside."""
+
+
 _PENULTIMATE: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
 """By network, since a head copies its weights and is asked for with every batch."""
 
@@ -91,3 +105,32 @@ def penultimate(model: Model) -> str:
     if network not in _PENULTIMATE:
         _PENULTIMATE[network] = find_head(network).layer
     return _PENULTIMATE[network]
+
+
+_WATCHED: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
+
+
+def watched_layer(model: Model) -> str:
+    """The layer in front of the last linear one, where the network tells what goes through it while it answers.
+
+    Empty where it does not, or where it does not end in a linear layer. Looked up once per network.
+    """
+    network = network_of(model)
+    if network not in _WATCHED:
+        _WATCHED[network] = ""
+        if isinstance(network, Watchable) and network.is_watchable and "features" in model.capabilities:
+            with suppress(InputError):
+                _WATCHED[network] = penultimate(network)
+    return _WATCHED[network]
+
+
+@contextmanager
+def watching(model: Model) -> Iterator[list[NDArray[np.float32]]]:
+    """A list that holds the features of `watched_layer` of every pass while inside; empty where there is none."""
+    network, layer = network_of(model), watched_layer(model)
+    if not layer:
+        yield []
+        return
+    assert isinstance(network, Watchable)
+    with network.watch(layer) as seen:
+        yield seen

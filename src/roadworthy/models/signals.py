@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import STORED, Batch, Images, Prediction
-from roadworthy.models.head import penultimate
+from roadworthy.models.head import penultimate, watched_layer, watching
 
 LAYERED = ("features", "activations")
 """Signals of a layer, `features:24/Relu`."""
@@ -42,8 +42,9 @@ class Signals:
     """What one model says of one batch: every signal is asked for when it is first read, and only once.
 
     The model is asked in batches of exactly `size` images, the last one repeated to fill up; a model that insists on a
-    size gets its own. So the bits of a signal depend on the images and this size, never on what else is read. Arrays
-    cannot be written to, since several read them. An instance lives for one batch.
+    size gets its own. So the bits of a signal depend on the images and this size, never on what else is read. What goes
+    into the last linear layer of a torch network comes with the answer, from the same pass. Arrays cannot be written
+    to, since several read them. An instance lives for one batch.
 
     >>> from roadworthy.monitors.conformance import ToyModel, toy_data
     >>> signals = Signals(ToyModel(), toy_data()[0].batch(slice(0, 5)))
@@ -53,6 +54,7 @@ class Signals:
 
     def __init__(self, model: Model | None, batch: Batch, size: int = BATCH) -> None:
         self._model, self.batch, self.size = model, batch.read_only(), getattr(model, "fixed_batch", None) or size
+        self._seen: NDArray[np.float32] | None = None
         self._answer: Prediction | None = None  # no cached_property: its lock would be one for all threads
         self._cut: tuple[Signals, ...] | None = None
         self._known: dict[str, NDArray[Any]] = {}
@@ -122,7 +124,9 @@ class Signals:
 
     def _ask(self) -> Prediction:
         if len(self) == self.size:
-            answer = self.model.answer(self.batch, self.size)
+            with watching(self.model) as seen:
+                answer = self.model.answer(self.batch, self.size)
+            self._seen = seen[-1] if seen and len(seen[-1]) == len(self) else None
         else:
             parts = [piece.prediction for piece in self.pieces]
             answer = Prediction.concatenate(parts, self.model.num_classes).rows(len(self))
@@ -143,11 +147,13 @@ class Signals:
     def features(self, layer: str | None = None) -> NDArray[np.float32]:
         """Features (N, D) of a layer, by default what goes into the last linear one; maps (N, C, H, W) are averaged."""
         layer = self._named(layer)
+        self._pass_of(layer)
         return self._once(f"features:{layer}", lambda piece: _averaged(piece.activations(layer)))
 
     def activations(self, layer: str | None = None) -> NDArray[np.float32]:
         """What a layer gives as it is, (N, ...)."""
         layer = self._named(layer)
+        self._pass_of(layer)
         return self._once(f"activations:{layer}", lambda piece: piece._asked(layer))
 
     def computed(self, name: str, make: Callable[[Images], NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -160,6 +166,11 @@ class Signals:
 
     def _named(self, layer: str | None) -> str:
         return penultimate(self.model) if layer in (None, PENULTIMATE) else layer
+
+    def _pass_of(self, layer: str) -> None:
+        """Ask for the answer where the layer comes with it: then whoever reads the layer has its time to pay for."""
+        if layer == watched_layer(self.model):
+            _ = self.prediction
 
     def _given(self, column: str) -> NDArray[np.float32]:
         if column not in self.prediction.columns:
@@ -183,6 +194,8 @@ class Signals:
         return self._known[name]
 
     def _asked(self, layer: str) -> NDArray[np.float32]:
+        if self._seen is not None and layer == watched_layer(self.model):
+            return self._seen
         with foreign_code(f"model {self.model.name}"):
             values = np.array(self.model.features(self.batch.copy(), layer))
         if not values.ndim or len(values) != len(self):

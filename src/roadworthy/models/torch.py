@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ FEW = 4
 INPUT_OF = ":input"
 """Behind the name of a layer: what goes into it instead of what comes out."""
 _CODES: dict[type, str] = {}
+_HOOKS = threading.Lock()
+"""Held while a hook is set or removed: torch numbers them in a way that two threads must not do at once."""
 
 
 def import_torch() -> Any:
@@ -112,7 +115,7 @@ class TorchModel(Adapter):
         self._device = pick_device(device, bool(torch.cuda.is_available()), NO_CUDA)
         self.details = {"kind": "torch", "device": self._device}
         self.module = module.to(self._device)
-        self._lock, self._hooks = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._users = 0
         self._were_training: list[Any] = []
         self._convolves = self._device == "cpu" and any(isinstance(p, torch.nn.Conv2d) for p in module.modules())
@@ -187,30 +190,165 @@ class TorchModel(Adapter):
         """Activations (N, ...) of a submodule, by its name in `named_modules()`; of what goes in with `NAME:input`."""
         if not self._has_hooks:
             return super().features(batch, layer)
-        modules = dict(self.module.named_modules())
-        reads_input = layer.endswith(INPUT_OF)
-        layer = layer.removesuffix(INPUT_OF)
-        if layer not in modules:
-            raise InputError(f"model {self.name} has no layer {layer!r}: it has {', '.join(self.layers()[-5:])}, ...")
+        torch = import_torch()
         with self.guarded(batch):
             tensor = self.preprocess(batch.images)
-        self._takes_pixels_first(import_torch(), tensor.shape)  # asked before the hook is set
+        pixels_first = self._takes_pixels_first(torch, tensor.shape)  # asked before the hook is set
+        with self.guarded(batch), self._evaluating(), torch.inference_mode():
+            activation = self._activations(layer, self._values(torch, tensor, pixels_first))[-1]
+        return np.ascontiguousarray(activation.float().cpu().numpy(), np.float32)
+
+    def feature_maps(self, batch: Batch) -> dict[str, tuple[int, int, int]]:
+        """Shapes (C, H, W) of the feature maps that submodules give, by name, in the order in which they are finished.
+
+        Those of more than one position, of submodules that run once when the model answers.
+        """
+        torch = import_torch()
+        with self.guarded(batch):
+            tensor = self.preprocess(batch.images)
+        shapes: dict[str, list[tuple[int, ...]]] = {}
+
+        def keep(name: str, inputs: Any, output: Any) -> None:
+            shape = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else ()
+            shapes[name] = [*shapes.pop(name, []), shape]
+
+        with self.guarded(batch), ExitStack() as stack:
+            for name in self.layers():
+                stack.enter_context(self._hooked(name, partial(keep, name)))
+            stack.enter_context(self._evaluating())
+            with torch.inference_mode():
+                self._scores(torch, tensor, pixels_first=False)
+        single = {name: runs[0] for name, runs in shapes.items() if len(runs) == 1 and len(runs[0]) == 3}
+        return {name: (shape[0], shape[1], shape[2]) for name, shape in single.items() if shape[1] * shape[2] > 1}
+
+    def predict_replacing(self, batch: Batch, layer: str, replace: Callable[[Any], Any]) -> Prediction:
+        """The answer to a batch where a submodule gives `replace(output)` in place of its output, a tensor (N, ...).
+
+        Only modules of Python code run hooks; others are an `InputError`.
+        """
+        torch = import_torch()
+        if not self._has_hooks:
+            raise InputError(
+                f"the activations of model {self.name} cannot be replaced: supply a torch module of Python code"
+            )
+        with self.guarded(batch):
+            self._takes_pixels_first(torch, self.preprocess(batch.images).shape)  # asked before the hook is set
+        runs = 0
+
+        def hook(inputs: Any, output: Any) -> Any:
+            nonlocal runs
+            runs += 1
+            if not isinstance(output, torch.Tensor):
+                raise InputError(f"layer {layer!r} of model {self.name} gives no tensor that could be replaced")
+            return replace(output)
+
+        with self._hooked(layer, hook):
+            prediction = self.predict(batch)
+        self._check_run(layer, runs)
+        return prediction
+
+    def stepped_features(
+        self, batch: Batch, layer: str, score: Callable[[Any], Any], steps: Sequence[float]
+    ) -> NDArray[np.float32]:
+        """Features (E, N, D) of a layer after one step of each size along the sign of the gradient of their score.
+
+        x' = x + e sign(d score(f(x)) / dx), for pixels x from 0 to 1 at the network's own size, neither clipped nor
+        rounded. `score` makes a tensor (N,) of features f (N, D); maps are averaged over their positions. One forward
+        and one backward pass serve all steps; the passes behind the steps end where the layer has answered, and a step
+        of 0 costs none.
+        """
+        torch = import_torch()
+        with self.guarded(batch):
+            tensor = self.preprocess(batch.images)
+            values = self._values(torch, tensor, self._takes_pixels_first(torch, tensor.shape))
+
+        def averaged(activation: Any) -> Any:
+            rows = activation.float()
+            return (rows.mean((2, 3)) if rows.ndim == 4 else rows).reshape(len(batch), -1)
+
+        with self.guarded(batch), self._evaluating():
+            with torch.enable_grad():
+                leaf = values.clone().requires_grad_()
+                activations = self._activations(layer, leaf)
+                first = averaged(activations[-1])
+                (gradient,) = torch.autograd.grad(score(first).sum(), leaf)
+            direction, runs = gradient.sign() * self._pixel_step(values), len(activations)
+            with torch.inference_mode():
+                rows = [
+                    averaged(self._activations(layer, values + step * direction, runs)[-1]) if step else first.detach()
+                    for step in steps
+                ]
+                return np.stack([row.cpu().numpy() for row in rows])
+
+    @property
+    def is_watchable(self) -> bool:
+        """Whether `watch` gives what `features` does: for modules that run hooks, unless a subclass has features of
+        its own."""
+        return self._has_hooks and type(self).features is TorchModel.features
+
+    @contextmanager
+    def watch(self, layer: str) -> Iterator[list[NDArray[np.float32]]]:
+        """A list that holds what `features` gives of a layer, of every pass that this thread makes while inside."""
+        seen: list[NDArray[np.float32]] = []
+
+        def keep(activation: Any) -> None:
+            seen.append(np.array(activation.detach().float().cpu().numpy()))
+
+        with self._read(layer, keep):
+            yield seen
+
+    def _activations(self, layer: str, values: Any, runs: int | None = None) -> list[Any]:
+        """The tensors that a submodule gives, or gets with `NAME:input`, at each of its runs on a tensor.
+
+        The module stops after so many `runs` of the submodule where that number is given.
+        """
         activations: list[Any] = []
+
+        def keep(activation: Any) -> None:
+            activations.append(activation)
+            if len(activations) == runs:
+                raise _LayerHasRun
+
+        with self._read(layer, keep), suppress(_LayerHasRun):
+            self.module(values)
+        self._check_run(layer.removesuffix(INPUT_OF), len(activations))
+        return activations
+
+    def _read(self, layer: str, keep: Callable[[Any], None]) -> AbstractContextManager[None]:
+        """While inside, `keep` gets the tensor that a submodule gives, or gets with `NAME:input`, at each run."""
+        reads_input = layer.endswith(INPUT_OF)
+        return self._hooked(
+            layer.removesuffix(INPUT_OF),
+            lambda inputs, output: keep(_tensors(inputs if reads_input else output)[0]),
+        )
+
+    @contextmanager
+    def _hooked(self, layer: str, hook: Callable[[Any, Any], Any]) -> Iterator[None]:
+        """While inside, a submodule calls `hook(inputs, output)` after each run by this thread.
+
+        What the hook returns takes the place of the output, unless it is None.
+        """
         caller = threading.get_ident()
+        try:
+            submodule = self.module.get_submodule(layer)
+        except AttributeError:
+            names = ", ".join(self.layers()[-5:])
+            raise InputError(f"model {self.name} has no layer {layer!r}: it has {names}, ...") from None
 
-        def keep(module: object, inputs: Any, output: Any) -> None:
-            if threading.get_ident() == caller:
-                activations.append(_tensors(inputs if reads_input else output)[0].detach().float().cpu().numpy())
+        def own_runs(module: object, inputs: Any, output: Any) -> Any:
+            return hook(inputs, output) if threading.get_ident() == caller else None
 
-        with self._hooks, self.guarded(batch):
-            handle = modules[layer].register_forward_hook(keep)
-            try:
-                self._forward(tensor)
-            finally:
+        with _HOOKS:
+            handle = submodule.register_forward_hook(own_runs)
+        try:
+            yield
+        finally:
+            with _HOOKS:
                 handle.remove()
-        if not activations:
+
+    def _check_run(self, layer: str, runs: int) -> None:
+        if not runs:
             raise InputError(f"layer {layer!r} of model {self.name} is not run when the model answers")
-        return np.ascontiguousarray(activations[-1], np.float32)
 
     def input_gradient(self, batch: Batch) -> NDArray[np.float32]:
         """Gradient (N, H, W, C) of each image's cross-entropy -log p(label), by its pixel values in 0 to 255."""
@@ -258,10 +396,7 @@ class TorchModel(Adapter):
         torch = import_torch()
         with self.guarded(batch):
             tensor = torch.from_numpy(self.preprocess(batch.images)).to(self._device, _dtype(torch, self.module))
-        unit = 1.0 / np.broadcast_to(parse_range(self.preprocess.range)[1], self.preprocess.channels or tensor.shape[1])
-        unit = unit[::-1] if self.preprocess.colour == "bgr" else unit
-        shape = (1, -1, 1, 1) if self.preprocess.layout == "nchw" else (1, 1, 1, -1)
-        size = torch.from_numpy(np.ascontiguousarray(unit)).to(tensor).reshape(shape)
+        size = self._pixel_step(tensor)
         answers = np.empty((len(temperatures), len(steps), len(batch), self.num_classes), np.float32)
 
         def logits(values: Any) -> Any:
@@ -288,6 +423,13 @@ class TorchModel(Adapter):
                         answers[row, column] = forward(tensor + step * direction) if step else start
         return answers
 
+    def _pixel_step(self, tensor: Any) -> Any:
+        """How far a step of the whole pixel range goes in a preprocessed tensor, by channel, as one of its kind."""
+        unit = 1.0 / np.broadcast_to(parse_range(self.preprocess.range)[1], self.preprocess.channels or tensor.shape[1])
+        unit = unit[::-1] if self.preprocess.colour == "bgr" else unit
+        shape = (1, -1, 1, 1) if self.preprocess.layout == "nchw" else (1, 1, 1, -1)
+        return import_torch().from_numpy(np.ascontiguousarray(unit)).to(tensor).reshape(shape)
+
     def fingerprint(self) -> str:
         """Hash of the weights, the structure with its attributes, the code of its classes, and the settings.
 
@@ -306,11 +448,13 @@ class TorchModel(Adapter):
             return self._scores(torch, tensor, pixels_first)
 
     def _scores(self, torch: Any, tensor: NDArray[Any], pixels_first: bool) -> NDArray[Any]:
-        values = torch.from_numpy(tensor).to(self._device, _dtype(torch, self.module))
-        if pixels_first:
-            values = values.contiguous(memory_format=torch.channels_last)
+        values = self._values(torch, tensor, pixels_first)
         scores: NDArray[Any] = self.rows_of(self.module(values)).float().cpu().numpy()
         return scores
+
+    def _values(self, torch: Any, tensor: NDArray[Any], pixels_first: bool) -> Any:
+        values = torch.from_numpy(tensor).to(self._device, _dtype(torch, self.module))
+        return values.contiguous(memory_format=torch.channels_last) if pixels_first else values
 
     def _takes_pixels_first(self, torch: Any, shape: tuple[int, ...]) -> bool:
         """Whether a batch lies in memory pixel by pixel, with which convolutions on a CPU are up to twice as fast.
@@ -348,6 +492,10 @@ class TorchModel(Adapter):
                 if not self._users:
                     for module in self._were_training:
                         module.training = True
+
+
+class _LayerHasRun(BaseException):
+    """Raised inside a module to end a pass whose rest is of no interest."""
 
 
 def _stop_training(module: Any) -> list[Any]:

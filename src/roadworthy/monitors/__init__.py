@@ -20,6 +20,7 @@ from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.latent import BnnSvm, MnnSvm, VnnSvm
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.logistic_svm import LogisticSvm
+from roadworthy.monitors.mahalanobis_full import MahalanobisFull
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.neighbours import DeepKnn, KnnSvm, Neighbours
 from roadworthy.monitors.odin import Odin, OdinId
@@ -43,6 +44,7 @@ from roadworthy.monitors.post_hoc import (
     She,
     TemperatureMsp,
 )
+from roadworthy.monitors.rankfeat import RankFeat
 from roadworthy.monitors.reconstruction import AeThreshold, best_interval
 from roadworthy.monitors.robustness_radius import RobustnessRadius
 from roadworthy.monitors.svm import ScoreSvm, SvmMonitor
@@ -87,6 +89,7 @@ __all__ = [
     "Learned",
     "LogisticSvm",
     "Mahalanobis",
+    "MahalanobisFull",
     "Margin",
     "MaxLogit",
     "McDropoutEntropy",
@@ -106,6 +109,7 @@ __all__ = [
     "PixelCnnPlusPlus",
     "PytorchOod",
     "Random",
+    "RankFeat",
     "React",
     "RejectedShare",
     "RelativeMahalanobis",

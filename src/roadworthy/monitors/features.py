@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
@@ -17,15 +16,16 @@ from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.last_layer import LastLayerMonitor
 from roadworthy.monitors.learned import Arrays, Floats, Learned
 from roadworthy.monitors.principal_space import PrincipalSpace, residual_lengths
-from roadworthy.monitors.whitening import FeatureMoments
+from roadworthy.monitors.whitening import FeatureMoments, class_distances
 
 
 @registered(MONITORS, "mahalanobis")
 class Mahalanobis(Monitor):
     """-min_k (f - m_k)^T S^+ (f - m_k): class means m_k, one covariance S shared by all classes, of features f.
 
-    S^+ leaves out directions without variance. Where there are more images than features, sums are made batch by batch,
-    so memory does not grow with the data; else the images are kept, which are the fewer.
+    It is the method's plain form, one layer and the image as it is; `mahalanobis_full` is the whole. S^+ leaves out
+    directions without variance. Where there are more images than features, sums are made batch by batch, so memory does
+    not grow with the data; else the images are kept, which are the fewer.
     """
 
     layer: str | None = None
@@ -34,7 +34,7 @@ class Mahalanobis(Monitor):
     classes: ClassVar[int] = 2
     differs_from_paper: ClassVar[str] = (
         "neither the input perturbation nor the ensemble of layers of the paper: it is the distance of the unchanged "
-        "image in one layer; directions without variance are left out"
+        "image in one layer; mahalanobis_full has both; directions without variance are left out"
     )
 
     def __post_init__(self) -> None:
@@ -42,18 +42,12 @@ class Mahalanobis(Monitor):
 
     def fit(self, training: Training) -> Arrays:
         """Whitened class means (K, R) and the whitening (D, R): distances are Euclidean behind it."""
-        moments = FeatureMoments.of(training, self.layer)
-        whitening = moments.within_classes()
-        if not whitening.size:
-            raise InputError(
-                f"monitor {self.name} cannot be built on {training.name}: the features of a class never vary"
-            )
-        return {"origin": moments.origin, "whitening": whitening, "means": moments.class_means @ whitening}
+        refusal = f"monitor {self.name} cannot be built on {training.name}"
+        return FeatureMoments.of(training, self.layer).class_gaussians(refusal)
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """Minus the squared distance from the nearest class mean, (N,)."""
-        whitened = (signals.features(self.layer) - state["origin"]) @ state["whitening"]
-        return np.asarray(-cdist(whitened, state["means"], "sqeuclidean").min(axis=1))
+        return -class_distances(signals.features(self.layer), state)
 
 
 @registered(MONITORS, "vim")

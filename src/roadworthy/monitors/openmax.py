@@ -6,34 +6,52 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.models.signals import Signals, Training
+from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.svm import SvmMonitor
+from roadworthy.monitors.threshold import Aim
 
 EUCLIDEAN_SCALE = 200.0
-SHIFT = 1.0
-"""The Weibull starts this far below the smallest distance of the tail."""
+LARGEST_SHAPE = float(np.finfo(np.float32).max)
 FEWEST = 3
 """Correctly classified training images that a class must have for a Weibull of its own."""
 
 
 def fit_weibull(values: ArrayLike, location: float) -> tuple[float, float]:
-    """Shape and scale, by maximum likelihood, of the Weibull F(x) = 1 - exp(-((x - location) / scale)^shape).
+    """Shape c and scale, by maximum likelihood, of the Weibull F(x) = 1 - exp(-((x - location) / scale)^c).
+
+    With y = log(x - location), c is the only root of sum exp(c y) y / sum exp(c y) - 1 / c - mean y, which grows with
+    c, and scale^c the mean of exp(c y). Values that are all the same make a step there: a very large shape.
 
     >>> from scipy import stats
     >>> shape, scale = fit_weibull(stats.weibull_min.rvs(2.0, loc=5.0, scale=3.0, size=4000, random_state=0), 5.0)
     >>> abs(shape - 2) < 0.1 and abs(scale - 3) < 0.1
     True
     """
-    from scipy import stats  # slow to import, so only where it is needed
+    distances = np.asarray(values, np.float64) - location
+    largest = float(distances.max())
+    logs = np.log(distances / largest)
+    if not logs.any():
+        return LARGEST_SHAPE, largest
 
-    shape, _, scale = stats.weibull_min.fit(np.asarray(values, np.float64), floc=location)
-    return float(shape), float(scale)
+    def slope(shape: float) -> float:
+        powers = np.exp(shape * logs)
+        return float(powers @ logs / powers.sum() - 1 / shape - logs.mean())
+
+    low = high = 1.0
+    while slope(low) > 0:
+        low /= 2
+    while slope(high) < 0:
+        high *= 2
+    shape = float(brentq(slope, low, high, rtol=1e-12)) if low < high else 1.0
+    return shape, float(largest * np.mean(np.exp(shape * logs)) ** (1 / shape))
 
 
 def weibull_cdf(values: ArrayLike, shape: float, location: float, scale: float) -> Floats:
@@ -64,28 +82,48 @@ class OpenMax(SvmMonitor):
 
     For the `alpha` largest logits v, ranks i = 1, 2, ...:
 
-    v'_k = v_k (1 - w_k), w_k = F_k(d_k) (alpha - i + 1) / alpha;  unknown v_0 = sum_k v_k w_k;  softmax over all d_k is
-    the `distance` of the logits to the mean ones m_k of correctly classified training images of class k, F_k the
-    Weibull of the `tail` largest such distances. Against outliers a linear SVM on the probabilities decides; without,
-    the score is 1 - P(unknown). A class with fewer than three correct training images keeps its logit; a note says
-    which.
+    v'_k = v_k (1 - w_k), w_k = F_k(d_k) (alpha - i + 1) / alpha;  unknown v_0 = sum_k v_k w_k;  softmax over all
+
+    d_k is the `distance` of the logits to the mean ones m_k of correctly classified training images of class k, F_k
+    the Weibull of the `tail` largest such distances. Against outliers a linear SVM on the probabilities decides;
+    without, the score is 1 - P(unknown). A class with fewer than three correct training images keeps its logit; a note
+    says which.
+
+    shift    how far below the smallest distance t of the tail the Weibull starts. libMR, the library of the paper's
+             authors, fits x - t + shift from 0 on: with 1 in its present source, with 10,000 in older releases
+    epsilon  the paper's own decision: reject where the unknown class is the most probable, or where no class has a
+             probability of at least epsilon. The score is then max_k P(k), or -P(unknown) where that is larger, and
+             epsilon the monitor's own threshold; no SVM is learned. None: as above
     """
 
     tail: int = 20
     alpha: int = 10
+    shift: float = 1.0
+    epsilon: float | None = None
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     classes: ClassVar[int] = 2
     differs_from_paper: ClassVar[str] = (
         "the Weibull starts 1 below the smallest distance of the tail, as in the present source of libMR, its "
-        "authors' library; releases of libMR that start it 10,000 below give other weights; the paper rejects where "
-        "the unknown class is the most probable or no probability is high, here the score is 1 - P(unknown), or an "
-        "SVM on all probabilities where there are outliers (Shafaei et al. 2018)"
+        "authors' library; the setting shift=10000 gives the weights of older releases; the score is 1 - P(unknown), "
+        "or an SVM on all probabilities where there are outliers (Shafaei et al. 2018); the paper rejects where the "
+        "unknown class is the most probable or no probability reaches epsilon, which the setting epsilon does"
     )
 
     def __post_init__(self) -> None:
         require_count(self, "tail", least=FEWEST)
         require_count(self, "alpha")
+        if isinstance(self.shift, bool) or not 0 < self.shift < np.inf:
+            raise InputError(f"monitor {self.name}: shift is a number above 0, not {self.shift!r}")
+        if self.epsilon is not None and (isinstance(self.epsilon, bool) or not 0 <= self.epsilon <= 1):
+            raise InputError(
+                f"monitor {self.name}: epsilon is a probability from 0 to 1, or None, not {self.epsilon!r}"
+            )
+
+    @property
+    def own_threshold(self) -> float | None:
+        """The probability below which the paper rejects, where the setting `epsilon` gives it."""
+        return self.epsilon
 
     def fit(self, training: Training) -> Arrays:
         """Mean logits (K, K), and shape, location and scale of each class's Weibull (K, 3), zeros where it has none."""
@@ -98,9 +136,8 @@ class OpenMax(SvmMonitor):
                 continue
             centres[label] = own.mean(axis=0)
             largest = np.sort(distance(own, centres[label]))[-self.tail :]
-            location = largest[0] - SHIFT
-            varies = largest[-1] > largest[0]
-            shape, scale = fit_weibull(largest, location) if varies else (np.finfo(np.float32).max, 1.0)
+            location = largest[0] - self.shift
+            shape, scale = fit_weibull(largest, location)
             weibulls[label] = shape, location, scale
         if not weibulls.any():
             raise InputError(
@@ -129,6 +166,18 @@ class OpenMax(SvmMonitor):
         exponents = np.exp(open_logits - open_logits.max(axis=1, keepdims=True))
         return np.asarray(exponents / exponents.sum(axis=1, keepdims=True))
 
+    def tune(self, inside: Rep, outside: Rep | None, aim: Aim, state: Learned) -> Arrays:
+        """The SVM against the outliers, unless the paper's own decision is asked for."""
+        return super().tune(inside, outside, aim, state) if self.epsilon is None else {}
+
+    def cut(self, inside: Floats, outside: Floats | None, aim: Aim) -> float:
+        """The boundary of the SVM where there is one; of the paper's own score a threshold like that of others."""
+        return super().cut(inside, outside, aim) if self.epsilon is None else Monitor.cut(self, inside, outside, aim)
+
     def unsupervised(self, rows: Rep) -> NDArray[Any]:
-        """1 - P(unknown)."""
-        return 1.0 - rows[:, 0].astype(np.float64)
+        """1 - P(unknown); with `epsilon` max_k P(k), or -P(unknown) where that is larger."""
+        unknown = rows[:, 0].astype(np.float64)
+        if self.epsilon is None:
+            return 1.0 - unknown
+        highest = rows[:, 1:].max(axis=1).astype(np.float64)
+        return np.where(unknown > highest, -unknown, highest)

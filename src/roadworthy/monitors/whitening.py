@@ -1,15 +1,18 @@
-"""Covariances of features, and what makes distances under them Euclidean: shared by both Mahalanobis distances."""
+"""Covariances of features, and what makes distances under them Euclidean: shared by all Mahalanobis distances."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
+from scipy.spatial.distance import cdist
 
+from roadworthy.core.errors import InputError
 from roadworthy.models.signals import Training
-from roadworthy.monitors.learned import Floats
+from roadworthy.monitors.learned import Arrays, Floats
 
 SMALLEST_VARIANCE = 1e-10
 """Directions whose variance is below this share of the largest carry no information, and are left out."""
@@ -33,22 +36,10 @@ class FeatureMoments:
     @classmethod
     def of(cls, training: Training, layer: str | None) -> FeatureMoments:
         """The sums over a layer, batch by batch: memory grows with the data only while it is below that of a matrix."""
-        present, origin = np.unique(training.labels), np.zeros(0)
-        kept: list[Floats] = []
+        sums = FeatureSums(training.labels)
         for rows, labels in training.parts(f"features:{layer or ''}", "labels"):
-            values = rows.astype(np.float64)
-            if not len(origin):
-                origin = values.mean(axis=0)
-                few, size = len(training) <= len(origin), len(origin)
-                sums, squares = np.zeros((len(present), size)), np.zeros((0, 0) if few else (size, size))
-            shifted = values - origin
-            sums += (labels == present[:, None]).astype(np.float64) @ shifted
-            if few:
-                kept.append(shifted)
-            else:
-                squares += shifted.T @ shifted
-        class_rows = np.searchsorted(present, training.labels)
-        return cls(origin, class_rows, sums, None if few else squares, np.concatenate(kept) if few else None)
+            sums.add(rows, labels)
+        return sums.moments()
 
     @property
     def class_means(self) -> Floats:
@@ -73,10 +64,64 @@ class FeatureMoments:
             return whitening_of_rows(self._held - self.mean)
         return whitening(self.squares / len(self.class_rows) - np.outer(self.mean, self.mean))
 
+    def class_gaussians(self, refusal: str) -> dict[str, Floats]:
+        """What `class_distances` reads: origin (D,), the whitening (D, R) within classes, whitened class means (K, R).
+
+        Features that never vary within a class are an `InputError` that begins with the refusal.
+        """
+        within = self.within_classes()
+        if not within.size:
+            raise InputError(f"{refusal}: the features of a class never vary")
+        return {"origin": self.origin, "whitening": within, "means": self.class_means @ within}
+
     @property
     def _held(self) -> Floats:
         assert self.rows is not None
         return self.rows
+
+
+class FeatureSums:
+    """Adds up the moments of features that come in parts.
+
+    >>> rows, labels = np.array([[0.0], [2.0], [6.0], [8.0]]), np.array([0, 0, 1, 1])
+    >>> sums = FeatureSums(labels)
+    >>> sums.add(rows, labels)
+    >>> class_distances(np.array([[3.0], [9.0]]), sums.moments().class_gaussians("it cannot be built")).round(6)
+    array([4., 4.])
+    """
+
+    def __init__(self, labels: NDArray[np.int64]) -> None:
+        self._labels, self._present = labels, np.unique(labels)
+        self._origin = np.zeros(0)
+        self._kept: list[Floats] = []
+
+    def add(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> None:
+        """Count a part, features (n, D) and labels (n,); all parts together have the labels given at the start."""
+        values = rows.astype(np.float64)
+        if not len(self._origin):
+            self._origin = values.mean(axis=0)
+            size = len(self._origin)
+            self._few = len(self._labels) <= size
+            self._sums = np.zeros((len(self._present), size))
+            self._squares = np.zeros((0, 0) if self._few else (size, size))
+        shifted = values - self._origin
+        self._sums += (labels == self._present[:, None]).astype(np.float64) @ shifted
+        if self._few:
+            self._kept.append(shifted)
+        else:
+            self._squares += shifted.T @ shifted
+
+    def moments(self) -> FeatureMoments:
+        """The moments of all parts."""
+        class_rows = np.searchsorted(self._present, self._labels)
+        squares, rows = (None, np.concatenate(self._kept)) if self._few else (self._squares, None)
+        return FeatureMoments(self._origin, class_rows, self._sums, squares, rows)
+
+
+def class_distances(features: NDArray[Any], gaussians: Arrays) -> Floats:
+    """min_k (f - m_k)^T S^+ (f - m_k) of features (N, D): (N,), by what `FeatureMoments.class_gaussians` gives."""
+    whitened = (features - gaussians["origin"]) @ gaussians["whitening"]
+    return np.asarray(cdist(whitened, gaussians["means"], "sqeuclidean").min(axis=1))
 
 
 def whitening(covariance: Floats) -> Floats:

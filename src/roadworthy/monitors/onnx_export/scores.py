@@ -21,6 +21,8 @@ ONNX_SCORES: Registry[OnnxScore] = Registry("onnx_score")
 WHY_NOT = {
     "odin": "it follows a gradient of the network, and ONNX graphs give none",
     "odin_id": "it follows a gradient of the network, and ONNX graphs give none",
+    "mahalanobis_full": "it follows a gradient of the network, and ONNX graphs give none",
+    "rankfeat": "it runs the network anew from changed feature maps",
     "mc_dropout": "it asks the network in several random passes",
     "random": "it draws a number by the name of the image, which a graph does not see",
     "knn_svm": "it keeps all training images, at the size of the data and not of the network",
