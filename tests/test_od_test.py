@@ -35,19 +35,10 @@ from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.opening import open_monitors
 from roadworthy.preparing import prepare
-from roadworthy.protocols.od_test.evaluation import (
-    Represented,
-    Sample,
-    check_criterion,
-    check_triples,
-    clustered_interval,
-    dropped_sources,
-    evaluate,
-    evaluate_unsupervised,
-    measure,
-    tables,
-)
+from roadworthy.protocols.od_test.criteria import check_criterion, check_triples, dropped_sources, measure
+from roadworthy.protocols.od_test.evaluation import Represented, Sample, evaluate, evaluate_unsupervised
 from roadworthy.protocols.od_test.facts import Source, rank_monitors
+from roadworthy.protocols.od_test.means import clustered_interval, matrix_tables
 from roadworthy.protocols.od_test.names import METRICS
 from roadworthy.protocols.od_test.subjects import triples_of
 from roadworthy.statistics import Estimate
@@ -112,7 +103,7 @@ def test_a_matrix_of_three_sets_worked_by_hand() -> None:
     assert values(rows, "auroc")["b", "a"] == 12 / 16 + 0.5 / 16
     assert {row["metric"] for row in rows} == set(METRICS)
     assert all(row["lo"] <= row["value"] <= row["hi"] for row in rows if row["metric"] == "accuracy")
-    found = tables(rows, evaluate_unsupervised(represented, Aim()))
+    found = matrix_tables(rows, evaluate_unsupervised(represented, Aim()))
     means = found["od_test_methods"].query("metric == 'accuracy'").set_index(["source", "ood"])
     assert means.loc[("all", "all"), "value"] == pytest.approx(np.mean(list(expected.values())))
     assert means.loc[("source", "near"), "value"] == pytest.approx((0.625 + 0.5) / 2)
@@ -726,7 +717,7 @@ def test_undertrained_sources_are_marked_and_left_out_of_the_means() -> None:
     good, poor = by_hand(architecture="vgg"), weak(by_hand(test=sample([0, 0, 0, 0])))
     only = replace(poor, label="alone")
     rows = [row for each in (good, poor, only) for row in evaluate(each, Aim())]
-    found = tables(rows, [row for each in (good, poor, only) for row in evaluate_unsupervised(each, Aim())])
+    found = matrix_tables(rows, [row for each in (good, poor, only) for row in evaluate_unsupervised(each, Aim())])
     means = found["od_test_methods"].query("ood == 'all' and metric == 'accuracy'").set_index(["source", "monitor"])
     assert means.loc[("all", "msp"), "value"] == pytest.approx(means.loc[("source", "msp"), "value"])
     assert means.loc[("all", "msp"), "reason"] == "without undertrained: weak"
@@ -740,7 +731,7 @@ def test_undertrained_sources_are_marked_and_left_out_of_the_means() -> None:
     }
     assert set(found["od_test_architectures"]["architecture"]) == {"all", "vgg", "resnet"}
     assert found["od_test_heatmap"]["sources"].max() == 1
-    everything = tables([row for row in rows if row["undertrained"]], [row | {} for row in evaluate(poor, Aim())])
+    everything = matrix_tables([row for row in rows if row["undertrained"]], [row | {} for row in evaluate(poor, Aim())])
     assert not everything["od_test_methods"]["value"].isna().any(), "where no other source is there, they count"
 
 
@@ -751,7 +742,7 @@ def test_a_calibration_that_is_refused_gives_no_value_and_says_why() -> None:
     assert np.isnan(found["b", "a"]["value"])
     assert "needs more images" in found["b", "a"]["reason"]
     assert found["a", "b"]["value"] > 0
-    means = tables(rows, evaluate_unsupervised(represented, Aim()))["od_test_methods"]
+    means = matrix_tables(rows, evaluate_unsupervised(represented, Aim()))["od_test_methods"]
     overall = means.query("source == 'all' and ood == 'all' and metric == 'accuracy'").iloc[0]
     assert (overall["triples"], overall["reason"].split(";")[0]) == (1, "1 of 2 triples have no value")
 

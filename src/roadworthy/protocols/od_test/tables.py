@@ -23,12 +23,12 @@ from roadworthy.monitors.kinds import find_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.changes import not_paired
-from roadworthy.protocols.od_test import evaluation, table_specs
+from roadworthy.protocols.od_test import criteria, evaluation, means, table_specs
 from roadworthy.protocols.od_test.comparison import compare_monitors
 from roadworthy.protocols.od_test.evaluation import NO_VALUE, Represented, Sample
 from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME, TRIPLE
 from roadworthy.protocols.od_test.settings import Settings
-from roadworthy.protocols.od_test.subjects import Subjects
+from roadworthy.protocols.od_test.subjects import Subject, Subjects
 from roadworthy.statistics import proportion_interval
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
@@ -77,17 +77,20 @@ class Evidence(base.Evidence):
                     monitor = failures.get("valid") or failures.get("test") or _fitted(cases["valid"], note.monitor)
                     samples = {key: _sample(case) for key, case in cases.items()}
                     yield Represented(
-                        subject.label,
-                        label,
-                        monitor,
-                        samples.pop("valid"),
-                        samples.pop("test"),
-                        {key.partition("/")[2]: failures.get(key, sample) for key, sample in samples.items()},
-                        frozenset(subject.context.near),
-                        {key: frozenset(labels) for key, labels in subject.context.overlap.items()},
-                        subject.context.architectures[subject.model],
-                        subject.label in self.weak,
-                        fitted_on,
+                        source=subject.label,
+                        label=label,
+                        monitor=monitor,
+                        valid=samples.pop("valid"),
+                        test=samples.pop("test"),
+                        outliers={key.partition("/")[2]: failures.get(key, sample) for key, sample in samples.items()},
+                        near=frozenset(subject.context.near),
+                        overlap={key: frozenset(labels) for key, labels in subject.context.overlap.items()},
+                        architecture=subject.context.architectures[subject.model],
+                        undertrained=subject.label in self.weak,
+                        fitted_on=fitted_on,
+                        domain=subject.source,
+                        asks_model=note.asks_model,
+                        undertrained_fit=_has_weak_fit(cases["valid"]),
                     )
 
     @cached_property
@@ -111,8 +114,21 @@ class Evidence(base.Evidence):
             row
             for subject in self.subjects.all
             for label, reason in subject.failed().items()
-            for row in evaluation.without_value(subject.triples(label), f"failed: {reason}")
+            for row in evaluation.without_value(self._unmeasured(subject, label), f"failed: {reason}")
         ]
+
+    def _unmeasured(self, subject: Subject, label: str) -> Rows:
+        """The triples of a monitor that failed, with what means need of a row."""
+        note = subject.context.monitors.get(label)
+        network = {
+            "architecture": subject.context.architectures[subject.model],
+            "undertrained": subject.label in self.weak,
+            "domain": subject.source,
+            "asks_model": note is None or note.asks_model,
+            "weak_network": subject.label in self.weak,
+            "weak_fit": False,
+        }
+        return [triple | network for triple in subject.triples(label)]
 
     def lost(self) -> str:
         """Why no triple has a value."""
@@ -127,9 +143,9 @@ class Evidence(base.Evidence):
         """Every table of the protocol."""
         triples, alone, thresholds = self.rows
         if not triples:
-            triples = [row | {"architecture": "", "undertrained": False} for row in self._failed_rows()]
+            triples = self._failed_rows()
             alone = alone or triples
-        tables = evaluation.tables(triples, alone)
+        tables = means.matrix_tables(triples, alone)
         tables |= {
             table_specs.COMPETENCE.name: self._competence(),
             table_specs.MISSING.name: self._missing(tables[NAME]),
@@ -141,11 +157,11 @@ class Evidence(base.Evidence):
         """What matches a criterion, evaluated anew with the confidence that it asks for."""
         asked = self.subjects.translated(criterion)
         rows = Rows()
-        for represented in self._represented(partial(evaluation.matches, criterion=asked)):
+        for represented in self._represented(partial(criteria.matches, criterion=asked)):
             rows += evaluation.evaluate(represented, self.aim, confidence=confidence, **self._bootstrap)
         rows += self._failed_rows()
-        dropped = evaluation.dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
-        measured = evaluation.measure(rows, asked, confidence, dropped)
+        dropped = criteria.dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
+        measured = criteria.measure(rows, asked, confidence, dropped)
         return [replace(one, where=self.subjects.where(one.where)) for one in measured]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
@@ -270,6 +286,11 @@ class Evidence(base.Evidence):
 def _fitted(case: StoredCase, monitor: str) -> FittedMonitor:
     """The fitted monitor that was asked in a case, by its registered name."""
     return FittedMonitor.load(case.artifact(case.labels["artifact"]), kind=find_kind(monitor))
+
+
+def _has_weak_fit(case: StoredCase) -> bool:
+    """Whether networks that the monitor of a case has of its own are below their floor."""
+    return not case.failure and is_undertrained(read_artifact(case.artifact(case.labels["artifact"]))["competence"])
 
 
 def _sample(case: StoredCase) -> Sample:
