@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import roadworthy as rw
 import tiny
+from represented import by_hand, sample
 from roadworthy.api import compare_runs
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.types import Batch
@@ -36,7 +37,7 @@ from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.opening import open_monitors
 from roadworthy.preparing import prepare
 from roadworthy.protocols.od_test.criteria import check_criterion, check_triples, dropped_sources, measure
-from roadworthy.protocols.od_test.evaluation import Represented, Sample, evaluate, evaluate_unsupervised
+from roadworthy.protocols.od_test.evaluation import Represented, evaluate, evaluate_unsupervised
 from roadworthy.protocols.od_test.facts import Source, rank_monitors
 from roadworthy.protocols.od_test.means import clustered_interval, matrix_tables
 from roadworthy.protocols.od_test.names import METRICS
@@ -61,24 +62,6 @@ OUTLIERS: dict[str, Any] = {
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads of torch on cores that others use are a hundred times as slow as one."""
     monkeypatch.setattr("roadworthy.models.training.THREADS", 1)
-
-
-def sample(values: Any, labels: Any = None, name: str = "x") -> Sample:
-    rows = np.asarray(values, np.float32).reshape(len(values), -1)
-    ids = np.array([f"{name}{row}" for row in range(len(rows))])
-    return Sample(rows, ids, ids, np.zeros(len(rows), np.int64) if labels is None else np.asarray(labels))
-
-
-def by_hand(**changes: Any) -> Represented:
-    given: dict[str, Any] = {
-        "source": "source",
-        "label": "msp",
-        "monitor": make_monitor("msp").build(ToyModel()),
-        "valid": sample([5, 6, 7, 8]),
-        "test": sample([5, 6, 7, 1]),
-        "outliers": {"a": sample([1, 2, 3, 4]), "b": sample([4.6, 4.7, 0, 0]), "c": sample([9, 9, 9, 9])},
-    }
-    return Represented(**(given | changes))
 
 
 def values(rows: list[dict[str, Any]], metric: str = "accuracy") -> dict[tuple[str, str], float]:
@@ -731,7 +714,8 @@ def test_undertrained_sources_are_marked_and_left_out_of_the_means() -> None:
     }
     assert set(found["od_test_architectures"]["architecture"]) == {"all", "vgg", "resnet"}
     assert found["od_test_heatmap"]["sources"].max() == 1
-    everything = matrix_tables([row for row in rows if row["undertrained"]], [row | {} for row in evaluate(poor, Aim())])
+    weak_alone = [row for row in rows if row["undertrained"]]
+    everything = matrix_tables(weak_alone, [row | {} for row in evaluate(poor, Aim())])
     assert not everything["od_test_methods"]["value"].isna().any(), "where no other source is there, they count"
 
 

@@ -174,6 +174,21 @@ def split_by_group(dataset: Dataset, fractions: Sequence[float], seed: int = 0) 
     return tuple(Subset(dataset, rows.tolist()) for rows in parts)
 
 
+def leading_rows(groups: Sequence[str], share: float) -> NDArray[np.bool_]:
+    """Which rows (N,) are in the leading part of a data set: about `share` of them, no group cut in two.
+
+    Groups are taken whole, in the order of their first row, until they hold that share of the rows; there is always a
+    row in the leading part. Where every row is a group of its own, it is the first round(share N) rows.
+
+    >>> leading_rows(["a", "b", "c", "d", "a"], 0.6)
+    array([ True,  True, False, False,  True])
+    """
+    names, group = _numbered(groups)
+    images = np.bincount(group, minlength=len(names))
+    before = np.cumsum(images) - images
+    return np.asarray(before[group] < max(1, round(share * len(group))))
+
+
 def _numbered(groups: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """The distinct groups, and the number (N,) of each row's."""
     number: dict[str, int] = {}

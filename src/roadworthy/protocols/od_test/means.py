@@ -142,14 +142,14 @@ def methods(triples: Sequence[Row], by: str = "source") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def by_group(rows: Sequence[Row], by: str) -> dict[str, list[Row]]:
+def by_group(rows: Sequence[Row], by: str) -> dict[str, tuple[Row, ...]]:
     """All rows under `all`, then those of each source or architecture."""
     several = len({row[by] for row in rows}) > 1 and by == "architecture"
 
     def group_of(row: Row) -> str:
         return ANY if several and not row["asks_model"] else str(row[by])
 
-    return {ALL: [*rows], **grouped((group_of(row), row) for row in rows)}
+    return {ALL: (*rows,), **grouped((group_of(row), row) for row in rows)}
 
 
 def mean_of(pool: Pool, given: Sequence[Row], is_whole: bool = True, unit: str = "test_set") -> dict[str, Any]:
