@@ -20,6 +20,9 @@ model; whether the model's network, and whether the monitor's own fit, is below 
 TWO_DATASETS, THREE_DATASETS, GAP = GAP_FIGURES = ("two_datasets", "three_datasets", "gap")
 """Accuracy on held-out images of D_v itself, accuracy on other sets, and the first less the second."""
 
+SETTLED = 0.95
+"""The order of two monitors is settled where it is the same in this share of the resamples."""
+
 
 def judged_metric(cost: float) -> str:
     """The metric that monitors are ranked by: what their thresholds were chosen for.

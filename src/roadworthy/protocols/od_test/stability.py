@@ -27,12 +27,11 @@ from roadworthy.core.random import Streams
 from roadworthy.metrics import find_metric
 from roadworthy.protocols.od_test import metrics, table_specs
 from roadworthy.protocols.od_test.means import Row, once_per_domain
+from roadworthy.protocols.od_test.names import SETTLED
 
 RESAMPLES = 2000
 LEAST_SETS = 3
 """With two sets the only resample that has a triple is the sets themselves."""
-SETTLED = 0.95
-"""The order of two monitors is settled where it is the same in this share of the resamples."""
 TIE = 1e-12
 """Means that differ by less are equal: the order in which numbers are added may not decide."""
 TOO_FEW_SETS = f"fewer than {LEAST_SETS} outlier sets: there is nothing to resample"
