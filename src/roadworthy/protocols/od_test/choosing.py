@@ -253,5 +253,5 @@ class Choice:
         if None in (self._findings.gaps, self._findings.sizes):
             yield (
                 "The run has no tables on two data sets, stability or the size of D_v, as an earlier version made it: "
-                "run its study again into the same folder to have them."
+                "run its study again to have them."
             )
