@@ -38,9 +38,9 @@ from roadworthy.opening import open_monitors
 from roadworthy.preparing import prepare
 from roadworthy.protocols.od_test.criteria import check_criterion, check_triples, dropped_sources, measure
 from roadworthy.protocols.od_test.evaluation import Represented, evaluate, evaluate_unsupervised
-from roadworthy.protocols.od_test.facts import Source, rank_monitors
 from roadworthy.protocols.od_test.means import clustered_interval, matrix_tables
 from roadworthy.protocols.od_test.names import METRICS
+from roadworthy.protocols.od_test.ranking import Source, rank_monitors
 from roadworthy.protocols.od_test.subjects import triples_of
 from roadworthy.statistics import Estimate
 from roadworthy.study import load_study, parse_study

@@ -9,10 +9,19 @@ from functools import cached_property
 from pathlib import Path
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.protocols.od_test.facts import OdTestFacts, load_od_test
+from roadworthy.protocols.od_test.facts import OdTestFacts
 from roadworthy.protocols.od_test.findings import Findings
+from roadworthy.protocols.od_test.loading import load_od_test
 from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME, SETTLED, TWO_DATASETS
-from roadworthy.protocols.od_test.words import beats_guessing, better, cost_text, metric_words, open_against, some_of
+from roadworthy.protocols.od_test.words import (
+    beats_guessing,
+    better,
+    cost_text,
+    metric_words,
+    open_against,
+    some_of,
+    unstable_reason,
+)
 from roadworthy.report.facts import bounded, load_facts
 from roadworthy.report.words import NO_BREAK, listing, number, plural, whole
 from roadworthy.statistics import Estimate
@@ -103,8 +112,9 @@ class Choice:
         field = (
             f"Of {whole(count)} ranked monitors {self._label} leads" if count > 1 else f"{self._label} alone is ranked"
         )
-        mean = f"mean {metric_words(judged).label.lower()} of {bounded(judged, test.mean(self._label, judged))}"
-        start = f"{field}{self._where}, with a {mean} over {plural(test.expected, 'triple')} of source, D_v and D_t"
+        mean = test.mean(self._label, judged)
+        figure = f"mean {metric_words(judged).label.lower()} of {bounded(judged, mean)}"
+        start = f"{field}{self._where}, with a {figure} over {plural(mean.n, 'triple')} of source, D_v and D_t"
         guess = number(judged, test.chance)
         if self._is_better_than_guessing:
             return f"{start}; guessing gives {guess}."
@@ -124,7 +134,11 @@ class Choice:
 
     def _others(self) -> Iterator[str]:
         """Who cannot be told from the leader, and which of these is the cheapest."""
-        if self._open is None or len(self.test.ranked) == 1:
+        if len(self.test.ranked) == 1:
+            return
+        if self._open is None:
+            if self._findings.order is not None:
+                yield f"How stable that order is cannot be said: {unstable_reason(self._findings.order)}."
             return
         open_ones = some_of(self._open)
         if self.source is not None:
@@ -168,13 +182,14 @@ class Choice:
 
     def _promise(self) -> Iterator[str]:
         """What two data sets would have promised."""
-        promised = {label: self._two_datasets(label) for label in self._spoken_of}
-        known = {label: cell for label, cell in promised.items() if not cell.missing}
+        figures_of = {label: self.promised(label) for label in self._spoken_of}
+        known = {label: cell for label, cell in figures_of.items() if not cell.missing}
         if known:
             figures = listing([f"{number(ACCURACY, cell.value)} for {label}" for label, cell in known.items()])
             yield f"A test with the same kind of outliers as in the calibration would have promised {figures}."
 
-    def _two_datasets(self, label: str) -> Estimate:
+    def promised(self, label: str) -> Estimate:
+        """The mean accuracy of a monitor with two data sets."""
         gaps = self._findings.gaps
         if gaps is None:
             return Estimate(math.nan)
@@ -211,9 +226,9 @@ class Choice:
 
     def _by_test_set(self) -> dict[str, list[float]]:
         """The accuracies of the leader by test set, at the sources that count."""
-        counted = {source.name for source in self.test.counted}
         values: dict[str, list[float]] = {}
-        for (source, monitor, _, test_set), cell in self.test.triples.items():
+        for (source, monitor, valid_set, test_set), cell in self.test.triples.items():
+            counted = {source.name for source in self.test.sources_of(self._label, valid_set)}
             if monitor == self._label and source in counted and not cell.missing:
                 values.setdefault(test_set, []).append(cell.value)
         return values
@@ -221,11 +236,12 @@ class Choice:
     def _limits(self) -> Iterator[str]:
         """What the evidence does not say."""
         test = self.test
-        sources = [*dict.fromkeys(source.domain or source.name for source in test.counted)]
+        sources = {source.domain for source in test.counted}
+        models = f" with {plural(len(test.counted), 'model')}" if len(test.counted) > len(sources) else ""
         sets = {name for source in test.counted for _, *pair in source.pairs for name in pair}
         yield (
-            f"All this describes {plural(len(sources), 'source')} and {plural(len(sets), 'outlier set')}: D_v and D_t "
-            "were chosen, not drawn, so that nothing is said of outliers of other kinds."
+            f"All this describes {plural(len(sources), 'source')}{models} and {plural(len(sets), 'outlier set')}: D_v "
+            "and D_t were chosen, not drawn, so that nothing is said of outliers of other kinds."
         )
         weak = [source.name for source in test.sources if source.undertrained]
         if weak:
@@ -237,5 +253,5 @@ class Choice:
         if None in (self._findings.gaps, self._findings.sizes):
             yield (
                 "The run has no tables on two data sets, stability or the size of D_v, as an earlier version made it: "
-                "run its study again into the same folder to have them."
+                "run its study again to have them."
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roadworthy.protocols.od_test import figures, finding_figures, words
-from roadworthy.protocols.od_test.facts import by_subject, load_od_test
+from roadworthy.protocols.od_test.loading import by_subject, load_od_test
 from roadworthy.protocols.od_test.names import NAME
 from roadworthy.report.facts import NOT_RUN, Facts
 from roadworthy.report.page import Page
