@@ -421,6 +421,7 @@ def test_weights_beside_the_file_are_inside_the_export(tmp_path: Path) -> None:
         ("odin", "gradient"),
         ("knn_svm", "all training images"),
         ("openmax", "ONNX_SCORES"),
+        ("ae_threshold", "networks of its own"),
     ],
 )
 def test_a_monitor_without_such_a_form_says_why(name: str, why: str, tmp_path: Path) -> None:

@@ -209,11 +209,12 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     if prepared.plan.stimuli:
         typer.echo(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
     typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {graph.image_cases():,} answers in all")
-    waiting = [node.hash for node in graph.artifacts.values() if not all(part.loaded for part in node.parts)]
-    untimed = (
-        f", without {len(waiting)} artifacts (networks to train and the like) that are built first" if waiting else ""
-    )
+    waiting = [node.parts[0] for node in graph.artifacts.values() if not local.is_built(folder, node.parts[0].recipe)]
+    untimed = f", without {len(waiting)} artifacts that are built first" if waiting else ""
     typer.echo(f"time      about {duration(seconds)}{untimed}")
+    for activity in dict.fromkeys(part.activity for part in waiting):
+        work = [part.work for part in waiting if part.activity == activity]
+        typer.echo(f"{activity:<9} {len(work)} of them; images are looked at {sum(work):,} times")
     typer.echo(f"run       {from_here(out)}")
     say_remarks(prepared.remarks)
 

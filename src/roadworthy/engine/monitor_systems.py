@@ -19,13 +19,11 @@ from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import Bench, PlannedStimulus
 from roadworthy.engine.readouts import read_columns
-from roadworthy.models.signals import Training
+from roadworthy.models.signals import OF_DATA, Training
 from roadworthy.monitors import FittedMonitor, Monitor
 from roadworthy.monitors.networks.base import OwnNetwork, weakest
 
 SIGNAL, REPRESENTATION = "signal", "representation"
-OF_DATA = ("images", "labels")
-"""Signals that the data has by itself: they are not stored."""
 
 
 class SignalOf(System):

@@ -23,7 +23,9 @@ LAYERED = ("features", "activations")
 """Signals of a layer, `features:24/Relu`."""
 PENULTIMATE = "penultimate"
 """The layer where none is named: what goes into the last linear one, whatever it is called."""
-NAMES = ("images", "labels", "logits", *STORED, *LAYERED)
+OF_DATA = ("images", "labels")
+"""Signals that the data has by itself: they are not stored."""
+NAMES = (*OF_DATA, "logits", *STORED, *LAYERED)
 PART = 512
 """Rows of training data that a fit reads at once: a fixed number, so that sums over parts have the same bits."""
 SUPPLY = {
@@ -73,7 +75,9 @@ class Signals:
     def model(self) -> Model:
         """The model that is asked; an error where there are only images to be read."""
         if self._model is None:
-            raise InputError("no model is asked here: these signals are those of the images alone")
+            raise InputError(
+                "no model is asked, only images are shown: a monitor names what it reads of one in its needs"
+            )
         return self._model
 
     def __len__(self) -> int:
@@ -92,7 +96,7 @@ class Signals:
             raise UnknownName("signal", name, NAMES)
         if kind in LAYERED:
             return self.features(layer or None) if kind == "features" else self.activations(layer or None)
-        if kind in ("images", "labels"):
+        if kind in OF_DATA:
             return self.images if kind == "images" else self.batch.labels
         return np.moveaxis(self._given(kind), 1, 0) if kind == "samples" else self._given(kind)
 

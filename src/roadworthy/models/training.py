@@ -6,7 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -108,6 +108,19 @@ def train_classifier(
     return {"clean_accuracy": accuracy, "floor": floor, "epochs": epochs, "best_epoch": best}
 
 
+@contextmanager
+def own_torch(threads: int) -> Iterator[None]:
+    """Inside, torch has so many threads; their number and its random state are put back afterwards."""
+    torch = import_torch()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class TrainingCourse(ABC):
     """A training under way: networks with an Adam each, and everything that an interrupted one needs to go on.
 
@@ -156,17 +169,9 @@ class TrainingCourse(ABC):
         with self.own_torch():
             yield [(part.labels, image_reader(part)) for part in parts]
 
-    @contextmanager
-    def own_torch(self) -> Iterator[None]:
+    def own_torch(self) -> AbstractContextManager[None]:
         """Inside, torch has the threads of this training; its random state is put back afterwards."""
-        torch = import_torch()
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        try:
-            with torch.random.fork_rng(devices=[]):
-                yield
-        finally:
-            torch.set_num_threads(threads)
+        return own_torch(self.threads)
 
     def batches(self, images: int, size: int) -> list[NDArray[np.int64]]:
         """The rows of so many images in the next epoch's own order, at most `size` at a time, and all set to train."""

@@ -27,7 +27,7 @@ from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import check_settings
-from roadworthy.models.signals import PART, SUPPLY, LiveTraining, Signals, Training, full_name
+from roadworthy.models.signals import OF_DATA, PART, SUPPLY, LiveTraining, Signals, Training, full_name
 from roadworthy.monitors.checks import checked_arrays, checked_reading, checked_rows, checked_scores
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
@@ -209,8 +209,13 @@ class Monitor(CodeIdentified, ABC):
         return Artifact(f"monitor:{self.name}", self.parameters(), tuple(filter(None, inputs)))
 
     def model_hash(self, model: Model) -> str:
-        """The fingerprint of the model it watches; empty where it asks none."""
-        return model.fingerprint() if self.asks_model else ""
+        """The fingerprint of the model it watches; empty where it asks none: then it learns from images alone."""
+        if self.asks_model:
+            return model.fingerprint()
+        for signal in self.signals(model):
+            if signal not in OF_DATA:
+                raise InputError(f"monitor {self.name} learns from {signal} of the model: name that in its needs")
+        return ""
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot give what the monitor needs."""
@@ -345,7 +350,8 @@ class FittedMonitor:
         return checked_rows(self.monitor, rows, f"of {len(signals)} images")
 
     def _rows(self, signals: Signals) -> NDArray[Any]:
-        return checked_reading(self.monitor, self.monitor.read(signals, self.state), len(signals))
+        shown = signals if self.monitor.asks_model else Signals(None, signals.batch, signals.size)
+        return checked_reading(self.monitor, self.monitor.read(shown, self.state), len(signals))
 
     def scores(self, rows: Rep, rule: Learned) -> Floats:
         """Scores (N,) of representations (N, D), by what `tune` learned; an `InputError` where one is NaN."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from roadworthy.monitors.learned import Floats, Learned
 from roadworthy.monitors.networks.base import Budget, OwnNetwork
 from roadworthy.monitors.networks.classes import TwoSidedNetwork, make_two_sided
 from roadworthy.monitors.own_networks import ClassifierMonitor
-from roadworthy.monitors.threshold import Aim
+from roadworthy.monitors.threshold import Aim, side_weights
 
 ROLE = "two_sided"
 
@@ -29,7 +30,9 @@ class BinClass(ClassifierMonitor):
 
     It is fitted anew for each set of validation outliers D_v, and optimistic by construction: what it has learned of
     one kind of outliers need not hold for another. The network is the architecture of the model with one more linear
-    layer; what it answers with less than 0, a probability below one half, is rejected.
+    layer. It is trained on as many images of either side, so that its answer z stands for the odds exp(z) of an image
+    inside: what lies below log(prior cost / (1 - prior)) is rejected, below 0 where both errors cost the same. Epochs,
+    batch, learning rate and floor that are not given are its own, not those of the model.
     """
 
     learns_from: ClassVar[tuple[str, ...]] = (TRAIN, VALID_OUTLIERS)
@@ -44,6 +47,12 @@ class BinClass(ClassifierMonitor):
         """The network of two sides, for these outliers."""
         if outliers is None:
             raise InputError(f"monitor {self.name} learns from validation outliers (outliers=): give them to build")
+        inside, outside = ((*data.size, data.channels) for data in (train, outliers))
+        if inside != outside:
+            raise InputError(
+                f"monitor {self.name}: {outliers.name} holds images {outside}, and the training images are {inside}: "
+                "give both the same size and channels"
+            )
         form = self.form(model, train)
         return {ROLE: TwoSidedNetwork(form, self.budget(), train, outliers=outliers, seed=self.seed)}
 
@@ -56,5 +65,8 @@ class BinClass(ClassifierMonitor):
         return make_two_sided(form)
 
     def cut(self, inside: Floats, outside: Floats | None, aim: Aim) -> float:
-        """The boundary of the network, 0, where there are outliers; else the share asked for."""
-        return 0.0 if outside is not None else super().cut(inside, outside, aim)
+        """The boundary of the network where there are outliers; else the share asked for."""
+        if outside is None:
+            return super().cut(inside, outside, aim)
+        id_weight, outlier_weight = side_weights(aim.prior, aim.cost)
+        return math.log(outlier_weight / id_weight)

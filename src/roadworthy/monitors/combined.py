@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import field
 from functools import cached_property, partial
 from typing import Any
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.parameters import registered
-from roadworthy.core.roles import Model
+from roadworthy.core.roles import Dataset, Model
 from roadworthy.models.signals import Signals, Training
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import checked_arrays, checked_reading, checked_scores, require_count
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
+from roadworthy.monitors.networks.base import OwnNetwork
 from roadworthy.monitors.opening import MonitorOpening, NamesFiles, open_monitor
 from roadworthy.monitors.threshold import Aim
 
@@ -227,6 +229,27 @@ class Combined(NamesFiles):
         """The images that the parts' fits count."""
         return sum(part.work(images) for part in self.parts if part.learns)
 
+    @property
+    def asks_model(self) -> bool:
+        """Whether any part reads anything of the model."""
+        return any(part.asks_model for part in self.parts)
+
+    def networks(self, model: Model, train: Dataset, outliers: Dataset | None = None) -> Mapping[str, OwnNetwork]:
+        """The networks of the parts, each under the number of its part: `0.autoencoder`."""
+        return {
+            f"{number}.{role}": network
+            for number, part in enumerate(self.parts)
+            for role, network in part.networks(model, train, outliers).items()
+        }
+
+    def pictures(self, images: NDArray[np.uint8], state: Learned) -> Mapping[str, NDArray[np.uint8]]:
+        """The parts' pictures, each with the name of its part."""
+        return {
+            f"{part.name}: {title}": shown
+            for part, own in zip(self.parts, self._states(state), strict=True)
+            for title, shown in part.pictures(images, own).items()
+        }
+
     def check(self, model: Model) -> None:
         """Refuse a model that cannot serve a part."""
         for part in self.parts:
@@ -237,7 +260,7 @@ class Combined(NamesFiles):
         learned: dict[str, NDArray[Any]] = {}
         for number, part in enumerate(self.parts):
             if part.learns:
-                state = checked_arrays(part, part.fit(training), "fit")
+                state = checked_arrays(part, part.fit(_training_of(training, f"{number}.")), "fit")
                 part.check_savable(state)
                 learned |= {f"{number}.{key}": array for key, array in state.items()}
         return learned
@@ -326,6 +349,15 @@ class Combined(NamesFiles):
     def _rules(self, rule: Learned) -> Iterator[Learned]:
         for number in range(len(self.parts)):
             yield rule.cached(f"rule of part {number}", partial(_under, f"{number}.rule.", rule))
+
+
+def _training_of(training: Training, prefix: str) -> Training:
+    """The same training data with the networks of one part alone."""
+    own = copy(training)
+    own.networks = {
+        role.removeprefix(prefix): network for role, network in training.networks.items() if role.startswith(prefix)
+    }
+    return own
 
 
 def leaf_monitors(monitor: Monitor) -> Iterator[Monitor]:

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.parameters import registered
-from roadworthy.core.roles import Model
+from roadworthy.core.roles import Dataset, Model
 from roadworthy.models.signals import Signals, Training
 from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.neighbours import check_count, search_of
 from roadworthy.monitors.networks.autoencoder import VARIATIONAL
+from roadworthy.monitors.networks.base import OwnNetwork
 from roadworthy.monitors.own_networks import images_alone
 from roadworthy.monitors.reconstruction import AutoencoderMonitor, reconstructed
 from roadworthy.monitors.svm import SOLVED_EXACTLY, SvmMonitor
@@ -46,13 +47,17 @@ class LatentNeighbours(AutoencoderMonitor, SvmMonitor):
         """The loss that its name stands for."""
         return self.autoencoder_loss
 
+    def networks(self, model: Model, train: Dataset, outliers: Dataset | None = None) -> Mapping[str, OwnNetwork]:
+        """The autoencoder; fewer training images than neighbours are refused before it is trained."""
+        check_count(self, self.k, len(train))
+        return super().networks(model, train, outliers)
+
     def signals(self, model: Model) -> tuple[str, ...]:
         """The training images: each gets a code."""
         return ("images",)
 
     def fit(self, training: Training) -> Arrays:
         """The weights of the autoencoder, and the codes of the training images (n, L)."""
-        check_count(self, self.k, len(training))
         known = super().fit(training)
         state = Learned(known)
         codes = [self.answer("code", images_alone(images), state) for (images,) in training.parts("images")]

@@ -25,6 +25,8 @@ from roadworthy.monitors.threshold import Aim, side_weights
 
 ROLE = "autoencoder"
 PUBLISHED_WIDTH = 64
+LEAST_BATCH = 3
+"""Batches are of almost equal size, and batch normalisation of a code of one value needs two images in each."""
 
 
 def _code_and_errors(network: Any, images: Any) -> tuple[Any, ...]:
@@ -53,6 +55,8 @@ class AutoencoderMonitor(NetworkMonitor):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count(self, "most_width")
+        if self.batch is not None:
+            require_count(self, "batch", least=LEAST_BATCH)
         if self.bottleneck is not None:
             require_count(self, "bottleneck")
 
@@ -149,7 +153,7 @@ def best_interval(
     values, index = np.unique(np.concatenate([accepted, refused]), return_inverse=True)
     gains = np.bincount(index[: len(accepted)], minlength=len(values)) * (id_weight / len(accepted))
     gains = gains - np.bincount(index[len(accepted) :], minlength=len(values)) * (outlier_weight / len(refused))
-    sums = np.append(0.0, np.cumsum(gains))
+    sums = np.append(0.0, np.cumsum(gains)) / (id_weight + outlier_weight)
     lowest = np.minimum.accumulate(sums[:-1])
     stop = int(np.argmax((sums[1:] - lowest).round(12)))
     start = int(np.argmin(sums[: stop + 1].round(12)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from roadworthy.core.competence import Competence, competence_of
 from roadworthy.core.grouping import grouped
@@ -226,13 +227,15 @@ def load_facts(path: str | Path, source: str | None = None) -> Facts:
     models = record.models if source is None else record.sources[source].models
     built = {name: artifact for name, artifact in record.artifacts.items() if artifact.status == "done"}
     parts = [(model, name) for model, entry in models.items() for name in entry.artifacts if name in built]
+    of_models = {name for entry in record.models.values() for name in entry.artifacts if name in built}
+    shown_as_networks = {name for name in of_models if _is_network(built[name])}
     facts = Facts(
         record=record,
         study_file=read_text(run / "study.yaml"),
         status=never_pass(verdict["status"], failed),
         models=tuple(models),
         networks=tuple(_network(model, name, built[name]) for model, name in parts if _is_network(built[name])),
-        fitted=tuple(_fitted(*entry) for entry in built.items() if not _is_network(entry[1])),
+        fitted=tuple(_fitted(*entry) for entry in built.items() if entry[0] not in shown_as_networks),
         failed=failed,
         history=tuple(read_history(run)),
         source=source,
@@ -254,12 +257,15 @@ def _is_network(artifact: ArtifactRecord) -> bool:
 
 def _fitted(name: str, artifact: ArtifactRecord) -> Fitted:
     known = ((name.replace("_", " "), value) for name, value in artifact.competence.items())
-    figures = (
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in known
-        if value not in ("", [])
-    )
+    figures = (f"{name} {_as_text(value)}" for name, value in known if value not in ("", []))
     return Fitted(artifact.system, artifact.builder, ", ".join(figures), name)
+
+
+def _as_text(value: Any) -> str:
+    """A figure to four digits; hashes by what they are of, cut short; anything else as it is."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {hash_[:12]}" for name, hash_ in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _network(model: str, name: str, artifact: ArtifactRecord) -> Network:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,8 @@ from roadworthy.core.errors import InputError
 VALUES = 256
 PSEUDO_COUNT = 0.5
 """What each of the 256 values is counted beyond the training images (Jeffreys)."""
+AT_ONCE = 1024
+"""Images that are counted at a time: each of their values takes eight bytes."""
 
 
 def independent_bits(training: NDArray[np.uint8], test: NDArray[np.uint8]) -> float:
@@ -29,7 +33,13 @@ def independent_bits(training: NDArray[np.uint8], test: NDArray[np.uint8]) -> fl
         raise InputError(f"training images are {training.shape[1:]} and test images {test.shape[1:]}: make them equal")
     dimensions = training[0].size
     offsets = np.arange(dimensions) * VALUES
-    cells = training.reshape(len(training), -1) + offsets
-    counts = np.bincount(cells.ravel(), minlength=dimensions * VALUES) + PSEUDO_COUNT
+
+    def cells(images: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
+        for start in range(0, len(images), AT_ONCE):
+            yield images[start : start + AT_ONCE].reshape(-1, dimensions) + offsets
+
+    counts = np.full(dimensions * VALUES, PSEUDO_COUNT)
+    for part in cells(training):
+        counts += np.bincount(part.ravel(), minlength=len(counts))
     bits = np.log2(len(training) + VALUES * PSEUDO_COUNT) - np.log2(counts)
-    return float(bits[test.reshape(len(test), -1) + offsets].mean())
+    return float(sum(bits[part].sum() for part in cells(test)) / test.size)

@@ -23,7 +23,7 @@ from roadworthy.data import split_by_group
 from roadworthy.models.networks import load_weights
 from roadworthy.models.task_training import LearningPart, Task, best_epoch, class_part, train_task
 from roadworthy.models.torch import digest_tensors, import_torch
-from roadworthy.models.training import HELD_OUT, WEIGHTS
+from roadworthy.models.training import HELD_OUT, WEIGHTS, own_torch
 
 if TYPE_CHECKING:
     import torch
@@ -108,9 +108,8 @@ class OwnNetwork(Buildable):
 
     def network(self) -> torch.nn.Module:
         """The network with the weights it starts from."""
-        torch = import_torch()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with own_torch(self.threads):
+            import_torch().manual_seed(self.seed)
             return self.make()
 
     @cached_property

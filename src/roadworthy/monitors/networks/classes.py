@@ -160,7 +160,8 @@ class TwoSidedNetwork(OwnNetwork):
     """A network that tells training images from validation outliers, as many of the one as of the other.
 
     Of the outliers the first four fifths are learned from and the rest chooses the epoch (`leading_rows`), so that they
-    can also be judged by images that no weight was learned from; of the training images as many are taken, at random.
+    can also be judged by images that no weight was learned from; of the training images, split at random, as many are
+    taken, spread evenly.
     """
 
     kind = "two_sided"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from roadworthy.models.task_training import LearningPart, Task
 from roadworthy.models.torch import import_torch
-from roadworthy.models.training import image_tensor
+from roadworthy.models.training import DECODED_AT_ONCE, image_tensor
 from roadworthy.monitors.networks.base import OwnNetwork
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DensityTask(Task):
     def __init__(self, parts: tuple[LearningPart, LearningPart]) -> None:
         from roadworthy.models.density.baseline import independent_bits
 
-        train, held_out = (part.read(np.arange(len(part))) for part in parts)
+        train, held_out = (_all_images(part) for part in parts)
         self.baseline = independent_bits(train, held_out)
 
     def targets(self, part: LearningPart) -> torch.Tensor:
@@ -132,6 +132,13 @@ def _reduced_part(part: LearningPart, share: float) -> LearningPart:
     chosen = np.linspace(0, len(part) - 1, count).round().astype(np.int64)
     ids = tuple(part.ids[row] for row in chosen)
     return replace(part, ids=ids, labels=part.labels[chosen], read=partial(_read_reduced, part, chosen))
+
+
+def _all_images(part: LearningPart) -> NDArray[np.uint8]:
+    """All images of a part, read some at a time: they may be larger before they are reduced."""
+    starts = range(0, len(part), DECODED_AT_ONCE)
+    rows = (np.arange(start, min(start + DECODED_AT_ONCE, len(part))) for start in starts)
+    return np.concatenate([part.read(some) for some in rows])
 
 
 def _read_reduced(part: LearningPart, chosen: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.uint8]:

@@ -18,6 +18,7 @@ tensor (N,), float32 or float64, that holds what `FittedMonitor.scores` gives.""
 ONNX_SCORES: Registry[OnnxScore] = Registry("onnx_score")
 """The monitors that can be written as ONNX, by their name."""
 
+OWN_NETWORKS = "it runs networks of its own, which no file of the model holds"
 WHY_NOT = {
     "odin": "it follows a gradient of the network, and ONNX graphs give none",
     "odin_id": "it follows a gradient of the network, and ONNX graphs give none",
@@ -27,6 +28,8 @@ WHY_NOT = {
     "random": "it draws a number by the name of the image, which a graph does not see",
     "knn_svm": "it keeps all training images, at the size of the data and not of the network",
     "pytorch_ood": "it runs code of another library",
+    **dict.fromkeys(("ae_threshold", "mnn_svm", "bnn_svm", "vnn_svm", "logistic_svm"), OWN_NETWORKS),
+    **dict.fromkeys(("deep_ensemble", "bin_class", "pixelcnn"), OWN_NETWORKS),
 }
 """Why a built-in monitor has no such form."""
 
