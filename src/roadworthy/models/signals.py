@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,6 +80,12 @@ class Signals:
                 "no model is asked, only images are shown: a monitor names what it reads of one in its needs"
             )
         return self._model
+
+    def without_model(self) -> Signals:
+        """The same signals, what was computed so far among them, for a reader that may ask no model."""
+        alone = copy(self)
+        alone._model = None
+        return alone
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -350,7 +350,7 @@ class FittedMonitor:
         return checked_rows(self.monitor, rows, f"of {len(signals)} images")
 
     def _rows(self, signals: Signals) -> NDArray[Any]:
-        shown = signals if self.monitor.asks_model else Signals(None, signals.batch, signals.size)
+        shown = signals if self.monitor.asks_model else signals.without_model()
         return checked_reading(self.monitor, self.monitor.read(shown, self.state), len(signals))
 
     def scores(self, rows: Rep, rule: Learned) -> Floats:
