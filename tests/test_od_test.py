@@ -24,7 +24,7 @@ from represented import by_hand, sample
 from roadworthy.api import compare_runs
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.types import Batch
-from roadworthy.data import open_dataset
+from roadworthy.data import open_dataset, split_by_group
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.readouts import read_columns
@@ -34,7 +34,7 @@ from roadworthy.models.quick import QuickForward
 from roadworthy.models.signals import Signals
 from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
-from roadworthy.opening import open_monitors
+from roadworthy.opening import OpeningSource, open_monitors
 from roadworthy.preparing import prepare
 from roadworthy.protocols.od_test.criteria import check_criterion, check_triples, dropped_sources, measure
 from roadworthy.protocols.od_test.evaluation import Represented, evaluate, evaluate_unsupervised
@@ -521,6 +521,30 @@ def test_mirrored_copies_double_every_set(onnx: Path, tmp_path: Path) -> None:
     assert both.resized((20, 20)).batch([0, len(data)]).images.shape == (2, 20, 20, 3)
 
 
+def test_a_network_learns_from_mirrored_copies_and_holds_them_out_with_their_originals(
+    onnx: Path, tmp_path: Path
+) -> None:
+    content = study(tmp_path, onnx, monitors={"knn_svm": {}})
+    data, learned = content["sources"]["grey"]["data"], {}
+    for mirror in (False, True):
+        content["sources"]["grey"]["data"] = data | {"mirror": mirror}
+        chosen = parse_study(content, "study")
+        source = OpeningSource(
+            chosen, "grey", chosen.by_source()["grey"], tmp_path, open_monitors(chosen), rw.no_progress
+        )
+        bench, _, _ = source.bench()
+        network = bench.models["small"]
+        assert isinstance(network, ReferenceModel)
+        assert bench.train is network.data, "monitors learn from what the network learns from"
+        learned[mirror] = network
+    plain, mirrored = (network.data.batch(slice(None)) for network in learned.values())
+    assert (mirrored.images == np.concatenate([plain.images, plain.images[:, :, ::-1]])).all()
+    assert learned[False].recipe.hash != learned[True].recipe.hash
+    trained_on, held_out = split_by_group(learned[True].data, (0.8, 0.2))
+    assert not {*trained_on.groups} & {*held_out.groups}
+    assert {image_id.removesuffix("/mirrored") for image_id in held_out.ids} == {*held_out.ids} & {*plain.ids}
+
+
 def study(tmp_path: Path, onnx: Path, **changes: Any) -> dict[str, Any]:
     images = np.random.default_rng(3).integers(0, 255, (48, 16, 16), dtype=np.uint8)
     images[::2] //= 4
@@ -625,7 +649,7 @@ def test_a_fit_that_reads_the_last_layer_is_planned_before_its_network_is_traine
     assert set(matrix["valid_set"]) == set(OUTLIERS), "noise is added where a study names none"
 
 
-@pytest.mark.parametrize("name", ["od-test-small", "od-test-builtin", "od-test-seeds", "od-test"])
+@pytest.mark.parametrize("name", ["od-test-small", "od-test-builtin", "od-test-seeds", "od-test-mirror", "od-test"])
 def test_the_studies_that_come_with_it_can_be_read(name: str) -> None:
     chosen, _ = load_study(ROOT / "studies" / f"{name}.yaml")
     assert [protocol.name for protocol, _ in chosen.protocols.chosen()] == ["od_test"]
