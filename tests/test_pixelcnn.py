@@ -21,6 +21,8 @@ from roadworthy.models.density.logistics import bits_per_dimension, conditional,
 from roadworthy.models.density.pixelcnn import initialise, pixelcnn  # noqa: E402
 from roadworthy.models.density.rows import RowNetwork  # noqa: E402
 from roadworthy.models.density.sampling import sample  # noqa: E402
+from roadworthy.models.networks import onnx_bytes  # noqa: E402
+from roadworthy.models.onnx import cpu_session  # noqa: E402
 
 CASES = [(channels, trained) for channels in (1, 3) for trained in (False, True)]
 case = pytest.mark.parametrize(("channels", "trained"), CASES, ids=lambda value: str(value))
@@ -269,6 +271,23 @@ def test_weights_are_normalised_and_the_first_batch_sets_the_scale() -> None:
         torch.testing.assert_close(means, torch.zeros_like(means), atol=1e-3, rtol=0, msg=name)
         torch.testing.assert_close(deviations, torch.full_like(means, layer.scale), atol=1e-3, rtol=1e-2, msg=name)
     assert {layer.scale for layer in layers.values()} == {1.0, 0.1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_likelihood_is_the_same_as_an_onnx_graph_for_any_number_of_images(channels: int) -> None:
+    class Likelihood(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network_of(channels, True)
+
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return log_likelihood(self.network(image), image)
+
+    model, images = Likelihood(), images_of(5, channels, (6, 5))
+    session = cpu_session(onnx_bytes(model, {"image": images[:2]}, ["log_likelihood"]))
+    with torch.no_grad():
+        np.testing.assert_allclose(session.run(None, {"image": images.numpy()})[0], model(images).numpy(), rtol=1e-5)
 
 
 def test_dropout_acts_in_training_only() -> None:

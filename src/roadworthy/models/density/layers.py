@@ -86,18 +86,22 @@ class CausalConvolution(NormalisedLayer):
 class Reduction(NormalisedLayer):
     """The causal convolution at every second row and column: (N, C, H, W) to (N, F, H / 2, W / 2), rounded up.
 
-    It is a product of matrices: with few channels torch 2.13 corrupts its memory in the backward pass of a strided
-    convolution.
+    The inputs of each position are laid side by side first: with few channels torch 2.13 corrupts its memory in the
+    backward pass of a strided convolution.
     """
 
     def forward(self, features: Tensor) -> Tensor:
         """The convolution at the rows and columns 0, 2, 4 ..."""
-        count, _, rows, columns = features.shape
+        rows, columns = (features.shape[2] + 1) // 2, (features.shape[3] + 1) // 2
         height, width = self.kernel
-        padded = F.pad(features, (width // 2, width % 2, height - 1, 0))
-        answer = self.weight().flatten(1) @ F.unfold(padded, self.kernel, stride=2) + self.bias[:, None]
-        shaped = answer.view(count, -1, (rows + 1) // 2, (columns + 1) // 2)
-        return pixel_by_pixel(shaped)
+        padded = F.pad(features, (width // 2, width % 2 + 1, height - 1, 1))
+        inputs = [
+            padded[:, :, row : row + 2 * rows : 2, column : column + 2 * columns : 2]
+            for row in range(height)
+            for column in range(width)
+        ]
+        filters = self.weight().permute(0, 2, 3, 1).flatten(1)
+        return F.conv2d(torch.cat(inputs, 1), filters[:, :, None, None], self.bias)
 
 
 class Enlargement(NormalisedLayer):
@@ -109,12 +113,23 @@ class Enlargement(NormalisedLayer):
 
     def forward(self, features: Tensor, size: tuple[int, int]) -> Tensor:
         """Features (N, C, h, w) as (N, F, *size), where size is at most (2 h, 2 w)."""
-        rows, columns = features.shape[2:]
-        left = self.kernel[1] % 2
-        spread = torch.einsum("fckl,ncp->nfklp", self.weight(), features.flatten(2))
-        answer = F.fold(spread.flatten(1, 3), (2 * rows, 2 * columns + left), self.kernel, stride=2)
-        cut = answer[:, :, : size[0], left : left + size[1]] + self.bias[:, None, None]
-        return pixel_by_pixel(cut)
+        height, width = self.kernel
+        filters = self.weight().permute(2, 3, 0, 1).flatten(0, 2)
+        spread = F.conv2d(features, filters[:, :, None, None]).chunk(height * width, 1)
+        upper, lower = (_side_by_side(spread[:width]), _side_by_side(spread[width:]))
+        answer = torch.stack((upper, lower), 3).flatten(2, 3)
+        return pixel_by_pixel(answer[:, :, : size[0], : size[1]] + self.bias[:, None, None])
+
+
+def _side_by_side(parts: tuple[Tensor, ...]) -> Tensor:
+    """One row of a kernel's outputs, (N, F, h, w) each, as (N, F, h, 2 w): even columns, then odd ones.
+
+    Two parts go to the columns 2 j and 2 j + 1; three to 2 j - 1, 2 j and 2 j + 1.
+    """
+    even, odd = parts[-2], parts[-1]
+    if len(parts) == 3:
+        odd = odd + F.pad(parts[0], (0, 1))[..., 1:]
+    return torch.stack((even, odd), 4).flatten(3, 4)
 
 
 class Signal(NamedTuple):

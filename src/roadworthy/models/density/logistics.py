@@ -49,13 +49,14 @@ class Mixture:
         >>> Mixture.read(torch.zeros(2, 20, 4, 4), 3).means.shape
         torch.Size([2, 3, 2, 4, 4])
         """
-        mixtures, rest = divmod(parameters.shape[1], FIGURES.get(channels, parameters.shape[1] + 1))
+        count = int(parameters.shape[1])
+        mixtures, rest = divmod(count, FIGURES.get(channels, count + 1))
         if rest or not mixtures:
-            raise InputError(f"{parameters.shape[1]} parameters per pixel do not fit images of {channels} channels")
+            raise InputError(f"{count} parameters per pixel do not fit images of {channels} channels")
         counts = [1, channels, channels] + ([3] if channels == 3 else [])
         pieces = torch.split(parameters, [count * mixtures for count in counts], 1)
-        rest_shape = parameters.shape[2:]
-        parts = [piece.reshape(len(piece), -1, mixtures, *rest_shape) for piece in pieces]
+        shapes = [(-1, count, mixtures, *parameters.shape[2:]) for count in counts]
+        parts = [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
         log_scales = parts[2].clamp(*LOG_SCALES)
         return cls(parts[0][:, 0], parts[1], log_scales, torch.tanh(parts[3]) if channels == 3 else None)
 
@@ -71,19 +72,23 @@ class Mixture:
 def log_masses(pixels: Tensor, means: Tensor, log_scales: Tensor) -> Tensor:
     """log of the mass that logistics give values, given as x in -1..1; the three shapes fit each other.
 
-    With u = (x + 1/255 - mu) / s and v = (x - 1/255 - mu) / s, sigmoid(u) - sigmoid(v) is
-    sigmoid(u) sigmoid(-v) (1 - exp(v - u)), whose log never cancels: the paper's fallback for tiny masses is not
-    needed. At the edges, the factors that stand for a bound fall away.
+    With h = 1/255/s, u = (x - mu)/s + h and v = (x - mu)/s - h:
+
+        sigmoid(u) - sigmoid(v) = sigmoid(u) sigmoid(-v) (1 - exp(-2 h)),   1 - exp(-2 h) = 2 tanh(h) / (1 + tanh(h))
+
+    whose log never cancels, so the paper's fallback for tiny masses is not needed. At the edges, the factors that stand
+    for a bound fall away.
 
     >>> log_masses(torch.tensor([-1.0, 1.0]), torch.zeros(2), torch.zeros(2)).exp().numpy().round(4)
     array([0.2697, 0.2697], dtype=float32)
     """
     per_scale = torch.exp(-log_scales)
     middle, half = (pixels - means) * per_scale, HALF_BIN * per_scale
+    tangent = torch.tanh(half)
     lowest, highest = pixels < HALF_BIN - 1, pixels > 1 - HALF_BIN
     below_upper = F.logsigmoid(middle + half).masked_fill(highest, 0)
     above_lower = F.logsigmoid(half - middle).masked_fill(lowest, 0)
-    width = torch.log(-torch.expm1(-2 * half)).masked_fill(lowest | highest, 0)
+    width = torch.log(2 * tangent / (1 + tangent)).masked_fill(lowest | highest, 0)
     return below_upper + above_lower + width
 
 
@@ -95,7 +100,7 @@ def log_likelihood(parameters: Tensor, images: Tensor) -> Tensor:
     >>> log_likelihood(torch.zeros(1, 3, 1, 1), torch.ones(1, 1, 1, 1)).exp().numpy().round(4)
     array([0.2697], dtype=float32)
     """
-    mixture, pixels = Mixture.read(parameters, images.shape[1]), images * 2 - 1
+    mixture, pixels = Mixture.read(parameters, int(images.shape[1])), images * 2 - 1
     masses = log_masses(pixels[:, :, None], mixture.moved_means(pixels), mixture.log_scales)
     joint = masses.sum(1) + F.log_softmax(mixture.logits, 1)
     return torch.logsumexp(joint, 1).flatten(1).sum(1)
