@@ -60,6 +60,12 @@ MONITORS: dict[str, tuple[str, dict[str, Any]]] = {
     "kl_matching": ("kl_matching", {}),
     "doctor": ("doctor", {}),
     "beta": ("doctor", {"variant": "beta", "temperature": 3.0}),
+    "entropy": ("entropy", {}),
+    "margin": ("margin", {}),
+    "gen": ("gen", {}),
+    "few": ("gen", {"gamma": 0.5, "largest": 3}),
+    "temperature_msp": ("temperature_msp", {}),
+    "cool": ("temperature_msp", {"temperature": 2.5}),
     "mahalanobis": ("mahalanobis", {}),
     "averaged": ("mahalanobis", {"layer": "/9/Relu_output_0"}),
     "vim": ("vim", {}),
@@ -456,10 +462,10 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Margin(Monitor):
+class Lead(Monitor):
     """The largest probability less the mean one: a monitor of somebody else's."""
 
-    name: ClassVar[str] = "margin"
+    name: ClassVar[str] = "lead"
 
     def read(self, signals: Signals, state: Learned) -> np.ndarray:
         return signals.probabilities.max(axis=1) - signals.probabilities.mean(axis=1)
@@ -470,15 +476,15 @@ def test_others_can_register_a_score_and_a_wrong_one_is_refused(tmp_path: Path) 
     before = dict(members)
     try:
 
-        @ONNX_SCORES.register("margin")
-        def margin_score(graph: ModelGraph, monitor: Margin, state: Learned, rule: Learned) -> str:
+        @ONNX_SCORES.register("lead")
+        def lead_score(graph: ModelGraph, monitor: Lead, state: Learned, rule: Learned) -> str:
             mean = graph.reduce("ReduceMean", graph.probabilities)
             return graph.add("Sub", graph.reduce("ReduceMax", graph.probabilities), mean)
 
-        assert export(demo_model(), Margin(), tmp_path / "a", images=shown()[:40]).agreement.flipped == 0
-        members["margin"] = lambda graph, *_: graph.reduce("ReduceMax", graph.probabilities)
+        assert export(demo_model(), Lead(), tmp_path / "a", images=shown()[:40]).agreement.flipped == 0
+        members["lead"] = lambda graph, *_: graph.reduce("ReduceMax", graph.probabilities)
         with pytest.raises(InputError, match="does not decide as the monitor does: scores differ by up to 0"):
-            export(demo_model(), Margin(), tmp_path / "b", images=shown()[:40])
+            export(demo_model(), Lead(), tmp_path / "b", images=shown()[:40])
         assert not (tmp_path / "b").exists()
     finally:
         members.clear()

@@ -23,6 +23,7 @@ from scipy.optimize import minimize_scalar
 
 from given_features import Given, numbered
 from roadworthy.core.errors import InputError
+from roadworthy.core.random import Streams
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Prediction
 from roadworthy.data import Subset, open_dataset
@@ -58,6 +59,7 @@ from roadworthy.monitors import (
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.monitors.neighbours import largest_products
 from roadworthy.monitors.post_hoc import shaping
+from roadworthy.monitors.post_hoc.dice import sparse_weights
 from roadworthy.monitors.post_hoc.gen import generalised_entropy
 from roadworthy.uncertainty.temperature import fit_temperature
 
@@ -307,6 +309,14 @@ def test_every_method_is_its_formula_on_a_real_network(name: str, shown: Shown) 
     assert_close(shown.rows(monitor), slow(shown))
 
 
+@pytest.mark.parametrize("name", ["relative_mahalanobis", "she", "fdbd", "nnguide", "neco", "residual"])
+def test_training_data_in_parts_gives_the_same(name: str, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of the first part, from which sums are taken, is not that of all images then."""
+    monkeypatch.setattr("roadworthy.models.signals.PART", 64)
+    monitor, slow = TRANSCRIBED[name]
+    assert_close(shown.rows(monitor), slow(shown))
+
+
 def test_every_post_hoc_detector_has_a_transcription() -> None:
     own = {name for name in MONITORS if MONITORS.get(name).__module__.startswith("roadworthy.monitors.post_hoc")}
     assert own == {monitor.name for monitor, _ in TRANSCRIBED.values()}
@@ -426,7 +436,11 @@ def test_the_bank_of_nnguide_is_chosen_by_image_id(shown: Shown, monkeypatch: py
         assert [len(bank) for bank in banks] == [size, size]
         np.testing.assert_allclose(banks[0], banks[1][::-1], atol=1e-5)
         assert (monitor.notes(Learned({"bank": banks[0]}), Learned()) == ()) == (size > 10)
-    monitor = NnGuide(k=7, alpha=0.5)
+    monitor = NnGuide(k=7, alpha=0.05)
+    numbers = [rng.random() for rng in Streams("monitor nnguide").each(train.ids)]
+    chosen = Signals(model, train.batch(sorted(range(240), key=lambda row: numbers[row])[:12]))
+    lengths = np.linalg.norm(monitor.build(model, train).state["bank"].astype(float), axis=1)
+    np.testing.assert_allclose(sorted(lengths), sorted(map(logsumexp, chosen.logits.astype(float))), rtol=1e-5)
     whole = shown.rows(monitor)
     monkeypatch.setattr("roadworthy.monitors.neighbours.PANEL_BYTES", 1)
     np.testing.assert_allclose(shown.rows(monitor), whole, rtol=1e-6)
@@ -646,6 +660,13 @@ def test_what_scores_are_at_edges(edges: Any) -> None:
     she = She().build(model, train)
     assert she.notes == ("classes without a correct training image have no pattern: [3]",)
     assert not she.state["patterns"][3].any()
+
+
+def test_ties_of_percentiles_are_decided() -> None:
+    equal = shaping.pruned(np.ones((1, 200), np.float32), np.array([3]))
+    assert np.flatnonzero(equal).tolist() == [0, 1, 2]  # of equal features the first are kept
+    middle = sparse_weights([[1.0, 2.0, 3.0, 4.0, 5.0]], np.ones(5), 50.0)
+    assert middle.tolist() == [[0.0, 0.0, 0.0, 4.0, 5.0]]  # what is at the percentile goes
 
 
 def test_the_boundary_to_a_class_of_equal_weights_is_left_out(edges: Any) -> None:

@@ -6,6 +6,7 @@ from roadworthy.monitors.onnx_export import boxes as boxes
 from roadworthy.monitors.onnx_export import confidence as confidence
 from roadworthy.monitors.onnx_export import features as features
 from roadworthy.monitors.onnx_export import patterns as patterns
+from roadworthy.monitors.onnx_export import post_hoc as post_hoc
 from roadworthy.monitors.onnx_export.agreement import Agreement, compare_decisions, score_limits
 from roadworthy.monitors.onnx_export.builder import GraphBuilder, NotExportable
 from roadworthy.monitors.onnx_export.export import DESCRIPTION, ONNX_FILE, OnnxExport, export_onnx_monitor

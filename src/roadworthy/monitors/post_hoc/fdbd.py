@@ -58,8 +58,7 @@ class Fdbd(LastLayerMonitor):
     """
 
     differs_from_paper: ClassVar[str] = (
-        "classes whose weights are equal to those of the answered class have no boundary with it, and are left out of "
-        "the mean"
+        "a class whose weights equal those of the answered class has no boundary with it: it is left out of the mean"
     )
 
     def fit(self, training: Training) -> Arrays:

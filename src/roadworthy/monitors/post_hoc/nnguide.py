@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.core.random import Streams
-from roadworthy.models.signals import PART, Signals, Training
+from roadworthy.models.signals import Signals, Training
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.confidence import energy
@@ -59,9 +59,9 @@ class NnGuide(Monitor):
         chosen = self._chosen(training.ids)
         parts, start = [], 0
         for features, logits in training.parts("features", "logits"):
-            own = chosen[start : start + PART]
+            own = chosen[start : start + len(features)]
             parts.append(normalised(features[own]) * energy(logits[own])[:, None].astype(np.float32))
-            start += PART
+            start += len(features)
         return {"bank": np.concatenate(parts)}
 
     def _chosen(self, ids: tuple[str, ...]) -> NDArray[np.bool_]:
