@@ -86,7 +86,7 @@ class Rejected:
     tied: bool
 
 
-COSTS = ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
+COSTS = ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image", "peak_bytes")
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ class CostRow:
     seconds_per_image: float
     state_bytes: float
     bytes_per_image: float
+    peak_bytes: float
 
     @property
     def label(self) -> str:
@@ -302,7 +303,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTestFacts:
             if row["metric"] == ACCURACY
         },
         costs=tuple(
-            CostRow(row["source"], row["monitor"], *(number_of(row[name]) for name in COSTS))
+            CostRow(row["source"], row["monitor"], *(number_of(row.get(name)) for name in COSTS))
             for row in _rows(run, table_specs.TIMING)
         ),
         lost=tuple(Lost(**row) for row in _rows(run, table_specs.MISSING)),

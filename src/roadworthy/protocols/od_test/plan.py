@@ -29,7 +29,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.od_test.evaluation import check_criterion, check_triples
 from roadworthy.protocols.od_test.metrics import ACCURACY, EXPECTED_COST, METRICS
-from roadworthy.protocols.od_test.names import ALL, NAME
+from roadworthy.protocols.od_test.names import ALL, ANSWERS, NAME, OUTLIERS
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.od_test.table_specs import TABLE_SPECS
 from roadworthy.protocols.od_test.tables import Evidence, subjects_of
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 LEAST_SETS = 2
 NOISE = ("uniform_noise", "normal_noise")
-OUTLIERS = "outliers/"
 
 
 @base.PROTOCOLS.register(NAME)
@@ -78,7 +77,7 @@ class OdTest(base.Protocol):
         return [*_shown(settings, bench).values()]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
-        """Every set shown to every monitor on every model, and its data to the model itself."""
+        """Every set shown to every monitor on every model, and to the model itself, training data included."""
         left_out = _left_out(bench)
         monitors = {
             label: monitor
@@ -95,9 +94,9 @@ class OdTest(base.Protocol):
             raise InputError(f"{source_words(bench)} leaves out every monitor: keep at least one")
         for name, model in bench.models.items():
             check_served(bench, model, monitors)
-            for part in (key for key in ("train", "valid", "test") if key in shown):
-                labels = {"role": "answers", "set": part, "model": name}
-                cases.append(bench.case(shown[part], model, name=name, protocol=NAME, labels=labels))
+            for key in sorted(shown, key=lambda key: key != "train"):
+                labels = {"role": ANSWERS, "set": key, "model": name}
+                cases.append(bench.case(shown[key], model, name=name, protocol=NAME, labels=labels))
             for label, monitor in monitors.items():
                 cases += _monitor_cases(bench, shown, name, model, label, monitor)
         context = Context(
