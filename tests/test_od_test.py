@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import roadworthy as rw
 import tiny
+from represented import by_hand, sample
 from roadworthy.api import compare_runs
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.types import Batch
@@ -35,20 +36,11 @@ from roadworthy.monitors import Aim, Monitor, hinge_threshold, make_monitor
 from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.opening import open_monitors
 from roadworthy.preparing import prepare
-from roadworthy.protocols.od_test.evaluation import (
-    Represented,
-    Sample,
-    check_criterion,
-    check_triples,
-    clustered_interval,
-    dropped_sources,
-    evaluate,
-    evaluate_unsupervised,
-    measure,
-    tables,
-)
-from roadworthy.protocols.od_test.facts import Source, rank_monitors
+from roadworthy.protocols.od_test.criteria import check_criterion, check_triples, dropped_sources, measure
+from roadworthy.protocols.od_test.evaluation import Represented, evaluate, evaluate_unsupervised
+from roadworthy.protocols.od_test.means import clustered_interval, matrix_tables
 from roadworthy.protocols.od_test.names import METRICS
+from roadworthy.protocols.od_test.ranking import Source, rank_monitors
 from roadworthy.protocols.od_test.subjects import triples_of
 from roadworthy.statistics import Estimate
 from roadworthy.study import load_study, parse_study
@@ -70,24 +62,6 @@ OUTLIERS: dict[str, Any] = {
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads of torch on cores that others use are a hundred times as slow as one."""
     monkeypatch.setattr("roadworthy.models.training.THREADS", 1)
-
-
-def sample(values: Any, labels: Any = None, name: str = "x") -> Sample:
-    rows = np.asarray(values, np.float32).reshape(len(values), -1)
-    ids = np.array([f"{name}{row}" for row in range(len(rows))])
-    return Sample(rows, ids, ids, np.zeros(len(rows), np.int64) if labels is None else np.asarray(labels))
-
-
-def by_hand(**changes: Any) -> Represented:
-    given: dict[str, Any] = {
-        "source": "source",
-        "label": "msp",
-        "monitor": make_monitor("msp").build(ToyModel()),
-        "valid": sample([5, 6, 7, 8]),
-        "test": sample([5, 6, 7, 1]),
-        "outliers": {"a": sample([1, 2, 3, 4]), "b": sample([4.6, 4.7, 0, 0]), "c": sample([9, 9, 9, 9])},
-    }
-    return Represented(**(given | changes))
 
 
 def values(rows: list[dict[str, Any]], metric: str = "accuracy") -> dict[tuple[str, str], float]:
@@ -112,7 +86,7 @@ def test_a_matrix_of_three_sets_worked_by_hand() -> None:
     assert values(rows, "auroc")["b", "a"] == 12 / 16 + 0.5 / 16
     assert {row["metric"] for row in rows} == set(METRICS)
     assert all(row["lo"] <= row["value"] <= row["hi"] for row in rows if row["metric"] == "accuracy")
-    found = tables(rows, evaluate_unsupervised(represented, Aim()))
+    found = matrix_tables(rows, evaluate_unsupervised(represented, Aim()))
     means = found["od_test_methods"].query("metric == 'accuracy'").set_index(["source", "ood"])
     assert means.loc[("all", "all"), "value"] == pytest.approx(np.mean(list(expected.values())))
     assert means.loc[("source", "near"), "value"] == pytest.approx((0.625 + 0.5) / 2)
@@ -726,7 +700,7 @@ def test_undertrained_sources_are_marked_and_left_out_of_the_means() -> None:
     good, poor = by_hand(architecture="vgg"), weak(by_hand(test=sample([0, 0, 0, 0])))
     only = replace(poor, label="alone")
     rows = [row for each in (good, poor, only) for row in evaluate(each, Aim())]
-    found = tables(rows, [row for each in (good, poor, only) for row in evaluate_unsupervised(each, Aim())])
+    found = matrix_tables(rows, [row for each in (good, poor, only) for row in evaluate_unsupervised(each, Aim())])
     means = found["od_test_methods"].query("ood == 'all' and metric == 'accuracy'").set_index(["source", "monitor"])
     assert means.loc[("all", "msp"), "value"] == pytest.approx(means.loc[("source", "msp"), "value"])
     assert means.loc[("all", "msp"), "reason"] == "without undertrained: weak"
@@ -740,7 +714,8 @@ def test_undertrained_sources_are_marked_and_left_out_of_the_means() -> None:
     }
     assert set(found["od_test_architectures"]["architecture"]) == {"all", "vgg", "resnet"}
     assert found["od_test_heatmap"]["sources"].max() == 1
-    everything = tables([row for row in rows if row["undertrained"]], [row | {} for row in evaluate(poor, Aim())])
+    weak_alone = [row for row in rows if row["undertrained"]]
+    everything = matrix_tables(weak_alone, [row | {} for row in evaluate(poor, Aim())])
     assert not everything["od_test_methods"]["value"].isna().any(), "where no other source is there, they count"
 
 
@@ -751,7 +726,7 @@ def test_a_calibration_that_is_refused_gives_no_value_and_says_why() -> None:
     assert np.isnan(found["b", "a"]["value"])
     assert "needs more images" in found["b", "a"]["reason"]
     assert found["a", "b"]["value"] > 0
-    means = tables(rows, evaluate_unsupervised(represented, Aim()))["od_test_methods"]
+    means = matrix_tables(rows, evaluate_unsupervised(represented, Aim()))["od_test_methods"]
     overall = means.query("source == 'all' and ood == 'all' and metric == 'accuracy'").iloc[0]
     assert (overall["triples"], overall["reason"].split(";")[0]) == (1, "1 of 2 triples have no value")
 

@@ -16,7 +16,8 @@ import pytest
 import roadworthy as rw
 import tiny
 from reports import headline, render
-from roadworthy.protocols.od_test.facts import OdTestFacts, load_od_test
+from roadworthy.protocols.od_test.facts import OdTestFacts
+from roadworthy.protocols.od_test.loading import load_od_test
 from roadworthy.report.facts import load_facts
 from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roadworthy.api import (
         Run,
         check,
+        choose_monitor,
         compare_runs,
         evaluate,
         evaluate_decisions,
@@ -49,8 +50,8 @@ __version__ = version("roadworthy")
 
 _MODULES = {
     "api": (
-        *("Run", "check", "compare_runs", "evaluate", "evaluate_decisions", "export_monitor", "export_study"),
-        *("monitor_decisions", "no_progress", "open_run", "run_study"),
+        *("Run", "check", "choose_monitor", "compare_runs", "evaluate", "evaluate_decisions", "export_monitor"),
+        *("export_study", "monitor_decisions", "no_progress", "open_run", "run_study"),
     ),
     "core.errors": ("InputError", "ModelError", "RoadworthyError"),
     "core.roles": ("OUTLIERS", "SHIFTS", "Dataset", "Model", "Outliers", "Shift"),
@@ -95,6 +96,7 @@ __all__ = [
     "check",
     "check_monitor",
     "check_usefulness",
+    "choose_monitor",
     "compare",
     "compare_runs",
     "evaluate",

@@ -37,6 +37,7 @@ from roadworthy.protocols import find_protocol, find_suite
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.export import export
 from roadworthy.protocols.monitoring.standalone import evaluate_decisions as evaluate_decisions
+from roadworthy.protocols.od_test.choosing import choose
 from roadworthy.stored import Run as Run
 from roadworthy.stored import open_run as open_run
 from roadworthy.stored import stored_parts, stored_settings
@@ -289,6 +290,16 @@ def check(
         data, base=base, classes=classes, size=wanted, fallback_size=fallback, on_bad_image=on_bad_image, seed=seed
     )
     return check_model(build, dataset, sample=sample, seed=seed)
+
+
+def choose_monitor(run: str | os.PathLike[str], *, source: str | None = None) -> str:
+    """Which monitor the OD-test of a run supports, in one paragraph: over all sources, or at one `source`.
+
+    Reads stored tables and changes nothing; a run of an earlier version, which lacks some of them, says less.
+    """
+    opened = open_run(os.fspath(run))
+    opened.folder.check_finished()
+    return choose(opened.path, source)
 
 
 def _name_of(model: Any) -> str:

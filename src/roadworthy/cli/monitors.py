@@ -1,4 +1,4 @@
-"""Commands on monitors: list what was decided, evaluate decisions made elsewhere, write a monitor for deployment."""
+"""Commands on monitors: list or evaluate decisions, choose one by its OD-test, write one for deployment."""
 
 from __future__ import annotations
 
@@ -75,6 +75,17 @@ def decisions(
         else:
             table.to_parquet(out, index=False)
     typer.echo(f"{len(table):,} decisions are in {out}")
+
+
+@monitors.command()
+def choose(
+    run_folder: RunArgument,
+    source: Annotated[str | None, typer.Option(help="Ask one source only, by its name in the report.")] = None,
+) -> None:
+    """What the OD-test of a run says of which monitor to choose, in one paragraph. It only reads."""
+    from roadworthy.api import choose_monitor
+
+    print_line(one_line(choose_monitor(run_folder, source=source)))
 
 
 @monitors.command()

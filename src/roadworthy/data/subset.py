@@ -175,17 +175,18 @@ def split_by_group(dataset: Dataset, fractions: Sequence[float], seed: int = 0) 
 
 
 def leading_rows(groups: Sequence[str], share: float) -> NDArray[np.bool_]:
-    """Which rows (N,) are in the leading part of a data set: about the first `share` of them, no group cut in two.
+    """Which rows (N,) are in the leading part of a data set: about `share` of them, no group cut in two.
 
-    A group belongs where its first row lies; there is always a row in the leading part.
+    Groups are taken whole, in the order of their first row, until they hold that share of the rows; there is always a
+    row in the leading part. Where every row is a group of its own, it is the first round(share N) rows.
 
     >>> leading_rows(["a", "b", "c", "d", "a"], 0.6)
-    array([ True,  True,  True, False,  True])
+    array([ True,  True, False, False,  True])
     """
     names, group = _numbered(groups)
-    first = np.full(len(names), len(group))
-    np.minimum.at(first, group, np.arange(len(group)))
-    return np.asarray(first[group] < max(1, round(share * len(group))))
+    images = np.bincount(group, minlength=len(names))
+    before = np.cumsum(images) - images
+    return np.asarray(before[group] < max(1, round(share * len(group))))
 
 
 def _numbered(groups: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:

@@ -10,39 +10,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code, is_the_machine_s
-from roadworthy.metrics import find_metric
+from roadworthy.core.errors import InputError, ModelError, foreign_code, is_the_machine_s
 from roadworthy.metrics.ranking import separation
 from roadworthy.monitors import Aim, CalibratedMonitor, FittedMonitor, TiesWarning
-from roadworthy.protocols.od_test import metrics, table_specs
-from roadworthy.protocols.od_test.names import (
-    ACCURACY,
-    ALL,
-    COST,
-    DISTANCE,
-    FAR,
-    METRICS,
-    NAME,
-    NEAR,
-    SEPARATION,
-    TRIPLE,
-)
+from roadworthy.protocols.od_test.names import ACCURACY, COST, DISTANCE, FAR, METRICS, NEAR, SEPARATION
 from roadworthy.statistics import Estimate, GroupBootstrap, proportion_interval
 from roadworthy.statistics.estimates import CONFIDENCE, bootstrap_estimate, no_estimate
-from roadworthy.verdict import Criterion, Measurement
 
 NO_BOUNDS = "no bounds asked for: set resamples"
 NO_VALUE = "no value could be computed"
+NO_IMAGE_LEFT = "no image is left on one side"
 LEARNS_FROM_OUTLIERS = "it learns from the validation outliers, so it has no threshold without them"
 
 
@@ -71,9 +56,11 @@ class Sample:
 class Represented:
     """What one monitor keeps of a source and of every outlier set it meets.
 
+    source   names the model that the monitor is tested on;  domain: its source, where that has several models
     near     the outlier sets that are near;  overlap: labels of the source to leave out where it meets a set
     architecture    of the source's model;  undertrained: that model is below its floor
     fitted_on       the one D_v that the monitor was fitted for, where it learns from those
+    asks_model      whether the monitor asks the model;  undertrained_fit: networks of its own are below their floor
     monitor         or why it has no representation of the source;  outliers: a set, or why it has none of that
     """
 
@@ -88,10 +75,33 @@ class Represented:
     architecture: str = ""
     undertrained: bool = False
     fitted_on: str = ""
+    domain: str | None = None
+    asks_model: bool = True
+    undertrained_fit: bool = False
 
-    def sides(self, inside: Sample, outlier_set: str) -> tuple[Sample, Sample] | str:
-        """The images of a part of the source that may meet a set, and the set: the first n of both; or why not."""
-        shared, outside = self.overlap.get(outlier_set), self.outliers[outlier_set]
+    @property
+    def named(self) -> dict[str, Any]:
+        """What every row of it says: source, monitor and what `POOLED_BY` names."""
+        return {
+            "source": self.source,
+            "monitor": self.label,
+            "domain": self.source if self.domain is None else self.domain,
+            "asks_model": self.asks_model,
+            "weak_network": self.undertrained,
+            "weak_fit": self.undertrained_fit,
+        }
+
+    @property
+    def valid_sets(self) -> list[str]:
+        """The sets that the monitor can be calibrated with: all, or the one that it was fitted for."""
+        return [name for name in self.outliers if self.fitted_on in ("", name)]
+
+    def sides(self, inside: Sample, outlier_set: str, part: Sample | None = None) -> tuple[Sample, Sample] | str:
+        """The images of a part of the source that may meet a set, and the set (or a `part` of its images).
+
+        The first n of both, n the length of the shorter; or why not.
+        """
+        shared, outside = self.overlap.get(outlier_set), self.outliers[outlier_set] if part is None else part
         if isinstance(outside, str):
             return outside
         inside = inside.take(~np.isin(inside.labels, list(shared))) if shared else inside
@@ -110,8 +120,7 @@ def evaluate(
     """
     return [
         row
-        for valid_set in represented.outliers
-        if represented.fitted_on in ("", valid_set)
+        for valid_set in represented.valid_sets
         for row in _tested(represented, aim, valid_set, resamples, seed, confidence)
     ]
 
@@ -147,20 +156,18 @@ def _tested(
         if test_set == valid_set:
             continue
         where = {
-            "source": represented.source,
+            **represented.named,
             "architecture": represented.architecture,
-            "undertrained": represented.undertrained,
+            "undertrained": represented.undertrained or represented.undertrained_fit,
             "valid_set": valid_set,
             "test_set": test_set,
             DISTANCE: NEAR if test_set in represented.near else FAR,
-            "monitor": represented.label,
         }
         outcome = decide(represented, monitor, test_set)
         if isinstance(outcome, str):
             yield from without_value([where], outcome)
             continue
-        sides = zip(outcome.right, outcome.sides, strict=True)
-        shares = [proportion_interval(right, side.groups, confidence) for right, side in sides]
+        shares = _right_shares(outcome, confidence)
         wrong = [replace(share, value=1 - share.value, lo=1 - share.hi, hi=1 - share.lo) for share in shares]
         estimates = {
             ACCURACY: _weighted(shares, (1 - aim.prior, aim.prior)),
@@ -184,8 +191,13 @@ def calibrate(represented: Represented, aim: Aim, valid_set: str = "") -> Calibr
     """
     if represented.fitted_on and not valid_set:
         return LEARNS_FROM_OUTLIERS
-    monitor = represented.monitor
     sides = represented.sides(represented.valid, valid_set) if valid_set else (represented.valid,)
+    return calibrate_on(represented, aim, sides)
+
+
+def calibrate_on(represented: Represented, aim: Aim, sides: Sequence[Sample] | str) -> CalibratedMonitor | str:
+    """The monitor calibrated on these images of the source and of D_v (if any); or why it cannot be."""
+    monitor = represented.monitor
     if isinstance(monitor, str) or isinstance(sides, str):
         return monitor if isinstance(monitor, str) else str(sides)
     try:
@@ -214,21 +226,38 @@ class Decisions:
         return np.concatenate([np.char.add("in/", inside.groups), np.char.add("out/", outside.groups)])
 
 
-def decide(represented: Represented, monitor: CalibratedMonitor | str, test_set: str) -> Decisions | str:
-    """What a calibrated monitor makes of a test set, or why it says nothing: that it was not calibrated, too."""
+def decide(
+    represented: Represented, monitor: CalibratedMonitor | str, test_set: str, part: Sample | None = None
+) -> Decisions | str:
+    """What a calibrated monitor makes of a test set (or a `part` of it), or why it says nothing.
+
+    That it was not calibrated is such a reason too.
+    """
     if isinstance(monitor, str):
         return monitor
-    sides = represented.sides(represented.test, test_set)
+    sides = represented.sides(represented.test, test_set, part)
     if isinstance(sides, str):
         return sides
     if not len(sides[0]):
-        return "no image is left on one side"
+        return NO_IMAGE_LEFT
     try:
         with foreign_code("", is_the_machine_s):
             scores = monitor.score(sides[0].rows), monitor.score(sides[1].rows)
     except (InputError, ModelError) as error:
         return f"not scored: {error}"
     return Decisions(sides, scores, (scores[0] >= monitor.threshold, scores[1] < monitor.threshold))
+
+
+def accuracy(decisions: Decisions, aim: Aim, confidence: float = CONFIDENCE) -> Estimate:
+    """(1 - prior) P(accepted | inside) + prior P(rejected | outside), bounded by objects."""
+    share = _weighted(_right_shares(decisions, confidence), (1 - aim.prior, aim.prior))
+    return share.over(len(decisions.groups), len(np.unique(decisions.groups)))
+
+
+def _right_shares(decisions: Decisions, confidence: float) -> list[Estimate]:
+    """The share of right decisions on either side."""
+    sides = zip(decisions.right, decisions.sides, strict=True)
+    return [proportion_interval(right, side.groups, confidence) for right, side in sides]
 
 
 def _weighted(shares: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
@@ -258,209 +287,3 @@ def _separated(decisions: Decisions, resamples: int, seed: int, confidence: floa
         else:
             estimates[name] = bootstrap_estimate(value, np.array(resampled), bootstrap.groups, confidence)
     return estimates
-
-
-def tables(triples: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, Any]]) -> dict[str, pd.DataFrame]:
-    """Every table from the rows of algorithm 1 and of algorithm 2."""
-    if not triples:
-        raise InputError("there is no triple of source, D_v and D_t: name at least two sets of outliers")
-    matrix = table_specs.TRIPLES.frame(triples, first=["source"])
-    alone = [{name: value for name, value in pair.items() if name != "valid_set"} for pair in pairs]
-    tables = {
-        table_specs.TRIPLES: matrix,
-        table_specs.METHODS: methods(triples),
-        table_specs.ARCHITECTURES: methods(triples, "architecture"),
-        table_specs.HEAT_MAP: heat_map(matrix),
-        table_specs.UNSUPERVISED: table_specs.UNSUPERVISED.frame(alone, first=["source"]),
-        table_specs.UNSUPERVISED_METHODS: methods(pairs),
-    }
-    return {spec.name: table for spec, table in tables.items()}
-
-
-def methods(triples: Sequence[Mapping[str, Any]], by: str = "source") -> pd.DataFrame:
-    """The mean of each metric per monitor, over all sources and of each (or of each architecture), over all, near and
-    far test sets.
-
-    lo, hi          95 % interval of Student's t whose independent unit is the pair of source and test set: triples that
-                    share a test set are no further evidence of one another
-    lo_triples ...  as published, with every triple as one independent experiment: too narrow, for comparison alone
-    undertrained    the source's network is below its floor. Means over several sources leave such ones out, unless
-                    there are no others
-
-    Test sets are chosen, not drawn, and share their source: both intervals describe the sets at hand. They are cut to
-    0..1, which all metrics but the expected cost keep to.
-    """
-    rows = []
-    for group in [ALL, *dict.fromkeys(triple[by] for triple in triples)]:
-        members = [triple for triple in triples if group in (ALL, triple[by])]
-        weak = all(triple["undertrained"] for triple in members)
-        counted = {triple["source"] for triple in members if weak or not triple["undertrained"]}
-        dropped = sorted({triple["source"] for triple in members} - counted)
-        for distance in (ALL, NEAR, FAR):
-            by_metric: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-            for triple in members:
-                if distance in (ALL, triple[DISTANCE]):
-                    chosen = by_metric.setdefault((triple["monitor"], triple["metric"]), [])
-                    chosen += [triple] if triple["source"] in counted else []
-            for (monitor, metric), chosen in by_metric.items():
-                served = len({triple["source"] for triple in chosen})
-                short = f"{served} of {len(counted)} sources only: not comparable with the others"
-                noted = [
-                    f"without undertrained: {', '.join(dropped)}" if dropped else "",
-                    short if distance == ALL and served < len(counted) else "",
-                ]
-                where = {by: group, DISTANCE: distance, "monitor": monitor, "metric": metric}
-                rows.append(where | _mean(chosen, noted) | {"undertrained": weak})
-    return pd.DataFrame(rows)
-
-
-def _mean(
-    chosen: Sequence[Mapping[str, Any]], noted: Sequence[str] = (), confidence: float = CONFIDENCE
-) -> dict[str, Any]:
-    """The mean of one metric of some triples with both intervals, and what is to be said of it."""
-    known = [triple for triple in chosen if not math.isnan(triple["value"])]
-    failed = f"{len(chosen) - len(known)} of {len(chosen)} triples have no value" if len(known) < len(chosen) else ""
-    numbers = dict.fromkeys(("value", "lo", "hi", "lo_triples", "hi_triples"), math.nan)
-    count, reason = 0, ""
-    if known:
-        values = np.array([triple["value"] for triple in known])
-        clusters, pairs = pd.factorize(pd.Series([(triple["source"], triple["test_set"]) for triple in known]))
-        highest = math.inf if known[0]["metric"] == COST else 1.0
-        lo, hi, reason = clustered_interval(values, clusters, highest, confidence)
-        alone = clustered_interval(values, np.arange(len(values)), highest, confidence)
-        numbers = dict(zip(numbers, (float(values.mean()), lo, hi, *alone[:2]), strict=True))
-        count = len(pairs)
-    return {
-        **numbers,
-        "triples": len(known),
-        "clusters": count,
-        "sources": len({triple["source"] for triple in chosen}),
-        "reason": "; ".join(filter(None, [*noted, failed, reason])),
-    }
-
-
-def clustered_interval(
-    values: NDArray[np.float64], clusters: NDArray[np.int64], highest: float = 1.0, confidence: float = CONFIDENCE
-) -> tuple[float, float, str]:
-    """Interval of the mean of values (n,) whose clusters (n,), numbered from 0, are independent.
-
-    mean -+ t_{C-1} sqrt(C / (C - 1) sum_c (sum_{i in c} (x_i - mean))^2) / n, cut to 0..highest. Gives (lo, hi,
-    reason).
-
-    >>> lo, hi, _ = clustered_interval(np.array([0.5, 0.52, 0.54]), np.array([0, 1, 2]))
-    >>> round(lo, 3), round(hi, 3)
-    (0.47, 0.57)
-    >>> clustered_interval(np.array([0.5, 0.7]), np.array([0, 0]))
-    (nan, nan, 'one test set only')
-    """
-    count = int(clusters.max()) + 1
-    if count < 2:
-        return math.nan, math.nan, "one test set only"
-    mean = values.mean()
-    sums = np.bincount(clusters, values - mean)
-    error = math.sqrt(count / (count - 1) * float((sums**2).sum())) / len(values)
-    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * error
-    return max(0.0, float(mean - half)), min(highest, float(mean + half)), ""
-
-
-def heat_map(matrix: pd.DataFrame) -> pd.DataFrame:
-    """The accuracy of each monitor for each D_v and D_t: the mean over the sources that meet both, and their number.
-
-    Undertrained sources are left out, unless there are no others.
-    """
-    known = matrix[(matrix["metric"] == ACCURACY) & matrix["value"].notna()]
-    chosen = known if known["undertrained"].all() else known[~known["undertrained"]]
-    cells = chosen.groupby(["monitor", "valid_set", "test_set"], sort=False)["value"]
-    return cells.agg(accuracy="mean", sources="count").reset_index()
-
-
-def dropped_sources(sources: Mapping[str, bool], criterion: Criterion) -> list[str]:
-    """The sources that a criterion's mean leaves out, of sources by name with whether they are undertrained.
-
-    These are the undertrained ones, unless the criterion can speak of no other.
-    """
-    meant = [name for name in sources if matches({"source": name}, criterion)]
-    weak = [name for name in meant if sources[name]]
-    return weak if len(weak) < len(meant) else []
-
-
-def measure(
-    rows: Sequence[Mapping[str, Any]], criterion: Criterion, confidence: float, dropped: Collection[str] = ()
-) -> list[Measurement]:
-    """What matches a criterion among rows of `evaluate` bounded with that confidence.
-
-    `over: pooled` is the mean of the matching triples, without those of the `dropped` sources; its independent unit is
-    the pair of source and test set.
-    """
-    chosen = [row for row in rows if row["metric"] == criterion.metric and matches(row, criterion)]
-    if not chosen:
-        raise InputError(f"criterion {criterion.id} matches no triple of this run: see the columns of table {NAME}")
-    if criterion.over != "pooled":
-        return [
-            Measurement(
-                {key: row[key] for key in TRIPLE},
-                Estimate(**{key: row[key] for key in ("value", "lo", "hi", "n", "groups", "method", "reason")}),
-                proportion=find_metric(criterion.metric, metrics.METRICS).proportion,
-            )
-            for row in chosen
-        ]
-    left = sorted({row["source"] for row in chosen} & set(dropped))
-    noted = {"without undertrained": ", ".join(left)} if left else {}
-    chosen = [row for row in chosen if row["source"] not in left]
-    lost = [row["reason"] for row in chosen if math.isnan(row["value"])]
-    if lost or not chosen:
-        reason = "undertrained sources do not count where others are there: name such a source to judge it alone"
-        if lost:
-            reason = f"{len(lost)} of {len(chosen)} triples have no value, the first: {lost[0]}"
-        return [Measurement(noted, no_estimate(reason))]
-    mean = _mean(chosen, confidence=confidence)
-    return [
-        Measurement(
-            {"triples": len(chosen), **noted},
-            Estimate(
-                **{key: mean[key] for key in ("value", "lo", "hi", "reason")},
-                n=sum(row["n"] for row in chosen),
-                groups=mean["clusters"],
-                method="Student's t over pairs of source and test set",
-            ),
-            unit="pairs of source and test set",
-        )
-    ]
-
-
-def check_criterion(criterion: Criterion, subject_columns: Sequence[str] = ("source",)) -> None:
-    """Refuse a criterion that speaks of what an OD-test does not measure; subjects are told apart by these columns."""
-    if criterion.metric not in METRICS:
-        raise InputError(f"criterion {criterion.id}: {UnknownName('metric', criterion.metric, METRICS)}")
-    known = (*subject_columns, *TRIPLE[1:], DISTANCE)
-    for key in criterion.where:
-        if key not in {*known, "protocol"}:
-            raise InputError(f"criterion {criterion.id}: {UnknownName('condition', str(key), known)}")
-    for key, names in (("protocol", (NAME,)), (DISTANCE, (NEAR, FAR))):
-        _check_names(criterion, key, names)
-
-
-def check_triples(criterion: Criterion, triples: Sequence[Mapping[str, str]]) -> None:
-    """Refuse a criterion that names a source, set or monitor that is not there, or matches none of these triples."""
-    for key in TRIPLE:
-        _check_names(criterion, key, list(dict.fromkeys(triple[key] for triple in triples)))
-    if not any(matches(triple, criterion) for triple in triples):
-        raise InputError(
-            f"criterion {criterion.id} matches no triple: no source meets all that it names under where together"
-        )
-
-
-def _check_names(criterion: Criterion, key: str, known: Sequence[str]) -> None:
-    wanted = criterion.where.get(key)
-    for name in wanted if isinstance(wanted, list) else [wanted]:
-        if wanted is not None and name not in known:
-            raise InputError(f"criterion {criterion.id}: {UnknownName(key, str(name), known)}")
-
-
-def matches(row: Mapping[str, Any], criterion: Criterion) -> bool:
-    """Whether a criterion can speak of a row; what the row does not say is left open."""
-    return all(
-        wanted is None or row[key] in (wanted if isinstance(wanted, list) else [wanted])
-        for key, wanted in criterion.where.items()
-        if key in row
-    )

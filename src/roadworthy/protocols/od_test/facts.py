@@ -3,108 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, permutations
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
-from roadworthy.core.tables import TableSpec
-from roadworthy.metrics import find_metric
-from roadworthy.protocols.od_test import table_specs
-from roadworthy.protocols.od_test.metrics import METRICS
-from roadworthy.protocols.od_test.names import ACCURACY, ALL, COST, DISTANCE, NAME
-from roadworthy.protocols.od_test.settings import Context, Settings
-from roadworthy.protocols.od_test.subjects import Subject, Subjects
-from roadworthy.report.facts import NOT_RUN, Facts, defined, estimate_of
-from roadworthy.report.reading import Row, has_table, number_of, read_rows
-from roadworthy.report.words import MISSING, bounds, listing, number, plural, whole
+from roadworthy.protocols.od_test.findings import Findings
+from roadworthy.protocols.od_test.names import ACCURACY, ALL, ANY, COST, judged_metric
+from roadworthy.protocols.od_test.ranking import (
+    COSTS,
+    CostRow,
+    Lost,
+    Method,
+    Rejected,
+    Source,
+    counted_sources,
+    rank_monitors,
+)
+from roadworthy.report.facts import NOT_RUN, defined
+from roadworthy.report.words import MISSING, bounds, listing, number, whole
 from roadworthy.statistics import Estimate
-
-AIM = ("rejected", "prior", "cost", "threshold")
-"""The settings that every calibration aims at."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A source with its network: clean accuracy on each part of its data, and why monitors failed there."""
-
-    name: str
-    architecture: str
-    undertrained: bool
-    classes: int
-    size: str
-    near: tuple[str, ...]
-    images: Mapping[str, int]
-    accuracy: Mapping[str, Estimate]
-    failed: Mapping[str, str] = field(default_factory=dict)
-    networks: tuple[str, ...] = ()
-
-    @property
-    def named(self) -> str:
-        """Its name, with a mark where its network is undertrained."""
-        return f"{self.name} (undertrained)" if self.undertrained else self.name
-
-    @property
-    def pairs(self) -> set[tuple[str, str, str]]:
-        """Its triples (source, D_v, D_t): all ordered pairs of the outlier sets that it meets."""
-        sets = [key.partition("/")[2] for key in self.images if key.startswith("outliers/")]
-        return {(self.name, *pair) for pair in permutations(sets, 2)}
-
-
-@dataclass(frozen=True)
-class Method:
-    """A monitor with its rank by mean accuracy, or why it has none."""
-
-    label: str
-    rank: int | None
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """Triples without a value."""
-
-    source: str
-    valid_set: str
-    test_set: str
-    monitor: str
-    triples: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """What a monitor's threshold without D_v rejects of a source's validation images; `tied`: less than asked for."""
-
-    source: str
-    monitor: str
-    achieved: float
-    images: int
-    tied: bool
-
-
-COSTS = ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image", "peak_bytes")
-
-
-@dataclass(frozen=True)
-class CostRow:
-    """What a monitor cost at one source; NaN where that was done in a session that was stopped, and so not timed."""
-
-    source: str
-    monitor: str
-    build_seconds: float
-    seconds_per_image: float
-    state_bytes: float
-    bytes_per_image: float
-    peak_bytes: float
-
-    @property
-    def label(self) -> str:
-        """The monitor, with its source where it is that of one."""
-        return self.monitor if self.source == ALL else f"{self.monitor}, {self.source}"
 
 
 @dataclass(frozen=True)
@@ -116,6 +35,8 @@ class OdTestFacts:
     differs        by monitor, what is other than in its paper; the same holds
     architectures  as means, by architecture in place of source
     triples        the accuracy of every triple by (source, monitor, D_v, D_t)
+    asking_none    monitors that ask no model: each has one answer per source, whatever the models
+    findings       what the tables beyond the matrix say
     """
 
     sources: tuple[Source, ...]
@@ -129,6 +50,8 @@ class OdTestFacts:
     aim: Mapping[str, Any]
     rejected: tuple[Rejected, ...] = ()
     differs: Mapping[str, str] = field(default_factory=dict)
+    asking_none: frozenset[str] = frozenset()
+    findings: Findings = field(default_factory=Findings)
 
     @cached_property
     def methods(self) -> tuple[Method, ...]:
@@ -186,9 +109,36 @@ class OdTestFacts:
         """The accuracy of a triple, or its mean over the sources that meet both sets and are not undertrained."""
         if source != ALL:
             return self.triples.get((source, monitor, valid_set, test_set), self._absent(monitor, source))
-        triples = [(source.name, monitor, valid_set, test_set) for source in self.counted]
+        triples = [(source.name, monitor, valid_set, test_set) for source in self.sources_of(monitor, valid_set)]
         known = defined(self.triples[triple].value for triple in triples if triple in self.triples)
         return Estimate(math.fsum(known) / len(known), n=len(known)) if known else self._absent(monitor)
+
+    def sources_of(self, monitor: str, valid_set: str) -> list[Source]:
+        """The sources that count in a mean of a monitor calibrated with D_v, one model of each where it asks none."""
+        trained = [source for source in self.counted if not source.has_weak_fit(monitor, valid_set)]
+        sources = trained or [*self.counted]
+        if monitor not in self.asking_none:
+            return sources
+        return [*{source.domain: source for source in reversed(sources)}.values()]
+
+    @cached_property
+    def undertrained_monitors(self) -> dict[str, tuple[str, ...]]:
+        """The monitors with networks of their own below their floor, each with the sources where they are."""
+        weak: dict[str, list[str]] = {}
+        for source in self.sources:
+            for label in source.weak_fits:
+                weak.setdefault(label, []).append(source.name)
+        return {label: tuple(names) for label, names in weak.items()}
+
+    def marked(self, monitor: str) -> str:
+        """A monitor's name, with a mark where networks of its own are undertrained."""
+        return f"{monitor} (undertrained)" if monitor in self.undertrained_monitors else monitor
+
+    @cached_property
+    def counted_once(self) -> frozenset[str]:
+        """The monitors that count once per source where models of a source count apart."""
+        domains = [source.domain for source in self.counted]
+        return self.asking_none if len({*domains}) < len(domains) else frozenset()
 
     def _absent(self, monitor: str, source: str = ALL) -> Estimate:
         """A value that is not there, with the reason where a monitor was left out of the source or failed there."""
@@ -212,13 +162,19 @@ class OdTestFacts:
     @cached_property
     def counted(self) -> tuple[Source, ...]:
         """The sources that means over several are made of: those that are not undertrained, or all where none is."""
-        return _counted(self.sources)
+        return counted_sources(self.sources)
 
     @cached_property
     def architecture_names(self) -> tuple[str, ...]:
-        """The architectures, where there are several."""
+        """The architectures, where there are several; `any` last, where monitors stand under it."""
         names = tuple(dict.fromkeys(source.architecture for source in self.sources))
-        return names if len(names) > 1 else ()
+        without = (ANY,) if any(name == ANY for name, *_ in self.architectures) else ()
+        return (*names, *without) if len(names) > 1 else ()
+
+    def labels_of(self, architecture: str) -> list[str]:
+        """The monitors that stand under an architecture, in the order of the ranking."""
+        under_any = {label for name, _, label, _ in self.architectures if name == ANY}
+        return [label for label in self.labels if (label in under_any) == (architecture == ANY)]
 
     @cached_property
     def undertrained_architectures(self) -> frozenset[str]:
@@ -239,7 +195,7 @@ class OdTestFacts:
     @property
     def judged(self) -> str:
         """The metric that monitors are ranked by: what their thresholds were chosen for."""
-        return ACCURACY if float(self.aim["cost"]) == 1 else COST
+        return judged_metric(float(self.aim["cost"]))
 
     @cached_property
     def guesses(self) -> dict[str, float]:
@@ -279,122 +235,4 @@ class OdTestFacts:
         """
         known = {(row.source, row.monitor) for row in self.costs}
         labels = {row.monitor for row in self.costs}
-        return _counted(tuple(s for s in self.sources if all((s.name, label) in known for label in labels)))
-
-
-def load_od_test(path: str | Path, facts: Facts) -> OdTestFacts:
-    """Read the tables of an OD-test."""
-    run, what = Path(path), facts.record.protocols[NAME]
-    rows, thresholds = _rows(run, table_specs.TRIPLES), table_specs.THRESHOLDS
-    subjects = Subjects(
-        {name: (part.cases, Context.model_validate(part.context)) for name, part in what.sources.items()}
-    ).all
-    settings = Settings.model_validate(what.settings)
-    competence = _rows(run, table_specs.COMPETENCE)
-    return OdTestFacts(
-        sources=tuple(_source(subject, facts, competence) for subject in subjects),
-        sets=tuple(dict.fromkeys(name for row in rows for name in (row["valid_set"], row["test_set"]))),
-        means=_by_monitor(_rows(run, table_specs.METHODS)),
-        alone=_by_monitor(_rows(run, table_specs.UNSUPERVISED_METHODS)),
-        architectures=_by_monitor(_rows(run, table_specs.ARCHITECTURES), "architecture"),
-        triples={
-            (row["source"], row["monitor"], row["valid_set"], row["test_set"]): _cell(row)
-            for row in rows
-            if row["metric"] == ACCURACY
-        },
-        costs=tuple(
-            CostRow(row["source"], row["monitor"], *(number_of(row.get(name)) for name in COSTS))
-            for row in _rows(run, table_specs.TIMING)
-        ),
-        lost=tuple(Lost(**row) for row in _rows(run, table_specs.MISSING)),
-        aim={name: getattr(settings, name) for name in AIM},
-        rejected=tuple(
-            Rejected(row["source"], row["monitor"], number_of(row["achieved"]), row["images"], row["tied"])
-            for row in (_rows(run, thresholds) if has_table(run, thresholds.name) else ())
-        ),
-        differs={
-            label: note.differs_from_paper
-            for subject in subjects
-            for label, note in subject.context.monitors.items()
-            if note.differs_from_paper
-        },
-    )
-
-
-def _by_monitor(rows: list[Row], of: str = "source") -> dict[tuple[str, str, str, str], Estimate]:
-    return {(row[of], row[DISTANCE], row["monitor"], row["metric"]): _cell(row) for row in rows}
-
-
-def _cell(row: Row) -> Estimate:
-    """A row of triples, whose n are images, or of means, whose n are triples."""
-    return estimate_of({"n": row.get("triples"), "groups": row.get("clusters"), **row})
-
-
-def _rows(run: Path, table: TableSpec) -> list[Row]:
-    """The rows of a table; `source` is what tells them apart: a source, its model, or both."""
-    rows = read_rows(run, table.name, None)
-    for row in rows:
-        model = row.pop("model", None)
-        if model is not None:
-            both = "source" in row and row["source"] != ALL
-            row["source"] = f"{row['source']}/{model}" if both else model
-    return rows
-
-
-def _source(subject: Subject, facts: Facts, competence: list[Row]) -> Source:
-    context = subject.context
-    own = [row for row in competence if row["source"] == subject.label]
-    return Source(
-        name=subject.label,
-        architecture=context.architectures[subject.model],
-        undertrained=any(row["undertrained"] for row in own),
-        classes=context.classes,
-        size=" x ".join(map(str, context.size)),
-        near=tuple(context.near),
-        images=context.images,
-        accuracy={row["part"]: _cell(row) for row in own},
-        failed=subject.failed(lambda asked: facts.record.cases[asked.case].reason),
-        networks=tuple(context.networks.get(subject.model, ())),
-    )
-
-
-def _counted(sources: tuple[Source, ...]) -> tuple[Source, ...]:
-    return tuple(source for source in sources if not source.undertrained) or sources
-
-
-def rank_monitors(
-    means: Mapping[tuple[str, str, str, str], Estimate],
-    triples: Mapping[tuple[str, str, str, str], Estimate],
-    counted: tuple[Source, ...],
-    judged: str = ACCURACY,
-) -> tuple[Method, ...]:
-    """Monitors by the mean they are judged by, the best first.
-
-    Those without a value for every triple that counts have no rank, and come last.
-    """
-    expected = {triple for source in counted for triple in source.pairs}
-    overall = {key[2]: cell for key, cell in means.items() if key[:2] == (ALL, ALL) and key[3] == judged}
-    counts = Counter(
-        label for (source, label, *pair), cell in triples.items() if not cell.missing and (source, *pair) in expected
-    )
-    lacks = {label for label in overall if counts[label] < len(expected)}
-    sign = 1.0 if find_metric(judged, METRICS).higher_is_better is False else -1.0
-    order = sorted(overall, key=lambda label: math.inf if overall[label].missing else sign * overall[label].value)
-    ranked = [label for label in order if label not in lacks]
-    needed = plural(len(expected), "triple")
-    return (
-        *(Method(label, rank) for rank, label in enumerate(ranked, start=1)),
-        *(Method(label, None, f"{whole(counts[label])} of {needed} only") for label in order if label in lacks),
-    )
-
-
-def by_subject(test: OdTestFacts, facts: Facts) -> Facts:
-    """The facts with the names that rows have for models, which may be those of their sources."""
-    known = {network.hash: network for network in facts.networks}
-    networks = [
-        replace(known[hash_], system=source.name)
-        for source in test.sources
-        for hash_ in source.networks
-        if hash_ in known
-    ]
-    return replace(facts, models=tuple(source.name for source in test.sources), networks=tuple(networks))
+        return counted_sources(tuple(s for s in self.sources if all((s.name, label) in known for label in labels)))

@@ -16,6 +16,8 @@ from roadworthy.statistics import Estimate
 
 LOW_TO_HIGH = ((0.0, "#ea7320"), (0.5, "#fffdf3"), (1.0, "#5f9fd0"))
 """Orange is below guessing, blue above; light enough for dark text at both ends."""
+NAME_LENGTH = 36
+"""Room for the name of a monitor and a mark behind it."""
 LEAST_ROWS = 4
 """A heat map of fewer rows is as high as one of these, so that the title beside it has room."""
 
@@ -28,7 +30,8 @@ def charts(test: OdTestFacts) -> Charts:
     for index, source in enumerate(test.sources):
         made[f"source-{index}"] = _breakdown(test, partial(test.mean, source=source.name))
     for index, name in enumerate(test.architecture_names):
-        made[f"architecture-{index}"] = _breakdown(test, partial(test.of_architecture, name))
+        of_architecture = partial(test.of_architecture, name)
+        made[f"architecture-{index}"] = _breakdown(test, of_architecture, test.labels_of(name))
     for index, name in enumerate(heat_sources(test)):
         made[f"heat-{index}"] = [heat_map(test, label, name) for label in test.labels]
     made["cost-chart"] = [costs(test)]
@@ -54,13 +57,15 @@ def near_and_far(test: OdTestFacts, metric: str) -> View:
     return _view(test, metric, series, height=30)
 
 
-def _breakdown(test: OdTestFacts, estimate_of: Callable[[str, str], Estimate]) -> Chart:
+def _breakdown(
+    test: OdTestFacts, estimate_of: Callable[[str, str], Estimate], labels: Sequence[str] | None = None
+) -> Chart:
     """Figures 4 and 6: every monitor at one source, in the order of the ranking; a view per metric, of one scale."""
-    views = []
+    views, labels = [], test.labels if labels is None else labels
     for metric in test.metrics:
         everywhere = [cell for (_, distance, _, name), cell in test.means.items() if (name, distance) == (metric, ALL)]
-        cells = [estimate_of(label, metric) for label in test.labels]
-        views.append(_view(test, metric, {"": cells}, height=21, scale=everywhere))
+        cells = [estimate_of(label, metric) for label in labels]
+        views.append(_view(test, metric, {"": cells}, height=21, scale=everywhere, labels=labels))
     return views
 
 
@@ -80,12 +85,13 @@ def _view(
     height: int,
     scale: Sequence[Estimate] = (),
     hollow: Collection[str] = (),
+    labels: Sequence[str] | None = None,
 ) -> View:
-    """Marks over rows of monitors, a series below the other; the dashed line is guessing.
+    """Marks over rows of monitors, all of them by default, a series below the other; the dashed line is guessing.
 
     `scale` are the cells that the axis has room for, those shown by default; `hollow` marks belong to these monitors.
     """
-    labels, traces = test.labels, []
+    labels, traces = test.labels if labels is None else labels, []
     for index, (what, cells) in enumerate(series.items()):
         (colour, symbol), offset = look(index), 0.36 * index - 0.18 * (len(series) - 1)
         shown = drawing.marks(
@@ -109,7 +115,8 @@ def _view(
         "title": drawing.axis_title(f"{metric_words(metric).label} ({better(metric)} is better)"),
     }
     down = [len(labels) - 0.5, -0.5]
-    layout["yaxis"] = drawing.names_axis(labels, range=down, showgrid=True, gridcolor="#f1f3f6")
+    names = [test.marked(label) for label in labels]
+    layout["yaxis"] = drawing.names_axis(names, NAME_LENGTH, range=down, showgrid=True, gridcolor="#f1f3f6")
     if guess is not None:
         layout["shapes"] = [drawing.line_at("x", guess)]
     return drawing.view(metric_words(metric).label, traces, layout)
@@ -145,10 +152,10 @@ def _heat_hover(source: str, one: str, other: str, cell: Estimate) -> str:
     return "<br>".join([name, f"accuracy {number(ACCURACY, cell.value)}", rest])
 
 
-def _decades(values: Sequence[float]) -> list[float]:
+def decades(values: Sequence[float]) -> list[float]:
     """Whole powers of ten around some values, as exponents, with room for a number behind the longest bar.
 
-    >>> _decades([0.2, 150.0])
+    >>> decades([0.2, 150.0])
     [-1, 3.2]
     """
     known = [value for value in values if value > 0] or [1.0]
@@ -173,7 +180,7 @@ def costs(test: OdTestFacts) -> View:
     layout = drawing.layout_of(height=62 + 22 * len(rows), margin={"l": 8, "r": 46, "t": 8, "b": 46})
     layout["xaxis"] = {
         "type": "log",
-        "range": _decades(values),
+        "range": decades(values),
         "gridcolor": drawing.GRID,
         "fixedrange": True,
         "dtick": 1,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roadworthy.protocols.od_test import figures, words
-from roadworthy.protocols.od_test.facts import by_subject, load_od_test
+from roadworthy.protocols.od_test import figures, finding_figures, words
 from roadworthy.protocols.od_test.gallery_facts import load_learned, load_surest
+from roadworthy.protocols.od_test.loading import by_subject, load_od_test
 from roadworthy.protocols.od_test.names import NAME
 from roadworthy.protocols.od_test.network_facts import load_networks
 from roadworthy.report.facts import NOT_RUN, Facts
@@ -32,6 +32,10 @@ def page(run: Path, facts: Facts) -> Page:
         "words": words,
         "metric_labels": [words.metric_words(metric).label for metric in test.metrics],
         "heat_sources": figures.heat_sources(test),
+        "gap_labels": finding_figures.gap_labels(test, test.findings.gaps) if test.findings.gaps else [],
+        "size_names": finding_figures.size_names(test, test.findings.sizes) if test.findings.sizes else [],
+        "few_squares": finding_figures.FEW_SQUARES,
+        "resamples": words.resamples(test.findings.order) if test.findings.order else 0,
         "not_run": NOT_RUN,
         "surest": load_surest(run),
         "learned": load_learned(run, networks),
@@ -45,7 +49,7 @@ def page(run: Path, facts: Facts) -> Page:
         "OD-test",
         facts,
         Path(__file__).with_name("page.html.j2"),
-        lambda: figures.charts(test),
+        lambda: figures.charts(test) | finding_figures.charts(test),
         context,
         sentences=sentences,
         brief=sentences[:2],

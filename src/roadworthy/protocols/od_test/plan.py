@@ -27,7 +27,7 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.makers import Foreign, NoiseImages
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
-from roadworthy.protocols.od_test.evaluation import check_criterion, check_triples
+from roadworthy.protocols.od_test.criteria import check_criterion, check_triples
 from roadworthy.protocols.od_test.metrics import ACCURACY, EXPECTED_COST, METRICS
 from roadworthy.protocols.od_test.names import ALL, ANSWERS, NAME, OUTLIERS
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
@@ -110,7 +110,11 @@ class OdTest(base.Protocol):
             excluded=list(bench.section.exclude),
             images={key: len(showing.data) for key, showing in shown.items()},
             monitors={
-                label: MonitorNote(monitor=monitor.name, differs_from_paper=monitor.differs_from_paper)
+                label: MonitorNote(
+                    monitor=monitor.name,
+                    differs_from_paper=monitor.differs_from_paper,
+                    asks_model=monitor.asks_model,
+                )
                 for label, monitor in monitors.items()
             },
         )

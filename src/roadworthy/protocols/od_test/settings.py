@@ -62,12 +62,16 @@ class Settings(BaseModel):
 
 
 class MonitorNote(BaseModel):
-    """A monitor of the study: its registered name, and what is other than in its paper."""
+    """A monitor of the study: its registered name, what is other than in its paper, and whether it asks the model.
+
+    One that does not has the same answer on every model of a source; runs of an earlier version do not say so.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     monitor: str
     differs_from_paper: str = ""
+    asks_model: bool = True
 
 
 class Context(BaseModel):

@@ -7,6 +7,7 @@ Monitors are tested on a model of a source. Where a study has one source, `model
 from __future__ import annotations
 
 from roadworthy.core.tables import ESTIMATE, TableSpec
+from roadworthy.protocols.od_test import names
 from roadworthy.protocols.od_test.names import DISTANCE, NAME
 
 MODEL = ("model",)
@@ -17,6 +18,8 @@ MEAN = (
     "undertrained",
 )
 """A mean over triples, with an interval over pairs of source and test set and one over triples."""
+SHORT_MEAN = ("value", "lo", "hi", "triples", "clusters", "sources", "reason", "undertrained")
+"""The same of accuracy alone, without the interval over triples."""
 BY_MONITOR = (DISTANCE, "monitor", "metric")
 
 TRIPLES = TableSpec(
@@ -112,6 +115,44 @@ NETWORKS = TableSpec(
         *("undertrained", "epochs", "best_epoch", "weights", "megabytes", "reason"),
     ),
 )
+GAP = TableSpec(
+    f"{NAME}_gap",
+    "The accuracy of one monitor on held-out images of the set it was calibrated with, beside its mean on other sets.",
+    key=(*MODEL, "valid_set", "monitor"),
+    columns=(
+        *(*MODEL, "valid_set", "monitor", names.TWO_DATASETS, "lo", "hi", "n", "groups"),
+        *(names.THREE_DATASETS, "test_sets", names.GAP, "reason"),
+    ),
+    optional=MODEL,
+)
+GAP_METHODS = TableSpec(
+    f"{NAME}_gap_methods",
+    "The mean accuracy of one monitor with two data sets, with three, or the gap between them.",
+    key=("monitor", "figure"),
+    columns=("monitor", "figure", *SHORT_MEAN),
+    by_source=False,
+)
+STABILITY = TableSpec(
+    f"{NAME}_stability",
+    "How often one monitor is before another where sources, models and outlier sets are drawn anew; ties count half.",
+    key=("monitor", "other"),
+    columns=("monitor", "other", "before"),
+    by_source=False,
+)
+RANKS = TableSpec(
+    f"{NAME}_ranks",
+    "The rank of one monitor, its 95 % interval, and how many others are before or after it in 95 % of the draws.",
+    key=("monitor",),
+    columns=("monitor", "rank", "lo", "hi", "settled_before", "settled_after", "unsettled", "resamples", "reason"),
+    by_source=False,
+)
+VALID_SIZE = TableSpec(
+    f"{NAME}_valid_size",
+    "The mean accuracy of one monitor, on one model or on `all`, calibrated with so many images of either side.",
+    key=(*MODEL, "monitor", "images"),
+    columns=(*MODEL, "monitor", "images", *SHORT_MEAN),
+    optional=MODEL,
+)
 TIMING = TableSpec(
     f"timing_{NAME}",
     "What one monitor on one model cost: to build, with its own networks, per image, in memory, and its share of all "
@@ -127,5 +168,6 @@ TIMING = TableSpec(
 
 TABLE_SPECS = (
     *(TRIPLES, METHODS, ARCHITECTURES, HEAT_MAP, UNSUPERVISED, UNSUPERVISED_METHODS),
-    *(COMPETENCE, MISSING, THRESHOLDS, SUREST, SUREST_GALLERY, LEARNED_GALLERY, NETWORKS, TIMING),
+    *(COMPETENCE, MISSING, THRESHOLDS, GAP, GAP_METHODS, STABILITY, RANKS, VALID_SIZE),
+    *(SUREST, SUREST_GALLERY, LEARNED_GALLERY, NETWORKS, TIMING),
 )

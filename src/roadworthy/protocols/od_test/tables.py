@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,18 @@ from roadworthy.monitors.kinds import find_kind
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, Part, StoredCase
 from roadworthy.protocols.changes import not_paired
-from roadworthy.protocols.od_test import evaluation, table_specs
+from roadworthy.protocols.od_test import criteria, evaluation, means, table_specs
 from roadworthy.protocols.od_test.comparison import compare_monitors
 from roadworthy.protocols.od_test.evaluation import NO_VALUE, Represented, Sample
+from roadworthy.protocols.od_test.gap import gap_rows, gap_tables
 from roadworthy.protocols.od_test.learned import save_learned
-from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME, OUTLIERS, TRIPLE
+from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME, OUTLIERS, TRIPLE, judged_metric
 from roadworthy.protocols.od_test.network_table import building_cost, network_rows
 from roadworthy.protocols.od_test.settings import Settings
-from roadworthy.protocols.od_test.subjects import Subjects
+from roadworthy.protocols.od_test.stability import stability_tables
+from roadworthy.protocols.od_test.subjects import Subject, Subjects
 from roadworthy.protocols.od_test.surest import Surest, save_surest, surest_answers
+from roadworthy.protocols.od_test.valid_size import size_rows, size_table
 from roadworthy.statistics import proportion_interval
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
@@ -40,6 +44,21 @@ from roadworthy.verdict import Criterion, Measurement
 NO_IMAGES = Sample(np.zeros((0, 1), np.float32), np.zeros(0, str), np.zeros(0, str), np.zeros(0, np.int64))
 """In place of a set that could not be represented."""
 Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Measured:
+    """Rows that tables are made of.
+
+    triples, alone  of algorithm 1 and of algorithm 2;  thresholds: of algorithm 2
+    gaps            accuracy with two data sets beside three;  sizes: accuracy by the number of images of D_v
+    """
+
+    triples: Rows = field(default_factory=list)
+    alone: Rows = field(default_factory=list)
+    thresholds: Rows = field(default_factory=list)
+    gaps: Rows = field(default_factory=list)
+    sizes: Rows = field(default_factory=list)
 
 
 def subjects_of(parts: Sequence[Part]) -> Subjects:
@@ -82,33 +101,38 @@ class Evidence(base.Evidence):
                     monitor = failures.get("valid") or failures.get("test") or _fitted(cases["valid"], note.monitor)
                     samples = {key: _sample(case) for key, case in cases.items()}
                     yield Represented(
-                        subject.label,
-                        label,
-                        monitor,
-                        samples.pop("valid"),
-                        samples.pop("test"),
-                        {key.partition("/")[2]: failures.get(key, sample) for key, sample in samples.items()},
-                        frozenset(subject.context.near),
-                        {key: frozenset(labels) for key, labels in subject.context.overlap.items()},
-                        subject.context.architectures[subject.model],
-                        subject.label in self.weak,
-                        fitted_on,
+                        source=subject.label,
+                        label=label,
+                        monitor=monitor,
+                        valid=samples.pop("valid"),
+                        test=samples.pop("test"),
+                        outliers={key.partition("/")[2]: failures.get(key, sample) for key, sample in samples.items()},
+                        near=frozenset(subject.context.near),
+                        overlap={key: frozenset(labels) for key, labels in subject.context.overlap.items()},
+                        architecture=subject.context.architectures[subject.model],
+                        undertrained=subject.label in self.weak,
+                        fitted_on=fitted_on,
+                        domain=subject.source,
+                        asks_model=note.asks_model,
+                        undertrained_fit=_has_weak_fit(cases["valid"]),
                     )
 
     @cached_property
-    def rows(self) -> tuple[Rows, Rows, Rows]:
-        """The rows of algorithm 1, of algorithm 2, and of its thresholds."""
-        started, aim = time.perf_counter(), self.aim
-        triples, alone, thresholds = Rows(), Rows(), Rows()
-        seen: set[tuple[str, str]] = set()
+    def measured(self) -> Measured:
+        """Every row that tables are made of; what a monitor keeps is read once for all."""
+        rows, aim, seen = Measured(), self.aim, set[tuple[str, str]]()
         for represented in self._represented():
-            triples += evaluation.evaluate(represented, aim, **self._bootstrap)
+            started = time.perf_counter()
+            triples = evaluation.evaluate(represented, aim, **self._bootstrap)
+            rows.triples += triples
             if (represented.source, represented.label) not in seen:
                 seen.add((represented.source, represented.label))
-                alone += evaluation.evaluate_unsupervised(represented, aim, **self._bootstrap)
-                thresholds.append(evaluation.threshold_row(represented, aim))
-        self.seconds = time.perf_counter() - started
-        return triples, alone, thresholds
+                rows.alone += evaluation.evaluate_unsupervised(represented, aim, **self._bootstrap)
+                rows.thresholds.append(evaluation.threshold_row(represented, aim))
+            self.seconds += time.perf_counter() - started
+            rows.gaps += gap_rows(represented, triples, aim)
+            rows.sizes += size_rows(represented, triples, aim)
+        return rows
 
     def _failed_rows(self) -> Rows:
         """A row per triple and metric of the monitors that failed, so that criteria see what was not measured."""
@@ -116,12 +140,25 @@ class Evidence(base.Evidence):
             row
             for subject in self.subjects.all
             for label, reason in subject.failed().items()
-            for row in evaluation.without_value(subject.triples(label), f"failed: {reason}")
+            for row in evaluation.without_value(self._unmeasured(subject, label), f"failed: {reason}")
         ]
+
+    def _unmeasured(self, subject: Subject, label: str) -> Rows:
+        """The triples of a monitor that failed, with what means need of a row."""
+        note = subject.context.monitors.get(label)
+        network = {
+            "architecture": subject.context.architectures[subject.model],
+            "undertrained": subject.label in self.weak,
+            "domain": subject.source,
+            "asks_model": note is None or note.asks_model,
+            "weak_network": subject.label in self.weak,
+            "weak_fit": False,
+        }
+        return [triple | network for triple in subject.triples(label)]
 
     def lost(self) -> str:
         """Why no triple has a value."""
-        triples = self.rows[0]
+        triples = self.measured.triples
         if any(not math.isnan(row["value"]) for row in triples):
             return ""
         reasons = [why for subject in self.subjects.all for why in subject.failed().values()]
@@ -130,30 +167,37 @@ class Evidence(base.Evidence):
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table of the protocol."""
-        triples, alone, thresholds = self.rows
-        if not triples:
-            triples = [row | {"architecture": "", "undertrained": False} for row in self._failed_rows()]
-            alone = alone or triples
-        tables = evaluation.tables(triples, alone)
+        rows = self.measured
+        triples = rows.triples or self._failed_rows()
+        tables = means.matrix_tables(triples, rows.alone or triples)
         tables |= {
             table_specs.COMPETENCE.name: self._competence(),
             table_specs.MISSING.name: self._missing(tables[NAME]),
-            table_specs.THRESHOLDS.name: table_specs.THRESHOLDS.frame(thresholds, first=["source"]),
+            table_specs.THRESHOLDS.name: table_specs.THRESHOLDS.frame(rows.thresholds, first=["source"]),
+            **gap_tables(rows.gaps, rows.triples),
+            **stability_tables(rows.triples, self._expected(), judged_metric(self.aim.cost)),
+            table_specs.VALID_SIZE.name: size_table(rows.sizes),
             table_specs.SUREST.name: table_specs.SUREST.frame([one.row for one in self.surest], first=["source"]),
         }
         tables = {name: self.subjects.with_own_columns(table) for name, table in tables.items()}
         spec = table_specs.NETWORKS
         return tables | {spec.name: spec.frame(network_rows(self.subjects.all), first=self._first)}
 
+    def _expected(self) -> set[tuple[str, str, str]]:
+        """The triples (source, D_v, D_t) that a monitor must have to be ranked: those of the models that count."""
+        trained = [subject for subject in self.subjects.all if subject.label not in self.weak]
+        counted = trained or self.subjects.all
+        return {(subject.label, *pair) for subject in counted for pair in permutations(subject.outliers, 2)}
+
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion, evaluated anew with the confidence that it asks for."""
         asked = self.subjects.translated(criterion)
         rows = Rows()
-        for represented in self._represented(partial(evaluation.matches, criterion=asked)):
+        for represented in self._represented(partial(criteria.matches, criterion=asked)):
             rows += evaluation.evaluate(represented, self.aim, confidence=confidence, **self._bootstrap)
         rows += self._failed_rows()
-        dropped = evaluation.dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
-        measured = evaluation.measure(rows, asked, confidence, dropped)
+        dropped = criteria.dropped_sources({s.label: s.label in self.weak for s in self.subjects.all}, asked)
+        measured = criteria.measure(rows, asked, confidence, dropped)
         return [replace(one, where=self.subjects.where(one.where)) for one in measured]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
@@ -219,7 +263,7 @@ class Evidence(base.Evidence):
 
     def timing(self, cases: pd.DataFrame, artifacts: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """What each monitor cost: to build, per image, in memory; and the share of all calibrations and tests."""
-        _ = self.rows
+        _ = self.measured
         spent = {str(row["case"])[-16:]: row for row in cases.to_dict("records")}
         triples = sum(len(subject.triples()) for subject in self.subjects.all)
         rows = []
@@ -261,7 +305,7 @@ class Evidence(base.Evidence):
             for key in subject.context.excluded:
                 why = f"the source never meets {key} by the study (exclude)"
                 rows.append({**every, "test_set": key, "monitor": ALL, "triples": 0, "reason": why})
-        if self.rows[0]:
+        if self.measured.triples:
             lost = matrix[(matrix["metric"] == ACCURACY) & matrix["value"].isna()]
             rows += [
                 {**{key: row[key] for key in TRIPLE}, "triples": 1, "reason": row["reason"] or NO_VALUE}
@@ -293,6 +337,11 @@ class Evidence(base.Evidence):
 def _fitted(case: StoredCase, monitor: str) -> FittedMonitor:
     """The fitted monitor that was asked in a case, by its registered name."""
     return FittedMonitor.load(case.artifact(case.labels["artifact"]), kind=find_kind(monitor))
+
+
+def _has_weak_fit(case: StoredCase) -> bool:
+    """Whether networks that the monitor of a case has of its own are below their floor."""
+    return not case.failure and is_undertrained(read_artifact(case.artifact(case.labels["artifact"]))["competence"])
 
 
 def _sample(case: StoredCase) -> Sample:
