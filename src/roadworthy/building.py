@@ -10,6 +10,7 @@ JSON for each advance and each node that is done. It ends when its input does.
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import signal
@@ -23,7 +24,7 @@ from typing import Any, TextIO
 
 from roadworthy.core.errors import InputError
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.local import BuiltApart, LocalExecutor
+from roadworthy.engine.local import Building, BuiltApart, LocalExecutor
 from roadworthy.preparing import Prepared, prepare_recipe
 
 
@@ -35,23 +36,21 @@ def apart_builder(prepared: Prepared, folder: Path) -> BuiltApart | None:
         return None
     task = json.dumps({"recipe": recipe, "folder": str(folder)})
 
-    def build(nodes: Sequence[str], processes: int, advance: Callable[[int], None]) -> dict[str, tuple[float, str]]:
+    def build(nodes: Sequence[str], processes: int, advance: Callable[[int], None]) -> dict[str, Building]:
         return build_apart(task, nodes, processes, advance)
 
     return build
 
 
-def build_apart(
-    task: str, nodes: Sequence[str], processes: int, advance: Callable[[int], None]
-) -> dict[str, tuple[float, str]]:
-    """Build nodes in so many processes at a time: seconds and, where it failed, why, by the hash of the node.
+def build_apart(task: str, nodes: Sequence[str], processes: int, advance: Callable[[int], None]) -> dict[str, Building]:
+    """Build nodes in so many processes at a time: how each went, by the hash of the node.
 
     A node whose process ended without a word is not in the answer: it can be built here, from its checkpoint.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for node in nodes:
         waiting.put(node)
-    done: dict[str, tuple[float, str]] = {}
+    done: dict[str, Building] = {}
     children: list[subprocess.Popen[str]] = []
     watchers = []
     try:
@@ -83,7 +82,7 @@ def _started(task: str) -> subprocess.Popen[str]:
 def _feed(
     child: subprocess.Popen[str],
     waiting: queue.SimpleQueue[str],
-    done: dict[str, tuple[float, str]],
+    done: dict[str, Building],
     advance: Callable[[int], None],
 ) -> None:
     """Give a process one node after the other until none waits, and note what it says."""
@@ -96,7 +95,7 @@ def _feed(
             for line in child.stdout:
                 message = json.loads(line)
                 if "node" in message:
-                    done[message["node"]] = message["seconds"], message["failure"]
+                    done[message["node"]] = Building(*(message[name] for name in Building._fields))
                     break
                 advance(message["advance"])
             else:
@@ -115,8 +114,8 @@ def main() -> None:
     executor, store = LocalExecutor(1, _reporting(answers)), RunFolder(Path(task["folder"]))
     while (node := asked.get()) is not None:
         outcome = executor.run_node(node, graph, store)
-        seconds = outcome.spent.get(node, (0.0, 0))[0]
-        _say(answers, {"node": node, "seconds": seconds, "failure": outcome.failures.get(node, "")})
+        seconds, peak = outcome.spent.get(node, (0.0, 0))[0], outcome.peaks.get(node, math.nan)
+        _say(answers, {"node": node, **Building(seconds, outcome.failures.get(node, ""), peak)._asdict()})
 
 
 def _read(asked: queue.SimpleQueue[str | None]) -> None:

@@ -7,6 +7,7 @@ images there are.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ from roadworthy.core.types import Batch, first_rows, join_columns
 from roadworthy.engine import readouts
 from roadworthy.engine.artifacts import ensure_artifact, is_built, read_artifact
 from roadworthy.engine.folder import RunFolder
+from roadworthy.engine.memory import peak_memory
 from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress
 from roadworthy.engine.table_specs import TIMING_ARTIFACTS, TIMING_CASES
@@ -49,12 +51,14 @@ class Outcome:
 
     not_shown   the cases that failed because their stimulus could not be made
     built       the competence of every artifact that is there, by its hash
+    peaks       the most memory that the process held which built an artifact now, in bytes, while it did
     """
 
     failures: dict[str, str] = field(default_factory=dict)
     not_shown: set[str] = field(default_factory=set)
     spent: dict[str, tuple[float, int]] = field(default_factory=dict)
     built: dict[str, Any] = field(default_factory=dict)
+    peaks: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,16 @@ class _Task:
         return id(self.showing.data), self.size, self.chunk
 
 
-BuiltApart = Callable[[Sequence[str], int, Callable[[int], None]], dict[str, tuple[float, str]]]
-"""Builds nodes by their hash in so many processes: seconds, and where one failed the reason, of those that ended."""
+class Building(NamedTuple):
+    """How the building of a node went: its seconds, why it failed (empty where it did not), its peak of memory."""
+
+    seconds: float
+    failure: str
+    peak_bytes: float
+
+
+BuiltApart = Callable[[Sequence[str], int, Callable[[int], None]], dict[str, Building]]
+"""Builds nodes by their hash in so many processes; it says of those that ended how they did."""
 
 
 class Executor(ABC):
@@ -141,10 +153,11 @@ class LocalExecutor(Executor):
         activity = next(iter(waiting.values())).activity
         with self.progress(f"{activity} {len(waiting)} networks", sum(p.work for p in waiting.values())) as advance:
             built = self.apart([*waiting], self.workers, advance)
-        for hash_, (seconds, failure) in built.items():
-            if failure:
-                outcome.failures[hash_] = failure
-            outcome.spent[hash_] = seconds, waiting[hash_].work
+        for hash_, building in built.items():
+            if building.failure:
+                outcome.failures[hash_] = building.failure
+            outcome.spent[hash_] = building.seconds, waiting[hash_].work
+            outcome.peaks[hash_] = building.peak_bytes
 
     def _build(self, node: ArtifactNode, graph: Graph, store: RunFolder, outcome: Outcome) -> None:
         if node.hash in graph.reasons(outcome.failures):
@@ -153,13 +166,14 @@ class LocalExecutor(Executor):
         what, was_there = f"{part.activity} {node.name}", is_built(store, part.recipe)
         bar = no_progress if was_there else self.progress
         try:
-            with bar(what, part.work) as advance, foreign_code(what, is_the_machine_s):
+            with bar(what, part.work) as advance, foreign_code(what, is_the_machine_s), peak_memory() as peak:
                 ensure_artifact(store, part.recipe, partial(part.build, progress=advance, store=store))
                 outcome.built[node.hash] = load_artifact(node, store)
         except RoadworthyError as error:
             outcome.failures[node.hash] = str(error)
         if not was_there:
             outcome.spent[node.hash] = time.perf_counter() - started, part.work
+            outcome.peaks[node.hash] = peak.bytes
 
     def _show(self, nodes: Sequence[CaseNode], graph: Graph, store: RunFolder, outcome: Outcome) -> None:
         lost = graph.reasons(outcome.failures)
@@ -400,7 +414,8 @@ def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str,
     earlier: dict[Any, dict[Any, Any]] = {}
     for spec in (TIMING_CASES, TIMING_ARTIFACTS):
         with suppress(InputError, KeyError):  # there is none yet, or it is damaged
-            earlier |= {row[spec.key[0]]: row for row in store.table(spec.name)[[*spec.columns]].to_dict("records")}
+            known = store.table(spec.name).reindex(columns=[*spec.columns])
+            earlier |= {row[spec.key[0]]: row for row in known.to_dict("records")}
     rows: list[dict[Any, Any]] = []
     built: list[dict[Any, Any]] = []
     for hash_, node in graph.cases.items():
@@ -416,7 +431,8 @@ def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str,
     for hash_, artifact in graph.artifacts.items():
         if hash_ in outcome.spent:
             what = {"builder": artifact.parts[0].recipe.builder, "system": artifact.name}
-            built.append({"artifact": hash_, **what, "seconds": outcome.spent[hash_][0]})
+            peak = outcome.peaks.get(hash_, math.nan)
+            built.append({"artifact": hash_, **what, "seconds": outcome.spent[hash_][0], "peak_bytes": peak})
         elif hash_ in earlier:
             built.append(earlier[hash_])
     tables = {TIMING_CASES: rows, TIMING_ARTIFACTS: built}

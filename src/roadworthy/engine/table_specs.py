@@ -13,9 +13,10 @@ TIMING_CASES = TableSpec(
 )
 TIMING_ARTIFACTS = TableSpec(
     "timing_artifacts",
-    "The seconds that it took to build one artifact.",
+    "The seconds that it took to build one artifact, and the most memory that the process held which did so.",
     key=("artifact",),
-    columns=("artifact", "builder", "system", "seconds"),
+    columns=("artifact", "builder", "system", "seconds", "peak_bytes"),
+    added_later=("peak_bytes",),
     by_source=False,
 )
 

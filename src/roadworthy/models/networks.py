@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -232,6 +234,10 @@ def export_onnx(network: torch.nn.Module, path: Path, size: Size, channels: int 
     write_bytes(path, onnx_bytes(network, {"image": example}, [output]))
 
 
+_EXPORTING = threading.Lock()
+"""Torch writes one graph at a time: a second one that is begun meanwhile fails."""
+
+
 def onnx_bytes(
     network: torch.nn.Module, inputs: Mapping[str, torch.Tensor], outputs: Sequence[str], fixed: Sequence[str] = ()
 ) -> bytes:
@@ -240,7 +246,7 @@ def onnx_bytes(
     buffer = io.BytesIO()
     free = {name: {0: "batch"} for name in [*inputs, *outputs] if name not in fixed}
     options = {"input_names": [*inputs], "output_names": [*outputs], "dynamic_axes": free, "opset_version": OPSET}
-    with warnings.catch_warnings():
+    with _EXPORTING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(network.eval(), tuple(inputs.values()), buffer, dynamo=False, **options)
     return buffer.getvalue()
@@ -271,6 +277,21 @@ def load_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     if seal is not None and seal != _content(tensors, notes):
         raise DamagedFile(f"{path} was changed since it was written: delete it to train again")
     return tensors, notes
+
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""What layers of batch normalisation keep beside their weights: the ends of its names."""
+
+
+def count_weights(path: Path) -> int:
+    """How many numbers of a safetensors file were learned: all but the statistics of batch normalisation.
+
+    The file begins with the length of a JSON text (8 bytes, little-endian) that has the shape of every tensor by name.
+    """
+    with path.open("rb") as file:
+        tensors = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    shapes = {name: tensor["shape"] for name, tensor in tensors.items() if name != "__metadata__"}
+    return sum(math.prod(shape) for name, shape in shapes.items() if not name.endswith(STATISTICS))
 
 
 def _content(tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str]) -> str:

@@ -58,6 +58,7 @@ class Monitor(CodeIdentified, ABC):
     learns_from  the data that `fit` reads, by role: `train`, and `valid_outliers` where it learns from those too
     differs_from_paper   what is other than in the method's paper, empty where nothing is known to be: shown by
                  `roadworthy list monitors`, the help of the class and the report of an OD-test
+    draws        whether its `pictures` are drawn from what it has learned alone, whatever images it is given
     """
 
     name: ClassVar[str]
@@ -65,6 +66,7 @@ class Monitor(CodeIdentified, ABC):
     classes: ClassVar[int] = 1
     learns_from: ClassVar[tuple[str, ...]] = (TRAIN,)
     differs_from_paper: ClassVar[str] = ""
+    draws: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -152,7 +154,10 @@ class Monitor(CodeIdentified, ABC):
         return {}
 
     def pictures(self, images: NDArray[np.uint8], state: Learned) -> Mapping[str, NDArray[np.uint8]]:
-        """Pictures (n, H, W, C) by their title that show a reader what was learned, beside some images (n, H, W, C)."""
+        """Pictures (n, H, W, C) by their title that show a reader what was learned.
+
+        They are as many as the images (n, H, W, C), one of each, unless the monitor `draws` them from nothing.
+        """
         return {}
 
     @property

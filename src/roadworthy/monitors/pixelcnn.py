@@ -47,6 +47,7 @@ class PixelCnnPlusPlus(NetworkMonitor):
     images: int | None = None
     drawn: int = 16
 
+    draws: ClassVar[bool] = True
     default_budget: ClassVar[Budget] = Budget(epochs=30, batch=16, learning_rate=1e-3, floor=0.1)
     differs_from_paper: ClassVar[str] = (
         "filters and blocks are those of OD-test (Shafaei et al. 2018), fewer than the paper's for small images; the "

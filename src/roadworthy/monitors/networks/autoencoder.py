@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -83,6 +84,11 @@ class AutoencoderNetwork(OwnNetwork):
     """An autoencoder of the training images; its settings are those of `make_autoencoder`."""
 
     kind = "autoencoder"
+    objective: ClassVar[Mapping[str, str]] = {
+        "mse": "squared error",
+        "bce": "binary cross-entropy of pixels",
+        VARIATIONAL: "variational bound",
+    }
 
     def make(self) -> torch.nn.Module:
         """The network before training."""

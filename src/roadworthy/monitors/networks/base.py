@@ -77,6 +77,8 @@ class OwnNetwork(Buildable):
     """
 
     kind: ClassVar[str]
+    objective: ClassVar[Mapping[str, str]] = {}
+    """What such networks are trained to make small or large, in words, by their setting `loss`."""
     activity = "training"
     threads = THREADS
 
@@ -117,7 +119,7 @@ class OwnNetwork(Buildable):
         """What is to be built: known, with its hash, before any training."""
         data = [part.fingerprint() for part in (self.train, self.outliers) if part is not None]
         parameters = {"algorithm": ALGORITHM, **self.settings, **asdict(self.budget)}
-        return Artifact(f"network:{self.kind}", parameters, tuple(data), seed=self.seed)
+        return Artifact(f"{PREFIX}{self.kind}", parameters, tuple(data), seed=self.seed)
 
     @property
     def work(self) -> int:
@@ -164,6 +166,24 @@ class OwnNetwork(Buildable):
         if self._arrays is None:
             raise ModelError(f"the {self.kind} network is not trained yet: build it, then load it")
         return self._arrays
+
+
+PREFIX = "network:"
+"""What begins the name of the builder of such a network."""
+CROSS_ENTROPY = "cross-entropy"
+
+
+def objective_of(builder: str, parameters: Mapping[str, Any]) -> str:
+    """What a network was trained with, in words, by its stored recipe; the name of its builder where nothing is known.
+
+    >>> objective_of("network:autoencoder", {"loss": "mse"}), objective_of("reference_classifier", {})
+    ('squared error', 'cross-entropy')
+    """
+    if builder == "reference_classifier":
+        return CROSS_ENTROPY
+    kinds = {f"{PREFIX}{kind.kind}": kind for kind in OwnNetwork.__subclasses__()}
+    known = kinds[builder].objective if builder in kinds else {}
+    return known.get(str(parameters.get("loss", "")), builder.removeprefix(PREFIX))
 
 
 def weakest(competences: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

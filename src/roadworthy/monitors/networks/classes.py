@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,10 @@ class ClassifierNetwork(OwnNetwork):
     """A classifier of the training data, with the loss `logistic`, or `adversarial` with an epsilon."""
 
     kind = "classifier"
+    objective: ClassVar[Mapping[str, str]] = {
+        "logistic": "k-way logistic loss",
+        "adversarial": "cross-entropy, also of adversarial copies",
+    }
 
     def make(self) -> torch.nn.Module:
         """The network before training."""
@@ -165,6 +169,7 @@ class TwoSidedNetwork(OwnNetwork):
     """
 
     kind = "two_sided"
+    objective: ClassVar[Mapping[str, str]] = {"": "binary cross-entropy, inside against D_v"}
 
     def make(self) -> torch.nn.Module:
         """The network before training."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cv2
 import numpy as np
@@ -100,6 +100,7 @@ class DensityNetwork(OwnNetwork):
     """A PixelCNN++ of the training images; its settings are those of `make_density`, and `images`, at most so many."""
 
     kind = "density"
+    objective: ClassVar[Mapping[str, str]] = {"": "likelihood"}
 
     def make(self) -> torch.nn.Module:
         """The network before training, its gains and biases chosen from the first images, as the paper does."""

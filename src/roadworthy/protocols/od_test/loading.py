@@ -43,7 +43,7 @@ def load_od_test(path: str | Path, facts: Facts) -> OdTestFacts:
             if row["metric"] == ACCURACY
         },
         costs=tuple(
-            CostRow(row["source"], row["monitor"], *(number_of(row[name]) for name in COSTS))
+            CostRow(row["source"], row["monitor"], *(number_of(row.get(name)) for name in COSTS))
             for row in _rows(run, table_specs.TIMING)
         ),
         lost=tuple(Lost(**row) for row in _rows(run, table_specs.MISSING)),

@@ -14,6 +14,10 @@ TRIPLE = ("source", "valid_set", "test_set", "monitor")
 """The columns that name a triple, and what a criterion may ask for; `DISTANCE` too."""
 DISTANCE = "ood"
 """The column that says whether a test set is near to its source or far; stored runs and criteria name it so."""
+ANSWERS = "answers"
+"""The role of a case in which a model itself is asked, in place of a monitor on it."""
+OUTLIERS = "outliers/"
+"""What begins the name of a set in the labels of a case where it lies outside the source; its images have no class."""
 POOLED_BY = ("domain", "asks_model", "weak_network", "weak_fit")
 """What means need of a row and no table shows: the source itself, whatever its models; whether the monitor asks the
 model; whether the model's network, and whether the monitor's own fit, is below its floor."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from roadworthy.protocols.od_test import figures, finding_figures, words
+from roadworthy.protocols.od_test.gallery_facts import load_learned, load_surest
 from roadworthy.protocols.od_test.loading import by_subject, load_od_test
 from roadworthy.protocols.od_test.names import NAME
+from roadworthy.protocols.od_test.network_facts import load_networks
 from roadworthy.report.facts import NOT_RUN, Facts
 from roadworthy.report.page import Page
 from roadworthy.report.words import listing, whole
@@ -14,7 +16,7 @@ from roadworthy.report.words import listing, whole
 
 def page(run: Path, facts: Facts) -> Page:
     """The page of a run's OD-test."""
-    test = load_od_test(run, facts)
+    test, networks = load_od_test(run, facts), load_networks(run)
     facts = by_subject(test, facts)
     sentences = tuple(words.sentences(test))
     failed = f", {len(test.failures)} of them failed" if test.failures else ""
@@ -35,6 +37,9 @@ def page(run: Path, facts: Facts) -> Page:
         "few_squares": finding_figures.FEW_SQUARES,
         "resamples": words.resamples(test.findings.order) if test.findings.order else 0,
         "not_run": NOT_RUN,
+        "surest": load_surest(run),
+        "learned": load_learned(run, networks),
+        "own_networks": networks,
         "table_names": sorted(
             file.stem for file in (run / "tables").glob(f"*{NAME}*.csv") if file.with_suffix(".tex").is_file()
         ),

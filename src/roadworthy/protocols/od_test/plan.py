@@ -29,7 +29,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Part
 from roadworthy.protocols.od_test.criteria import check_criterion, check_triples
 from roadworthy.protocols.od_test.metrics import ACCURACY, EXPECTED_COST, METRICS
-from roadworthy.protocols.od_test.names import ALL, NAME
+from roadworthy.protocols.od_test.names import ALL, ANSWERS, NAME, OUTLIERS
 from roadworthy.protocols.od_test.settings import Context, MonitorNote, Settings
 from roadworthy.protocols.od_test.table_specs import TABLE_SPECS
 from roadworthy.protocols.od_test.tables import Evidence, subjects_of
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 LEAST_SETS = 2
 NOISE = ("uniform_noise", "normal_noise")
-OUTLIERS = "outliers/"
-ASKS_NO_MODEL = frozenset({"input"})
-"""What a monitor needs that looks at images alone."""
 
 
 @base.PROTOCOLS.register(NAME)
@@ -80,7 +77,7 @@ class OdTest(base.Protocol):
         return [*_shown(settings, bench).values()]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
-        """Every set shown to every monitor on every model, and its data to the model itself."""
+        """Every set shown to every monitor on every model, and to the model itself, training data included."""
         left_out = _left_out(bench)
         nowhere = [label for label in bench.monitors if all(label in labels for labels in left_out.values())]
         monitors = {
@@ -99,9 +96,9 @@ class OdTest(base.Protocol):
         for name, model in bench.models.items():
             served = {label: monitor for label, monitor in monitors.items() if label not in left_out[name]}
             check_served(bench, model, served)
-            for part in (key for key in ("train", "valid", "test") if key in shown):
-                labels = {"role": "answers", "set": part, "model": name}
-                cases.append(bench.case(shown[part], model, name=name, protocol=NAME, labels=labels))
+            for key in sorted(shown, key=lambda key: key != "train"):
+                labels = {"role": ANSWERS, "set": key, "model": name}
+                cases.append(bench.case(shown[key], model, name=name, protocol=NAME, labels=labels))
             for label, monitor in served.items():
                 cases += _monitor_cases(bench, shown, name, model, label, monitor)
         context = Context(
@@ -123,7 +120,7 @@ class OdTest(base.Protocol):
                 label: MonitorNote(
                     monitor=monitor.name,
                     differs_from_paper=monitor.differs_from_paper,
-                    asks_model=getattr(monitor, "asks_model", monitor.needs != ASKS_NO_MODEL),
+                    asks_model=monitor.asks_model,
                 )
                 for label, monitor in monitors.items()
             },

@@ -84,7 +84,7 @@ class Rejected:
     tied: bool
 
 
-COSTS = ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image")
+COSTS = ("build_seconds", "seconds_per_image", "state_bytes", "bytes_per_image", "peak_bytes")
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class CostRow:
     seconds_per_image: float
     state_bytes: float
     bytes_per_image: float
+    peak_bytes: float = math.nan
 
     @property
     def label(self) -> str:

@@ -85,6 +85,36 @@ THRESHOLDS = TableSpec(
     columns=(*MODEL, "monitor", "asked", "achieved", "images", "tied", "reason"),
     optional=MODEL,
 )
+SUREST = TableSpec(
+    f"{NAME}_surest",
+    "What one model answers (`answered_by`) to one of the images of a set outside that a model is surest of.",
+    key=(*MODEL, "set", "rank", "answered_by"),
+    columns=(*MODEL, "set", "rank", "answered_by", "id", "answer", "probability"),
+    optional=MODEL,
+)
+SUREST_GALLERY = TableSpec(
+    f"{NAME}_surest_gallery",
+    "The picture in `media` of one of those images.",
+    key=("set", "id"),
+    columns=("set", "id", "media"),
+)
+LEARNED_GALLERY = TableSpec(
+    f"{NAME}_learned_gallery",
+    "A picture in `media` of what a network of monitors learned: of images of one `set` below them, or drawn from "
+    "nothing.",
+    key=("artifact", "picture", "set"),
+    columns=("artifact", "monitors", "picture", "set", "media", "images", "reason"),
+)
+NETWORKS = TableSpec(
+    f"{NAME}_networks",
+    "A network of a source: of one model, or of `monitors` on one model or on `all`; what trained it, how good it is "
+    "by one `figure` on held-out training images, against its floor, and how large.",
+    key=("model", "artifact"),
+    columns=(
+        *("model", "artifact", "monitors", "role", "fitted_on", "architecture", "loss", "figure", "value", "floor"),
+        *("undertrained", "epochs", "best_epoch", "weights", "megabytes", "reason"),
+    ),
+)
 GAP = TableSpec(
     f"{NAME}_gap",
     "The accuracy of one monitor on held-out images of the set it was calibrated with, beside its mean on other sets.",
@@ -125,16 +155,19 @@ VALID_SIZE = TableSpec(
 )
 TIMING = TableSpec(
     f"timing_{NAME}",
-    "What one monitor on one model cost: to build, per image, in memory, and its share of all calibrations and tests.",
+    "What one monitor on one model cost: to build, with its own networks, per image, in memory, and its share of all "
+    "calibrations and tests.",
     key=(*MODEL, "monitor"),
     columns=(
         *(*MODEL, "monitor", "build_seconds", "state_bytes", "images", "seconds_per_image", "bytes_per_image"),
-        *("pairs", "matrix_seconds"),
+        *("pairs", "matrix_seconds", "peak_bytes"),
     ),
     optional=MODEL,
+    added_later=("peak_bytes",),
 )
 
 TABLE_SPECS = (
     *(TRIPLES, METHODS, ARCHITECTURES, HEAT_MAP, UNSUPERVISED, UNSUPERVISED_METHODS),
-    *(COMPETENCE, MISSING, THRESHOLDS, GAP, GAP_METHODS, STABILITY, RANKS, VALID_SIZE, TIMING),
+    *(COMPETENCE, MISSING, THRESHOLDS, GAP, GAP_METHODS, STABILITY, RANKS, VALID_SIZE),
+    *(SUREST, SUREST_GALLERY, LEARNED_GALLERY, NETWORKS, TIMING),
 )

@@ -16,6 +16,7 @@ import pandas as pd
 
 from roadworthy.core.competence import is_undertrained
 from roadworthy.core.errors import RoadworthyError
+from roadworthy.core.tables import SOURCE
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.monitor_systems import REPRESENTATION
 from roadworthy.engine.plan import PlannedCase
@@ -28,10 +29,13 @@ from roadworthy.protocols.od_test import criteria, evaluation, means, table_spec
 from roadworthy.protocols.od_test.comparison import compare_monitors
 from roadworthy.protocols.od_test.evaluation import NO_VALUE, Represented, Sample
 from roadworthy.protocols.od_test.gap import gap_rows, gap_tables
-from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME, TRIPLE, judged_metric
+from roadworthy.protocols.od_test.learned import save_learned
+from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME, OUTLIERS, TRIPLE, judged_metric
+from roadworthy.protocols.od_test.network_table import building_cost, network_rows
 from roadworthy.protocols.od_test.settings import Settings
 from roadworthy.protocols.od_test.stability import stability_tables
 from roadworthy.protocols.od_test.subjects import Subject, Subjects
+from roadworthy.protocols.od_test.surest import Surest, save_surest, surest_answers
 from roadworthy.protocols.od_test.valid_size import size_rows, size_table
 from roadworthy.statistics import proportion_interval
 from roadworthy.statistics.paired import PairedChange
@@ -69,6 +73,7 @@ class Evidence(base.Evidence):
         self.subjects, self.settings, self.seconds = subjects_of(parts), settings, 0.0
         self.aim = Aim(settings.rejected, settings.prior, settings.cost, settings.threshold)
         self._bootstrap = {"resamples": settings.resamples, "seed": seed}
+        self._class_names = {part.source: part.class_names for part in parts}
 
     @cached_property
     def weak(self) -> set[str]:
@@ -172,8 +177,11 @@ class Evidence(base.Evidence):
             **gap_tables(rows.gaps, rows.triples),
             **stability_tables(rows.triples, self._expected(), judged_metric(self.aim.cost)),
             table_specs.VALID_SIZE.name: size_table(rows.sizes),
+            table_specs.SUREST.name: table_specs.SUREST.frame([one.row for one in self.surest], first=["source"]),
         }
-        return {name: self.subjects.with_own_columns(table) for name, table in tables.items()}
+        tables = {name: self.subjects.with_own_columns(table) for name, table in tables.items()}
+        spec = table_specs.NETWORKS
+        return tables | {spec.name: spec.frame(network_rows(self.subjects.all), first=self._first)}
 
     def _expected(self) -> set[tuple[str, str, str]]:
         """The triples (source, D_v, D_t) that a monitor must have to be ranked: those of the models that count."""
@@ -193,8 +201,22 @@ class Evidence(base.Evidence):
         return [replace(one, where=self.subjects.where(one.where)) for one in measured]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
-        """None: the report draws charts alone."""
-        return {}
+        """The images outside that models are surest of, and what monitors learned."""
+        rows = {
+            table_specs.SUREST_GALLERY: save_surest(self.surest, cases, media),
+            table_specs.LEARNED_GALLERY: save_learned(cases, media),
+        }
+        return {spec.name: spec.frame(own, first=self._first) for spec, own in rows.items()}
+
+    @property
+    def _first(self) -> list[str]:
+        """The first column of tables whose rows belong to a source, whatever the model."""
+        return [SOURCE] if SOURCE in self.subjects.columns else []
+
+    @cached_property
+    def surest(self) -> list[Surest]:
+        """The surest answers of every model to every set outside."""
+        return [*surest_answers(self.subjects.all, self._class_names)]
 
     def compare(
         self, other: Evidence, before: Compared, after: Compared, metrics: Sequence[str]
@@ -243,7 +265,6 @@ class Evidence(base.Evidence):
         """What each monitor cost: to build, per image, in memory; and the share of all calibrations and tests."""
         _ = self.measured
         spent = {str(row["case"])[-16:]: row for row in cases.to_dict("records")}
-        built = {str(row["artifact"]): float(row["seconds"]) for row in artifacts.to_dict("records")}
         triples = sum(len(subject.triples()) for subject in self.subjects.all)
         rows = []
         for subject in self.subjects.all:
@@ -260,7 +281,7 @@ class Evidence(base.Evidence):
                     {
                         "source": subject.label,
                         "monitor": label,
-                        "build_seconds": sum(built.get(home, math.nan) for home in homes),
+                        **building_cost(subject, homes, artifacts),
                         "state_bytes": state,
                         "images": images,
                         "seconds_per_image": sum(cost["seconds"] for cost in costs) / images if images else math.nan,
@@ -299,6 +320,8 @@ class Evidence(base.Evidence):
         for subject in self.subjects.all:
             for case in subject.cases:
                 if case.labels["role"] == "monitor" or case.labels.get("model") != subject.model or case.failure:
+                    continue
+                if case.labels["set"].startswith(OUTLIERS):
                     continue
                 share = proportion_interval(*_correct(case))
                 what = {"source": subject.label, "architecture": subject.context.architectures[subject.model]}
