@@ -40,7 +40,7 @@ class BinClass(ClassifierMonitor):
     differs_from_paper: ClassVar[str] = (
         "the side inside are training images alone, as many as there are outliers, where the paper adds validation "
         "images and cuts both sides to the shorter; a fifth of either side chooses the epoch and is learned from in no "
-        "other way"
+        "other way; the added layer is linear, as the paper says, without the batch normalisation of the published code"
     )
 
     def networks(self, model: Model, train: Dataset, outliers: Dataset | None = None) -> Mapping[str, OwnNetwork]:

@@ -19,11 +19,11 @@ from roadworthy.monitors.neighbours import check_count, search_of
 from roadworthy.monitors.networks.autoencoder import VARIATIONAL
 from roadworthy.monitors.networks.base import OwnNetwork
 from roadworthy.monitors.own_networks import images_alone
-from roadworthy.monitors.reconstruction import AutoencoderMonitor, reconstructed
+from roadworthy.monitors.reconstruction import FEWER_EPOCHS, AutoencoderMonitor, reconstructed
 from roadworthy.monitors.svm import SOLVED_EXACTLY, SvmMonitor
 
 CODES = "codes"
-DIFFERS = f"{SOLVED_EXACTLY} minus the mean distance; 40 epochs where the published code trains 240"
+DIFFERS = f"{SOLVED_EXACTLY} minus the mean distance; {FEWER_EPOCHS}"
 
 
 @dataclass(frozen=True, kw_only=True)
