@@ -293,6 +293,7 @@ def test_models_of_one_source_answer_the_same_images_side_by_side(trained: rw.Ru
     page = section_of(render(trained.path), "od_test-surest")
     assert page.count("<img") == 12
     assert "other: " in page
+    assert page.count('other <span class="mark">undertrained</span>') == 2, "beside its name, at both sets"
 
 
 def test_a_sheet_keeps_images_apart_and_grey_ones_grey() -> None:
