@@ -16,7 +16,9 @@ from roadworthy.report.drawing import VALUE_AXIS, Charts, View, look, plain, tex
 from roadworthy.report.words import bounds, number, plural
 from roadworthy.statistics import Estimate
 
-FEW_SQUARES = 24
+SIDE_BY_SIDE = 24
+"""So many monitors have room in a chart of half the width."""
+MOST_NUMBERS = 40
 """A heat map of more monitors has no numbers in its squares."""
 LINES = 8
 """So many monitors can be told apart in one chart of lines."""
@@ -102,10 +104,11 @@ def stability_chart(order: Order) -> View:
             return drawing.Square(None, "", "a monitor and itself", grey=True)
         share = order.before[one, other]
         hover = f"<b>{text(one)}</b> is before <b>{text(other)}</b><br>in {100 * share:.1f} % of the resamples"
-        return drawing.Square(share, f"{100 * share:.0f}" if len(names) <= FEW_SQUARES else "", hover)
+        return drawing.Square(share, f"{100 * share:.0f}" if len(names) <= MOST_NUMBERS else "", hover)
 
     squares = [[square(one, other) for other in names] for one in names]
-    traces = drawing.heat_map(squares, 0.0, 1.0, BEFORE_TO_AFTER, size=11)
+    size = 11 if len(names) <= SIDE_BY_SIDE else 9
+    traces = drawing.heat_map(squares, 0.0, 1.0, BEFORE_TO_AFTER, size=size)
     layout = drawing.layout_of(height=150 + 26 * len(names), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     layout["xaxis"] = drawing.names_axis(names, 22, side="top", tickangle=-90, title=drawing.axis_title("... this one"))
     before = drawing.axis_title("this monitor is before ...")
@@ -127,7 +130,7 @@ def rank_chart(order: Order) -> View:
     layout = drawing.layout_of(height=150 + 26 * len(names), margin={"l": 8, "r": 16, "t": 8, "b": 46})
     layout["xaxis"] = {
         "range": [0.4, len(names) + 0.6],
-        "dtick": 1 if len(names) <= FEW_SQUARES else 5,
+        "dtick": 1 if len(names) <= SIDE_BY_SIDE else 5,
         "tick0": 0,
         **VALUE_AXIS,
         "title": drawing.axis_title("rank (1 is best)"),

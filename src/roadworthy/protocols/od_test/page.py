@@ -34,7 +34,7 @@ def page(run: Path, facts: Facts) -> Page:
         "heat_sources": figures.heat_sources(test),
         "gap_labels": finding_figures.gap_labels(test, test.findings.gaps) if test.findings.gaps else [],
         "size_names": finding_figures.size_names(test, test.findings.sizes) if test.findings.sizes else [],
-        "few_squares": finding_figures.FEW_SQUARES,
+        "side_by_side": finding_figures.SIDE_BY_SIDE,
         "resamples": words.resamples(test.findings.order) if test.findings.order else 0,
         "not_run": NOT_RUN,
         "surest": load_surest(run),
