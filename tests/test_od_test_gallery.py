@@ -186,13 +186,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> rw.Run:
         "outliers": NOISE,
         "monitors": {
             "ae": {"monitor": "ae_threshold", "loss": "bce", "floor": -1.0, **AUTOENCODER},
-            "near 1": {"monitor": "bnn_svm", "k": 1, "floor": -1.0, **AUTOENCODER},
-            "near 2": {"monitor": "bnn_svm", "k": 2, "floor": -1.0, **AUTOENCODER},
-            "ae mse": {"monitor": "ae_threshold", "loss": "mse", "floor": 1.0, **AUTOENCODER},
+            "near": {"monitor": "bnn_svm", "k": 1, "floor": -1.0, **AUTOENCODER},
             "density": {"monitor": "pixelcnn", "width": 4, "blocks": 1, "mixtures": 2, "drawn": 3, **BUDGET},
             "two sides": {"monitor": "bin_class", **BUDGET},
             "logistic": {"monitor": "logistic_svm"},
-            "ensemble": {"monitor": "deep_ensemble", "members": 2},
         },
         "protocols": {"od_test": {}},
     }
@@ -206,17 +203,15 @@ def test_every_network_is_listed_once_with_who_reads_from_it(trained: rw.Run) ->
         h for h, a in artifacts.items() if a.builder.startswith("network:") or a.builder == "reference_classifier"
     }
     assert set(table["artifact"]) == networks
-    assert len(table) == len(networks) == 2 + 2 + 1 + 2 + 2 * (1 + 2)
+    assert len(table) == len(networks) == 2 + 1 + 1 + 2 + 2
     owners = {tuple(row) for row in table[["model", "monitors", "fitted_on", "loss"]].to_numpy()}
     assert owners >= {
         ("one", "", "", "cross-entropy"),
         ("other", "", "", "cross-entropy"),
-        ("all", "ae, near 1, near 2", "", "binary cross-entropy of pixels"),
-        ("all", "ae mse", "", "squared error"),
+        ("all", "ae, near", "", "binary cross-entropy of pixels"),
         ("all", "density", "", "likelihood"),
         ("all", "two sides", "uniform", "binary cross-entropy, inside against D_v"),
         ("other", "logistic", "", "k-way logistic loss"),
-        ("one", "ensemble", "", "cross-entropy, also of adversarial copies"),
     }
     for row in table.to_dict("records"):
         competence = artifacts[row["artifact"]].competence
@@ -227,9 +222,9 @@ def test_every_network_is_listed_once_with_who_reads_from_it(trained: rw.Run) ->
         assert row["weights"] == competence.get("weights", row["weights"]) > 100
         assert row["megabytes"] > 4e-6 * row["weights"], "as 32-bit numbers, and the names"
     own = table.set_index("monitors")
-    assert own.loc["ae, near 1, near 2", "figure"] == "explained"
-    assert not own.loc["ae, near 1, near 2", "undertrained"]
-    assert own.loc["ae mse", "undertrained"]
+    assert own.loc["ae, near", "figure"] == "explained"
+    assert not own.loc["ae, near", "undertrained"]
+    assert own.loc["density", "undertrained"]
     assert own.loc["density", "figure"] == "bits_saved"
     assert own.loc["logistic", "weights"].tolist() == own.loc["", "weights"].tolist(), "the same architecture"
     assert trained.verify() == []
@@ -238,8 +233,7 @@ def test_every_network_is_listed_once_with_who_reads_from_it(trained: rw.Run) ->
 def test_the_page_joins_networks_that_differ_in_seed_or_d_v(trained: rw.Run) -> None:
     lines = {(line.model, line.owner): line for line in load_networks(trained.path).lines}
     assert ("every model", "two sides (2, one per D_v)") in lines
-    assert ("other", "ensemble (2, members)") in lines
-    assert ("every model", "ae, near 1, near 2") in lines
+    assert ("every model", "ae, near") in lines
     page = section_of(render(trained.path), "od_test-networks")
     assert page.count("<tr>") == 1 + 2 + 1 + len(lines)
     assert "the model itself" in page
@@ -250,8 +244,8 @@ def test_what_cost_to_build_a_monitor_includes_its_networks(trained: rw.Run) -> 
     built = trained.tables["timing_artifacts"].set_index("artifact")
     networks, record = trained.tables["od_test_networks"], trained.record
     timing = trained.tables["timing_od_test"].set_index(["model", "monitor"])
-    shared = networks.query("monitors == 'ae, near 1, near 2'")["artifact"].item()
-    for label in ("ae", "near 1"):
+    shared = networks.query("monitors == 'ae, near'")["artifact"].item()
+    for label in ("ae", "near"):
         (fit,) = {case.labels["artifact"] for _, _, case, _ in record.asked() if case.system == label}
         seconds = built.loc[[fit, shared], "seconds"].sum()
         assert timing.loc[("one", label), "build_seconds"] == pytest.approx(seconds)
@@ -267,22 +261,22 @@ def test_each_network_shows_what_it_learned_once(trained: rw.Run) -> None:
     drawn = table.query("monitors == 'density'")
     assert drawn[["picture", "set", "images"]].to_numpy().tolist() == [["drawn from the density", "", 3]]
     assert cv2.imread(str(trained.path / "media" / drawn["media"].item())).shape == (100, 300, 3)
-    shared = table.query("monitors == 'ae, near 1, near 2'")
+    shared = table.query("monitors == 'ae, near'")
     assert shared["set"].tolist() == ["test", *NOISE]
-    assert set(table["monitors"]) == {"ae, near 1, near 2", "ae mse", "density"}
+    assert set(table["monitors"]) == {"ae, near", "density"}
     page = section_of(render(trained.path), "od_test-learned")
-    assert page.count("<img") == 3 + 3 + 1
-    assert page.count('<span class="mark">undertrained</span>') == 2, "one autoencoder and the density"
-    assert 'alt="4 images of uniform, and below each its reconstruction by ae mse"' in page
+    assert page.count("<img") == 3 + 1
+    assert page.count('<span class="mark">undertrained</span>') == 1, "the density"
+    assert 'alt="4 images of uniform, and below each its reconstruction by ae, near"' in page
 
 
 def test_reconstructions_stand_below_their_images(trained: rw.Run) -> None:
     """What the stored monitor makes of the images that the picture shows in its first row."""
-    table = trained.tables["od_test_learned_gallery"].query("monitors == 'ae mse' and set == 'test'")
+    table = trained.tables["od_test_learned_gallery"].query("monitors == 'ae, near' and set == 'test'")
     picture = cv2.imread(str(trained.path / "media" / table["media"].item()))
     assert picture.shape == (200, 400, 3)
     rows = [[picture[100 * r :, 100 * c :][2:98:8, 2:98:8, :1] for c in range(4)] for r in range(2)]
-    (home,) = {case.labels["artifact"] for _, _, case, _ in trained.record.asked() if case.system == "ae mse"}
+    (home,) = {case.labels["artifact"] for _, _, case, _ in trained.record.asked() if case.system == "ae"}
     fitted = FittedMonitor.load(trained.path / "artifacts" / home)
     made = fitted.monitor.pictures(np.stack(rows[0]), fitted.state)["reconstruction"]
     assert (made == np.stack(rows[1])).all()
@@ -299,6 +293,7 @@ def test_models_of_one_source_answer_the_same_images_side_by_side(trained: rw.Ru
     page = section_of(render(trained.path), "od_test-surest")
     assert page.count("<img") == 12
     assert "other: " in page
+    assert page.count('other <span class="mark">undertrained</span>') == 2, "beside its name, at both sets"
 
 
 def test_a_sheet_keeps_images_apart_and_grey_ones_grey() -> None:

@@ -30,7 +30,13 @@ RUNS = [
 WRITTEN_ELSEWHERE = {
     *("corruption_error", "classification_gallery_answers", "localization_search"),
     *("od_test_gap", "od_test_gap_methods", "od_test_stability", "od_test_ranks", "od_test_valid_size"),
-    *("od_test_surest", "od_test_surest_gallery", "od_test_learned_gallery", "od_test_networks"),
+    *(
+        "od_test_surest",
+        "od_test_surest_gallery",
+        "od_test_learned_gallery",
+        "od_test_networks",
+        "timing_od_test_networks",
+    ),
     *(name for name in declared_tables(PROTOCOLS) if name.startswith(("gan", "anova", "posthoc"))),
 }
 """Tables that none of these runs has: they are checked when other tests write them."""

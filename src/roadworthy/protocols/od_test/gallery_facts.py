@@ -33,10 +33,14 @@ class SurestSet:
 
 @dataclass(frozen=True)
 class SurestSource:
-    """What the models of a source are surest of, set by set; the source of a study of one has no name."""
+    """What the models of a source are surest of, set by set; the source of a study of one has no name.
+
+    `labels` are the names that other tables and facts have for its models.
+    """
 
     name: str
     models: tuple[str, ...]
+    labels: tuple[str, ...]
     sets: tuple[SurestSet, ...]
 
 
@@ -56,7 +60,7 @@ def _source(name: str, rows: list[Row], pictures: dict[tuple[str, str, str], Pic
     models = tuple(dict.fromkeys(row["answered_by"] for row in rows))
     answers: dict[tuple[str, int, str], dict[str, Row]] = {}
     for row in rows:
-        surest_of = row.get("model", models[0])
+        surest_of = row.get("model") or models[0]
         answers.setdefault((row["set"], row["rank"], surest_of), {})[row["answered_by"]] = row
 
     def image(key: tuple[str, int, str]) -> SurestImage | None:
@@ -75,7 +79,8 @@ def _source(name: str, rows: list[Row], pictures: dict[tuple[str, str, str], Pic
         ranks = sorted({row["rank"] for row in rows if row["set"] == shown})
         lines = tuple(tuple(image((shown, rank, model)) for model in models) for rank in ranks)
         sets.append(SurestSet(shown, lines))
-    return SurestSource(name, models, tuple(sets))
+    labels = tuple("/".join(filter(None, [name, model if "model" in rows[0] else ""])) for model in models)
+    return SurestSource(name, models, labels, tuple(sets))
 
 
 @dataclass(frozen=True)

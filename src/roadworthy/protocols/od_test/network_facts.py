@@ -10,7 +10,6 @@ from pathlib import Path
 
 from roadworthy.core.competence import MEASURES
 from roadworthy.core.grouping import grouped
-from roadworthy.engine.table_specs import TIMING_ARTIFACTS
 from roadworthy.protocols.od_test import table_specs
 from roadworthy.protocols.od_test.names import ACCURACY, ALL
 from roadworthy.report.reading import Row, has_table, number_of, read_rows
@@ -152,7 +151,8 @@ def load_networks(run: Path) -> Networks:
     """Read the table of networks, and how long they took to train."""
     if not has_table(run, table_specs.NETWORKS.name):
         return Networks(())
-    timed = read_rows(run, TIMING_ARTIFACTS.name, None) if has_table(run, TIMING_ARTIFACTS.name) else []
+    timing = table_specs.TIMING_NETWORKS.name
+    timed = read_rows(run, timing, None) if has_table(run, timing) else []
     seconds = {row["artifact"]: number_of(row["seconds"]) for row in timed}
     rows = read_rows(run, table_specs.NETWORKS.name, None)
     return Networks(

@@ -64,6 +64,14 @@ def building_cost(subject: Subject, fits: Sequence[str], built: pd.DataFrame) ->
     }
 
 
+def training_costs(rows: Sequence[Row], built: pd.DataFrame) -> list[Row]:
+    """What each network of these rows cost to train, given the rows of `timing_artifacts`; given ones are left out."""
+    known = built.set_index("artifact").reindex([row["artifact"] for row in rows if row["artifact"]])
+    where = [{key: row[key] for key in (SOURCE, "model", "artifact") if key in row} for row in rows if row["artifact"]]
+    costs = known[["seconds", "peak_bytes"]].to_dict("records")
+    return [row | {str(key): value for key, value in cost.items()} for row, cost in zip(where, costs, strict=True)]
+
+
 def networks_of(subject: Subject, artifact: str) -> Mapping[str, str]:
     """The hashes of the networks that a fit is made of, by role."""
     known: Mapping[str, str] = read_artifact(subject.cases[0].artifact(artifact))["competence"].get("networks", {})

@@ -165,9 +165,15 @@ TIMING = TableSpec(
     optional=MODEL,
     added_later=("peak_bytes",),
 )
+TIMING_NETWORKS = TableSpec(
+    f"timing_{NAME}_networks",
+    "The seconds that it took to train one network, and the most memory that the process held which did so.",
+    key=("model", "artifact"),
+    columns=("model", "artifact", "seconds", "peak_bytes"),
+)
 
 TABLE_SPECS = (
     *(TRIPLES, METHODS, ARCHITECTURES, HEAT_MAP, UNSUPERVISED, UNSUPERVISED_METHODS),
     *(COMPETENCE, MISSING, THRESHOLDS, GAP, GAP_METHODS, STABILITY, RANKS, VALID_SIZE),
-    *(SUREST, SUREST_GALLERY, LEARNED_GALLERY, NETWORKS, TIMING),
+    *(SUREST, SUREST_GALLERY, LEARNED_GALLERY, NETWORKS, TIMING, TIMING_NETWORKS),
 )

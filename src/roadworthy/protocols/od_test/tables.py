@@ -31,7 +31,7 @@ from roadworthy.protocols.od_test.evaluation import NO_VALUE, Represented, Sampl
 from roadworthy.protocols.od_test.gap import gap_rows, gap_tables
 from roadworthy.protocols.od_test.learned import save_learned
 from roadworthy.protocols.od_test.names import ACCURACY, ALL, NAME, OUTLIERS, TRIPLE, judged_metric
-from roadworthy.protocols.od_test.network_table import building_cost, network_rows
+from roadworthy.protocols.od_test.network_table import building_cost, network_rows, training_costs
 from roadworthy.protocols.od_test.settings import Settings
 from roadworthy.protocols.od_test.stability import stability_tables
 from roadworthy.protocols.od_test.subjects import Subject, Subjects
@@ -180,8 +180,12 @@ class Evidence(base.Evidence):
             table_specs.SUREST.name: table_specs.SUREST.frame([one.row for one in self.surest], first=["source"]),
         }
         tables = {name: self.subjects.with_own_columns(table) for name, table in tables.items()}
-        spec = table_specs.NETWORKS
-        return tables | {spec.name: spec.frame(network_rows(self.subjects.all), first=self._first)}
+        return tables | {table_specs.NETWORKS.name: table_specs.NETWORKS.frame(self.networks, first=self._first)}
+
+    @cached_property
+    def networks(self) -> Rows:
+        """Every network, the models' own and those of monitors."""
+        return network_rows(self.subjects.all)
 
     def _expected(self) -> set[tuple[str, str, str]]:
         """The triples (source, D_v, D_t) that a monitor must have to be ranked: those of the models that count."""
@@ -290,9 +294,9 @@ class Evidence(base.Evidence):
                         "matrix_seconds": self.seconds * subject.pairs / triples,
                     }
                 )
-        return {
-            table_specs.TIMING.name: self.subjects.with_own_columns(table_specs.TIMING.frame(rows, first=["source"]))
-        }
+        networks = table_specs.TIMING_NETWORKS.frame(training_costs(self.networks, artifacts), first=self._first)
+        by_monitor = self.subjects.with_own_columns(table_specs.TIMING.frame(rows, first=["source"]))
+        return {table_specs.TIMING.name: by_monitor, table_specs.TIMING_NETWORKS.name: networks}
 
     def _missing(self, matrix: pd.DataFrame) -> pd.DataFrame:
         """Triples without a value and why; `all` stands for every one, `triples` says how many a row stands for."""
