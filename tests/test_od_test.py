@@ -624,6 +624,25 @@ def test_a_name_that_is_left_out_stands_for_all_its_settings(onnx: Path, tmp_pat
     assert lost[["monitor", "triples"]].to_numpy().tolist() == [["knn_svm", 6], ["two", 6]]
 
 
+def test_a_monitor_can_be_left_out_of_one_model_alone(onnx: Path, tmp_path: Path) -> None:
+    """The other model has it; a criterion on the missing pair is refused, and a model that is not there is named."""
+    content = study(tmp_path, onnx, monitors={"msp": {}, "energy": {}})
+    signs = content["sources"]["signs"] | {"leave_out": ["twin/energy"]}
+    signs["models"] = {"tiny": {"onnx": str(onnx)}, "twin": {"onnx": str(onnx)}}
+    content["sources"] = {"signs": signs}
+    run = rw.run_study(content, out=tmp_path / "run", workers=1)
+    triples = run.tables["od_test"].query("metric == 'accuracy'").groupby(["model", "monitor"]).size().to_dict()
+    assert triples == {("tiny", "energy"): 6, ("tiny", "msp"): 6, ("twin", "msp"): 6}
+    lost = run.tables["od_test_missing"][["model", "monitor", "triples", "reason"]].to_numpy().tolist()
+    assert lost == [["twin", "energy", 6, "left out by the study (leave_out)"]]
+    assert run.verify() == []
+    with pytest.raises(InputError, match="matches no triple"):
+        run.verdict([REQUIRED | {"where": {"monitor": "energy", "model": "twin"}}])
+    signs["leave_out"] = ["triplet/energy"]
+    with pytest.raises(InputError, match="triplet/energy"):
+        rw.run_study(content, out=tmp_path / "other")
+
+
 def test_a_network_in_onnx_is_refused_gradients_before_it_is_trained(onnx: Path, tmp_path: Path) -> None:
     content = study(tmp_path, onnx, monitors={"odin": {}})
     del content["sources"]["signs"]
