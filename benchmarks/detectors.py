@@ -73,8 +73,6 @@ PEERS: dict[str, tuple[str, dict[str, Any]]] = {
     "vim": ("ViM", {"d": 32}),
     "react": ("ReAct", {}),
     "dice": ("DICE", {"p": 0.7}),
-    "ash": ("ASH", {}),
-    "scale": ("SCALE", {}),
     "she": ("SHE", {}),
     "fdbd": ("fDBD", {}),
     "nnguide": ("NNGuide", {}),
@@ -161,9 +159,15 @@ def peer_pairs(model: TorchModel) -> dict[str, tuple[TorchModel, Monitor, Pytorc
     def classes(maps: Any) -> Any:
         return network.linear(maps.mean((2, 3)))
 
+    def pooled(images: Any) -> Any:
+        return last_map(images).mean((2, 3), keepdim=True)
+
+    of_pooled = {"backbone": pooled, "head": classes}
     step: dict[str, Any] = {"eps": 0.0014, "norm_std": IMAGENET_STD}
     split = {"backbone": last_map, "head": classes}
     return pairs | {
+        "ash": (model, make_monitor("ash"), peer("ASH", of_pooled)),
+        "scale": (model, make_monitor("scale"), peer("SCALE", of_pooled)),
         "odin, one step": (model, Odin(temperatures=(1000.0,), epsilons=(0.0014,)), peer("ODIN", step)),
         "rankfeat, one layer": (model, RankFeat(layers=("layer3",)), peer("RankFeat", split)),
         "mahalanobis_full, one layer and step": (

@@ -39,7 +39,7 @@ LEFT_OUT = {
     "assertion": "decides by the images before",
     "callable": "is a function of the user's",
     "combined": "is made of others",
-    "odin": "without outliers it is `odin_id` with finer steps, at the price of 200 passes",
+    "odin": "is `odin_id` with other steps where there are no outliers, and costs 160 passes",
     "onnx_monitor": "is a file of the user's",
     "pytorch_ood": "is another library",
     "stored": "is a file of the user's",
@@ -240,10 +240,9 @@ def main() -> None:
     print(f"{len(sets.train):,} training images, {len(sets.test):,} CIFAR-10 test images, {counts}. In percent, 95 %")
     print("bounds by bootstrap over images; in-distribution is the positive class.\n")
     print(markdown(measures_table(results)))
-    for name, reason in {**refused, **({} if options.only else LEFT_OUT)}.items():
-        print(
-            f"\nNot in the table: `{name}`, which {reason}." if name in LEFT_OUT else f"\nNot in the table: {reason}."
-        )
+    print("\nNot in the table:")
+    for name, reason in {**({} if options.only else LEFT_OUT), **refused}.items():
+        print(f"- `{name}`: {reason}")
     rows, agreement = order_table(results)
     if len(rows) > 2:
         print("\n" + markdown(rows) + "\n\n" + "\n\n".join(f"{line}." for line in agreement))

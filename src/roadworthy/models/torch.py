@@ -389,7 +389,8 @@ class TorchModel(Adapter):
 
         x' = x + e sign(d log max_k softmax(f(x) / T)_k / dx), for pixels x from 0 to 1 at the network's own size,
         neither clipped nor rounded. One forward pass and one backward pass per temperature serve all steps; a step of 0
-        costs none. With `quick` the passes behind the steps run in ONNX Runtime, where that gives torch's logits.
+        costs none. With `quick` the passes behind more than two steps run in ONNX Runtime, where that gives torch's
+        logits: it takes a pass to see that.
         """
         if self.outputs != "logits":
             raise InputError(f"model {self.name} answers probabilities: give a module that answers logits")
@@ -399,7 +400,11 @@ class TorchModel(Adapter):
         size = self._pixel_step(tensor)
         answers = np.empty((len(temperatures), len(steps), len(batch), self.num_classes), np.float32)
 
+        pixels_first = self._takes_pixels_first(torch, tuple(tensor.shape))
+
         def logits(values: Any) -> Any:
+            if pixels_first:
+                values = values.contiguous(memory_format=torch.channels_last)
             return self.scores_of(self.module(values)).float().reshape(len(batch), -1)
 
         with self.guarded(batch), self._evaluating():
@@ -413,7 +418,8 @@ class TorchModel(Adapter):
                     directions.append(gradient.sign() * size)
             with torch.inference_mode():
                 start = first.detach().cpu().numpy()
-                faster = quick.of(self.module, tensor.cpu().numpy(), start) if quick else None
+                pays = len(directions) * sum(step != 0 for step in steps) > 2
+                faster = quick.of(self.module, tensor.cpu().numpy(), start) if quick and pays else None
 
                 def forward(values: Any) -> NDArray[np.float32]:
                     return faster(values.numpy()) if faster else logits(values).cpu().numpy()
