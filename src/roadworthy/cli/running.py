@@ -192,6 +192,7 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     import os
 
     from roadworthy.engine import local
+    from roadworthy.engine.artifacts import is_built
     from roadworthy.engine.folder import RunFolder
     from roadworthy.engine.progress import duration
 
@@ -209,7 +210,7 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
     if prepared.plan.stimuli:
         typer.echo(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
     typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {graph.image_cases():,} answers in all")
-    waiting = [node.parts[0] for node in graph.artifacts.values() if not local.is_built(folder, node.parts[0].recipe)]
+    waiting = [node.parts[0] for node in graph.artifacts.values() if not is_built(folder, node.parts[0].recipe)]
     untimed = f", without {len(waiting)} artifacts that are built first" if waiting else ""
     typer.echo(f"time      about {duration(seconds)}{untimed}")
     for activity in dict.fromkeys(part.activity for part in waiting):
