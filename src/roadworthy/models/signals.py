@@ -77,7 +77,7 @@ class Signals:
         """The model that is asked; an error where there are only images to be read."""
         if self._model is None:
             raise InputError(
-                "no model is asked, only images are shown: a monitor names what it reads of one in its needs"
+                "no model is asked here, only images are shown: a monitor names what it reads of one in its needs"
             )
         return self._model
 
