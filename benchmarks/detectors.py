@@ -241,6 +241,7 @@ def measure(folder: Path, train_images: int, test_images: int) -> tuple[dict[str
     entry = {"torch": folder / "cifar10_resnet20.th", "arch": ROOT / "examples" / "cifar10_resnet20.py:resnet20"}
     model = load_model({key: str(value) for key, value in entry.items()} | {"range": "imagenet"}, trust=True)
     assert isinstance(model, TorchModel)
+    model.module.eval()  # peers call its parts as they are
     train = open_dataset(folder / "cifar10_train.npz", limit=train_images)
     asked = open_dataset(folder / "cifar10_test.npz", limit=max(BATCH, test_images // BATCH * BATCH))
     batches = [asked.batch(slice(start, start + BATCH)) for start in range(0, len(asked), BATCH)]
@@ -249,7 +250,7 @@ def measure(folder: Path, train_images: int, test_images: int) -> tuple[dict[str
     shared = measure_together(model, train, batches)
     dearest = ", ".join(f"{name} {share:.3f}" for name, share in [*shared["share of a pass"].items()][:5])
     print(f"together: {shared['monitors']} monitors take {shared['ratio']:.3f} forward passes of", end=" ")
-    print(f"{shared['ms per image']:.2f} ms; the most is added by {dearest}")
+    print(f"{shared['ms per image']:.2f} ms; the most is added by {dearest}", flush=True)
     if shared["ratio"] > MOST_TOGETHER:
         misses.append(f"together: {shared['ratio']:.3f} forward passes, not {MOST_TOGETHER}")
 
