@@ -4,7 +4,7 @@
 
 Accuracy is on 1,200 images that no training sees, always the same. Prints tables in markdown and draws the curve.
 Trainings are kept in the folder: a second call goes on where the first was stopped. `--recipes` compares recipes too.
-It takes 7 minutes of one core; 18 with `--recipes`.
+It takes 8 minutes of one core; 19 with `--recipes`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from roadworthy.statistics.intervals import wilson
 
 SIZES = (300, 600, 1200, 2400, 4800)
 RECIPE: dict[str, Any] = {"spec": "vgg", "width": 16, "epochs": 20, "batch": 64, "schedule": "cosine"}
-"""The recipe of the curve: of all recipes, the one with the highest accuracy on held-out training images."""
+"""The recipe of the curve: of those of width 16, the one with the highest accuracy on held-out training images."""
 LEAST_STEPS = 600
 """Few images are shown more often, so that every network makes at least so many steps."""
 RECIPES: tuple[tuple[dict[str, Any], bool], ...] = (
@@ -39,7 +39,6 @@ RECIPES: tuple[tuple[dict[str, Any], bool], ...] = (
     ({"spec": "vgg", "width": 16, "epochs": 20, "batch": 64}, True),
     (RECIPE, False),
     (RECIPE, True),
-    (RECIPE | {"epochs": 40}, False),
     (RECIPE | {"learning_rate": 0.002}, True),
     (RECIPE | {"width": 32, "epochs": 12}, True),
     (RECIPE | {"spec": "resnet", "epochs": 15, "learning_rate": 0.003}, True),
