@@ -32,23 +32,26 @@ def by_network(triples: pd.DataFrame, metric: str) -> pd.DataFrame:
 def welch(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """95 % bounds of the difference of two means, other - one, after Welch; networks are the independent unit."""
     parts = np.array([values.var(ddof=1) / len(values) for values in (one, other)])
-    if not parts.any():
-        return (float(other.mean() - one.mean()),) * 2
     freedom = parts.sum() ** 2 / (parts**2 / [len(one) - 1, len(other) - 1]).sum()
     half = float(t.ppf(0.975, freedom) * np.sqrt(parts.sum()))
     return float(other.mean() - one.mean() - half), float(other.mean() - one.mean() + half)
 
 
 def comparison(means: pd.DataFrame) -> list[list[str]]:
-    """Mean over networks (lowest to highest), difference with its bounds, and rank without and with copies."""
+    """Mean over networks (lowest to highest), difference with its bounds, and rank without and with copies.
+
+    A monitor that does not ask the network has the same figures with every seed, and no bounds.
+    """
     rows = [["monitor", "without copies", "with copies", "difference (95 %)", "rank without", "rank with"]]
     overall = {kind: means[kind].mean(axis=1) for kind in KINDS}
     ranks = {kind: overall[kind].rank(ascending=False, method="min").astype(int) for kind in KINDS}
     for monitor in overall[KINDS[0]].sort_values(ascending=False).index:
         values = [means.loc[monitor, kind].to_numpy(float) for kind in KINDS]
         cells = [f"{v.mean():.1f} ({v.min():.1f} to {v.max():.1f})" for v in values]
-        low, high = welch(*values)
-        change = f"{values[1].mean() - values[0].mean():+.1f} ({low:+.1f} to {high:+.1f})"
+        change = f"{values[1].mean() - values[0].mean():+.1f}"
+        if any(v.max() > v.min() for v in values):
+            low, high = welch(*values)
+            change += f" ({low:+.1f} to {high:+.1f})"
         rows.append([f"`{monitor}`", *cells, change, *(str(ranks[kind][monitor]) for kind in KINDS)])
     return rows
 
