@@ -10,7 +10,7 @@ import pytest
 
 from represented import by_hand, sample
 from roadworthy.monitors import Aim, Monitor
-from roadworthy.monitors.base import FittedMonitor
+from roadworthy.monitors.fitted import FittedMonitor
 from roadworthy.monitors.learned import Learned
 from roadworthy.protocols.od_test.evaluation import Represented, evaluate
 from roadworthy.protocols.od_test.means import methods

@@ -6,7 +6,7 @@ from typing import Any
 
 from roadworthy.monitors.adapters import PytorchOod
 from roadworthy.monitors.assertions import Assertion, Frame
-from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor, load_monitor, represent_data
+from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.bin_class import BinClass
 from roadworthy.monitors.boxes import Boxes
 from roadworthy.monitors.combined import Combined
@@ -15,6 +15,7 @@ from roadworthy.monitors.conformance import check_monitor, check_usefulness
 from roadworthy.monitors.deep_ensemble import DeepEnsemble
 from roadworthy.monitors.doctor import Doctor
 from roadworthy.monitors.features import Mahalanobis, React, Vim
+from roadworthy.monitors.fitted import CalibratedMonitor, FittedMonitor, load_monitor, represent_data
 from roadworthy.monitors.grid import GridMonitor
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.latent import BnnSvm, MnnSvm, VnnSvm

@@ -29,7 +29,8 @@ from roadworthy.models import softmax
 from roadworthy.models.head import Head
 from roadworthy.models.signals import Signals
 from roadworthy.monitors import base
-from roadworthy.monitors.base import NEEDS, CalibratedMonitor, FittedMonitor, Monitor, represent_data
+from roadworthy.monitors.base import NEEDS, Monitor
+from roadworthy.monitors.fitted import CalibratedMonitor, FittedMonitor, represent_data
 from roadworthy.monitors.learned import Learned, Rep
 
 SIDE, CLASSES, UNITS, PASSES = 8, 4, 24, 8

@@ -35,7 +35,8 @@ from roadworthy.data.images import resize
 from roadworthy.data.leaks import identities, trained_on
 from roadworthy.models import align, load_model
 from roadworthy.models.signals import PART, Signals
-from roadworthy.monitors.base import CalibratedMonitor, FittedMonitor, Monitor
+from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.fitted import CalibratedMonitor, FittedMonitor
 from roadworthy.monitors.id_calibration import calibrate_inside
 from roadworthy.monitors.id_threshold import IdRule, IdThreshold
 from roadworthy.monitors.kinds import MONITORS

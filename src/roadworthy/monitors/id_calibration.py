@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.random import Streams
-from roadworthy.monitors.base import FittedMonitor, Monitor
+from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import checked_arrays, checked_rows
+from roadworthy.monitors.fitted import FittedMonitor
 from roadworthy.monitors.id_threshold import OWN, IdRule, IdThreshold, id_threshold
 from roadworthy.monitors.learned import Learned, Rep
 from roadworthy.monitors.threshold import Aim

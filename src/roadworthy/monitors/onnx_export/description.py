@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roadworthy.core.types import Images
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.preprocess import Preprocess
-from roadworthy.monitors.base import FittedMonitor
+from roadworthy.monitors.fitted import FittedMonitor
 from roadworthy.monitors.id_threshold import IdThreshold
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.onnx_export.agreement import SAME

@@ -17,7 +17,7 @@ from roadworthy.core.roles import BATCH, Model
 from roadworthy.core.types import Batch, Images
 from roadworthy.models.head import penultimate
 from roadworthy.models.signals import LAYERED, PENULTIMATE, Signals
-from roadworthy.monitors.base import FittedMonitor
+from roadworthy.monitors.fitted import FittedMonitor
 from roadworthy.monitors.id_threshold import IdThreshold
 from roadworthy.monitors.learned import Learned
 from roadworthy.monitors.onnx_export.agreement import Agreement, compare_decisions
