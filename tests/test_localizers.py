@@ -288,7 +288,7 @@ def test_form_is_part_of_the_fingerprint_and_classifiers_keep_theirs(tmp_path: P
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
     settings = TorchModel(network, size=2).preprocess.settings()
     from roadworthy.core.hashing import digest
-    from roadworthy.models.torch import module_state
+    from roadworthy.models.torch_state import module_state
 
     expected = {
         "kind": "torch",

@@ -103,7 +103,7 @@ class _Reader:
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             return digest_array(value)
         if torch is not None and isinstance(value, torch.nn.Module | torch.Tensor):
-            from roadworthy.models.torch import digest_tensors, module_state
+            from roadworthy.models.torch_state import digest_tensors, module_state
 
             return module_state(value) if isinstance(value, torch.nn.Module) else digest_tensors([("", value)])
         if kind.startswith("onnxruntime.") and hasattr(value, "_model_path"):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import DamagedFile, InputError, MissingExtra
 from roadworthy.core.files import write_bytes
-from roadworthy.models.torch import digest_tensors, import_torch
+from roadworthy.models.torch_state import digest_tensors
+from roadworthy.models.torch_tensors import import_torch
 
 if TYPE_CHECKING:
     import torch

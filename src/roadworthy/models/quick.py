@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.outputs import same_scores
-from roadworthy.models.torch import class_scores, digest_tensors, import_torch
+from roadworthy.models.torch_state import digest_tensors
+from roadworthy.models.torch_tensors import class_scores, import_torch
 
 Forward = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 

@@ -26,7 +26,8 @@ from roadworthy.models.networks import (
 )
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.preprocess import parse_choice
-from roadworthy.models.torch import TorchModel, import_torch
+from roadworthy.models.torch import TorchModel
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.trained import ONNX, TrainedNetwork
 from roadworthy.models.training import SCHEDULES, train_classifier
 

@@ -18,7 +18,7 @@ from roadworthy.core.random import Streams
 from roadworthy.core.roles import Dataset
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.training import (
     EVALUATED_AT_ONCE,
     WEIGHTS,

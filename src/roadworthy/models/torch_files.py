@@ -12,7 +12,9 @@ from roadworthy.core.errors import InputError, first_line, foreign_code
 from roadworthy.core.importing import require_trust, require_unpickle
 from roadworthy.models.base import passes_settings_to
 from roadworthy.models.code import load_object
-from roadworthy.models.torch import ANY_SHAPE, TorchModel, import_torch
+from roadworthy.models.torch import TorchModel
+from roadworthy.models.torch_answers import ANY_SHAPE
+from roadworthy.models.torch_tensors import import_torch
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "module")
 PREFIXES = ("module.", "_orig_mod.")

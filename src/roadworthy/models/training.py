@@ -23,7 +23,8 @@ from roadworthy.data import split_by_group
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, save_weights
 from roadworthy.models.preprocess import parse_choice
-from roadworthy.models.torch import digest_tensors, import_torch
+from roadworthy.models.torch_state import digest_tensors
+from roadworthy.models.torch_tensors import import_torch
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from roadworthy.core.roles import BATCH, Model
 from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of
 from roadworthy.models.signals import Signals, Training
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Learned

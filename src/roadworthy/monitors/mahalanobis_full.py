@@ -17,7 +17,7 @@ from roadworthy.core.types import Batch
 from roadworthy.models import TorchModel
 from roadworthy.models.head import penultimate
 from roadworthy.models.signals import PART, Signals, Training
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.kinds import MONITORS

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roadworthy.core.errors import InputError
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 
 Tensor = Any
 Shape = tuple[int, ...]

@@ -19,7 +19,7 @@ from roadworthy.core.types import Batch
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.signals import Signals, Training
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.learned import Arrays, Learned

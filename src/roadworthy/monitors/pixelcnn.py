@@ -12,7 +12,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.models.signals import Signals, Training
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned

@@ -13,7 +13,7 @@ from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch
 from roadworthy.models import TorchModel
 from roadworthy.models.signals import Signals
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.confidence import energy

@@ -16,7 +16,7 @@ from roadworthy.models import TorchModel
 from roadworthy.models.head import network_of
 from roadworthy.models.preprocess import parse_range
 from roadworthy.models.signals import Signals
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.kinds import MONITORS

@@ -21,7 +21,8 @@ from roadworthy.models.base import Adapter
 from roadworthy.models.outputs import as_rows, probe_images
 from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.reference import OPENERS, ReferenceModel
-from roadworthy.models.torch import TorchModel, class_scores, import_torch
+from roadworthy.models.torch import TorchModel
+from roadworthy.models.torch_tensors import class_scores, import_torch
 from roadworthy.uncertainty.measures import mixture, tasks_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from roadworthy.core.errors import InputError, UnknownName, first_line
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.outputs import same_scores
-from roadworthy.models.torch import class_scores, import_torch
+from roadworthy.models.torch_tensors import class_scores, import_torch
 
 Array = NDArray[Any]
 

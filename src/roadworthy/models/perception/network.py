@@ -10,7 +10,7 @@ from roadworthy.core.validation import check_whole, parse_size
 from roadworthy.models.networks import Size
 from roadworthy.models.perception.backbones import BACKBONES, load_backbone
 from roadworthy.models.perception.placements import HEAD_LAYERS, check_placement, drop_after
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 
 if TYPE_CHECKING:
     import torch

@@ -35,7 +35,8 @@ from roadworthy.models.perception.search import RANGES, NetworkSearch, SearchSet
 from roadworthy.models.perception.training import BoxTask, box_part, localizer, no_boxes, start_at_mean
 from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.task_training import ClassTask, LearningPart, Task, best_epoch, class_part, train_task
-from roadworthy.models.torch import digest_tensors, import_torch
+from roadworthy.models.torch_state import digest_tensors
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.trained import ONNX, TrainedNetwork
 from roadworthy.models.training import SCHEDULES
 

@@ -11,7 +11,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Dataset
 from roadworthy.models.perception.box_targets import BoxTargets, relative_corners, sides
 from roadworthy.models.task_training import LearningPart, Task, contents_of
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ import numpy as np
 from roadworthy.core.errors import InputError
 from roadworthy.models.autoencoders import autoencoder, reconstruction_errors, variational_losses
 from roadworthy.models.task_training import LearningPart, Task
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.training import DECODED_AT_ONCE
 from roadworthy.monitors.networks.base import OwnNetwork
 

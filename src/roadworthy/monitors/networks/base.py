@@ -22,7 +22,8 @@ from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, check_whole
 from roadworthy.data import split_by_group
 from roadworthy.models.networks import load_weights
 from roadworthy.models.task_training import LearningPart, Task, best_epoch, class_part, train_task
-from roadworthy.models.torch import digest_tensors, import_torch
+from roadworthy.models.torch_state import digest_tensors
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.training import HELD_OUT, WEIGHTS, own_torch
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from roadworthy.data import Subset
 from roadworthy.data.subset import leading_rows
 from roadworthy.models.reference import ARCHITECTURES, ReferenceModel
 from roadworthy.models.task_training import ClassTask, LearningPart, Task, class_part
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.training import HELD_OUT
 from roadworthy.monitors.networks.base import OwnNetwork
 

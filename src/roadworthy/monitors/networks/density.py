@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.models.task_training import LearningPart, Task
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.training import DECODED_AT_ONCE, image_tensor
 from roadworthy.monitors.networks.base import OwnNetwork
 

@@ -21,7 +21,8 @@ from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import OnnxModel, OnnxParts, cpu_session
 from roadworthy.models.outputs import probe_images
 from roadworthy.models.signals import PENULTIMATE
-from roadworthy.models.torch import INPUT_OF, TorchModel, class_scores, import_torch
+from roadworthy.models.torch import INPUT_OF, TorchModel
+from roadworthy.models.torch_tensors import class_scores, import_torch
 from roadworthy.monitors.onnx_export.builder import (
     GraphBuilder,
     NotExportable,

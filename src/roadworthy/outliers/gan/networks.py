@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import InputError
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from roadworthy.data.base import OpenedDataset
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, onnx_bytes
 from roadworthy.models.onnx import cpu_session
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.training import RECORD
 from roadworthy.outliers.base import OutlierSet, Rows, ids_of, opened, prefixed
 from roadworthy.outliers.gan.networks import make_generator

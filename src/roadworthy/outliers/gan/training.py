@@ -21,7 +21,7 @@ from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Images
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights
-from roadworthy.models.torch import import_torch
+from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.training import HELD_OUT, THREADS, Reader, TrainingCourse, finished_record, image_tensor
 from roadworthy.outliers.gan.losses import discriminator_loss, entropy, generator_loss
 from roadworthy.outliers.gan.networks import make_discriminator, make_generator, make_surrogate
