@@ -38,14 +38,14 @@ class Relabelled(OpenedDataset):
         for name in renamed:
             if name not in opened.class_names:
                 raise UnknownName(f"class of {opened.name}", name, opened.class_names)
-        place = {name: index for index, name in enumerate(ordered)}
+        index_of = {name: index for index, name in enumerate(ordered)}
         targets = [renamed.get(name, name) for name in opened.class_names]
         for label in np.unique(opened.labels).tolist():
-            if targets[label] not in place:
+            if targets[label] not in index_of:
                 raise UnknownName(f"class in data set {opened.name}", targets[label], ordered)
         self.data = opened
         self.name, self.size, self.channels, self.class_names = opened.name, opened.size, opened.channels, ordered
-        labels = np.array([place.get(name, -1) for name in targets], dtype=np.int64)[opened.labels]
+        labels = np.array([index_of.get(name, -1) for name in targets], dtype=np.int64)[opened.labels]
         table = opened.table
         self.table = Table(table.ids, labels, ordered, table.groups, table.boxes, table.conditions)
         outdated = set(table.notes())

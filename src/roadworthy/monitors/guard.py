@@ -314,7 +314,7 @@ def _found_entry(home: Path, entry: Any, sha: Any, name: str) -> dict[str, Any]:
     if not isinstance(entry, dict) or not isinstance(entry.get("onnx"), str):
         raise InputError(f"the guard in {home} cannot load its model {name} by itself: give it as `model=`")
     path = Path(entry["onnx"])
-    file = next((place for place in (home / path.name, home / path) if place.is_file()), None)
+    file = next((candidate for candidate in (home / path.name, home / path) if candidate.is_file()), None)
     if file is None:
         raise InputError(f"the model {path.name} is not in {home}, nor where it was: put it there, or give `model=`")
     if digest_file(file) != sha:

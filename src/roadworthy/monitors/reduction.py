@@ -110,8 +110,8 @@ def _geodesics(points: Floats) -> Floats:
 def _nearest_pair(distances: Floats, first: Floats, second: Floats) -> tuple[int, int]:
     """The point of each of two parts, given as masks (u,), between which the distance is least."""
     rows, columns = np.flatnonzero(first), np.flatnonzero(second)
-    place = int(distances[np.ix_(rows, columns)].argmin())
-    return int(rows[place // len(columns)]), int(columns[place % len(columns)])
+    closest = int(distances[np.ix_(rows, columns)].argmin())
+    return int(rows[closest // len(columns)]), int(columns[closest % len(columns)])
 
 
 def _with_fixed_signs(vectors: Floats) -> Floats:

@@ -126,10 +126,10 @@ def _side_by_side(parts: tuple[Tensor, ...]) -> Tensor:
 
     Two parts go to the columns 2 j and 2 j + 1; three to 2 j - 1, 2 j and 2 j + 1.
     """
-    even, odd = parts[-2], parts[-1]
+    even_columns, odd_columns = parts[-2], parts[-1]
     if len(parts) == 3:
-        odd = odd + F.pad(parts[0], (0, 1))[..., 1:]
-    return torch.stack((even, odd), 4).flatten(3, 4)
+        odd_columns = odd_columns + F.pad(parts[0], (0, 1))[..., 1:]
+    return torch.stack((even_columns, odd_columns), 4).flatten(3, 4)
 
 
 class Signal(NamedTuple):

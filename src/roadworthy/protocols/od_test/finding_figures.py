@@ -29,15 +29,15 @@ LEGEND = {"orientation": "h", "x": 0, "y": -0.14, "yanchor": "top", "font": {"si
 
 def charts(test: OdTestFacts) -> Charts:
     """Every chart by the id of its element, for those tables that the run has."""
-    found, made = test.findings, Charts()
-    if found.gaps is not None:
-        made["gap-chart"] = [gap_chart(test, found.gaps)]
+    findings, made = test.findings, Charts()
+    if findings.gaps is not None:
+        made["gap-chart"] = [gap_chart(test, findings.gaps)]
         made["cost-accuracy-chart"] = [cost_and_accuracy(test)]
-    if found.order is not None and found.order.is_known:
-        made["stability-chart"] = [stability_chart(found.order)]
-        made["rank-chart"] = [rank_chart(found.order)]
-    if found.sizes is not None and found.sizes.monitors:
-        made["size-chart"] = [size_chart(test, found.sizes, labels) for labels in size_views(test, found.sizes)]
+    if findings.order is not None and findings.order.is_known:
+        made["stability-chart"] = [stability_chart(findings.order)]
+        made["rank-chart"] = [rank_chart(findings.order)]
+    if findings.sizes is not None and findings.sizes.monitors:
+        made["size-chart"] = [size_chart(test, findings.sizes, labels) for labels in size_views(test, findings.sizes)]
     return made
 
 

@@ -64,12 +64,12 @@ def _source(name: str, rows: list[Row], pictures: dict[tuple[str, str, str], Pic
         answers.setdefault((row["set"], row["rank"], surest_of), {})[row["answered_by"]] = row
 
     def image(key: tuple[str, int, str]) -> SurestImage | None:
-        said = answers.get(key)
-        if said is None:
+        by_model = answers.get(key)
+        if by_model is None:
             return None
-        own = said[key[2]]
+        own = by_model[key[2]]
         others = tuple(
-            (model, row["answer"], row["probability"]) for model, row in said.items() if model != own["answered_by"]
+            (model, row["answer"], row["probability"]) for model, row in by_model.items() if model != own["answered_by"]
         )
         picture = pictures[name, key[0], own["id"]]
         return SurestImage(own["id"], picture, own["answer"], own["probability"], others)

@@ -160,24 +160,26 @@ def stability_tables(
     """The table of every ordered pair of ranked monitors, and that of their ranks."""
     ranked = ranked_monitors(triples, expected, judged)
     sets = {name for _, *pair in expected for name in pair}
-    found = stability(ranked, judged) if ranked and len(sets) >= LEAST_SETS else None
+    stable_order = stability(ranked, judged) if ranked and len(sets) >= LEAST_SETS else None
     return {
-        table_specs.STABILITY.name: table_specs.STABILITY.frame(_pair_rows(found) if found else ()),
-        table_specs.RANKS.name: table_specs.RANKS.frame(_rank_rows(found) if found else _without_resamples(ranked)),
+        table_specs.STABILITY.name: table_specs.STABILITY.frame(_pair_rows(stable_order) if stable_order else ()),
+        table_specs.RANKS.name: table_specs.RANKS.frame(
+            _rank_rows(stable_order) if stable_order else _without_resamples(ranked)
+        ),
     }
 
 
-def _pair_rows(found: Stability) -> Iterator[dict[str, Any]]:
-    for row, monitor in enumerate(found.monitors):
-        for column, other in enumerate(found.monitors):
+def _pair_rows(stable_order: Stability) -> Iterator[dict[str, Any]]:
+    for row, monitor in enumerate(stable_order.monitors):
+        for column, other in enumerate(stable_order.monitors):
             if row != column:
-                yield {"monitor": monitor, "other": other, "before": float(found.before[row, column])}
+                yield {"monitor": monitor, "other": other, "before": float(stable_order.before[row, column])}
 
 
-def _rank_rows(found: Stability) -> Iterator[dict[str, Any]]:
-    ends = np.quantile(found.ranks, [0.025, 0.975], axis=0, method="inverted_cdf")
-    for index, monitor in enumerate(found.monitors):
-        others = np.delete(found.before[index], index)
+def _rank_rows(stable_order: Stability) -> Iterator[dict[str, Any]]:
+    ends = np.quantile(stable_order.ranks, [0.025, 0.975], axis=0, method="inverted_cdf")
+    for index, monitor in enumerate(stable_order.monitors):
+        others = np.delete(stable_order.before[index], index)
         after, before = int((others >= SETTLED).sum()), int((others <= 1 - SETTLED).sum())
         yield {
             "monitor": monitor,
@@ -187,7 +189,7 @@ def _rank_rows(found: Stability) -> Iterator[dict[str, Any]]:
             "settled_before": before,
             "settled_after": after,
             "unsettled": len(others) - before - after,
-            "resamples": len(found.means),
+            "resamples": len(stable_order.means),
             "reason": "",
         }
 

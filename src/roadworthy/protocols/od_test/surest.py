@@ -80,8 +80,8 @@ def surest_answers(subjects: Sequence[Subject], class_names: Mapping[str, Sequen
                         answers = answered.answers
                         answer = class_names[source][int(answers.prediction[image])]
                         probability = float(answers.confidence[image])
-                        said = {"answered_by": model, "id": shown.ids[image]}
-                        yield Surest(source, image, where | said | {"answer": answer, "probability": probability})
+                        answered = {"answered_by": model, "id": shown.ids[image]}
+                        yield Surest(source, image, where | answered | {"answer": answer, "probability": probability})
 
 
 def save_surest(surest: Sequence[Surest], cases: Sequence[PlannedCase], media: Path) -> list[Row]:
