@@ -76,16 +76,29 @@ def mean_over(values: Sequence[float], clusters: Iterable[object]) -> Mean:
     return Mean(value, value - margin, value + margin, len(known), count)
 
 
+def is_weakly_fitted(run: rw.Run, rows: pd.DataFrame) -> pd.Series:
+    """Whether a row is of a monitor with a network of its own below its floor: on this model, or for this D_v."""
+    weak = run.tables["od_test_networks"].query("undertrained and monitors != ''")
+    fits = {
+        (row["source"], row["model"], monitor, row["fitted_on"])
+        for row in weak.to_dict("records")
+        for monitor in row["monitors"].split(", ")
+    }
+
+    def is_weak(row: pd.Series) -> bool:
+        models, sets = ("all", row["model"]), ("", row["valid_set"])
+        return any((row["source"], model, row["monitor"], name) in fits for model in models for name in sets)
+
+    return rows.apply(is_weak, axis=1).astype(bool)
+
+
 class Field:
     """The accuracies of a run, a column per monitor and a row per source, model, D_v and D_t."""
 
     def __init__(self, run: rw.Run, *, everything: bool) -> None:
         table = run.tables["od_test"].query("metric == 'accuracy'")
-        means = run.tables["od_test_methods"].query("metric == 'accuracy' and ood == 'all' and undertrained")
-        weak = set(zip(means["source"], means["model"], means["monitor"], strict=True))
         if not everything:
-            names = zip(table["source"], table["model"], table["monitor"], strict=True)
-            table = table[[name not in weak for name in names]]
+            table = table[~table["undertrained"] & ~is_weakly_fitted(run, table)]
         self.run = run
         self.sources = list(dict.fromkeys(run.tables["od_test"]["source"]))
         self.wide = table.pivot_table(index=KEY, columns="monitor", values="value", aggfunc="first")
@@ -111,9 +124,9 @@ class Field:
 
     def gaps(self, monitor: str, kind: str) -> tuple[Mean, Mean, Mean]:
         """Accuracy on held-out images of D_v itself, on other sets, and the difference, over sources and D_v."""
-        known = set(self.rows(kind)[monitor].dropna().index.droplevel([2, 3]))
+        known = set(self.rows(kind)[monitor].dropna().index.droplevel(3))
         own = self.run.tables["od_test_gap"].query("monitor == @monitor")
-        own = own[[pair in known for pair in zip(own["source"], own["model"], strict=True)]]
+        own = own[[fit in known for fit in zip(own["source"], own["model"], own["valid_set"], strict=True)]]
         clusters = [*zip(own["source"], own["valid_set"], strict=True)]
         two, three, gap = (
             mean_over(own[name].tolist(), clusters) for name in ("two_datasets", "three_datasets", "gap")

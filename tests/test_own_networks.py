@@ -417,6 +417,25 @@ def test_seconds_end_a_training_with_the_epoch_that_uses_them_up_also_after_a_ki
     assert '"seconds"' not in (tmp_path / "untimed" / "training.json").read_text()
 
 
+@pytest.mark.parametrize(("floor", "ended"), [(0.9, False), (0.6, True), (None, True)])
+def test_patience_ends_a_training_only_once_its_floor_is_reached(floor: float | None, ended: bool) -> None:
+    recipe = {"seed": 0, "threads": 1, "learning_rate": 1e-3, "epochs": 30, "patience": 2}
+    recipe |= {} if floor is None else {"floor": floor}
+    task: Any = SimpleNamespace(figure="clean_accuracy")
+    course = task_training.TaskCourse(torch.nn.Linear(1, 1), task, recipe)
+    figures = enumerate((0.5, 0.6, 0.5, 0.5), start=1)
+    course.history = [{"epoch": epoch, "clean_accuracy": figure, "loss": 1.0} for epoch, figure in figures]
+    assert course.ended is ended
+    course.history.append({"epoch": 5, "clean_accuracy": 0.95, "loss": 1.0})
+    assert not course.ended, "the best epoch is the last"
+
+
+def test_only_networks_that_patience_can_stop_have_it_in_their_recipe() -> None:
+    patient, unhurried = (network_of(BinClass(**SMALL | {"epochs": epochs})) for epochs in (30, 3))
+    assert patient.recipe.parameters["patience_from"] == "floor"
+    assert "patience_from" not in unhurried.recipe.parameters
+
+
 def test_the_competence_of_an_autoencoder_is_what_it_explains_of_held_out_images(tmp_path: Path) -> None:
     network = network_of(MnnSvm(**SMALL_AUTOENCODER))
     competence = network.build(tmp_path, silent)

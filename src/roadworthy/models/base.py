@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -31,7 +30,8 @@ def passes_settings_to(model: Callable[..., Model], *but: str) -> Callable[[Load
     """
 
     def state(loader: Loader) -> Loader:
-        signature, names = inspect.signature(loader, eval_str=True), vars(sys.modules[model.__module__])
+        called = model.__init__ if isinstance(model, type) else model  # its names are those of where it is defined
+        signature, names = inspect.signature(loader, eval_str=True), inspect.unwrap(called).__globals__
         passed_on = [p for p in inspect.signature(model).parameters.values() if p.kind is p.KEYWORD_ONLY]
         added = [p for p in passed_on if p.name not in {*signature.parameters, *but}]
         typed = [p.replace(annotation=eval(p.annotation, names)) for p in added]

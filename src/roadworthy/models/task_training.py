@@ -155,8 +155,9 @@ class ClassTask(Task):
 class TaskCourse(TrainingCourse):
     """The training of a network for one task.
 
-    It ends after `epochs`, or `patience` epochs after the best one, or with the epoch that uses up its `seconds` of
-    processor time.
+    It ends after `epochs`, or with the epoch that uses up its `seconds` of processor time, or `patience` epochs after
+    the best one, once that has reached the `floor` where the recipe has one: a network that has learned nothing yet may
+    need a few epochs to begin.
     """
 
     kept = "network"
@@ -177,10 +178,13 @@ class TaskCourse(TrainingCourse):
 
     @property
     def ended(self) -> bool:
-        """Whether no epoch is left, no time, or the best one lies `patience` epochs back."""
+        """Whether no epoch is left, no time, or the best one lies `patience` epochs back and is good enough."""
         if self.epoch >= self.recipe["epochs"] or self.budget_used:
             return True
-        return bool(self.history) and self.epoch - self.kept_epoch >= self.recipe["patience"]
+        if not self.history or self.epoch - self.kept_epoch < self.recipe["patience"]:
+            return False
+        best = max(epoch[self.task.figure] for epoch in self.history)
+        return bool(best >= self.recipe.get("floor", -math.inf))
 
     @property
     def budget_used(self) -> bool:
@@ -206,8 +210,9 @@ def train_task(
     """Train a network on the first part, judged by the second after every epoch; give the record of the training.
 
     recipe   epochs, batch, learning_rate, schedule, seed, patience, threads, and whatever else decides the weights: a
-             folder that holds the training of another recipe is an error. Where it has `seconds` of processor time, the
-             training ends with the epoch that uses them up; what it learned then depends on the speed of the machine
+             folder that holds the training of another recipe is an error. Where it has a `floor`, patience begins with
+             the first epoch that reaches it. Where it has `seconds` of processor time, the training ends with the
+             epoch that uses them up; what it learned then depends on the speed of the machine
     augment  what changes the images of each batch before they are learned from
 
     Adam, its learning rate by the schedule. `folder` gets `network.safetensors`, the weights of the best epoch, and

@@ -40,7 +40,8 @@ SPLIT_SEED = 0
 class Budget:
     """How long a network is trained, and what is asked of it.
 
-    epochs, batch, learning_rate, schedule (`constant` or `cosine`), patience (epochs after the best one)
+    epochs, batch, learning_rate, schedule (`constant` or `cosine`)
+    patience  epochs after the best one that end the training, once that one has reached the floor
     seconds  of processor time: the training ends with the epoch that uses these up; None: it is not timed, and has the
              same bits on every machine of a kind
     floor    of the competence figure; below it, what depends on the network is marked undertrained
@@ -56,6 +57,11 @@ class Budget:
     schedule: str = "cosine"
     patience: int = MOST_EPOCHS
     seconds: float | None = None
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether its patience can end a training before its last epoch."""
+        return self.patience < self.epochs
 
     def check(self, owner: str) -> None:
         """Refuse what no training can keep to; `owner` names who asks for it."""
@@ -120,6 +126,8 @@ class OwnNetwork(Buildable):
         """What is to be built: known, with its hash, before any training."""
         data = [part.fingerprint() for part in (self.train, self.outliers) if part is not None]
         parameters = {"algorithm": ALGORITHM, **self.settings, **asdict(self.budget)}
+        if self.budget.is_patient:
+            parameters["patience_from"] = "floor"
         return Artifact(f"{PREFIX}{self.kind}", parameters, tuple(data), seed=self.seed)
 
     @property
@@ -140,6 +148,7 @@ class OwnNetwork(Buildable):
             "network": digest(digest_tensors(network.state_dict().items(), str(network))),
             "recipe": self.recipe.hash,
             **{name: value for name, value in asdict(budget).items() if name != "floor" and value is not None},
+            **({"floor": budget.floor} if budget.is_patient else {}),
             "seed": self.seed,
             "threads": self.threads,
         }
