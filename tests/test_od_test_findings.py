@@ -203,6 +203,21 @@ def test_a_monitor_whose_own_networks_are_undertrained_is_shown_without_a_rank(c
     assert f"Not ranked, as they lack triples or are undertrained: {leader}." in choose(run)
 
 
+def test_fits_at_a_source_that_does_not_count_take_no_rank_away(copied: Path) -> None:
+    leader = opened(copied).ranked[0].label
+    test = opened(with_weak_fits(copied, leader, "blurred"))
+    sources = [replace(source, undertrained=source.name == "first/blurred") for source in test.sources]
+    assert replace(test, sources=tuple(sources)).undertrained_monitors == {}
+
+
+def test_a_difference_from_a_paper_is_said_once_for_all_it_holds_for(copied: Path) -> None:
+    test = replace(opened(copied), differs={"random": "a", "msp": "b", "knn_svm": "a"})
+    assert {text: sorted(labels) for text, labels in test.differences.items()} == {
+        "a": ["knn_svm", "random"],
+        "b": ["msp"],
+    }
+
+
 def test_rows_of_an_undertrained_fit_are_marked_in_the_tables(stored: rw.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def weak(home: Path) -> Mapping[str, Any]:
         artifact = read_artifact(home)

@@ -122,10 +122,22 @@ class OdTestFacts:
         return [*{source.domain: source for source in reversed(sources)}.values()]
 
     @cached_property
+    def differences(self) -> dict[str, list[str]]:
+        """What differs from a paper, each with the monitors that it holds for, in the order of the ranking."""
+        known: dict[str, list[str]] = {}
+        for label in self.labels:
+            if label in self.differs:
+                known.setdefault(self.differs[label], []).append(label)
+        return known
+
+    @cached_property
     def undertrained_monitors(self) -> dict[str, tuple[str, ...]]:
-        """The monitors with networks of their own below their floor, each with the sources where they are."""
+        """The monitors with networks of their own below their floor, each with the sources where they are.
+
+        Of the sources that count: one whose model is undertrained is left out with all of its monitors anyway.
+        """
         weak: dict[str, list[str]] = {}
-        for source in self.sources:
+        for source in self.counted:
             for label in source.weak_fits:
                 weak.setdefault(label, []).append(source.name)
         return {label: tuple(names) for label, names in weak.items()}
