@@ -150,6 +150,9 @@ def test_nothing_is_trained_for_an_export_that_is_refused(exported: Path, tmp_pa
     (tmp_path / "mine" / "letter.txt").write_text("mine")
     with pytest.raises(InputError, match="mine exists and is not empty"):
         rw.export_study(black_box(exported), tmp_path / "mine", out=tmp_path / "run", progress=rw.no_progress)
+    below = tmp_path / "mine" / "letter.txt" / "images"
+    with pytest.raises(InputError, match=r"cannot write to .*letter.txt is a file"):
+        rw.export_study(black_box(exported), below, out=tmp_path / "run", progress=rw.no_progress)
     with pytest.raises(InputError, match="holds no run"):
         rw.export_study(black_box(exported), tmp_path / "images", out=tmp_path / "mine", progress=rw.no_progress)
     assert {path.name for path in tmp_path.rglob("*")} == {"mine", "letter.txt"}

@@ -269,6 +269,27 @@ def test_answers_that_cannot_be_used(asked: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_attacks_are_left_out_and_several_sources_refused(tmp_path: Path) -> None:
+    source = write_study(tmp_path, protocols={"classification": {"shifts": ["square", "fog"], "levels": [5]}})
+    page = tmp_path / "quiz.html"
+    said = call("preview", "--quiz", source, "--images", 2, "--out", page)
+    assert "square is left out: it is an attack" in said
+    assert len(payload(page)["items"]) == 4
+    page.unlink()
+    assert "square is an attack" in call("preview", "square", "--quiz", source, "--out", page, code=2)
+    content = study(tmp_path, protocols=PROTOCOLS)
+    one = {"data": content.pop("data"), "models": content.pop("models")}
+    source.write_text(json.dumps({**content, "sources": {"a": one, "b": one}}))
+    assert "several" in call("preview", "--quiz", source, "--out", page, code=2)
+    answers = {"a": {"fog-5-r0-00000000": {"0": "stop"}}}
+    content["protocols"] = {"classification": {**PROTOCOLS["classification"], "human": answers}}
+    with pytest.raises(InputError, match="study of one source"):
+        rw.run_study({**content, "sources": {"a": one, "b": one}}, out=tmp_path / "run", progress=rw.no_progress)
+    source.write_text(yaml.safe_dump(study(tmp_path, protocols={"dependability": {}})))
+    assert "has no protocol classification" in call("preview", "--quiz", source, "--out", page, code=2)
+    assert not page.exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

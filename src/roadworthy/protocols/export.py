@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,6 +62,9 @@ def check_exportable(stimuli: Sequence[PlannedStimulus], sources: Sequence[str],
     unfinished = {*UNFINISHED, *(f"classes-{source}.txt" for source in sources)}
     if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - unfinished):
         raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
+    above = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise InputError(f"cannot write to {folder}: {above} is a file, or may not be written to")
 
 
 def export(
