@@ -269,6 +269,17 @@ def test_answers_that_cannot_be_used(asked: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_examples_of_classes_are_training_images_where_there_are_any(tmp_path: Path) -> None:
+    train = {"builtin": "signs", "split": "train", "n": 140}
+    data = {"test": {"builtin": "signs", "n": 30}, "train": train}
+    source = write_study(tmp_path, data=data, protocols=PROTOCOLS)
+    call("preview", "--quiz", source, "--images", 6, "--out", tmp_path / "quiz.html")
+    trained = rw.open_dataset(train, size=32)
+    for label, known in enumerate(payload(tmp_path / "quiz.html")["classes"]):
+        row = trained.labels.tolist().index(label)
+        assert np.array_equal(picture(known["picture"]), trained.batch([row]).images[0])
+
+
 def test_attacks_are_left_out_and_several_sources_refused(tmp_path: Path) -> None:
     source = write_study(tmp_path, protocols={"classification": {"shifts": ["square", "fog"], "levels": [5]}})
     page = tmp_path / "quiz.html"

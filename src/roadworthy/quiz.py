@@ -21,7 +21,7 @@ from roadworthy.core.files import write_bytes
 from roadworthy.core.random import Streams
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import UNDISTURBED, Images
-from roadworthy.engine.plan import PlannedStimulus
+from roadworthy.engine.plan import Bench, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress
 from roadworthy.opening import open_benches
 from roadworthy.plugins import GivenPlugins
@@ -61,12 +61,12 @@ def write_quiz(
     Asked are `images` (10 unless given) of every shift of the study's classification, or of one, at a level (the
     study's highest unless given), and as many undisturbed ones.
     """
-    data, shown = _opened(study, plugins, trust, progress)
+    bench, shown = _opened(study, plugins, trust, progress)
     chosen, left_out = choose_stimuli(shown, shift, level)
     for name in left_out:
         yield f"{name} is left out: it is an attack, which needs a model"
-    questions = choose_questions(data, chosen, IMAGES if images is None else images, seed)
-    page = render_quiz(study.stem, data, questions)
+    questions = choose_questions(bench.data, chosen, IMAGES if images is None else images, seed)
+    page = render_quiz(study.stem, bench.data, questions, bench.train)
     try:
         write_bytes(out, page.encode())
     except OSError as error:
@@ -85,9 +85,9 @@ def score_quiz(
 ) -> Iterator[str]:
     """How often people were right, shift by shift, as lines to print; nothing is written."""
     given = read_answers(answers)
-    data, shown = _opened(study, plugins, trust, progress)
+    bench, shown = _opened(study, plugins, trust, progress)
     conditions = {showing.stimulus.key: (showing.stimulus.name, showing.stimulus.level) for showing in shown}
-    images = QuizImages.of(data)
+    images = QuizImages.of(bench.data)
     check_answers(given, [*conditions], images)
     yield f"{'shift':<22} {'level':>5} {'accuracy':>8}  {'95 % bounds':<15} {'n':>4} {'objects':>7} {'cannot tell':>11}"
     for row in people_rows(given, conditions, images):
@@ -98,8 +98,8 @@ def score_quiz(
 
 def _opened(
     source: Path, plugins: GivenPlugins, trust: bool, progress: ProgressBar
-) -> tuple[Dataset, list[PlannedStimulus]]:
-    """The test data of a study, and what its classification shows in the first repeat."""
+) -> tuple[Bench, list[PlannedStimulus]]:
+    """The data of a study, and what its classification shows in the first repeat."""
     study, base = load_study(source, plugins=plugins, trust=trust)
     settings = getattr(study.protocols, NAME)
     if settings is None:
@@ -107,7 +107,7 @@ def _opened(
     if study.sources:
         raise InputError("a quiz is made of a study of one source, and this one has several")
     bench = open_benches(study, base, progress)[""]
-    return bench.data, [s for s in planned_stimuli(settings, bench.data, bench.seed) if s.stimulus.repeat == 0]
+    return bench, [s for s in planned_stimuli(settings, bench.data, bench.seed) if s.stimulus.repeat == 0]
 
 
 def choose_stimuli(
@@ -154,8 +154,11 @@ def choose_questions(data: Dataset, stimuli: Sequence[PlannedStimulus], images: 
     return [questions[index] for index in order]
 
 
-def render_quiz(title: str, data: Dataset, questions: Sequence[Question]) -> str:
-    """The page: every image by its stimulus and key, every class with an example that is not asked about."""
+def render_quiz(title: str, data: Dataset, questions: Sequence[Question], train: Dataset | None = None) -> str:
+    """The page: every image by its stimulus and key, every class with an example that is not asked about.
+
+    Examples are training images where there are any.
+    """
     pictures: dict[tuple[str, int], str] = {}
     for showing in {showing.stimulus.key: showing for showing, _ in questions}.values():
         rows = [row for own, row in questions if own.stimulus.key == showing.stimulus.key]
@@ -168,16 +171,17 @@ def render_quiz(title: str, data: Dataset, questions: Sequence[Question]) -> str
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    quiz = {"columns": COLUMNS, "items": items, "classes": _classes(data, {row for _, row in questions})}
+    asked = {data.groups[row] for _, row in questions}
+    classes = _classes(data, asked) if train is None else _classes(train, set())
+    quiz = {"columns": COLUMNS, "items": items, "classes": classes}
     return environment.get_template("quiz.html.j2").render(title=title, quiz=quiz)
 
 
-def _classes(data: Dataset, asked: set[int]) -> list[dict[str, Any]]:
+def _classes(data: Dataset, asked: set[str]) -> list[dict[str, Any]]:
     """Every class with an undisturbed example of an object that is not asked about; without one where all are."""
-    groups = {data.groups[row] for row in asked}
     examples: dict[int, int] = {}
     for row, label in enumerate(data.labels.tolist()):
-        if data.groups[row] not in groups:
+        if data.groups[row] not in asked:
             examples.setdefault(label, row)
     shown = data.batch([*examples.values()])
     pictures = {label: _uri(image) for label, image in zip(examples, shown.images, strict=True)}
