@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import roadworthy as rw
-from roadworthy.api import no_progress
+from roadworthy.api import execute, no_progress, prepare
+from roadworthy.study import load_study, parse_study
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,6 +54,25 @@ def test_torch_and_onnx_give_the_same_table(shared_data: Path, resnet20: object,
         np.testing.assert_allclose(by_model[0][column], by_model[1][column], atol=1e-5)
     clean = table.query("model == 'onnx' and shift == 'none' and metric == 'accuracy'")["value"].item()
     assert clean > 0.88, "400 images of a model that reaches 91.7 % on all"
+
+
+def test_the_study_outside_signs_runs_smaller(shared_data: Path, resnet20: object, tmp_path: Path) -> None:
+    """The study as shipped, with fewer images, shifts and repeats: the network's code, data and overlap are found."""
+    study, base = load_study(ROOT / "studies" / "heindrich-cifar10.yaml")
+    content = yaml.safe_load(study.to_yaml())
+    content["data"]["test"]["limit"] = 100
+    content["protocols"]["classification"] |= {"shifts": ["fog"], "levels": [5], "repeats": 1}
+    content["protocols"]["ood"] |= {"transformed": ["fog"], "repeats": 1}
+    prepared = prepare(parse_study(content, "study"), base=base, trust=True, progress=no_progress)
+    foreign = prepared.sources[""].foreign["tiny_imagenet"]
+    shared = {*content["overlap"]["tiny_imagenet"]["outliers"]}
+    assert len(shared) == 23
+    assert not {foreign.class_names[label] for label in foreign.labels} & shared
+    run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
+    kinds = run.tables["ood"].groupby("kind")["ood_set"].nunique()
+    assert dict(kinds) == {"derived": 4, "literature": 3, "transformed": 1}
+    table = run.tables["classification"].set_index(["shift", "metric"])["value"]
+    assert table["none", "accuracy"] > 0.8 > table["fog", "accuracy"]
 
 
 def test_a_wrong_range_is_found(shared_data: Path, resnet20: object) -> None:

@@ -100,6 +100,17 @@ class CorruptionErrors:
 
 
 @dataclass(frozen=True)
+class Quiz:
+    """What people answered under one condition, and every model to the same images."""
+
+    condition: Condition
+    people: int
+    cannot_tell: int
+    human: Estimate
+    models: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True)
 class ClassificationFacts(Facts):
     """A run, or a source, with what its models do under shifts, which are ordered from the hardest to the easiest."""
 
@@ -112,6 +123,7 @@ class ClassificationFacts(Facts):
     overall: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
     severities: Mapping[tuple[str, str], tuple[str, Estimate]] = field(default_factory=dict)
     corruption_errors: tuple[CorruptionErrors, ...] = ()
+    quiz: tuple[Quiz, ...] = ()
     reliability: Mapping[tuple[str, Condition], tuple[Bin, ...]] = field(default_factory=dict)
     confusion: Mapping[tuple[str, Condition], tuple[Confusion, ...]] = field(default_factory=dict)
     recall: Mapping[str, tuple[ClassRecall, ...]] = field(default_factory=dict)
@@ -197,6 +209,7 @@ def load_classification(path: str | Path, facts: Facts) -> ClassificationFacts:
             if r["metric"] == f"{ROLE}_drop"
         },
         corruption_errors=_corruption_errors(run, facts.source),
+        quiz=_quiz(run, facts.source),
         reliability=_reliability(rows_of(table_specs.RELIABILITY)),
         recall=_recall(rows_of(table_specs.RECALL), facts.models, facts.class_names),
         gallery=tuple(
@@ -223,6 +236,21 @@ def _corruption_errors(run: Path, source: str | None) -> tuple[CorruptionErrors,
         )
         for (model, reference, metric), row in means.items()
         if metric == "mce"
+    )
+
+
+def _quiz(run: Path, source: str | None) -> tuple[Quiz, ...]:
+    """What people answered, condition by condition; nothing where none was asked."""
+    name = table_specs.HUMAN.name
+    rows = read_rows(run, name, source) if has_table(run, name) else []
+    models: dict[Condition, dict[str, Estimate]] = {}
+    for row in rows:
+        if row["answered_by"] == "model":
+            models.setdefault(_condition(row), {})[row["model"]] = estimate_of(row)
+    people = [(_condition(row), row) for row in rows if row["answered_by"] == "people"]
+    return tuple(
+        Quiz(condition, row["people"], row["cannot_tell"], estimate_of(row), models.get(condition, {}))
+        for condition, row in people
     )
 
 

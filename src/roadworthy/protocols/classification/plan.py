@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
 from roadworthy.metrics import Metric
 from roadworthy.protocols import base
+from roadworthy.protocols.classification.human import QuizImages, check_answers, read_answers
 from roadworthy.protocols.classification.page import page
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, ShiftChoice, metrics_of
@@ -72,9 +74,17 @@ class Classification(base.Protocol):
         levels = ", ".join(map(str, settings.levels))
         return f"{len(settings.shifts)} shifts, levels {levels}, repeats {settings.repeats}"
 
+    def inlined(self, settings: Settings, base: Path) -> Settings:
+        """The settings with the answers of people in them."""
+        if not isinstance(settings.human, str):
+            return settings
+        return settings.model_copy(update={"human": read_answers(base / settings.human)})
+
     def check_settings(self, settings: Settings) -> None:
         """Raise an `InputError` where a metric or shift is unknown, or lacks a level that is asked for."""
         metrics_of(settings)
+        if isinstance(settings.human, str):
+            raise InputError(f"{NAME}: human: {settings.human} was not read: load the study with load_study")
         for choice in settings.shifts:
             shift_levels(choice.name, settings.levels, choice.levels)
 
@@ -89,9 +99,13 @@ class Classification(base.Protocol):
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Every stimulus shown to every model; undisturbed data in every repeat to those trained again for it."""
-        return base.Planned(
-            plan_cases(NAME, planned_stimuli(settings, bench.data, bench.seed, settings.repeats), bench)
-        )
+        stimuli = planned_stimuli(settings, bench.data, bench.seed, settings.repeats)
+        if isinstance(settings.human, dict):
+            if bench.source:
+                raise InputError(f"{NAME}: human answers are for a study of one source, and this one has several")
+            keys = [showing.stimulus.key for showing in stimuli]
+            check_answers(settings.human, keys, QuizImages.of(bench.data))
+        return base.Planned(plan_cases(NAME, stimuli, bench))
 
     def check(self, cases: Sequence[base.KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
@@ -109,4 +123,6 @@ class Classification(base.Protocol):
     def evidence(self, part: base.Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What stored cases say, cell by cell; so many bootstrap `resamples` are drawn, `RESAMPLES` unless given."""
         metrics = self.metrics_of(part.settings)
-        return Evidence(part.cases, part.class_names, metrics, seed=seed, workers=workers, resamples=resamples)
+        human = part.settings.human if part.settings else None
+        drawing: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
+        return Evidence(part.cases, part.class_names, metrics, human, **drawing)

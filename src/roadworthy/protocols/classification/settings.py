@@ -22,6 +22,7 @@ from roadworthy.metrics import (
     underconfidence,
 )
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
+from roadworthy.protocols.classification.human import HumanAnswers
 from roadworthy.protocols.classification.table_specs import NAME as NAME
 from roadworthy.shifts import THESIS_SHIFTS
 
@@ -42,6 +43,7 @@ class Settings(BaseModel):
     """What the study file may say under `protocols: classification:`.
 
     metrics  further metrics of answers by name, besides those of every study
+    human    a file of answers that people gave in a quiz (`roadworthy preview --quiz`), or its content
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,12 +54,13 @@ class Settings(BaseModel):
     levels: Annotated[Levels, distinct("a level")] = [1, 2, 3, 4, 5]
     repeats: Annotated[int, Field(ge=1)] = 1
     metrics: Annotated[list[str], distinct("a metric")] = []
+    human: str | HumanAnswers | None = None
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A study that names no further metric is stored as it was before there were any."""
+        """A study that names no further metric and no people is stored as it was before there were any."""
         content: dict[str, Any] = handler(self)
-        return content if self.metrics else {name: value for name, value in content.items() if name != "metrics"}
+        return {name: value for name, value in content.items() if value or name not in ("metrics", "human")}
 
 
 def metrics_of(settings: Settings) -> tuple[Metric, ...]:

@@ -68,6 +68,12 @@ CORRUPTION_ERROR = TableSpec(
     key=("model", "reference", "shift", "metric"),
     columns=("model", "reference", "shift", "corruptions", "levels", *ESTIMATE),
 )
+HUMAN = TableSpec(
+    f"{NAME}_human",
+    "How often people, or a model shown the same images, were right in a quiz; who cannot tell is not.",
+    key=("answered_by", *CELL, "metric"),
+    columns=("answered_by", *CELL, "people", "cannot_tell", *ESTIMATE),
+)
 GALLERY = TableSpec(
     f"{NAME}_gallery",
     "The picture in `media` of a few images under one shift at one level.",
@@ -89,5 +95,5 @@ MISTAKES = TableSpec(
 
 TABLE_SPECS = (
     *(CELLS, BY_SHIFT, BY_LEVEL, OVERALL, SEVERITY, REPEATS, RECALL, CONFUSION, RELIABILITY, CORRUPTION_ERROR),
-    *(GALLERY, GALLERY_ANSWERS, MISTAKES),
+    *(HUMAN, GALLERY, GALLERY_ANSWERS, MISTAKES),
 )

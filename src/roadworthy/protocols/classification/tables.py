@@ -24,6 +24,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
 from roadworthy.protocols.classification import corruption_error, table_specs
+from roadworthy.protocols.classification.human import HumanAnswers, QuizImages, model_rows, people_rows
 from roadworthy.protocols.classification.settings import METRICS, NAME
 from roadworthy.protocols.classification.summaries import AnswerSummary, summarise_answers
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
@@ -77,12 +78,14 @@ class Evidence(base.Evidence):
         cases: Sequence[base.StoredCase],
         class_names: Sequence[str],
         metrics: Sequence[Metric] = METRICS,
+        human: HumanAnswers | None = None,
         *,
         seed: int = 0,
         workers: int = 1,
         resamples: int | None = None,
     ) -> None:
         self.class_names, self.metrics, self.seed = tuple(class_names), tuple(metrics), seed
+        self.cases, self.human = cases, human or {}
         by_key = grouped((CellKey.of(case), case) for case in cases)
         self.keys = sorted(by_key, key=CellKey.order)
         failed = {key: [case.failure for case in repeats if case.failure] for key, repeats in by_key.items()}
@@ -156,9 +159,17 @@ class Evidence(base.Evidence):
             table_specs.CONFUSION: _confusion_rows(self),
             table_specs.RELIABILITY: _reliability_rows(self),
         }
+        if self.human and self.ids:
+            rows[table_specs.HUMAN] = self._human_rows()
         if corrupted := [*corruption_error.corruption_error_rows(self)]:
             rows[table_specs.CORRUPTION_ERROR] = corrupted
         return {spec.name: spec.frame(part) for spec, part in rows.items()}
+
+    def _human_rows(self) -> list[dict[str, Any]]:
+        """People, then every model on the same images."""
+        images = QuizImages(self.ids, self.labels.tolist(), self.groups, self.class_names)
+        conditions = {case.stimulus.key: (case.stimulus.name, case.stimulus.level) for case in self.cases}
+        return [*people_rows(self.human, conditions, images), *model_rows(self.human, self.cases, images)]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A gallery of the shifts with the answers to it, and the most confident mistakes."""
