@@ -251,10 +251,15 @@ class TrainingCourse(ABC):
         stored = json.loads(notes.get("training", "{}"))
         if stored.get("recipe") != self.recipe:
             raise other_training(path)
-        self.history, self.best = stored["history"], _under("best/", tensors)
+        self.restore(stored)
+        self.best = _under("best/", tensors)
         for part, network in self.networks.items():
             network.load_state_dict(_under(f"{part}/", tensors))
             _restore(self.optimizers[part], _under(self.optimizer_prefix.format(part=part), tensors))
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Take over what the record of a checkpoint says of the training so far."""
+        self.history = record["history"]
 
     def keep(self, folder: Path) -> Path:
         """Write the weights that are kept; give their file."""

@@ -29,7 +29,7 @@ from roadworthy.outliers.gan.training import WEIGHTS, train_gan
 if TYPE_CHECKING:
     import torch
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Part of every recipe; a change of the training that gives other weights raises it."""
 BLOCK = 64
 """Images drawn together, always the same ones, so that the bits of one never depend on what else is asked for."""
