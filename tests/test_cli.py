@@ -14,6 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from commands import call
+from elsewhere import answer_elsewhere
 from roadworthy import demo
 from roadworthy.cli import app
 from roadworthy.core.errors import InputError
@@ -187,33 +188,6 @@ def test_the_demo_refuses_a_folder_it_cannot_use(tmp_path: Path) -> None:
         demo.run_demo(tmp_path / "file")
 
 
-PREDICTOR = '''
-"""An owner's own script: no roadworthy in here."""
-import csv, json, sys
-import numpy as np, onnxruntime as ort
-from PIL import Image
-folder, model, out = sys.argv[1:]
-settings = json.load(open(f"{folder}/export.json"))
-options = ort.SessionOptions()
-options.intra_op_num_threads = settings["threads"]
-session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-rows = list(csv.DictReader(open(f"{folder}/manifest.csv", newline="")))
-names = open(f"{folder}/classes.txt").read().splitlines()
-with open(out, "w", newline="") as file:
-    writer = csv.writer(file)
-    writer.writerow(["stimulus", "id", *names])
-    for start in range(0, len(rows), settings["batch"]):
-        part = rows[start:start + settings["batch"]]
-        images = [np.asarray(Image.open(f"{folder}/{row['path']}")) for row in part]
-        images += [images[-1]] * (settings["batch"] - len(images))
-        batch = np.stack(images).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)
-        answers = session.run(None, {"image": batch})[0]
-        for row, answer in zip(part, answers):
-            writer.writerow([row["stimulus"], row["id"], *(f"{p:.9g}" for p in answer)])
-assert "roadworthy" not in sys.modules
-'''
-
-
 def test_export_predict_elsewhere_import(tmp_path: Path) -> None:
     """Tables from answers given in another process, by ONNX Runtime alone, equal those of the direct run."""
     model = save_onnx(tmp_path / "tiny.onnx", gain=3.0)
@@ -227,9 +201,7 @@ def test_export_predict_elsewhere_import(tmp_path: Path) -> None:
     call("run", source, "--out", tmp_path / "direct")
     assert "1,060 images" in call("export", source, tmp_path / "images")
     assert "not empty" in call("export", source, tmp_path / "images", code=2)
-    (tmp_path / "predict.py").write_text(PREDICTOR)
-    command = [sys.executable, str(tmp_path / "predict.py"), str(tmp_path / "images"), str(model)]
-    subprocess.run([*command, str(tmp_path / "answers.csv")], check=True)
+    answer_elsewhere(tmp_path / "images", model, tmp_path / "answers.csv")
     back = study(tmp_path, models={"tiny": {"predictions": str(tmp_path / "answers.csv")}}, **asked)
     (tmp_path / "back.yaml").write_text(yaml.safe_dump(back))
     call("run", tmp_path / "back.yaml", "--out", tmp_path / "imported")

@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
+from roadworthy.api import no_progress, prepare
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch
@@ -31,6 +32,8 @@ from roadworthy.data import DATA, BuiltinDataset, Opening, Subset, files, open_d
 from roadworthy.data.images import decode, decode_mask, image_size, resize, resize_boxes, resize_mask
 from roadworthy.data.parallel import in_threads
 from roadworthy.data.table import Table, condition, index_labels, natural_key
+from roadworthy.study import parse_study
+from tiny import study
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
 
@@ -1155,6 +1158,74 @@ def test_splits_share_no_group_and_keep_the_shares() -> None:
     again = split_by_group(Subset(data, range(len(data))[::-1]), (0.6, 0.2, 0.2), seed=3)
     assert [set(part.ids) for part in again] == [set(part.ids) for part in parts]
     assert split_by_group(data, (0.6, 0.2, 0.2), seed=4)[0].ids != parts[0].ids
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 7)), min_size=2, max_size=40),
+    st.sampled_from([(0.8, 0.2), (0.5, 0.5), (0.6, 0.2, 0.2)]),
+    st.integers(0, 9),
+    st.randoms(use_true_random=False),
+)
+def test_a_split_never_cuts_a_group(rows: list[tuple[int, int]], shares: Any, seed: int, random: Any) -> None:
+    """Whatever classes a group holds: each image is in one part, each group on one side, in any order of the images."""
+    names = [str(number) for number in range(len(rows))]
+
+    def parts_of(order: list[int]) -> list[set[str]] | None:
+        labels, groups = [rows[i][0] for i in order], [f"g{rows[i][1]}" for i in order]
+        table = Table(tuple(names[i] for i in order), np.array(labels), ("a", "b", "c", "d"), tuple(groups))
+        data = Rows(table)
+        try:
+            parts = split_by_group(data, shares, seed)
+        except InputError:
+            return None
+        sides = [set(part.groups) for part in parts]
+        assert sum(map(len, sides)) == len(set().union(*sides)) == len(set(groups))
+        assert sorted(image_id for part in parts for image_id in part.ids) == sorted(table.ids)
+        return [set(part.ids) for part in parts]
+
+    shuffled = [*range(len(rows))]
+    random.shuffle(shuffled)
+    assert parts_of(shuffled) == parts_of([*range(len(rows))])
+
+
+class Rows(Dataset):
+    """A data set of which nothing but its table is read."""
+
+    name, size, channels = "rows", (2, 2), 1
+    ids: Any = ()
+    labels: Any = ()
+    groups: Any = ()
+
+    def __init__(self, table: Table) -> None:
+        self.ids, self.labels, self.groups, self.class_names = table.ids, table.labels, table.groups, table.class_names
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def fingerprint(self) -> str:
+        return "rows"
+
+    def batch(self, rows: Any) -> Batch:
+        raise AssertionError("no image is asked for")
+
+
+@pytest.mark.parametrize("shares", [[0.8, 0.2], [0.5, 0.3, 0.2]])
+def test_a_study_splits_one_data_set(shares: list[float], tmp_path: Path) -> None:
+    content = study(tmp_path, data={"test": {"builtin": "signs", "n": 350}, "split": shares})
+    bench = prepare(parse_study(content, "study"), progress=no_progress).sources[""]
+    parts = [part for part in (bench.train, bench.validation, bench.data) if part is not None]
+    assert len(parts) == len(shares)
+    whole = open_dataset({"builtin": "signs", "n": 350}, size=32)
+    assert sorted(image_id for part in parts for image_id in part.ids) == sorted(whole.ids)
+    assert sum(len({*part.groups}) for part in parts) == len({*whole.groups})
+    for part, share in zip(parts, shares, strict=True):
+        assert len(part) == pytest.approx(share * len(whole), abs=14 * 5 / 2)
+
+
+@pytest.mark.parametrize("shares", [[1.0], [0.8, 0.3], [0.25, 0.25, 0.25, 0.25]])
+def test_a_study_splits_into_two_or_three(shares: list[float], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="split"):
+        parse_study(study(tmp_path, data={"test": {"builtin": "signs", "n": 350}, "split": shares}), "study")
 
 
 def test_splits_that_cannot_be() -> None:

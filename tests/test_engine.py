@@ -29,6 +29,7 @@ from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact
 from roadworthy.engine.folder import RunFolder
+from roadworthy.engine.plan import PlannedStimulus
 from roadworthy.engine.readouts import read_case
 from roadworthy.models.signals import Signals
 from roadworthy.monitors.conformance import ToyModel, toy_data
@@ -483,6 +484,21 @@ def test_the_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
     prepared = prepare(parse_study(study(tmp_path), "study"))
     assert 0 < local.estimate_seconds(prepared.plan.graph(), RunFolder(tmp_path / "run"), workers=2) < 60
     assert not (tmp_path / "run").exists()
+
+
+def test_the_dry_run_times_a_stimulus_once_for_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[str] = []
+    show = PlannedStimulus.show
+    monkeypatch.setattr(PlannedStimulus, "show", lambda own, batch: timed.append(own.stimulus.key) or show(own, batch))
+    seconds = {}
+    for repeats in (1, 20):
+        timed.clear()
+        protocols = {"classification": {"shifts": ["noise", "fog"], "levels": [1, 5], "repeats": repeats}}
+        graph = prepare(parse_study(study(tmp_path, protocols=protocols), "study")).plan.graph()
+        timed.clear()
+        seconds[repeats] = local.estimate_seconds(graph, RunFolder(tmp_path / "run"), workers=1)
+        assert len(timed) == 5
+    assert seconds[20] > 4 * seconds[1] > 0, "but every repeat counts"
 
 
 def test_batches_of_one_concurrent_model_are_asked_at_the_same_time() -> None:

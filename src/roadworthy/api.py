@@ -20,22 +20,21 @@ from roadworthy.data.curation import Curation as Curation
 from roadworthy.data.curation import curate, read_settings
 from roadworthy.deploying import export_monitor as export_monitor
 from roadworthy.deploying import monitor_decisions as monitor_decisions
-from roadworthy.engine.folder import RunFolder, writing
-from roadworthy.engine.plan import PlannedStimulus
+from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
 from roadworthy.engine.progress import terminal_progress as terminal_progress
 from roadworthy.executing import execute as execute
+from roadworthy.exporting import export_images
 from roadworthy.metrics import METRICS, current_name
 from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
-from roadworthy.opening import Given, check_study_size, model_builder, open_benches
+from roadworthy.opening import Given, model_builder
 from roadworthy.plugins import GivenPlugins, load_given, replaced_components
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import find_protocol, find_suite
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
-from roadworthy.protocols.export import export
 from roadworthy.protocols.monitoring.standalone import evaluate_decisions as evaluate_decisions
 from roadworthy.protocols.od_test.choosing import choose
 from roadworthy.stored import Run as Run
@@ -127,6 +126,7 @@ def export_study(
     source: str | Path | dict[str, Any],
     folder: str | Path,
     *,
+    out: str | Path | None = None,
     workers: int | None = None,
     plugins: GivenPlugins = (),
     trust: bool = False,
@@ -134,24 +134,11 @@ def export_study(
 ) -> int:
     """Write the disturbed images of a study to a new folder, without opening its models; returns how many.
 
-    `plugins` and `trust` are those of `run_study`.
+    GANs that draw some of them are trained in `out`, the folder of the run that will read the answers (default:
+    runs/<name of the study>). `plugins` and `trust` are those of `run_study`.
     """
-    study, base = load_study(source, plugins=plugins, trust=trust)
-    check_study_size(study, len(study.by_source()))
-    chosen = study.protocols.chosen()
-    for protocol, settings in chosen:
-        protocol.check_settings(settings)
-    benches = open_benches(study, base, progress)
-    stimuli: dict[str, tuple[PlannedStimulus, int, dict[str, None]]] = {}
-    for protocol, settings in chosen:
-        for name in settings.sources or benches:
-            for showing in protocol.planned_stimuli(settings, benches[name]):
-                stimuli.setdefault(showing.stimulus.hash, (showing, benches[name].chunk, {}))[2][name] = None
-    images = sum(len(showing.data) for showing, _, _ in stimuli.values())
-    classes = {name: bench.data.class_names for name, bench in benches.items()}
-    with progress(f"export {study.name}", images) as advance, writing(Path(folder)):
-        shown = [(showing, chunk, [*sources]) for showing, chunk, sources in stimuli.values()]
-        return export(shown, classes, Path(folder), batch=study.batch, progress=advance, workers=workers or 1)
+    allowed: dict[str, Any] = {"plugins": plugins, "trust": trust}
+    return export_images(source, folder, out=out, workers=workers, progress=progress, **allowed).images
 
 
 def evaluate(

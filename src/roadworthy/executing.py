@@ -16,9 +16,10 @@ from roadworthy.building import apart_builder
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.record import RunRecord
+from roadworthy.engine.artifacts import is_built
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes
 from roadworthy.engine.local import Executor, LocalExecutor, Outcome, timing_tables
-from roadworthy.engine.plan import THREADS, Graph
+from roadworthy.engine.plan import THREADS, Graph, Plan, is_stored
 from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.recording import node_records, source_record
@@ -53,6 +54,7 @@ def execute(
     stored = prepared.stored_study().to_yaml()
     with opened_folder(out, stored, fresh) as folder:
         graph, before = prepared.plan.graph(), set(folder.files())
+        _warn_of_other_images(prepared.plan, folder)
         if executor is None:
             apart = apart_builder(prepared, folder.path) if workers > 1 else None
             executor = LocalExecutor(workers, progress, f"testing {prepared.study.name}", apart)
@@ -105,6 +107,24 @@ def execute(
         verdict = judge_run(prepared.criteria, evidence, folder, record)
         run.conclude(record, replace(verdict, criteria_file=criteria_file_of(prepared.study.criteria)))
     return run
+
+
+def _warn_of_other_images(plan: Plan, folder: RunFolder) -> None:
+    """Say where stored answers are to images that something draws which is not here, as where it was exported."""
+    asked = [planned for planned in plan.cases if planned.system.underlying and is_stored(planned.system.underlying)]
+    lacking = {
+        planned.showing.stimulus.name: planned.system.name
+        for planned in asked
+        for part in planned.showing.requires
+        if not is_built(folder, part.recipe)
+    }
+    if lacking:
+        name, model = next(iter(lacking.items()))
+        warnings.warn(
+            f"{name} is trained anew, and its images may not be those that {model} answered: other versions or another "
+            "machine give others; run into the folder that export trained it in with `out=`",
+            stacklevel=3,
+        )
 
 
 def _evidence(

@@ -34,6 +34,9 @@ LEARNING = {
 }
 """What a study must name for what learns from data, by role, as the sentence that asks for it."""
 
+SPLIT_ROLES = {2: ("train", "test"), 3: ("train", "validation", "test")}
+"""What the parts of a split are, by how many there are."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -105,7 +108,7 @@ class OpeningSource:
         roles = {"test": test}
         if section.split is not None:
             parts = split_by_group(test, section.split, seed)
-            roles = dict(zip(("train", "validation", "test"), parts, strict=True))
+            roles = dict(zip(SPLIT_ROLES[len(parts)], parts, strict=True))
         train_spec = section.train if given.train is None else given.train
         for role, spec in (("train", train_spec), ("validation", section.validation)):
             if spec is not None:

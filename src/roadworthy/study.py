@@ -48,7 +48,8 @@ Spec = str | dict[str, Any]
 class DataSection(_Section):
     """The data sets of a source; only `test` is always needed.
 
-    `split` cuts what is named under `test` by group into three parts of these shares: train, validation and test.
+    `split` cuts what is named under `test` by group into parts of these shares: of three train, validation and test,
+    of two train and test.
     `mirror` adds a mirrored copy of every training image, and of every image that monitors are shown.
     """
 
@@ -56,7 +57,7 @@ class DataSection(_Section):
     train: Spec | None = None
     validation: Spec | None = None
     classes: str | list[str] | None = None
-    split: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=3, max_length=3)] | None = None
+    split: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=2, max_length=3)] | None = None
     mirror: bool = False
 
     @model_validator(mode="after")

@@ -270,16 +270,24 @@ def check(
 def export(
     study: StudyArgument,
     folder: Annotated[Path, typer.Argument(help="A new folder for the images.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run that will read the answers; GANs that draw images are trained there."),
+    ] = None,
     workers: Workers = None,
     plugin: PluginOption = None,
     trust: Trust = False,
     quiet: Quiet = False,
 ) -> None:
     """Write the disturbed images of a study for an owner who runs the model elsewhere."""
-    from roadworthy.api import export_study
+    from roadworthy.exporting import export_images
 
-    image_count = export_study(
-        study, folder, workers=workers, plugins=plugin or (), trust=trust, progress=_progress(quiet)
+    exported = export_images(
+        study, folder, out=out, workers=workers, plugins=plugin or (), trust=trust, progress=_progress(quiet)
     )
-    if not quiet:
-        typer.echo(f"{image_count:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
+    if quiet:
+        return
+    typer.echo(f"{exported.images:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
+    if exported.built:
+        where = from_here(exported.run)
+        typer.echo(f"networks that drew some: {len(exported.built)} in {where}; run the study with the answers there")

@@ -376,36 +376,36 @@ class _Chunks:
 
 
 def estimate_seconds(graph: Graph, store: RunFolder, workers: int) -> float:
-    """A rough time for what is still to do: one batch per system and one per stimulus, timed.
+    """A rough time for what is still to do: one batch per system and one per kind of stimulus, timed.
 
-    What needs an artifact that is not built yet cannot be timed and does not count.
+    Repeats of a stimulus take as long. What needs an artifact that is not built yet cannot be timed and does not count.
     """
     with suppress(RoadworthyError):  # a damaged artifact counts as not built
         load_built(graph, store, graph.artifacts)
     cases = [node.planned for node in graph.cases.values() if not node.planned.refused]
     systems: dict[int, float] = {}
-    shifts: dict[str, float] = {}
+    shifts: dict[tuple[str, int, str, int], float] = {}
     total = 0.0
     for task in _pending(cases, store, lambda images: None):
         images = min(task.size, len(task.showing.data) - task.chunk * task.size)
-        stimulus, attacked = task.showing.stimulus.hash, task.showing.attacked
+        stimulus, attacked = task.showing.stimulus, task.showing.attacked
         waiting = task.showing.requires if attacked is None else (*task.showing.requires, *attacked.requires())
         if not all(part.loaded for part in waiting):
             continue
-        if stimulus not in shifts:
+        kind = stimulus.name, stimulus.level, task.showing.data.name, id(attacked)
+        asked = [planned for planned in task.cases if all(part.loaded for part in planned.system.requires())]
+        if kind not in shifts or any(id(planned.system) not in systems for planned in asked):
             sample = task.showing.data.batch(slice(0, graph.batch))
             started = time.perf_counter()
             shown = task.showing.show(sample)
-            shifts[stimulus] = (time.perf_counter() - started) / max(1, len(sample))
-        for planned in task.cases:
-            if not all(part.loaded for part in planned.system.requires()):
-                continue
+            shifts[kind] = (time.perf_counter() - started) / max(1, len(sample))
+        for planned in asked:
             if id(planned.system) not in systems:
                 few = shown.take(slice(0, min(len(shown), task.size)))
                 _ask([planned], few, graph.batch)
                 systems[id(planned.system)] = _ask([planned], few, graph.batch)[0][1] / max(1, len(few))
             total += images * systems[id(planned.system)]
-        total += images * shifts[stimulus]
+        total += images * shifts[kind]
     return total / workers
 
 

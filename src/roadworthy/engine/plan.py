@@ -41,11 +41,6 @@ class PlannedStimulus:
             object.__setattr__(self, "shift", self.shift.over(self.data))
 
     @property
-    def ready(self) -> bool:
-        """True once its data can be drawn."""
-        return all(part.loaded for part in self.requires)
-
-    @property
     def varies(self) -> bool:
         """True where another repeat shows other pixels."""
         return self.fresh or self.shift is not None
@@ -89,11 +84,6 @@ class PlannedCase:
     source: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
-
-    @property
-    def requires(self) -> tuple[Buildable, ...]:
-        """The artifacts that must be there before it can be shown."""
-        return (*self.system.requires(), *self.showing.requires)
 
     @property
     def chunk(self) -> int:
@@ -154,13 +144,20 @@ class Graph:
 
     A case is `early` where an artifact requires it, or one that asks the same model about the same stimulus.
 
+    `stimuli` are shown to nobody: what must be built to make them is in the graph all the same, for an export.
+
     artifacts, cases   nodes by their hash, in the order of the plan
     """
 
-    def __init__(self, cases: Sequence[PlannedCase], batch: int = BATCH) -> None:
+    def __init__(
+        self, cases: Sequence[PlannedCase], batch: int = BATCH, stimuli: Sequence[PlannedStimulus] = ()
+    ) -> None:
         self.batch = batch
         self.artifacts: dict[str, ArtifactNode] = {}
         self.cases: dict[str, CaseNode] = {}
+        for showing in stimuli:
+            for part in showing.requires:
+                self._add_artifact(part, showing.stimulus.name)
         for planned in cases:
             self._add_case(planned, early=False)
         early = {_asking(node) for node in self.cases.values() if node.early}
@@ -201,27 +198,28 @@ class Graph:
 
     def _add_case(self, planned: PlannedCase, early: bool) -> int:
         known = self.cases.get(planned.case.hash)
-        nodes = [self._add_artifact(planned, part) for part in planned.requires]
+        nodes = [self._add_artifact(part, planned.system.name) for part in planned.system.requires()]
+        nodes += [self._add_artifact(part, planned.showing.stimulus.name) for part in planned.showing.requires]
         level = max((node.level for node in nodes), default=0)
         early = early or (known is not None and known.early)
         requires = frozenset(node.hash for node in nodes)
         self.cases[planned.case.hash] = CaseNode(known.planned if known else planned, requires, level, early)
         return level
 
-    def _add_artifact(self, planned: PlannedCase, part: Buildable) -> ArtifactNode:
+    def _add_artifact(self, part: Buildable, name: str) -> ArtifactNode:
+        """The node of what is built for the system or stimulus of this name."""
         recipe = part.recipe
         if recipe.hash in self.artifacts:
             node = self.artifacts[recipe.hash]
             if not any(part is other for other in node.parts):
                 node.parts.append(part)
-                self._required(planned, recipe)
+                self._required(recipe, name)
             return node
-        level, requires = self._required(planned, recipe)
-        name = planned.showing.stimulus.name if part in planned.showing.requires else planned.system.name
+        level, requires = self._required(recipe, name)
         self.artifacts[recipe.hash] = ArtifactNode(recipe.hash, name, [part], requires, 1 + level)
         return self.artifacts[recipe.hash]
 
-    def _required(self, planned: PlannedCase, recipe: Artifact) -> tuple[int, frozenset[str]]:
+    def _required(self, recipe: Artifact, name: str) -> tuple[int, frozenset[str]]:
         """The highest level of what a recipe requires, and the hashes of that."""
         level, hashes = 0, set()
         for need in recipe.requires:
@@ -229,7 +227,7 @@ class Graph:
                 level = max(level, self._add_case(need, early=True))
                 hashes.add(need.case.hash)
             else:
-                node = self._add_artifact(planned, need)
+                node = self._add_artifact(need, name)
                 level = max(level, node.level)
                 hashes.add(node.hash)
         return level, frozenset(hashes)

@@ -50,32 +50,35 @@ the source that shows it, or all that do (`a;b`). Run the model of each SOURCE o
 (or Parquet) for it"""
 
 
+def check_exportable(stimuli: Sequence[PlannedStimulus], sources: Sequence[str], folder: Path) -> None:
+    """Refuse what cannot be exported, and a folder with other things in it, before anything is built or written."""
+    attacks = sorted({showing.stimulus.name for showing in stimuli if isinstance(showing.shift, Attack)})
+    if attacks:
+        raise InputError(
+            f"the attack {attacks[0]} cannot be exported: it is made against the model under test, which is not here; "
+            "leave it out of the study to be exported"
+        )
+    unfinished = {*UNFINISHED, *(f"classes-{source}.txt" for source in sources)}
+    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - unfinished):
+        raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
+
+
 def export(
     stimuli: Sequence[tuple[PlannedStimulus, int, Sequence[str]]],
     class_names: Mapping[str, Sequence[str]],
     folder: Path,
     *,
     batch: int,
+    artifacts: Mapping[str, Mapping[str, str]],
     progress: Callable[[int], None],
     workers: int,
 ) -> int:
     """Write every stimulus as PNG files with a manifest; returns the number of images.
 
     Stimuli come with the images to make at once and the sources that show them; class names by source, '' if it is one.
+    What stimuli require is loaded: `artifacts` names, by hash, the SHA-256 of the files of each.
     """
     planned_stimuli, several = [showing for showing, _, _ in stimuli], "" not in class_names
-    attacks = sorted({showing.stimulus.name for showing in planned_stimuli if isinstance(showing.shift, Attack)})
-    if attacks:
-        raise InputError(
-            f"the attack {attacks[0]} cannot be exported: it is made against the model under test, which is not here; "
-            "leave it out of the study to be exported"
-        )
-    unready = sorted({showing.stimulus.name for showing in planned_stimuli if not showing.ready})
-    if unready:
-        raise InputError(f"{unready[0]} cannot be exported: its GAN is trained by a run first; leave out gans")
-    unfinished = {*UNFINISHED, *(f"classes-{source}.txt" for source in class_names)}
-    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - unfinished):
-        raise InputError(f"{folder} exists and is not empty: choose another folder to export to")
     manifest = CsvText()
     rows = csv.writer(manifest, lineterminator=ENDING)
     rows.writerow(["stimulus", "id", "path", *([SOURCE] if several else [])])
@@ -104,6 +107,7 @@ def export(
             "batch": batch,
             "threads": THREADS,
             "images": written,
+            "artifacts": {name: dict(files) for name, files in artifacts.items()},
             "stimuli": {showing.stimulus.key: showing.stimulus.config() for showing in planned_stimuli},
         },
     )

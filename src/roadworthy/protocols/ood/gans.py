@@ -107,9 +107,7 @@ def planned_gans(chosen: Gans | None, bench: Bench) -> list[Gan]:
     if chosen is None:
         return []
     if bench.train is None:
-        raise InputError(
-            "GANs learn from the training data of a study: name it under data: train; to export a study, leave out gans"
-        )
+        raise InputError("GANs learn from the training data of a study: name it under data: train")
     settings = chosen.settings()
     return [
         Gan(choice.chosen(), settings, bench.train, seed=bench.seed, index=index)
