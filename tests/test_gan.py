@@ -16,9 +16,10 @@ import pytest
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.roles import Trial
 from roadworthy.data import open_dataset
+from roadworthy.engine.estimating import estimate_time
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.local import estimate_seconds
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.study import parse_study
 from tiny import CLASSES, contents, save_onnx, study
@@ -763,8 +764,54 @@ def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
     graph = prepared.plan.graph()
     waiting = [(node.name, part.recipe.seed) for node in graph.artifacts.values() for part in node.parts]
     assert waiting == [("lee_gan", 0), ("lee_gan", 1)]
-    assert estimate_seconds(graph, RunFolder(tmp_path / "none"), 1) > 0
+    estimate = estimate_time(graph, RunFolder(tmp_path / "none"), 1)
+    assert (estimate.timed, estimate.untimed) == (2, 0)
+    assert estimate.building > 0
+    assert not any(part.loaded for node in graph.artifacts.values() for part in node.parts)
     assert not (tmp_path / "none").exists()
+
+
+def test_the_estimate_counts_the_training_of_every_gan_and_all_that_they_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gans = {**WEIGHTS, "count": 3, "configurations": ["lee_gan", "lee_wgan", "sricharan_wgan_2e"]}
+    content = gan_study(tmp_path, gans, repeats=2, sets=["uniform_noise"])
+    graph = prepare(parse_study(content, "study")).plan.graph()
+    tried: list[str] = []
+
+    def trial(own: Gan) -> Trial:
+        tried.append(own.configuration.name)
+        return Trial(building=100.0, per_image=1.0)
+
+    monkeypatch.setattr(Gan, "trial", trial)
+    estimate = estimate_time(graph, RunFolder(tmp_path / "none"), 2)
+    assert estimate.building == 9 * 100, "GANs are trained one after the other"
+    assert 9 * 2 * 70 / 2 < estimate.cases < 9 * 2 * 70 / 2 + 5, "nine GANs draw 70 images in each of two repeats"
+    assert tried == ["lee_gan"], "all take as long: two epochs at most"
+
+
+def test_a_trial_takes_the_epochs_that_are_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock:
+        """Every look at it is a second later."""
+
+        now = 0.0
+
+        def perf_counter(self) -> float:
+            self.now += 1
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr("roadworthy.models.trials.time", clock)
+    monkeypatch.setattr("roadworthy.outliers.gan.outliers.time", clock)
+    settings = replace(TINY, batch=21, epochs=10, look_every=4)
+    trial = Gan(CONFIGURATIONS["sricharan_wgan_002"], settings, signs()).trial()
+    # a second a step; 168 of 210 images are learned, in 8 steps with 2 looks, each of 512 drawn and 42 held-out images
+    few = math.ceil(3 * 21 / 0.8)
+    learned = few - round(0.2 * few)
+    step, look = 1 / (learned / 3), (512 + 42) / (512 + few - learned)
+    assert trial.building == pytest.approx(10 * (168 * step + 2 * look), rel=0.2)
+    assert trial.per_image == 1 / BLOCK
+    assert Gan(CONFIGURATIONS["sricharan_wgan_2e"], settings, signs()).trial().building == trial.building / 5
 
 
 def test_own_configurations_and_changed_ones(tmp_path: Path) -> None:

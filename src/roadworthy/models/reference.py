@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest
 from roadworthy.core.registry import Registry
-from roadworthy.core.roles import Dataset, Model
+from roadworthy.core.roles import BATCH, Dataset, Model, Trial
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_THREADS, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress
@@ -29,6 +31,7 @@ from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.torch import TorchModel, import_torch
 from roadworthy.models.trained import ONNX, TrainedNetwork
 from roadworthy.models.training import HELD_OUT, SCHEDULES, check_held_out, train_classifier
+from roadworthy.models.trials import StepTimes, few_images
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 LARGEST = {"epochs": MOST_EPOCHS, "batch": MOST_BATCH, "width": MOST_WIDTH, "hidden": MOST_WIDTH, "passes": MOST_PASSES}
 ALGORITHM = 1
 """Part of every recipe; a change of the training that gives other weights raises it."""
+TRIED_STEPS = 3
+"""Steps of a training that are timed to tell how long all of it takes; the first one only warms up."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +194,27 @@ class ReferenceModel(TrainedNetwork):
         competence = train_classifier(network, self.data, workshop, progress=progress, **settings)
         export_onnx(network, workshop / ONNX, self.data.size, self.data.channels)
         return competence
+
+    def trial(self) -> Trial:
+        """Train on a few batches and ask about one; answering after an epoch takes about a third of learning."""
+        few = self.on(few_images(self.data, TRIED_STEPS * self.batch))
+        few.epochs, few.held_out, few.keep = 1, 0.0, "last"
+        times = StepTimes()
+        with TemporaryDirectory() as home:
+            few.build(Path(home), times)
+            few.load(Path(home))
+            shown = few.data.batch(slice(0, BATCH))
+            few.predict(shown)
+            started = time.perf_counter()
+            few.predict(shown)
+        answered = (time.perf_counter() - started) / len(shown)
+        building = self.work * times.per_image(TRIED_STEPS) * (1 if self.held_out else 4 / 3)
+        return Trial(building, answered)
+
+    @property
+    def trial_key(self) -> tuple[Any, ...]:
+        """All that its time depends on; not its seed."""
+        return digest(self.settings()), self.data.fingerprint(), self.passes
 
     def network(self) -> torch.nn.Module:
         """The network with the weights it starts from."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+import time
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,24 +16,27 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.random import Streams
-from roadworthy.core.roles import Buildable, Dataset, Outliers
+from roadworthy.core.roles import Buildable, Dataset, Outliers, Trial
 from roadworthy.core.types import Artifact, Images
 from roadworthy.data.base import OpenedDataset
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.torch import import_torch
-from roadworthy.models.training import RECORD
+from roadworthy.models.training import HELD_OUT, RECORD
+from roadworthy.models.trials import StepTimes, few_images
 from roadworthy.outliers.base import OutlierSet, Rows, ids_of, opened, prefixed
 from roadworthy.outliers.gan.networks import make_generator
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
-from roadworthy.outliers.gan.training import WEIGHTS, train_gan
+from roadworthy.outliers.gan.training import EVALUATED, WEIGHTS, train_gan
 
 if TYPE_CHECKING:
     import torch
 
 ALGORITHM = 2
 """Part of every recipe; a change of the training that gives other weights raises it."""
+TRIED_STEPS = 3
+"""Steps of a training that are timed to tell how long all of it takes; the first one only warms up."""
 BLOCK = 64
 """Images drawn together, always the same ones, so that the bits of one never depend on what else is asked for."""
 
@@ -67,6 +73,41 @@ class Gan(Buildable):
         """Train, or go on training, in a folder."""
         seed = self.recipe.seed
         return train_gan(self.configuration, self.settings, self.data, workshop, seed=seed, progress=progress)
+
+    def trial(self) -> Trial:
+        """Train for a few steps, look once and draw a block; all epochs count, though a look may stop it sooner."""
+        settings, images = self.settings, len(self.data)
+        learned = round(images * (1 - HELD_OUT))
+        few = Gan(
+            replace(self.configuration, stop="epochs", at=1),
+            replace(settings, epochs=1, look_every=TRIED_STEPS + 1),
+            few_images(self.data, math.ceil(TRIED_STEPS * settings.batch / (1 - HELD_OUT))),
+        )
+        times = StepTimes()
+        with TemporaryDirectory() as home:
+            few.build(Path(home), times)
+            few.load(Path(home))
+            noise, labels = np.zeros((BLOCK, settings.latent)), np.zeros(BLOCK)
+            few.draw(noise, labels)
+            started = time.perf_counter()
+            few.draw(noise, labels)
+        drawn = (time.perf_counter() - started) / BLOCK
+        steps = math.ceil(learned / settings.batch)
+        shown, held_out = EVALUATED + times.told[-1][1], EVALUATED + images - learned
+        look = times.last * held_out / shown
+        epoch = learned * times.per_image(len(times.told) - 1) + math.ceil(steps / settings.look_every) * look
+        return Trial(self._most_epochs * epoch, drawn)
+
+    @property
+    def trial_key(self) -> tuple[Any, ...]:
+        """All that its time depends on; not its seed."""
+        return self._most_epochs, self.configuration.surrogate, self.settings, self.data.fingerprint()
+
+    @property
+    def _most_epochs(self) -> float:
+        """How many epochs it can have."""
+        own = self.configuration.at if self.configuration.stop == "epochs" else math.inf
+        return min(own, self.settings.epochs)
 
     def load(self, home: Path) -> None:
         """Make `draw` ready from the stored generator."""
