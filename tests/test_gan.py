@@ -774,44 +774,39 @@ def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
 def test_the_estimate_counts_the_training_of_every_gan_and_all_that_they_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gans = {**WEIGHTS, "count": 3, "configurations": ["lee_gan", "lee_wgan", "sricharan_wgan_2e"]}
+    gans = {**WEIGHTS, "count": 3, "epochs": 5, "configurations": ["lee_gan", "lee_wgan", "sricharan_wgan_2e"]}
     content = gan_study(tmp_path, gans, repeats=2, sets=["uniform_noise"])
     graph = prepare(parse_study(content, "study")).plan.graph()
     tried: list[str] = []
 
     def trial(own: Gan) -> Trial:
         tried.append(own.configuration.name)
-        return Trial(building=100.0, per_image=1.0)
+        return Trial(per_work=0.5, per_image=1.0)
 
     monkeypatch.setattr(Gan, "trial", trial)
     estimate = estimate_time(graph, RunFolder(tmp_path / "none"), 2)
-    assert estimate.building == 9 * 100, "GANs are trained one after the other"
+    assert estimate.building == (6 * 5 + 3 * 2) * 210 * 0.5, "one after the other, at most five epochs or two"
     assert 9 * 2 * 70 / 2 < estimate.cases < 9 * 2 * 70 / 2 + 5, "nine GANs draw 70 images in each of two repeats"
-    assert tried == ["lee_gan"], "all take as long: two epochs at most"
+    assert tried == ["lee_gan"], "an image takes as long for all"
 
 
-def test_a_trial_takes_the_epochs_that_are_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_times_steps_and_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     class Clock:
         """Every look at it is a second later."""
 
         now = 0.0
 
-        def perf_counter(self) -> float:
+        def process_time(self) -> float:
             self.now += 1
             return self.now
 
     clock = Clock()
     monkeypatch.setattr("roadworthy.models.trials.time", clock)
     monkeypatch.setattr("roadworthy.outliers.gan.outliers.time", clock)
-    settings = replace(TINY, batch=21, epochs=10, look_every=4)
-    trial = Gan(CONFIGURATIONS["sricharan_wgan_002"], settings, signs()).trial()
-    # a second a step; 168 of 210 images are learned, in 8 steps with 2 looks, each of 512 drawn and 42 held-out images
-    few = math.ceil(3 * 21 / 0.8)
-    learned = few - round(0.2 * few)
-    step, look = 1 / (learned / 3), (512 + 42) / (512 + few - learned)
-    assert trial.building == pytest.approx(10 * (168 * step + 2 * look), rel=0.2)
+    trial = Gan(CONFIGURATIONS["sricharan_wgan_002"], replace(TINY, batch=21, look_every=4, threads=1), signs()).trial()
+    # a second for about 16 images (objects stay whole); 168 of 210 are learned, in 8 steps with 2 looks
+    assert trial.per_work == pytest.approx((168 / 16 + 2) / 210, rel=0.2)
     assert trial.per_image == 1 / BLOCK
-    assert Gan(CONFIGURATIONS["sricharan_wgan_2e"], settings, signs()).trial().building == trial.building / 5
 
 
 def test_own_configurations_and_changed_ones(tmp_path: Path) -> None:

@@ -285,11 +285,11 @@ class Model(System):
 class Trial:
     """What a little of the work of a `Buildable` says of all of it, in seconds.
 
-    building   of the whole building, on the threads that it uses; at most, where it may stop sooner
+    per_work   of each unit of its `work`, on the threads that it uses
     per_image  of each image that it is used for: asked about, or drawn
     """
 
-    building: float
+    per_work: float
     per_image: float
 
 
@@ -328,7 +328,7 @@ class Buildable(ABC):
 
     @property
     def trial_key(self) -> Hashable:
-        """Equal for those that take as long, so that one trial speaks for all of them."""
+        """Equal for those of which a unit of work takes as long, so that one trial speaks for all of them."""
         return self.recipe.hash
 
     @abstractmethod

@@ -52,7 +52,7 @@ def estimate_time(graph: Graph, store: RunFolder, workers: int) -> TimeEstimate:
         trial = trials.of(part)
         timed, untimed = timed + (trial is not None), untimed + (trial is None)
         if trial is not None:
-            building += trial.building / (workers if part.threads == 1 else 1)
+            building += part.work * trial.per_work / (workers if part.threads == 1 else 1)
     return TimeEstimate(building, _case_seconds(graph, store, trials) / workers, timed, untimed)
 
 
@@ -81,6 +81,7 @@ def _case_seconds(graph: Graph, store: RunFolder, trials: _Trials) -> float:
     """Seconds of one worker for all cases that can be timed."""
     cases = [node.planned for node in graph.cases.values() if not node.planned.refused]
     shown_seconds: dict[Hashable, float | None] = {}
+    decoding: dict[str, float] = {}
     decoded: set[Hashable] = set()
     answers: dict[int, int] = defaultdict(int)
     asked: dict[int, tuple[PlannedCase, PlannedStimulus | None]] = {}
@@ -95,11 +96,11 @@ def _case_seconds(graph: Graph, store: RunFolder, trials: _Trials) -> float:
         if seconds is None:
             continue
         total += images * seconds
+        if showing.data.name not in decoding:
+            decoding[showing.data.name] = _seconds_to_decode(showing, graph.batch)
         if task.images not in decoded:
             decoded.add(task.images)
-            total += images * (
-                shown_seconds.setdefault(showing.data.name, _seconds_to_decode(showing, graph.batch)) or 0
-            )
+            total += images * decoding[showing.data.name]
         sample = showing if all(part.loaded for part in showing.requires) and showing.attacked is None else None
         for planned in task.cases:
             answers[id(planned.system)] += images

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest
 from roadworthy.core.registry import Registry
-from roadworthy.core.roles import BATCH, Dataset, Model, Trial
+from roadworthy.core.roles import Dataset, Model, Trial
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_THREADS, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress
@@ -30,8 +30,8 @@ from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.torch import TorchModel, import_torch
 from roadworthy.models.trained import ONNX, TrainedNetwork
-from roadworthy.models.training import HELD_OUT, SCHEDULES, check_held_out, train_classifier
-from roadworthy.models.trials import StepTimes, few_images
+from roadworthy.models.training import HELD_OUT, SCHEDULES, THREADS, check_held_out, train_classifier
+from roadworthy.models.trials import TRIED_BATCH, TRIED_STEPS, StepTimes, few_images
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 LARGEST = {"epochs": MOST_EPOCHS, "batch": MOST_BATCH, "width": MOST_WIDTH, "hidden": MOST_WIDTH, "passes": MOST_PASSES}
 ALGORITHM = 1
 """Part of every recipe; a change of the training that gives other weights raises it."""
-TRIED_STEPS = 3
-"""Steps of a training that are timed to tell how long all of it takes; the first one only warms up."""
 
 
 @dataclass(frozen=True)
@@ -197,23 +195,23 @@ class ReferenceModel(TrainedNetwork):
 
     def trial(self) -> Trial:
         """Train on a few batches and ask about one; answering after an epoch takes about a third of learning."""
-        few = self.on(few_images(self.data, TRIED_STEPS * self.batch))
-        few.epochs, few.held_out, few.keep = 1, 0.0, "last"
-        times = StepTimes()
+        size = min(self.batch, TRIED_BATCH)
+        few = self.on(few_images(self.data, TRIED_STEPS * size))
+        few.epochs, few.batch, few.held_out, few.keep = 1, size, 0.0, "last"
+        times = StepTimes(self.threads or THREADS)
         with TemporaryDirectory() as home:
             few.build(Path(home), times)
             few.load(Path(home))
-            shown = few.data.batch(slice(0, BATCH))
+            shown = few.data.batch(slice(0, TRIED_BATCH))
             few.predict(shown)
-            started = time.perf_counter()
+            started = time.process_time()
             few.predict(shown)
-        answered = (time.perf_counter() - started) / len(shown)
-        building = self.work * times.per_image(TRIED_STEPS) * (1 if self.held_out else 4 / 3)
-        return Trial(building, answered)
+        answered = (time.process_time() - started) / len(shown)
+        return Trial(times.per_image(TRIED_STEPS) * (1 if self.held_out else 4 / 3), answered)
 
     @property
     def trial_key(self) -> tuple[Any, ...]:
-        """All that its time depends on; not its seed."""
+        """All that the time of an image depends on; not its seed."""
         return digest(self.settings()), self.data.fingerprint(), self.passes
 
     def network(self) -> torch.nn.Module:

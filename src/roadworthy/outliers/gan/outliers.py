@@ -23,11 +23,12 @@ from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.torch import import_torch
-from roadworthy.models.training import HELD_OUT, RECORD
-from roadworthy.models.trials import StepTimes, few_images
+from roadworthy.models.training import HELD_OUT, RECORD, THREADS
+from roadworthy.models.trials import TRIED_BATCH, TRIED_STEPS, StepTimes, few_images
 from roadworthy.outliers.base import OutlierSet, Rows, ids_of, opened, prefixed
 from roadworthy.outliers.gan.networks import make_generator
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
+from roadworthy.outliers.gan.stopping import most_epochs
 from roadworthy.outliers.gan.training import EVALUATED, WEIGHTS, train_gan
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 ALGORITHM = 2
 """Part of every recipe; a change of the training that gives other weights raises it."""
-TRIED_STEPS = 3
-"""Steps of a training that are timed to tell how long all of it takes; the first one only warms up."""
 BLOCK = 64
 """Images drawn together, always the same ones, so that the bits of one never depend on what else is asked for."""
 
@@ -67,7 +66,7 @@ class Gan(Buildable):
     @property
     def work(self) -> int:
         """How many images `build` counts; it may stop sooner."""
-        return self.settings.epochs * len(self.data)
+        return most_epochs(self.configuration, self.settings.epochs) * len(self.data)
 
     def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder."""
@@ -75,39 +74,32 @@ class Gan(Buildable):
         return train_gan(self.configuration, self.settings, self.data, workshop, seed=seed, progress=progress)
 
     def trial(self) -> Trial:
-        """Train for a few steps, look once and draw a block; all epochs count, though a look may stop it sooner."""
+        """Train for a few steps, look once and draw a block; looks count as often as they are made."""
         settings, images = self.settings, len(self.data)
-        learned = round(images * (1 - HELD_OUT))
+        size = min(settings.batch, TRIED_BATCH)
         few = Gan(
             replace(self.configuration, stop="epochs", at=1),
-            replace(settings, epochs=1, look_every=TRIED_STEPS + 1),
-            few_images(self.data, math.ceil(TRIED_STEPS * settings.batch / (1 - HELD_OUT))),
+            replace(settings, epochs=1, batch=size, look_every=TRIED_STEPS + 1),
+            few_images(self.data, math.ceil(TRIED_STEPS * size / (1 - HELD_OUT))),
         )
-        times = StepTimes()
+        times = StepTimes(settings.threads or THREADS)
         with TemporaryDirectory() as home:
             few.build(Path(home), times)
             few.load(Path(home))
             noise, labels = np.zeros((BLOCK, settings.latent)), np.zeros(BLOCK)
             few.draw(noise, labels)
-            started = time.perf_counter()
+            started = time.process_time()
             few.draw(noise, labels)
-        drawn = (time.perf_counter() - started) / BLOCK
-        steps = math.ceil(learned / settings.batch)
-        shown, held_out = EVALUATED + times.told[-1][1], EVALUATED + images - learned
-        look = times.last * held_out / shown
-        epoch = learned * times.per_image(len(times.told) - 1) + math.ceil(steps / settings.look_every) * look
-        return Trial(self._most_epochs * epoch, drawn)
+        drawn = (time.process_time() - started) / BLOCK
+        learned = round(images * (1 - HELD_OUT))
+        looks = math.ceil(math.ceil(learned / settings.batch) / settings.look_every)
+        look = times.last * (EVALUATED + images - learned) / (EVALUATED + times.told[-1][1])
+        return Trial((learned * times.per_image(len(times.told) - 1) + looks * look) / images, drawn)
 
     @property
     def trial_key(self) -> tuple[Any, ...]:
-        """All that its time depends on; not its seed."""
-        return self._most_epochs, self.configuration.surrogate, self.settings, self.data.fingerprint()
-
-    @property
-    def _most_epochs(self) -> float:
-        """How many epochs it can have."""
-        own = self.configuration.at if self.configuration.stop == "epochs" else math.inf
-        return min(own, self.settings.epochs)
+        """All that the time of an image depends on, but for what the losses are; not its seed."""
+        return self.settings, self.data.fingerprint()
 
     def load(self, home: Path) -> None:
         """Make `draw` ready from the stored generator."""

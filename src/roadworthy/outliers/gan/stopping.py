@@ -43,6 +43,16 @@ def stopped_by(configuration: Configuration, most_epochs: int, looks: Sequence[L
     return MOST_EPOCHS if last["epochs"] >= most_epochs else None
 
 
+def most_epochs(configuration: Configuration, most: int) -> int:
+    """How many epochs its training can have, of which `most` are allowed.
+
+    >>> from roadworthy.outliers.gan.settings import CONFIGURATIONS
+    >>> [most_epochs(CONFIGURATIONS[name], 30) for name in ("sricharan_wgan_2e", "lee_gan")]
+    [2, 30]
+    """
+    return min(int(configuration.at), most) if configuration.stop == "epochs" else most
+
+
 def kept_look(configuration: Configuration, looks: Sequence[Look]) -> int:
     """Which look's generator is used, by its place among these.
 

@@ -26,7 +26,7 @@ from roadworthy.models.training import HELD_OUT, THREADS, Reader, TrainingCourse
 from roadworthy.outliers.gan.losses import discriminator_loss, entropy, generator_loss, surrogate_loss
 from roadworthy.outliers.gan.networks import make_discriminator, make_generator, make_surrogate
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
-from roadworthy.outliers.gan.stopping import Look, competent_since, epoch_of, kept_look, stopped_by
+from roadworthy.outliers.gan.stopping import Look, competent_since, epoch_of, kept_look, most_epochs, stopped_by
 
 WEIGHTS = "generator.safetensors"
 GENERATOR, DISCRIMINATOR, SURROGATE = "generator", "discriminator", "surrogate"
@@ -75,7 +75,7 @@ def train_gan(
         "threads": settings.threads or THREADS,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    left = settings.epochs * len(data)
+    left = most_epochs(configuration, settings.epochs) * len(data)
 
     def advance(images: int) -> None:
         nonlocal left
