@@ -107,7 +107,7 @@ def small_copy() -> dict[str, Any]:
     """The study with all that is counted at its smallest; nothing is added or left out."""
     study = content()
     study["size"] = 16
-    study["data"]["train"]["n"], study["data"]["test"]["n"], study["outliers"]["scenery"]["n"] = 140, 28, 28
+    study["data"]["train"]["n"], study["data"]["test"]["n"], study["outliers"]["scenery"]["n"] = 280, 28, 28
     for model in study["models"].values():
         model |= {"epochs": 1, "width": 2, "batch": 64}
     study["models"]["mc_dropout"]["passes"] = 2
