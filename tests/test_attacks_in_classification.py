@@ -16,7 +16,7 @@ from roadworthy.api import compare_runs, execute, export_study, prepare, run_stu
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.engine import local
+from roadworthy.engine.estimating import estimate_time
 from roadworthy.engine.folder import RunFolder
 from roadworthy.models import TorchModel
 from roadworthy.preview import write_preview
@@ -176,4 +176,4 @@ def test_time_is_estimated_before_the_network_is_trained(tmp_path: Path) -> None
         protocols={"classification": {"shifts": ["fgsm"], "levels": [1]}},
     )
     prepared = prepare(load_study(content)[0])
-    assert local.estimate_seconds(prepared.plan.graph(), RunFolder(tmp_path / "run"), 1) >= 0
+    assert estimate_time(prepared.plan.graph(), RunFolder(tmp_path / "run"), 1).total >= 0

@@ -16,9 +16,12 @@ import yaml
 import roadworthy as rw
 from commands import call
 from roadworthy.api import execute, prepare
+from roadworthy.core.roles import Trial
 from roadworthy.core.types import Batch
 from roadworthy.data.curation import cure_tsd
 from roadworthy.data.cure_tsr import SIGNS
+from roadworthy.models import ReferenceModel
+from roadworthy.outliers.gan import Gan
 from roadworthy.preview import first_of_classes
 from roadworthy.shifts import THESIS_SHIFTS
 from roadworthy.study import load_study, parse_study
@@ -29,6 +32,13 @@ pytest.importorskip("safetensors")
 STUDIES = Path(__file__).parent.parent / "studies"
 CROPS = {"Real_Train": 15, "Real_Test": 3}
 TRACKS, FRAMES = 4, 2
+
+
+@pytest.fixture(autouse=True)
+def no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run tries no GAN of the thesis's size here: that would take longer than all else."""
+    monkeypatch.setattr(Gan, "trial", lambda own: Trial(per_work=1.0, per_image=0.0))
+    monkeypatch.setattr(ReferenceModel, "trial", lambda own: Trial(per_work=1.0, per_image=0.0))
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from roadworthy.core.roles import OUTLIERS, Buildable, Model
 from roadworthy.core.types import Artifact, Batch, Prediction
 from roadworthy.engine import local
 from roadworthy.engine.artifacts import ensure_artifact
+from roadworthy.engine.estimating import estimate_time
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import PlannedStimulus
 from roadworthy.engine.readouts import read_case
@@ -452,7 +453,7 @@ def test_a_dry_run_takes_nothing_back(tmp_path: Path) -> None:
     part.write_bytes(b"not parquet")
     before = contents(opened.path)
     graph = prepare(parse_study(study(tmp_path), "study")).plan.graph()
-    local.estimate_seconds(graph, RunFolder(opened.path), workers=1)
+    estimate_time(graph, RunFolder(opened.path), workers=1)
     assert contents(opened.path) == before
 
 
@@ -482,7 +483,7 @@ def test_an_artifact_is_built_once_and_checked(tmp_path: Path) -> None:
 
 def test_the_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
     prepared = prepare(parse_study(study(tmp_path), "study"))
-    assert 0 < local.estimate_seconds(prepared.plan.graph(), RunFolder(tmp_path / "run"), workers=2) < 60
+    assert 0 < estimate_time(prepared.plan.graph(), RunFolder(tmp_path / "run"), workers=2).total < 60
     assert not (tmp_path / "run").exists()
 
 
@@ -496,8 +497,8 @@ def test_the_dry_run_times_a_stimulus_once_for_all_repeats(tmp_path: Path, monke
         protocols = {"classification": {"shifts": ["noise", "fog"], "levels": [1, 5], "repeats": repeats}}
         graph = prepare(parse_study(study(tmp_path, protocols=protocols), "study")).plan.graph()
         timed.clear()
-        seconds[repeats] = local.estimate_seconds(graph, RunFolder(tmp_path / "run"), workers=1)
-        assert len(timed) == 5
+        seconds[repeats] = estimate_time(graph, RunFolder(tmp_path / "run"), workers=1).total
+        assert len(timed) == 6, "four disturbances and none, and once more to ask the model"
     assert seconds[20] > 4 * seconds[1] > 0, "but every repeat counts"
 
 

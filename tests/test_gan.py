@@ -16,9 +16,10 @@ import pytest
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.roles import Trial
 from roadworthy.data import open_dataset
+from roadworthy.engine.estimating import estimate_time
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.local import estimate_seconds
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.study import parse_study
 from tiny import CLASSES, contents, save_onnx, study
@@ -35,6 +36,7 @@ from roadworthy.outliers.gan import (  # noqa: E402
     GanSettings,
     losses,
     networks,
+    stopping,
     training,
 )
 from roadworthy.outliers.gan.outliers import BLOCK  # noqa: E402
@@ -159,7 +161,7 @@ def test_each_step_moves_its_own_network_alone(name: str) -> None:
     labels, real = torch.arange(8), torch.rand(8, 3, 16, 16)
     fake = found.networks["generator"](torch.randn(8, TINY.latent), labels)
     steps = {
-        "surrogate": lambda: training.surrogate_step(found, real, labels),
+        "surrogate": lambda: training.surrogate_step(found, real, labels, fake.detach()),
         "discriminator": lambda: training.discriminator_step(found, real, fake.detach(), labels),
         "generator": lambda: training.generator_step(found, fake, labels),
     }
@@ -199,27 +201,146 @@ def test_only_a_critic_is_clipped() -> None:
 # Stopping
 
 
-def epochs(*rows: tuple[float, float]) -> list[dict[str, Any]]:
-    return [{"epoch": place, "accuracy": a, "classifier_loss": loss} for place, (a, loss) in enumerate(rows)]
+def looks(*rows: tuple[float, float, bool]) -> list[dict[str, Any]]:
+    """Three looks to an epoch: accuracy on generated images, classifier loss, whether the surrogate is competent."""
+    return [
+        {"step": 10 * place, "epochs": place / 3, "accuracy": a, "classifier_loss": loss, "competent": competent}
+        for place, (a, loss, competent) in enumerate(rows)
+    ]
+
+
+START = (0.07, 3.0, False)
 
 
 @pytest.mark.parametrize(
     ("name", "rows", "by", "kept"),
     [
-        ("lee_gan", [(0.07, 3)], None, 0),
-        ("lee_gan", [(0.07, 3), (0.29, 3), (0.1, 3)], None, 1),
-        ("lee_gan", [(0.07, 3), (0.2, 3), (0.3, 3)], "accuracy", 1),
-        ("lee_wgan", [(0.07, 3), (0.1, 3), (0.1, 3), (0.1, 3), (0.05, 3)], "most_epochs", 3),
-        ("sricharan_gan_005", [(0.07, 3), (0.07, 0.005)], "classifier_loss", 1),
-        ("sricharan_wgan_002", [(0.07, 3), (0.07, 0.005)], None, 1),
-        ("sricharan_wgan_002", [(0.07, 3), (0.07, 0.001)], "classifier_loss", 1),
-        ("sricharan_wgan_2e", [(0.07, 3), (0.07, 0.0)], None, 1),
-        ("sricharan_wgan_2e", [(0.07, 3), (0.07, 3), (0.07, 3)], "epochs", 2),
+        ("lee_gan", [START], None, 0),
+        ("lee_gan", [START, (0.29, 3, True), (0.1, 3, True)], None, 1),
+        ("lee_gan", [START, (0.2, 3, True), (0.3, 3, True)], "accuracy", 1),
+        ("lee_gan", [START, (0.2, 3, False), (0.35, 3, False)], None, 1),
+        ("lee_gan", [START, (0.2, 3, False), (0.1, 3, True), (0.35, 3, True)], "accuracy", 2),
+        ("lee_wgan", [START, (0.1, 3, True), (0.1, 3, True), (0.1, 3, True), (0.05, 3, True)], None, 3),
+        ("lee_wgan", [START, *[(0.1, 3, True)] * 5, (0.05, 3, True)], "most_epochs", 5),
+        ("sricharan_gan_005", [START, (0.07, 0.005, True)], "classifier_loss", 1),
+        ("sricharan_gan_005", [START, (0.07, 0.005, False)], None, 1),
+        ("sricharan_gan_005", [START, (0.07, 0.001, False), (0.07, 0.006, True)], None, 2),
+        ("sricharan_wgan_002", [START, (0.07, 0.005, True)], None, 1),
+        ("sricharan_wgan_002", [START, (0.07, 0.001, True)], "classifier_loss", 1),
+        ("sricharan_wgan_2e", [START, *[(0.07, 0.0, True)] * 5], None, 5),
+        ("sricharan_wgan_2e", [START, *[(0.07, 3, False)] * 6], "epochs", 6),
     ],
 )
 def test_when_training_stops_and_what_is_kept(name: str, rows: Any, by: str | None, kept: int) -> None:
-    assert training.stopped_by(CONFIGURATIONS[name], 4, epochs(*rows)) == by
-    assert training.kept_epoch(CONFIGURATIONS[name], epochs(*rows)) == kept
+    assert stopping.stopped_by(CONFIGURATIONS[name], 2, looks(*rows)) == by
+    assert stopping.kept_look(CONFIGURATIONS[name], looks(*rows)) == kept
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Trainings whose classifier loss falls by a given factor in every step; the surrogate is right from a step on."""
+
+    def script(start: float, factor: float, competent_from: int) -> None:
+        step, evaluate, steps = training.generator_step, training.evaluate, []
+
+        def stepped(found: training.Course, *arguments: Any) -> tuple[float, float]:
+            steps.append(1)
+            return step(found, *arguments)[0], start * factor ** len(steps)
+
+        def judged(found: training.Course, *known: Any) -> dict[str, Any]:
+            return evaluate(found, *known) | {"surrogate_accuracy": float(len(steps) >= competent_from)}
+
+        monkeypatch.setattr(training, "generator_step", stepped)
+        monkeypatch.setattr(training, "evaluate", judged)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("name", "competent_from", "step", "by"),
+    [
+        ("sricharan_wgan_005", 0, 4, "classifier_loss"),
+        ("sricharan_wgan_002", 0, 6, "classifier_loss"),
+        ("sricharan_wgan_002", 7, 8, "classifier_loss"),
+        ("sricharan_wgan_005", 99, 16, "most_epochs"),
+        ("sricharan_wgan_2e", 99, 8, "epochs"),
+    ],
+)
+def test_rules_are_looked_at_every_few_steps_and_wait_for_the_surrogate(
+    name: str, competent_from: int, step: int, by: str, scripted: Any, tmp_path: Path
+) -> None:
+    """The loss is 0.04 / 2^step, four steps make an epoch: means over two steps are 0.015, 0.00375, 0.00094, ..."""
+    scripted(0.04, 0.5, competent_from)
+    competence = train(tmp_path, name, epochs=4, look_every=2)
+    assert (competence["steps"], competence["stopped_by"]) == (step, by)
+    assert (competence["epochs"], competence["kept_step"]) == (-(-step // 4), step)
+    first = competent_from + competent_from % 2
+    assert competence["competent_step"] == (None if competent_from == 99 else first)
+    record = json.loads((tmp_path / "training.json").read_text())
+    assert [look["step"] for look in record["looks"]] == [*range(0, step + 1, 2)]
+    assert record["looks"][1]["classifier_loss"] == pytest.approx(0.015)
+    assert record["looks"][-1]["epochs"] == step / 4
+    assert len(record["history"]) == 1 + -(-step // 4)
+    assert (tmp_path / f"epoch-00{-(-step // 4)}.png").exists()
+
+
+def test_looks_change_nothing_in_the_training(tmp_path: Path) -> None:
+    histories = []
+    for every in (1, 3, 100):
+        train(tmp_path / str(every), "sricharan_wgan_2e", look_every=every)
+        record = json.loads((tmp_path / str(every) / "training.json").read_text())
+        assert len(record["looks"]) == {1: 9, 3: 5, 100: 3}[every]
+        histories.append((record["history"], (tmp_path / str(every) / training.WEIGHTS).read_bytes()))
+    assert histories[0] == histories[1] == histories[2]
+
+
+def test_what_the_kept_generator_draws_is_shown(scripted: Any, tmp_path: Path) -> None:
+    scripted(0.04, 0.5, 0)
+    train(tmp_path, "sricharan_wgan_002", epochs=4, look_every=2)
+    assert (tmp_path / training.KEPT_GRID).read_bytes() == (tmp_path / "epoch-002.png").read_bytes()
+
+
+# The surrogate
+
+
+def test_the_loss_of_a_joint_surrogate_by_hand() -> None:
+    real, generated = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]]).log(), torch.tensor([[0.5, 0.3, 0.2]]).log()
+    labels = torch.tensor([0, 2])
+    right = -(math.log(0.7) + math.log(0.3)) / 2
+    unsure = sum(math.log((1 / 3) / p) / 3 for p in (0.5, 0.3, 0.2))
+    assert float(losses.surrogate_loss(real, labels)) == pytest.approx(right, abs=1e-6)
+    joint = losses.surrogate_loss(real, labels, generated, beta=0.5)
+    assert float(joint) == pytest.approx(right + 0.5 * unsure, abs=1e-6)
+    uniform = torch.zeros(4, 3)
+    assert float(losses.surrogate_loss(real, labels, uniform)) == pytest.approx(right, abs=1e-6)
+
+
+def test_a_joint_surrogate_unlearns_to_be_certain_of_generated_images() -> None:
+    torch.manual_seed(0)
+    labels, real, fake = torch.arange(8), torch.rand(8, 3, 16, 16), torch.rand(8, 3, 16, 16) * 0.2
+    divergence = {}
+    for beta in (1e-9, 1.0):
+        how = replace(CONFIGURATIONS["lee_gan"], surrogate="joint", surrogate_beta=beta)
+        found = training.Course(how, replace(TINY, learning_rate=0.02), signs(), 0, {}, 1)
+        for _ in range(30):
+            training.surrogate_step(found, real, labels, fake)
+        with torch.inference_mode():
+            answers = found.networks["surrogate"](torch.cat([real, fake])).split([8, 8])
+        divergence[beta] = float(losses.uniform_divergence(answers[1]))
+        assert float(torch.nn.functional.cross_entropy(answers[0], labels)) < math.log(CLASSES)
+    assert divergence[1.0] < divergence[1e-9] / 2
+
+
+def test_the_record_says_which_surrogate_was_used(tmp_path: Path) -> None:
+    how = replace(CONFIGURATIONS["lee_gan"], surrogate="joint", surrogate_beta=0.5)
+    settings = replace(TINY, epochs=1)
+    competence = training.train_gan(how, settings, signs(), tmp_path)
+    assert competence["surrogate"] == "joint"
+    recipe = json.loads((tmp_path / "training.json").read_text())["recipe"]["configuration"]
+    assert (recipe["surrogate"], recipe["surrogate_beta"]) == ("joint", 0.5)
+    assert train(tmp_path / "real", epochs=1)["surrogate"] == "real"
+    plain = Gan(CONFIGURATIONS["lee_gan"], settings, signs()).recipe.hash
+    assert Gan(how, settings, signs()).recipe.hash != plain
 
 
 def test_the_six_configurations() -> None:
@@ -241,6 +362,9 @@ def test_the_six_configurations() -> None:
         ({"stop": "epochs", "at": 2.5}, "cannot stop at epochs 2.5"),
         ({"at": 30}, "give a share"),
         ({"beta": math.nan}, "beta"),
+        ({"surrogate": "jonit"}, "did you mean 'joint'"),
+        ({"surrogate": "joint", "surrogate_beta": 0}, "surrogate_beta is a number above 0"),
+        ({"surrogate_beta": 2}, "surrogate_beta is for surrogate: joint"),
     ],
 )
 def test_a_configuration_that_cannot_be(changes: dict[str, Any], words: str) -> None:
@@ -265,7 +389,9 @@ def train(folder: Path, name: str = "lee_gan", **settings: Any) -> dict[str, Any
 
 def test_a_killed_training_ends_with_the_same_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
-    whole = train(tmp_path / "whole")
+    settings = replace(TINY, look_every=2)
+    whole = train(tmp_path / "whole", look_every=2)
+    assert whole["steps"] == 12
     real, calls = training.surrogate_step, []
 
     def killed(*arguments: Any) -> float:
@@ -276,14 +402,14 @@ def test_a_killed_training_ends_with_the_same_generator(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(training, "surrogate_step", killed)
     with pytest.raises(Killed):
-        train(tmp_path / "cut")
+        train(tmp_path / "cut", look_every=2)
     assert (tmp_path / "cut" / "checkpoint.safetensors").exists()
     told: list[int] = []
-    again = training.train_gan(CONFIGURATIONS["lee_gan"], TINY, signs(), tmp_path / "cut", progress=told.append)
+    again = training.train_gan(CONFIGURATIONS["lee_gan"], settings, signs(), tmp_path / "cut", progress=told.append)
     assert again == whole
     assert files(tmp_path / "cut") == files(tmp_path / "whole")
     assert sum(told) == TINY.epochs * len(signs())
-    assert train(tmp_path / "cut") == whole
+    assert train(tmp_path / "cut", look_every=2) == whole
 
 
 def test_threads_that_a_study_gives_are_part_of_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,10 +436,12 @@ def test_what_training_leaves(tmp_path: Path) -> None:
     assert sorted(files(tmp_path)) == [
         *(f"epoch-00{e}.png" for e in range(3)),
         "generator.safetensors",
+        "kept.png",
         "training.json",
     ]
     record = json.loads((tmp_path / "training.json").read_text())
     assert [epoch["epoch"] for epoch in record["history"]] == [0, 1, 2]
+    assert [look["step"] for look in record["looks"]] == [0, 4, 8]
     assert set(training.LOSSES) < set(record["history"][1])
     assert all(math.isfinite(record["history"][1][name]) for name in training.LOSSES)
     with pytest.raises(InputError, match="another training"):
@@ -332,7 +460,7 @@ def test_a_diverging_training_keeps_its_last_good_generator(tmp_path: Path, monk
 
     monkeypatch.setattr(training, "generator_step", poisoned)
     with pytest.raises(
-        ModelError, match=r"GAN sricharan_wgan_005: the generator loss became nan in epoch 2: .*epoch 1 is"
+        ModelError, match=r"GAN sricharan_wgan_005: the generator loss became nan in epoch 2: .*step 4 is"
     ):
         train(tmp_path, "sricharan_wgan_005")
     kept, _ = training.load_weights(tmp_path / training.WEIGHTS)
@@ -446,6 +574,13 @@ def test_a_study_trains_gans_and_shows_what_they_draw(done: rw.Run) -> None:
     assert drawn["value"].to_list() == pytest.approx(each.groupby("ood_set")["value"].mean().to_list())
     assert set(each.loc[each["ood_set"] == "sricharan_wgan_2e", "stopped_by"]) == {"epochs"}
     assert each["undertrained"].dtype == bool
+    assert set(each["surrogate"]) == {"real"}
+    assert set(each.loc[each["ood_set"] == "sricharan_wgan_2e", "steps"]) == {8}
+    seen = done.tables["gan_looks"].query("ood_set == 'sricharan_wgan_2e' and gan == 0")
+    assert list(seen["step"]) == [0, 4, 8]
+    assert list(seen["stopped_by"]) == ["", "", "epochs"]
+    assert list(seen["kept"]) == [False, False, True]
+    assert seen["competent"].dtype == bool
     repeats = done.tables["gan_repeats"]
     lowest = repeats[repeats["metric"] == "auroc"].groupby(["ood_set", "gan"])["value"].mean()
     for name, rows in each.groupby("ood_set"):
@@ -494,12 +629,48 @@ def test_pictures_of_gans(done: rw.Run) -> None:
     assert set(epochs_of["media"]) | set(gallery["media"]) | set(gallery["drawn"]) <= media
     assert (epochs_of.groupby(["ood_set", "gan"])["kept"].sum() == 1).all()
     assert set(epochs_of["epoch"]) == {0, 1, 2}
-    kept = epochs_of[epochs_of["kept"]].set_index(["ood_set", "gan"])["media"]
-    assert gallery.set_index(["ood_set", "gan"])["drawn"].to_dict() == kept.to_dict()
+    for gan in (artifact for artifact in done.record.artifacts.values() if artifact.builder == "gan"):
+        assert gan.competence["kept_step"] in {0, 4, 8}
+    last = epochs_of[epochs_of["epoch"] == 2].set_index(["ood_set", "gan"])["media"]
+    drawn = gallery.set_index(["ood_set", "gan"])["drawn"]
+    for gan in (0, 1):
+        pictures = [(done.path / "media" / names["sricharan_wgan_2e", gan]).read_bytes() for names in (drawn, last)]
+        assert pictures[0] == pictures[1], "the generator of the last step is kept"
     assert set(answers["place"]) == set(range(6))
     assert answers["confidence"].between(0, 1).all()
     hardest = done.tables["gan"].query("hardest").set_index("ood_set")["gan"].to_dict()
     assert dict(zip(answers["ood_set"], answers["gan"], strict=True)) == hardest
+
+
+def test_a_run_of_before_looks_were_made_is_shown_by_epoch(done: rw.Run, tmp_path: Path) -> None:
+    import shutil
+
+    from roadworthy.protocols.ood.gan_facts import load_gans
+
+    order = ["lee_gan", "sricharan_wgan_2e"]
+    now = load_gans(done.path, order, None)
+    assert now is not None
+    assert now.gans[2].ending == (
+        "Stopped after 8 steps, in epoch 2, by its number of epochs; the generator of step 8 is kept."
+    )
+    assert [row["epochs"] for row in now.gans[2].history] == [0, 1, 2]
+    earlier = tmp_path / "run"
+    shutil.copytree(done.path, earlier)
+    for path in earlier.glob("tables/gan_looks.*"):
+        path.unlink()
+    later = ["surrogate", "competent_step", "steps", "kept_step"]
+    RunFolder(earlier).write_table("gan", done.tables["gan"].drop(columns=later))
+    gans = load_gans(earlier, order, None)
+    assert gans is not None
+    assert gans.gans[2].ending == "Stopped after 2 epochs by its number of epochs; epoch 2 is kept."
+    assert (gans.gans[2].surrogate, [row["epochs"] for row in gans.gans[2].history]) == ("real", [0, 1, 2])
+    assert "Stopped after 2 epochs" in rw.open_run(earlier).report().read_text()
+
+
+def test_the_report_says_when_and_why_each_training_stopped(done: rw.Run) -> None:
+    text = (done.path / "report.html").read_text()
+    assert "Stopped after 8 steps, in epoch 2, by its number of epochs; the generator of step 8 is kept." in text
+    assert "The surrogate, taught real images alone, names" in text
 
 
 def test_another_study_with_the_same_gan_shows_the_same_bits(done: rw.Run, tmp_path: Path) -> None:
@@ -593,8 +764,49 @@ def test_a_plan_with_gans_draws_nothing_yet(tmp_path: Path) -> None:
     graph = prepared.plan.graph()
     waiting = [(node.name, part.recipe.seed) for node in graph.artifacts.values() for part in node.parts]
     assert waiting == [("lee_gan", 0), ("lee_gan", 1)]
-    assert estimate_seconds(graph, RunFolder(tmp_path / "none"), 1) > 0
+    estimate = estimate_time(graph, RunFolder(tmp_path / "none"), 1)
+    assert (estimate.timed, estimate.untimed) == (2, 0)
+    assert estimate.building > 0
+    assert not any(part.loaded for node in graph.artifacts.values() for part in node.parts)
     assert not (tmp_path / "none").exists()
+
+
+def test_the_estimate_counts_the_training_of_every_gan_and_all_that_they_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gans = {**WEIGHTS, "count": 3, "epochs": 5, "configurations": ["lee_gan", "lee_wgan", "sricharan_wgan_2e"]}
+    content = gan_study(tmp_path, gans, repeats=2, sets=["uniform_noise"])
+    graph = prepare(parse_study(content, "study")).plan.graph()
+    tried: list[str] = []
+
+    def trial(own: Gan) -> Trial:
+        tried.append(own.configuration.name)
+        return Trial(per_work=0.5, per_image=1.0)
+
+    monkeypatch.setattr(Gan, "trial", trial)
+    estimate = estimate_time(graph, RunFolder(tmp_path / "none"), 2)
+    assert estimate.building == (6 * 5 + 3 * 2) * 210 * 0.5, "one after the other, at most five epochs or two"
+    assert 9 * 2 * 70 / 2 < estimate.cases < 9 * 2 * 70 / 2 + 5, "nine GANs draw 70 images in each of two repeats"
+    assert tried == ["lee_gan"], "an image takes as long for all"
+
+
+def test_a_trial_times_steps_and_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock:
+        """Every look at it is a second later."""
+
+        now = 0.0
+
+        def process_time(self) -> float:
+            self.now += 1
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr("roadworthy.models.trials.time", clock)
+    monkeypatch.setattr("roadworthy.outliers.gan.outliers.time", clock)
+    trial = Gan(CONFIGURATIONS["sricharan_wgan_002"], replace(TINY, batch=21, look_every=4, threads=1), signs()).trial()
+    # a second for about 16 images (objects stay whole); 168 of 210 are learned, in 8 steps with 2 looks
+    assert trial.per_work == pytest.approx((168 / 16 + 2) / 210, rel=0.2)
+    assert trial.per_image == 1 / BLOCK
 
 
 def test_own_configurations_and_changed_ones(tmp_path: Path) -> None:

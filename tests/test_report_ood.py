@@ -99,6 +99,15 @@ def add_outliers(
     return changed(run, lambda record: with_cases(record, "ood", shown))
 
 
+def test_a_network_that_was_trained_on_all_images_is_measured_on_these_and_said_to_be(tmp_path: Path) -> None:
+    networks = {"h" * 64: network_record("a", training_accuracy=0.3, floor=0.9)}
+    run = changed(both(tmp_path, ["a", "b"]), lambda record: with_networks(record, networks))
+    text = words_of(run).replace(NO_BREAK, " ")
+    floor = "below its floor of 90.0 % training accuracy"
+    assert f"a: 30.0 % training accuracy on its own training images, {floor}." in text
+    assert "30.0 % training accuracy on its own training images, none held out" in text
+
+
 def only_outliers(run: Path) -> Path:
     """Take classification out of a run again."""
     for table in (run / "tables").glob("classification*"):

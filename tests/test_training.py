@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from roadworthy.core.competence import competence_of
 from roadworthy.core.errors import InputError, MissingExtra, ModelError, UnknownName
 from roadworthy.core.manifests import check_whole
 from roadworthy.core.roles import Buildable, Dataset
@@ -110,6 +111,73 @@ def test_training_learns_and_keeps_the_best_epoch(tmp_path: Path, data: ArrayDat
     assert (answers == held_out.labels).mean() == competence["clean_accuracy"]
 
 
+def test_held_out_0_trains_on_every_image_and_is_measured_on_these(
+    tmp_path: Path, data: ArrayDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[int] = []
+    epoch = training._train_epoch
+
+    def spied(torch: Any, course: Any, read: Any, labels: Any, *others: Any) -> float:
+        return epoch(torch, course, lambda rows: shown.extend(rows.tolist()) or read(rows), labels, *others)
+
+    monkeypatch.setattr(training, "_train_epoch", spied)
+    network, told = fresh(dropout=0.0), []
+    competence = train(tmp_path, data, network, epochs=2, held_out=0, keep="last", progress=told.append)
+    assert sorted(shown) == sorted([*range(len(data))] * 2)
+    assert sum(told) == 2 * len(data)
+    images = data.batch(slice(None)).images
+    with torch.inference_mode():
+        answers = network(torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255).argmax(1).numpy()
+    accuracy = (answers == data.labels).mean()
+    assert competence == {"training_accuracy": accuracy, "floor": 0.9, "epochs": 2, "kept_epoch": 2}
+    record = json.loads((tmp_path / "training.json").read_text())
+    assert (record["recipe"]["held_out"], record["recipe"]["keep"], record["kept_epoch"]) == (0, "last", 2)
+    assert {*record["history"][1]} == {"epoch", "training_loss", "training_accuracy"}
+    judged = competence_of(competence)
+    assert judged is not None
+    assert (judged.metric, judged.images, judged.undertrained) == (
+        "training accuracy",
+        "its own training images",
+        accuracy < 0.9,
+    )
+
+
+def test_the_last_epoch_is_kept_where_asked(tmp_path: Path, data: ArrayDataset) -> None:
+    kept = {}
+    for keep in ({}, {"keep": "last"}):
+        course = training._Course(fresh(), {"learning_rate": 1e-3, "seed": 0, **keep}, 1)
+        for epoch, accuracy in enumerate((0.9, 0.5), 1):
+            name, weight = next(iter(course.network.named_parameters()))
+            torch.nn.init.constant_(weight, epoch)
+            course.close_epoch(training_loss=1.0, accuracy=accuracy, loss=0.1)
+        kept[course.kept_epoch] = (float(course.best[name].mean()), course.outcome())
+    assert kept == {1: (1.0, {"best_epoch": 1}), 2: (2.0, {"kept_epoch": 2})}
+    competence = train(tmp_path, data, keep="last", epochs=2, learning_rate=3e-3)
+    history = json.loads((tmp_path / "training.json").read_text())["history"]
+    assert competence == {"clean_accuracy": history[1]["accuracy"], "floor": 0.9, "epochs": 2, "kept_epoch": 2}
+
+
+def test_held_out_0_cannot_choose_an_epoch(tmp_path: Path, data: ArrayDataset) -> None:
+    for bad, words in (
+        ({"held_out": 0}, "say keep: last"),
+        ({"held_out": 1.0}, "below 1"),
+        ({"keep": "frist"}, "keep"),
+    ):
+        with pytest.raises(InputError, match=words):
+            train(tmp_path / "new", data, **bad)
+        with pytest.raises(InputError, match=words):
+            ReferenceModel(**bad)
+    assert not (tmp_path / "new").exists()
+
+
+def test_recipes_name_held_out_and_keep_only_where_they_are_not_the_default(data: ArrayDataset) -> None:
+    plain = ReferenceModel("baseline").on(data)
+    assert not {"held_out", "keep"} & {*plain.recipe.parameters}, "recipes of before stay as they are"
+    assert ReferenceModel("baseline", held_out=0.2, keep="best").on(data).recipe.hash == plain.recipe.hash
+    faithful = ReferenceModel("baseline", held_out=0, keep="last").on(data).recipe
+    assert (faithful.parameters["held_out"], faithful.parameters["keep"]) == (0, "last")
+
+
 def test_no_object_is_both_trained_and_validated_on(
     tmp_path: Path, data: ArrayDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +220,17 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, data: ArrayDataset) 
     folder = tmp_path_factory.mktemp("whole")
     train(folder, data, threads=1)
     return folder
+
+
+def test_a_kill_and_a_resume_change_no_bit_of_a_training_on_all_images(tmp_path: Path, data: ArrayDataset) -> None:
+    faithful = {"held_out": 0, "keep": "last", "epochs": 3}
+    train(tmp_path / "whole", data, **faithful)
+    for killed_at in (121, 359):
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / f"{killed_at}", data, progress=StopAfter(killed_at), **faithful)
+        train(tmp_path / f"{killed_at}", data, **faithful)
+        for name in ("network.safetensors", "training.json"):
+            assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / f"{killed_at}" / name).read_bytes()
 
 
 @pytest.mark.parametrize("killed_at", [30, 121, 250, 475])
@@ -397,7 +476,7 @@ def test_a_recipe_is_what_decides_the_weights(data: ArrayDataset) -> None:
 
     changes = [
         *({"epochs": 3}, {"batch": 64}, {"learning_rate": 2e-3}, {"seed": 1}, {"width": 8}, {"hidden": 64}),
-        {"schedule": "cosine"},
+        *({"schedule": "cosine"}, {"held_out": 0.3}, {"keep": "last"}),
         *({"dropout": 0.5}, {"spec": "baseline"}, {"on": coloured(seed=1)}),
     ]
     hashes = [recipe(**change) for change in changes]

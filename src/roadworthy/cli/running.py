@@ -193,12 +193,13 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
 
     from roadworthy.engine import local
     from roadworthy.engine.artifacts import is_built
+    from roadworthy.engine.estimating import estimate_time
     from roadworthy.engine.folder import RunFolder
     from roadworthy.engine.progress import duration
 
     folder, graph = RunFolder(out), prepared.plan.graph()
     done = sum(local.is_done(folder, node.planned) for node in graph.cases.values())
-    seconds = local.estimate_seconds(graph, folder, workers or os.cpu_count() or 1)
+    estimate = estimate_time(graph, folder, workers or os.cpu_count() or 1)
     for source, bench in prepared.sources.items():
         data = bench.data
         counts = f"{len(data):,} images of {len(set(data.groups)):,} objects, {len(data.class_names)} classes"
@@ -211,8 +212,11 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
         typer.echo(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
     typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {graph.image_cases():,} answers in all")
     waiting = [node.parts[0] for node in graph.artifacts.values() if not is_built(folder, node.parts[0].recipe)]
-    untimed = f", without {len(waiting)} artifacts that are built first" if waiting else ""
-    typer.echo(f"time      about {duration(seconds)}{untimed}")
+    built = (
+        f", at most {duration(estimate.building)} of it to build {estimate.timed} artifacts" if estimate.timed else ""
+    )
+    untimed = f", without {estimate.untimed} artifacts that are built first" if estimate.untimed else ""
+    typer.echo(f"time      about {duration(estimate.total)}{built}{untimed}")
     for activity in dict.fromkeys(part.activity for part in waiting):
         work = [part.work for part in waiting if part.activity == activity]
         typer.echo(f"{activity:<9} {len(work)} of them; images are looked at {sum(work):,} times")

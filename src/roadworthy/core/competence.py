@@ -9,25 +9,36 @@ from typing import Any
 
 MEASURES = {
     "clean_accuracy": "accuracy",
+    "training_accuracy": "training accuracy",
     "iou": "iou",
     "explained": "explained variance",
     "bits_saved": "bits saved",
 }
 """The figures of an artifact's competence that a floor can be stated for, each with the metric that it is.
 
-`explained` is that of an autoencoder: 1 less its squared error over that of the mean image; `bits_saved` that of a
+`training_accuracy` is that of a network that was trained on all images, so that there are none but these to measure
+it on; `explained` that of an autoencoder: 1 less its squared error over that of the mean image; `bits_saved` that of a
 density: 1 less its bits per dimension over those of independent pixels.
 """
 
 
 @dataclass(frozen=True)
 class Competence:
-    """The value of a metric on undisturbed images and its floor; NaN where the artifact states none."""
+    """The value of a metric on some `images` and its floor; NaN where the artifact states none."""
 
     metric: str
     value: float
     floor: float
     figure: str = "clean_accuracy"
+
+    @property
+    def images(self) -> str:
+        """The images that the value was measured on, in words.
+
+        >>> competence_of({"training_accuracy": 0.99, "floor": 0.9}).images
+        'its own training images'
+        """
+        return "its own training images" if self.figure == "training_accuracy" else "undisturbed images"
 
     @property
     def undertrained(self) -> bool:

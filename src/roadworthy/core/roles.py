@@ -281,6 +281,18 @@ class Model(System):
         raise InputError(f"model {self.name} gives no gradients: use a torch model")
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What a little of the work of a `Buildable` says of all of it, in seconds.
+
+    per_work   of each unit of its `work`, on the threads that it uses
+    per_image  of each image that it is used for: asked about, or drawn
+    """
+
+    per_work: float
+    per_image: float
+
+
 class Buildable(ABC):
     """Something built as an artifact of the run before cases are shown: a network to train, a monitor to fit."""
 
@@ -306,6 +318,18 @@ class Buildable(ABC):
     @abstractmethod
     def work(self) -> int:
         """How many units `build` counts, for a progress bar."""
+
+    def trial(self) -> Trial | None:
+        """Build a little of it elsewhere and use that, to tell how long all of it takes; None where it cannot be tried.
+
+        Nothing of that is kept: it is no more built or loaded than before.
+        """
+        return None
+
+    @property
+    def trial_key(self) -> Hashable:
+        """Equal for those of which a unit of work takes as long, so that one trial speaks for all of them."""
+        return self.recipe.hash
 
     @abstractmethod
     def load(self, home: Path) -> None:

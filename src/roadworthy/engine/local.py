@@ -62,7 +62,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """A chunk of a stimulus, and the cases that lack it."""
 
     showing: PlannedStimulus
@@ -209,14 +209,14 @@ def show(
     progress: Callable[[int], None],
 ) -> None:
     """Run cases whose requirements are there; `progress` is told how many answers have been given."""
-    tasks = _pending(cases, store, progress)
+    tasks = pending_tasks(cases, store, progress)
     chunks = _Chunks(tasks)
     models = [planned.system.underlying for planned in cases]
     turns = Turns(model for model in models if model is not None)
     failed_at: dict[str, dict[int, str]] = defaultdict(dict)
     clock, stopped = threading.Lock(), threading.Event()
 
-    def work(task: _Task) -> None:
+    def work(task: Task) -> None:
         try:
             todo = [p for p in task.cases if min(failed_at.get(p.case.hash, {task.chunk: ""})) >= task.chunk]
             if not todo:
@@ -232,7 +232,7 @@ def show(
                 return
             for of_model in grouped((id(planned.system.underlying), planned) for planned in todo).values():
                 with turns.of(of_model[0].system.underlying):
-                    answers = _ask(of_model, shown, batch)
+                    answers = ask_systems(of_model, shown, batch)
                 if stopped.is_set():
                     return
                 for planned, (answer, seconds) in zip(of_model, answers, strict=True):
@@ -268,7 +268,7 @@ Columns = Mapping[str, NDArray[Any]]
 Asked = tuple[Sequence[Columns] | RoadworthyError, float]
 
 
-def _ask(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
+def ask_systems(cases: Sequence[PlannedCase], shown: Batch, batch: int) -> list[Asked]:
     """What the systems that read from one model answer to a chunk, by batch, with its seconds; or why it does not.
 
     The model is asked batch by batch for each signal once. Signals live for as many batches as fit into `SIGNAL_BYTES`:
@@ -307,7 +307,7 @@ def is_done(store: RunFolder, planned: PlannedCase) -> bool:
     return is_committed(store.case(planned.case.key))
 
 
-def _pending(cases: Sequence[PlannedCase], store: RunFolder, progress: Callable[[int], None]) -> list[_Task]:
+def pending_tasks(cases: Sequence[PlannedCase], store: RunFolder, progress: Callable[[int], None]) -> list[Task]:
     """The tasks still to do, chunk by chunk so that each chunk is decoded once; tells progress what is done already."""
     together: dict[tuple[str, int], list[PlannedCase]] = defaultdict(list)
     for planned in cases:
@@ -315,7 +315,7 @@ def _pending(cases: Sequence[PlannedCase], store: RunFolder, progress: Callable[
             progress(len(planned.showing.data))
         else:
             together[planned.showing.stimulus.hash, planned.chunk].append(planned)
-    tasks: list[_Task] = []
+    tasks: list[Task] = []
     for (_, size), planned_cases in together.items():
         showing = planned_cases[0].showing
         for chunk in range(planned_cases[0].parts):
@@ -326,14 +326,14 @@ def _pending(cases: Sequence[PlannedCase], store: RunFolder, progress: Callable[
                 else:
                     missing.append(planned)
             if missing:
-                tasks.append(_Task(showing, size, chunk, tuple(missing)))
+                tasks.append(Task(showing, size, chunk, tuple(missing)))
     return sorted(tasks, key=lambda task: (task.showing.stimulus.data, task.size, task.chunk))
 
 
 class _Chunks:
     """Decoded chunks, each decoded once, the next one ahead of need, dropped when its last task is done."""
 
-    def __init__(self, tasks: list[_Task]) -> None:
+    def __init__(self, tasks: list[Task]) -> None:
         self._users: dict[tuple[int, int, int], int] = defaultdict(int)
         self._data: dict[int, Dataset] = {}
         for task in tasks:
@@ -351,7 +351,7 @@ class _Chunks:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def get(self, task: _Task) -> Batch:
+    def get(self, task: Task) -> Batch:
         with self._lock:
             here = self._index[task.images]
             for wanted in self._order[here : here + 2]:
@@ -360,7 +360,7 @@ class _Chunks:
             future = self._decoded[task.images]
         return future.result()
 
-    def release(self, task: _Task) -> None:
+    def release(self, task: Task) -> None:
         with self._lock:
             self._users[task.images] -= 1
             if not self._users[task.images]:
@@ -373,40 +373,6 @@ class _Chunks:
                 return self._data[data].batch(slice(chunk * size, (chunk + 1) * size))
             except RoadworthyError as error:
                 raise ModelError(f"{what}: {error}") from error
-
-
-def estimate_seconds(graph: Graph, store: RunFolder, workers: int) -> float:
-    """A rough time for what is still to do: one batch per system and one per kind of stimulus, timed.
-
-    Repeats of a stimulus take as long. What needs an artifact that is not built yet cannot be timed and does not count.
-    """
-    with suppress(RoadworthyError):  # a damaged artifact counts as not built
-        load_built(graph, store, graph.artifacts)
-    cases = [node.planned for node in graph.cases.values() if not node.planned.refused]
-    systems: dict[int, float] = {}
-    shifts: dict[tuple[str, int, str, int], float] = {}
-    total = 0.0
-    for task in _pending(cases, store, lambda images: None):
-        images = min(task.size, len(task.showing.data) - task.chunk * task.size)
-        stimulus, attacked = task.showing.stimulus, task.showing.attacked
-        waiting = task.showing.requires if attacked is None else (*task.showing.requires, *attacked.requires())
-        if not all(part.loaded for part in waiting):
-            continue
-        kind = stimulus.name, stimulus.level, task.showing.data.name, id(attacked)
-        asked = [planned for planned in task.cases if all(part.loaded for part in planned.system.requires())]
-        if kind not in shifts or any(id(planned.system) not in systems for planned in asked):
-            sample = task.showing.data.batch(slice(0, graph.batch))
-            started = time.perf_counter()
-            shown = task.showing.show(sample)
-            shifts[kind] = (time.perf_counter() - started) / max(1, len(sample))
-        for planned in asked:
-            if id(planned.system) not in systems:
-                few = shown.take(slice(0, min(len(shown), task.size)))
-                _ask([planned], few, graph.batch)
-                systems[id(planned.system)] = _ask([planned], few, graph.batch)[0][1] / max(1, len(few))
-            total += images * systems[id(planned.system)]
-        total += images * shifts[kind]
-    return total / workers
 
 
 def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str, pd.DataFrame]:

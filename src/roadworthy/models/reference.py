@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest
 from roadworthy.core.registry import Registry
-from roadworthy.core.roles import Dataset, Model
+from roadworthy.core.roles import Dataset, Model, Trial
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_THREADS, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress
@@ -29,7 +31,8 @@ from roadworthy.models.preprocess import parse_choice
 from roadworthy.models.torch import TorchModel
 from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.trained import ONNX, TrainedNetwork
-from roadworthy.models.training import SCHEDULES, train_classifier
+from roadworthy.models.training import HELD_OUT, SCHEDULES, THREADS, check_held_out, train_classifier
+from roadworthy.models.trials import TRIED_BATCH, TRIED_STEPS, StepTimes, few_images
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +87,11 @@ class ReferenceModel(TrainedNetwork):
               for images of about 32x32; `vgg16`, `resnet50`: as published. These five run in torch and give gradients
     epochs, batch, learning_rate, width (filters), hidden (units), dropout, passes: as the architecture where not given
     schedule  of the learning rate: `constant`, or `cosine`, which falls to 0 over all epochs and is part of the recipe
-    floor     clean accuracy below which rows that depend on it are marked undertrained
+    held_out  share of the training objects that the epoch is chosen by; 0 trains on all, and needs `keep` `last`
+    keep      which epoch's weights: the `best` on held-out images, or the `last`; both are part of the recipe where
+              they are not the default
+    floor     clean accuracy below which rows that depend on it are marked undertrained; with `held_out` 0 it is
+              the accuracy on the training images that is held against it
     retrain   train another one (seed + repeat) for every repeat of a study
     threads   of the training, part of the recipe where given
 
@@ -103,6 +110,8 @@ class ReferenceModel(TrainedNetwork):
         batch: int | None = None,
         learning_rate: float = 1e-3,
         schedule: str = "constant",
+        held_out: float = HELD_OUT,
+        keep: str = "best",
         seed: int = 0,
         width: int | None = None,
         hidden: int = 128,
@@ -126,6 +135,8 @@ class ReferenceModel(TrainedNetwork):
         for setting, most in LARGEST.items():
             check_whole(f"reference network {self.name}: {setting}", getattr(self, setting), 1, most)
         parse_choice(f"schedule of reference network {self.name}", schedule, SCHEDULES)
+        check_held_out(f"reference network {self.name}", held_out, keep)
+        self.held_out, self.keep = float(held_out), keep
         if threads is not None:
             check_whole(f"reference network {self.name}: threads", threads, 1, MOST_THREADS)
         if not 0 <= self.dropout < 1:
@@ -150,7 +161,8 @@ class ReferenceModel(TrainedNetwork):
         """Everything that decides the weights, but for the data and the seed."""
         names = ("architecture", "epochs", "batch", "learning_rate", "width", "hidden", "dropout", "floor")
         given: dict[str, Any] = {} if self.threads is None else {"threads": self.threads}
-        given |= {} if self.schedule == "constant" else {"schedule": self.schedule}
+        for name, default in (("schedule", "constant"), ("held_out", HELD_OUT), ("keep", "best")):
+            given |= {} if getattr(self, name) == default else {name: getattr(self, name)}
         return {"algorithm": ALGORITHM, **{name: getattr(self, name) for name in names}, **given}
 
     def on(self, train: Dataset) -> Self:
@@ -176,11 +188,32 @@ class ReferenceModel(TrainedNetwork):
     def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder; write network.safetensors, network.onnx, training.json."""
         network = self.network()
-        names = ("epochs", "batch", "learning_rate", "schedule", "seed", "floor", "threads")
+        names = ("epochs", "batch", "learning_rate", "schedule", "held_out", "keep", "seed", "floor", "threads")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         competence = train_classifier(network, self.data, workshop, progress=progress, **settings)
         export_onnx(network, workshop / ONNX, self.data.size, self.data.channels)
         return competence
+
+    def trial(self) -> Trial:
+        """Train on a few batches and ask about one; answering after an epoch takes about a third of learning."""
+        size = min(self.batch, TRIED_BATCH)
+        few = self.on(few_images(self.data, TRIED_STEPS * size))
+        few.epochs, few.batch, few.held_out, few.keep = 1, size, 0.0, "last"
+        times = StepTimes(self.threads or THREADS)
+        with TemporaryDirectory() as home:
+            few.build(Path(home), times)
+            few.load(Path(home))
+            shown = few.data.batch(slice(0, TRIED_BATCH))
+            few.predict(shown)
+            started = time.process_time()
+            few.predict(shown)
+        answered = (time.process_time() - started) / len(shown)
+        return Trial(times.per_image(TRIED_STEPS) * (1 if self.held_out else 4 / 3), answered)
+
+    @property
+    def trial_key(self) -> tuple[Any, ...]:
+        """All that the time of an image depends on; not its seed."""
+        return digest(self.settings()), self.data.fingerprint(), self.passes
 
     def network(self) -> torch.nn.Module:
         """The network with the weights it starts from."""

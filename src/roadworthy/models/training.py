@@ -33,6 +33,7 @@ WEIGHTS = "network.safetensors"
 RECORD = "training.json"
 CHECKPOINT = "checkpoint.safetensors"
 HELD_OUT = 0.2
+KEPT_EPOCHS = ("best", "last")
 THREADS = 2
 """Threads of a training, whatever cores a machine has: the number decides the last bits of the weights."""
 PRECISIONS = ("float32", "bfloat16")
@@ -53,6 +54,8 @@ def train_classifier(
     batch: int = 128,
     learning_rate: float = 1e-3,
     schedule: str = "constant",
+    held_out: float = HELD_OUT,
+    keep: str = "best",
     seed: int = 0,
     floor: float = 0.9,
     precision: str = "float32",
@@ -61,10 +64,12 @@ def train_classifier(
 ) -> dict[str, Any]:
     """Train a network that takes images (N, C, H, W) in 0-1 and answers logits (N, K); give its competence.
 
-    Adam on the mean cross-entropy of 80 % of the objects (groups never straddle). After each epoch the other 20 % are
-    answered, and the network ends with the weights of the epoch that had the highest accuracy on them (of equal ones,
-    the lowest loss). The competence is `{"clean_accuracy", "floor", "epochs", "best_epoch"}`. `schedule` is that of the
-    learning rate: see `learning_rate_at`.
+    Adam on the mean cross-entropy of all objects but the share `held_out` (groups never straddle). After each epoch the
+    held-out images are answered, and the network ends with the weights of the epoch that had the highest accuracy on
+    them (of equal ones, the lowest loss), or with those of the last epoch where `keep` is `last`. The competence is
+    `{"clean_accuracy", "floor", "epochs", "best_epoch"}`, with `kept_epoch` in place of `best_epoch` for the last one.
+    With `held_out` 0, which needs `keep` `last`, it trains on all images; then `training_accuracy`, measured on these
+    very images, is in place of `clean_accuracy`. `schedule` is that of the learning rate: see `learning_rate_at`.
 
     `folder` gets `network.safetensors` and `training.json` (settings, every epoch). While it trains, it also holds
     `checkpoint.safetensors`: a call with the same network, data and settings goes on from there and ends with the same
@@ -89,10 +94,12 @@ def train_classifier(
         raise InputError(f"the learning rate must be above 0, not {learning_rate}")
     parse_choice("precision", precision, PRECISIONS)
     parse_choice("schedule", schedule, SCHEDULES)
+    check_held_out("training", held_out, keep)
     settings = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate, "seed": seed, "precision": precision}
     settings |= {} if schedule == "constant" else {"schedule": schedule}
+    settings |= {} if keep == "best" else {"keep": keep}
     known = {"data": data.fingerprint(), "network": digest(digest_tensors(network.state_dict().items(), str(network)))}
-    recipe: dict[str, Any] = {**known, **settings, "held_out": HELD_OUT, "threads": threads or THREADS}
+    recipe: dict[str, Any] = {**known, **settings, "held_out": float(held_out), "threads": threads or THREADS}
     folder.mkdir(parents=True, exist_ok=True)
     advance = progress or (lambda images: None)
     record = finished_record(folder, recipe)
@@ -104,9 +111,30 @@ def train_classifier(
         advance(epochs * len(data))
     network.load_state_dict(load_weights(folder / WEIGHTS)[0])
     network.eval()
-    best = record["best_epoch"]
-    accuracy = record["history"][best - 1]["accuracy"]
-    return {"clean_accuracy": accuracy, "floor": floor, "epochs": epochs, "best_epoch": best}
+    return _competence(record, floor)
+
+
+def check_held_out(what: str, held_out: float, keep: str) -> None:
+    """Refuse a share of images to hold out that is none, and one of 0 where the best epoch is to be kept.
+
+    >>> check_held_out("training", 0.0, "last")
+    """
+    parse_choice(f"keep of {what}", keep, KEPT_EPOCHS)
+    if not (math.isfinite(held_out) and 0 <= held_out < 1):
+        raise InputError(f"{what}: held_out is a share of the training objects, at least 0 and below 1, not {held_out}")
+    if not held_out and keep != "last":
+        raise InputError(
+            f"{what}: with held_out 0 no image is left to choose the best epoch by: say keep: last, or hold some out"
+        )
+
+
+def _competence(record: dict[str, Any], floor: float) -> dict[str, Any]:
+    """How good the network of a finished training is: by held-out images, or where there are none, by its own."""
+    kept = "best_epoch" if "best_epoch" in record else "kept_epoch"
+    epochs, epoch = record["history"], record["history"][record[kept] - 1]
+    figure = "accuracy" if "accuracy" in epoch else "training_accuracy"
+    name = "clean_accuracy" if figure == "accuracy" else figure
+    return {name: epoch[figure], "floor": floor, "epochs": len(epochs), kept: epoch["epoch"]}
 
 
 @contextmanager
@@ -165,8 +193,12 @@ class TrainingCourse(ABC):
 
     @contextmanager
     def parts_of(self, data: Dataset) -> Iterator[list[tuple[NDArray[np.int64], Reader]]]:
-        """Labels and reader of the images to train on, then of those held out; torch has its threads inside."""
-        parts = split_by_group(data, (1 - HELD_OUT, HELD_OUT), self.recipe["seed"])
+        """Labels and reader of the images to train on, then of those held out where the recipe says that some are.
+
+        Torch has its threads inside.
+        """
+        share = self.recipe["held_out"]
+        parts = split_by_group(data, (1 - share, share), self.recipe["seed"]) if share else (data,)
         with self.own_torch():
             yield [(part.labels, image_reader(part)) for part in parts]
 
@@ -220,10 +252,15 @@ class TrainingCourse(ABC):
         stored = json.loads(notes.get("training", "{}"))
         if stored.get("recipe") != self.recipe:
             raise other_training(path)
-        self.history, self.best = stored["history"], _under("best/", tensors)
+        self.restore(stored)
+        self.best = _under("best/", tensors)
         for part, network in self.networks.items():
             network.load_state_dict(_under(f"{part}/", tensors))
             _restore(self.optimizers[part], _under(self.optimizer_prefix.format(part=part), tensors))
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Take over what the record of a checkpoint says of the training so far."""
+        self.history = record["history"]
 
     def keep(self, folder: Path) -> Path:
         """Write the weights that are kept; give their file."""
@@ -262,25 +299,36 @@ class _Course(TrainingCourse):
 
     @property
     def kept_epoch(self) -> int:
+        if self._keeps_last:
+            return self.epoch
         best = min(self.history, key=lambda epoch: (-epoch["accuracy"], epoch["loss"], epoch["epoch"]))
         return int(best["epoch"])
 
+    @property
+    def _keeps_last(self) -> bool:
+        return bool(self.recipe.get("keep") == "last")
+
     def outcome(self) -> dict[str, Any]:
-        return {"best_epoch": self.kept_epoch}
+        return {"kept_epoch" if self._keeps_last else "best_epoch": self.kept_epoch}
 
 
 def _run(course: _Course, data: Dataset, folder: Path, advance: Progress) -> dict[str, Any]:
-    """Train what is left, then write the weights of the best epoch and the record."""
+    """Train what is left, then write the weights of the epoch that is kept and the record."""
     torch = import_torch()
     advance(course.epoch * len(data))
-    with course.parts_of(data) as ((labels, read), (held_out_labels, read_held_out)):
+    with course.parts_of(data) as ((labels, read), *held_out):
         while course.epoch < course.recipe["epochs"]:
             try:
-                training_loss = _train_epoch(torch, course, read, labels, len(data.class_names), advance)
-                accuracy, loss = _evaluate(torch, course, read_held_out, held_out_labels, advance)
+                figures = {"training_loss": _train_epoch(torch, course, read, labels, len(data.class_names), advance)}
+                for held_out_labels, read_held_out in held_out:
+                    accuracy, loss = _evaluate(torch, course, read_held_out, held_out_labels, "held-out", advance)
+                    figures |= {"accuracy": accuracy, "loss": loss}
+                if not held_out:
+                    own, _ = _evaluate(torch, course, read, labels, "training", lambda images: None)
+                    figures |= {"training_accuracy": own}
             except FloatingPointError as error:
                 raise diverged(course, folder, str(error)) from None
-            course.close_epoch(training_loss=training_loss, accuracy=accuracy, loss=loss)
+            course.close_epoch(**figures)
             course.save(folder)
     return course.finish(folder)
 
@@ -312,9 +360,9 @@ def _train_epoch(
 
 
 def _evaluate(
-    torch: Any, course: _Course, read: Reader, labels: NDArray[np.int64], advance: Progress
+    torch: Any, course: _Course, read: Reader, labels: NDArray[np.int64], which: str, advance: Progress
 ) -> tuple[float, float]:
-    """Accuracy and mean loss on images that were not trained on."""
+    """Accuracy and mean loss on the images of a part, held out or trained on, with dropout off."""
     course.network.eval()
     correct, total = 0, 0.0
     with torch.inference_mode(), _autocast(torch, course):
@@ -325,7 +373,7 @@ def _evaluate(
             correct += int((answer.argmax(1) == target).sum())
             advance(len(rows))
     if not math.isfinite(total):
-        raise FloatingPointError(f"the loss on held-out images became {total}")
+        raise FloatingPointError(f"the loss on {which} images became {total}")
     return correct / len(labels), total / len(labels)
 
 
@@ -387,7 +435,8 @@ def diverged(course: TrainingCourse, folder: Path, what: str) -> Diverged:
     """Keep the best epoch so far and say what happened."""
     kept = "no epoch was completed"
     if course.best:
-        kept = f"epoch {course.kept_epoch}, the best so far, is kept in {course.keep(folder)}"
+        which = "the last complete one" if course.recipe.get("keep") == "last" else "the best so far"
+        kept = f"epoch {course.kept_epoch}, {which}, is kept in {course.keep(folder)}"
     epochs = course.recipe["epochs"]
     return Diverged(f"{what} in epoch {course.epoch + 1} of {epochs}: lower the learning rate; {kept}")
 

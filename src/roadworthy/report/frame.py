@@ -122,7 +122,7 @@ def undertrained_words(facts: Facts) -> str:
         if below:
             lowest = min(below, key=lambda network: network.competence.value - network.competence.floor)
             share = f"{len(below)} of {len(networks)} networks, the lowest " if len(networks) > 1 else ""
-            below_floor = f"{lowest.shown_value} on undisturbed images, below its floor of {lowest.shown_floor}"
+            below_floor = f"{lowest.shown_value} on {lowest.competence.images}, below its floor of {lowest.shown_floor}"
             shortfalls.append(f"{model}: {share}{below_floor}")
     return f"{'; '.join(shortfalls)}." if shortfalls else ""
 

@@ -8,8 +8,10 @@ D is the discriminator's value (N,) before any sigmoid s, P the surrogate's prob
 
 each as a mean over the images.
 
-To this comes, times `beta`, what the surrogate says of the generated images: Lee minimises KL(U || P), so that it is
-unsure; Sricharan maximises KL(P || U) = log K - H(P), so that it is certain.
+The surrogate minimises the cross-entropy of real images; where it is trained jointly, KL(U || P) of generated ones too.
+
+To the generator's loss comes, times `beta`, what the surrogate says of the generated images: Lee minimises KL(U || P),
+so that it is unsure; Sricharan maximises KL(P || U) = log K - H(P), so that it is certain.
 """
 
 from __future__ import annotations
@@ -74,6 +76,23 @@ def entropy(logits: torch.Tensor) -> torch.Tensor:
     """
     log_p = import_torch().log_softmax(logits, 1)
     return -(log_p.exp() * log_p).sum(1).mean()  # type: ignore[no-any-return]
+
+
+def surrogate_loss(
+    logits: torch.Tensor, labels: torch.Tensor, generated: torch.Tensor | None = None, beta: float = 1.0
+) -> torch.Tensor:
+    """What the surrogate minimises, from its logits (N, K) of real images of classes (N,): their mean cross-entropy.
+
+    Where it is trained jointly with the GAN, as the confident classifier of Lee et al., `generated` are its logits
+    (M, K) of generated images, and beta KL(U || P) of these is added: it learns to be unsure of them.
+
+    >>> torch = import_torch()
+    >>> real, generated = torch.tensor([[0.8, 0.2]]).log(), torch.tensor([[0.9, 0.1]]).log()
+    >>> round(float(surrogate_loss(real, torch.tensor([0]), generated, beta=2.0)), 4)  # -log .8 + 2 (0.5108)
+    1.2448
+    """
+    own: torch.Tensor = import_torch().nn.functional.cross_entropy(logits, labels)
+    return own if generated is None else own + beta * uniform_divergence(generated)
 
 
 def generator_loss(aim: str, loss: str, fake: torch.Tensor, logits: torch.Tensor, beta: float = 1.0) -> torch.Tensor:

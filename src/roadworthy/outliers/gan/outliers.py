@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+import time
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,23 +16,25 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.random import Streams
-from roadworthy.core.roles import Buildable, Dataset, Outliers
+from roadworthy.core.roles import Buildable, Dataset, Outliers, Trial
 from roadworthy.core.types import Artifact, Images
 from roadworthy.data.base import OpenedDataset
 from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights, onnx_bytes
 from roadworthy.models.onnx import cpu_session
 from roadworthy.models.torch_tensors import import_torch
-from roadworthy.models.training import RECORD
+from roadworthy.models.training import HELD_OUT, RECORD, THREADS
+from roadworthy.models.trials import TRIED_BATCH, TRIED_STEPS, StepTimes, few_images
 from roadworthy.outliers.base import OutlierSet, Rows, ids_of, opened, prefixed
 from roadworthy.outliers.gan.networks import make_generator
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
-from roadworthy.outliers.gan.training import WEIGHTS, train_gan
+from roadworthy.outliers.gan.stopping import most_epochs
+from roadworthy.outliers.gan.training import EVALUATED, WEIGHTS, train_gan
 
 if TYPE_CHECKING:
     import torch
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Part of every recipe; a change of the training that gives other weights raises it."""
 BLOCK = 64
 """Images drawn together, always the same ones, so that the bits of one never depend on what else is asked for."""
@@ -61,12 +66,40 @@ class Gan(Buildable):
     @property
     def work(self) -> int:
         """How many images `build` counts; it may stop sooner."""
-        return self.settings.epochs * len(self.data)
+        return most_epochs(self.configuration, self.settings.epochs) * len(self.data)
 
     def build(self, workshop: Path, progress: Progress | None = None, store: Any = None) -> dict[str, Any]:
         """Train, or go on training, in a folder."""
         seed = self.recipe.seed
         return train_gan(self.configuration, self.settings, self.data, workshop, seed=seed, progress=progress)
+
+    def trial(self) -> Trial:
+        """Train for a few steps, look once and draw a block; looks count as often as they are made."""
+        settings, images = self.settings, len(self.data)
+        size = min(settings.batch, TRIED_BATCH)
+        few = Gan(
+            replace(self.configuration, stop="epochs", at=1),
+            replace(settings, epochs=1, batch=size, look_every=TRIED_STEPS + 1),
+            few_images(self.data, math.ceil(TRIED_STEPS * size / (1 - HELD_OUT))),
+        )
+        times = StepTimes(settings.threads or THREADS)
+        with TemporaryDirectory() as home:
+            few.build(Path(home), times)
+            few.load(Path(home))
+            noise, labels = np.zeros((BLOCK, settings.latent)), np.zeros(BLOCK)
+            few.draw(noise, labels)
+            started = time.process_time()
+            few.draw(noise, labels)
+        drawn = (time.process_time() - started) / BLOCK
+        learned = round(images * (1 - HELD_OUT))
+        looks = math.ceil(math.ceil(learned / settings.batch) / settings.look_every)
+        look = times.last * (EVALUATED + images - learned) / (EVALUATED + times.told[-1][1])
+        return Trial((learned * times.per_image(len(times.told) - 1) + looks * look) / images, drawn)
+
+    @property
+    def trial_key(self) -> tuple[Any, ...]:
+        """All that the time of an image depends on, but for what the losses are; not its seed."""
+        return self.settings, self.data.fingerprint()
 
     def load(self, home: Path) -> None:
         """Make `draw` ready from the stored generator."""

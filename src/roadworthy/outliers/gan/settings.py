@@ -11,6 +11,8 @@ from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_THREADS, MO
 AIMS = ("lee", "sricharan")
 LOSSES = ("original", "wasserstein")
 STOPS = ("accuracy", "classifier_loss", "epochs")
+SURROGATES = ("real", "joint")
+MOST_STEPS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +21,14 @@ class Configuration:
 
     aim   `lee`: images that look real and leave the surrogate unsure; `sricharan`: images that do not, and make it sure
     loss  `original` or `wasserstein`
-    stop  `accuracy`: once the surrogate names the class of the share `at` of generated images; the best epoch below it
-          is kept. `classifier_loss`: once log K - KL(P || U), the entropy of the surrogate's answers to generated
-          images, is at most `at` on average over an epoch. `epochs`: after that many. With these the last one is kept
+    stop  `accuracy`: once the surrogate names the class of the share `at` of generated images; the best generator below
+          it is kept. `classifier_loss`: once log K - KL(P || U), the entropy of the surrogate's answers to generated
+          images, is at most `at` on average over the steps since the last look. `epochs`: after that many. With these
+          the last one is kept. See `stopping` on looks, and on the surrogate's floor
     beta  weight of what the surrogate says against what the discriminator says
+    surrogate       `real`: it learns the classes of real images alone; `joint`: also the uniform answer to generated
+                    ones, together with the GAN, as the classifier of Lee et al.
+    surrogate_beta  weight of that answer, KL(U || P), in the loss of a `joint` surrogate
 
     >>> CONFIGURATIONS["sricharan_wgan_005"].at
     0.005
@@ -34,10 +40,13 @@ class Configuration:
     stop: str
     at: float
     beta: float = 1.0
+    surrogate: str = "real"
+    surrogate_beta: float = 1.0
 
     def __post_init__(self) -> None:
-        for what, value, known in (("aim", self.aim, AIMS), ("loss", self.loss, LOSSES), ("stop", self.stop, STOPS)):
-            if value not in known:
+        choices = {"aim": AIMS, "loss": LOSSES, "stop": STOPS, "surrogate": SURROGATES}
+        for what, known in choices.items():
+            if (value := getattr(self, what)) not in known:
                 raise UnknownName(f"{what} of GAN {self.name}", value, known)
         if not (math.isfinite(self.at) and self.at > 0) or (self.stop == "epochs" and self.at != int(self.at)):
             raise InputError(f"GAN {self.name} cannot stop at {self.stop} {self.at}: give a number above 0")
@@ -45,6 +54,10 @@ class Configuration:
             raise InputError(f"GAN {self.name} cannot stop at an accuracy of {self.at}: give a share, such as 0.3")
         if not (math.isfinite(self.beta) and self.beta >= 0):
             raise InputError(f"GAN {self.name}: beta is a number that is not negative, not {self.beta}")
+        if not (math.isfinite(self.surrogate_beta) and self.surrogate_beta > 0):
+            raise InputError(f"GAN {self.name}: surrogate_beta is a number above 0, not {self.surrogate_beta}")
+        if self.surrogate != "joint" and self.surrogate_beta != 1:
+            raise InputError(f"GAN {self.name}: surrogate_beta is for surrogate: joint, not for {self.surrogate}")
 
     def check(self, num_classes: int) -> None:
         """Refuse an accuracy that guessing reaches."""
@@ -81,7 +94,9 @@ class GanSettings:
     batch, learning_rate, momentum: of Adam (momentum is its first beta)
     clip           bound of the weights of a Wasserstein critic
     epochs         at most this many, where its configuration has not stopped it before
-    floor          accuracy on real images below which a GAN's surrogate is marked undertrained
+    look_every     steps from one look at the training to the next, counted in each epoch; its end is always one
+    floor          accuracy on held-out real images from which what the surrogate says of generated ones can stop the
+                   training, and below which it is marked undertrained
     threads        of the training, part of the recipe where given
 
     >>> PRESETS["small"].width, PRESETS["thesis"].batch
@@ -95,13 +110,20 @@ class GanSettings:
     momentum: float = 0.5
     clip: float = 0.01
     epochs: int = 30
+    look_every: int = 10
     floor: float = 0.5
     threads: int | None = None
 
     def __post_init__(self) -> None:
         most = {"width": MOST_WIDTH, "latent": MOST_WIDTH, "epochs": MOST_EPOCHS, "batch": MOST_BATCH}
+        most |= {"look_every": MOST_STEPS}
         for setting, limit in most.items():
-            check_whole(f"the {setting} of GANs", getattr(self, setting), 4 if setting == "batch" else 1, limit)
+            check_whole(
+                f"the {setting.replace('_', ' ')} of GANs",
+                getattr(self, setting),
+                4 if setting == "batch" else 1,
+                limit,
+            )
         if self.threads is not None:
             check_whole("the threads of GANs", self.threads, 1, MOST_THREADS)
         if not (0 < self.learning_rate < math.inf and 0 < self.clip < math.inf):

@@ -23,20 +23,22 @@ from roadworthy.data.parallel import Progress
 from roadworthy.models.networks import load_weights
 from roadworthy.models.torch_tensors import import_torch
 from roadworthy.models.training import HELD_OUT, THREADS, Reader, TrainingCourse, finished_record, image_tensor
-from roadworthy.outliers.gan.losses import discriminator_loss, entropy, generator_loss
+from roadworthy.outliers.gan.losses import discriminator_loss, entropy, generator_loss, surrogate_loss
 from roadworthy.outliers.gan.networks import make_discriminator, make_generator, make_surrogate
 from roadworthy.outliers.gan.settings import Configuration, GanSettings
+from roadworthy.outliers.gan.stopping import Look, competent_since, epoch_of, kept_look, most_epochs, stopped_by
 
 WEIGHTS = "generator.safetensors"
 GENERATOR, DISCRIMINATOR, SURROGATE = "generator", "discriminator", "surrogate"
 EVALUATED = 512
-"""Generated images that an epoch is judged by."""
+"""Generated images that a look judges by."""
 GRID_COLUMNS, GRID_ROWS = 14, 3
+KEPT_GRID = "kept.png"
+"""What the generator that is kept draws."""
 LOSSES = ("surrogate_loss", "discriminator_loss", "generator_loss", "classifier_loss")
-MOST_EPOCHS = "most_epochs"
-"""What stopped a training that met its own criterion in no epoch."""
 
-Epoch = dict[str, Any]
+Losses = tuple[float, ...]
+Figures = dict[str, Any]
 
 
 def train_gan(
@@ -50,15 +52,18 @@ def train_gan(
 ) -> dict[str, Any]:
     """Train generator, discriminator and surrogate side by side on 80 % of the objects of `data`; give the competence.
 
-    In each step the surrogate learns the classes of real images (and of these alone, so that it stays an ordinary
-    classifier), the discriminator learns to tell generated images from real ones, and the generator minimises the loss
-    of its configuration. After each epoch the generator is judged in the way its images are used (running averages in
-    batch normalisation, whole numbers 0-255). The history starts with epoch 0, before any training.
+    In each step the surrogate learns the classes of real images (where its configuration says `joint`, also to be
+    unsure of generated ones), the discriminator learns to tell generated images from real ones, and the generator
+    minimises the loss of its configuration. After every `look_every` steps, and after each epoch, the training is
+    looked at: the generator is judged in the way its images are used (running averages in batch normalisation, whole
+    numbers 0-255), the surrogate by the objects that are held out. Looks decide when it stops and what is kept: see
+    `stopping`. They change nothing in the training itself.
 
-    `folder` gets `generator.safetensors`, `training.json` (settings, every epoch) and `epoch-*.png` (the same noise
-    drawn after each epoch). While it trains, it also holds `checkpoint.safetensors`: a call with the same arguments
-    goes on from there and ends with the same bits, on the same kind of machine. All randomness is keyed by (seed, name,
-    epoch).
+    `folder` gets `generator.safetensors`, `training.json` (settings, every look, every epoch), `epoch-*.png` (the same
+    noise drawn after each epoch; epoch 0 is before any training) and `kept.png`. While it trains, it also holds
+    `checkpoint.safetensors`, written after each epoch: a call with the same arguments goes on from there, makes the
+    looks of an epoch that was cut short anew, and ends with the same bits, on the same kind of machine. All randomness
+    is keyed by (seed, name, epoch).
     """
     configuration.check(len(data.class_names))
     recipe: dict[str, Any] = {
@@ -70,7 +75,14 @@ def train_gan(
         "threads": settings.threads or THREADS,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    advance = progress or (lambda images: None)
+    left = most_epochs(configuration, settings.epochs) * len(data)
+
+    def advance(images: int) -> None:
+        nonlocal left
+        left -= images
+        if progress is not None:
+            progress(images)
+
     record = finished_record(folder, recipe)
     if record is None:
         course = Course(configuration, settings, data, seed, recipe, recipe["threads"])
@@ -79,56 +91,29 @@ def train_gan(
         record = _run(course, data, folder, advance)
     else:
         load_weights(folder / WEIGHTS)
-        advance(record["history"][-1]["epoch"] * len(data))
-    advance((settings.epochs - record["history"][-1]["epoch"]) * len(data))
-    return competence_of(record, settings)
+    advance(left)
+    return competence_of(record, configuration, settings)
 
 
-def competence_of(record: dict[str, Any], settings: GanSettings) -> dict[str, Any]:
-    """How good a finished GAN is, in the epoch that is kept."""
-    kept = record["history"][record["kept_epoch"]]
+def competence_of(record: dict[str, Any], configuration: Configuration, settings: GanSettings) -> dict[str, Any]:
+    """How good a finished GAN is at the look whose generator is kept, and when and by what its training was stopped."""
+    looks = record["looks"]
+    kept = next(look for look in looks if look["step"] == record["kept_step"])
     return {
+        "surrogate": configuration.surrogate,
         "surrogate_accuracy": kept["surrogate_accuracy"],
         "floor": settings.floor,
+        "competent_step": competent_since(looks),
         "accuracy_on_generated": kept["accuracy"],
         "classifier_loss": kept["classifier_loss"],
         "generator_loss": kept["generator_loss"],
         "discriminator_loss": kept["discriminator_loss"],
         "stopped_by": record["stopped_by"],
-        "epochs": record["history"][-1]["epoch"],
-        "kept_epoch": kept["epoch"],
+        "steps": looks[-1]["step"],
+        "epochs": epoch_of(looks[-1]),
+        "kept_step": kept["step"],
+        "kept_epoch": record["kept_epoch"],
     }
-
-
-def stopped_by(configuration: Configuration, most: int, history: Sequence[Epoch]) -> str | None:
-    """What ends the training after these epochs; None where nothing does yet.
-
-    >>> from roadworthy.outliers.gan.settings import CONFIGURATIONS
-    >>> stopped_by(CONFIGURATIONS["lee_gan"], 9, [{"epoch": 0, "accuracy": 0.07}, {"epoch": 1, "accuracy": 0.35}])
-    'accuracy'
-    """
-    last = history[-1]
-    if not last["epoch"]:
-        return None
-    stop, at = configuration.stop, configuration.at
-    figure = last["epoch" if stop == "epochs" else stop]
-    if figure <= at if stop == "classifier_loss" else figure >= at:
-        return stop
-    return MOST_EPOCHS if last["epoch"] >= most else None
-
-
-def kept_epoch(configuration: Configuration, history: Sequence[Epoch]) -> int:
-    """The epoch whose generator is used: the last one, or where accuracy stops it, the most accurate one below that.
-
-    >>> from roadworthy.outliers.gan.settings import CONFIGURATIONS
-    >>> epochs = [{"epoch": e, "accuracy": a} for e, a in enumerate((0.07, 0.2, 0.1, 0.35))]
-    >>> kept_epoch(CONFIGURATIONS["lee_gan"], epochs), kept_epoch(CONFIGURATIONS["sricharan_wgan_2e"], epochs)
-    (1, 3)
-    """
-    if configuration.stop != "accuracy":
-        return int(history[-1]["epoch"])
-    below = [epoch for epoch in history if epoch["accuracy"] < configuration.at] or [history[0]]
-    return int(max(below, key=lambda epoch: (epoch["accuracy"], epoch["epoch"]))["epoch"])
 
 
 class Course(TrainingCourse):
@@ -149,6 +134,7 @@ class Course(TrainingCourse):
     ) -> None:
         torch = import_torch()
         self.configuration, self.settings, self.classes = configuration, settings, len(data.class_names)
+        self.looks: list[Look] = []
         width, streams = settings.width, Streams("gan", configuration.name, seed)
         (rng,) = streams.each(["start"])
         with torch.random.fork_rng(devices=[]):
@@ -162,14 +148,48 @@ class Course(TrainingCourse):
         super().__init__(made, streams, recipe, threads, lr=settings.learning_rate, betas=(settings.momentum, 0.999))
 
     @property
+    def steps(self) -> int:
+        """How many steps were done up to the last look."""
+        return int(self.looks[-1]["step"]) if self.looks else 0
+
+    @property
     def kept_epoch(self) -> int:
-        """See `kept_epoch`."""
-        return kept_epoch(self.configuration, self.history)
+        """The epoch that the look whose generator is kept lies in."""
+        return epoch_of(self.looks[kept_look(self.configuration, self.looks)])
+
+    @property
+    def stopped_by(self) -> str | None:
+        """What has stopped it; None where nothing has."""
+        return stopped_by(self.configuration, self.settings.epochs, self.looks)
 
     def outcome(self) -> dict[str, Any]:
-        """What stopped it, and which epoch is kept."""
-        by = stopped_by(self.configuration, self.settings.epochs, self.history)
-        return {"stopped_by": by, "kept_epoch": self.kept_epoch}
+        """What stopped it, which look's generator is kept, and all looks."""
+        kept = self.looks[kept_look(self.configuration, self.looks)]["step"]
+        return {
+            "stopped_by": self.stopped_by,
+            "kept_step": kept,
+            "kept_epoch": self.kept_epoch,
+            "looks": self.looks,
+        }
+
+    def close_look(self, step: int, epochs: float, losses: Sequence[Losses], figures: Figures) -> None:
+        """Note the figures of a look, and the generator where it is the one to keep.
+
+        `losses` are those of the steps since the look before, of which the means are noted.
+        """
+        competent = figures["surrogate_accuracy"] >= self.settings.floor
+        self.looks.append({"step": step, "epochs": epochs, **mean_losses(losses), **figures, "competent": competent})
+        if kept_look(self.configuration, self.looks) == len(self.looks) - 1:
+            self.best = {name: value.clone() for name, value in self.networks[self.kept].state_dict().items()}
+
+    def close_epoch(self, **figures: Any) -> None:
+        """Note how an epoch, or what was trained of it, ended."""
+        self.history.append({"epoch": len(self.history) + self.first_epoch, **figures})
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """The epochs and the looks so far."""
+        super().restore(record)
+        self.looks = record["looks"]
 
     def resume(self, folder: Path) -> None:
         """Go on from the checkpoint, where there is one and the pictures of its epochs are as they were written."""
@@ -180,7 +200,7 @@ class Course(TrainingCourse):
                 raise DamagedFile(f"{path} is missing or was changed: delete {folder} to train again")
 
     def draw(self, count: int) -> tuple[Any, Any]:
-        """Images (count, C, H, W) of the noise that every epoch is judged by, as whole numbers 0-255, and classes."""
+        """Images (count, C, H, W) of the noise that every look judges by, as whole numbers 0-255, and classes."""
         torch = import_torch()
         labels = torch.arange(count) % self.classes
         images = self.networks[GENERATOR](self.judged[:count], labels)
@@ -199,54 +219,92 @@ class Course(TrainingCourse):
         return np.vstack([np.hstack(list(row)) for row in rows])
 
 
+def mean_losses(steps: Sequence[Losses]) -> Figures:
+    """The mean of each loss over some steps, by name; None where there is no step.
+
+    >>> mean_losses([(1.0, 2.0, 0.0, 4.0), (3.0, 2.0, 0.0, 0.0)])["classifier_loss"], mean_losses([])["generator_loss"]
+    (2.0, None)
+    """
+    columns = zip(*steps, strict=True) if steps else [None] * len(LOSSES)
+    return {
+        name: None if values is None else math.fsum(values) / len(values)
+        for name, values in zip(LOSSES, columns, strict=True)
+    }
+
+
 def _run(course: Course, data: Dataset, folder: Path, advance: Progress) -> dict[str, Any]:
-    """Train what is left, then write the generator that is kept and the record."""
+    """Train what is left, then write the generator that is kept, what it draws, and the record."""
     torch = import_torch()
     with course.parts_of(data) as ((labels, read), (held_out_labels, read_held_out)):
         held_out = len(held_out_labels)
         known = image_tensor(torch, read_held_out(np.arange(held_out))), torch.from_numpy(held_out_labels)
         try:
-            if not course.history:
-                course.close_epoch(**dict.fromkeys(LOSSES), **evaluate(course, *known))
-                _save_grid(course, folder)
-            while course.outcome()["stopped_by"] is None:
-                losses = train_epoch(course, read, labels, advance)
-                course.close_epoch(**losses, **evaluate(course, *known))
+            if not course.looks:
+                figures = evaluate(course, *known)
+                course.close_look(0, 0.0, [], figures)
+                course.close_epoch(**mean_losses([]), **figures)
+                _save_grid(course, folder / grid_name(0))
+            while course.stopped_by is None:
+                train_epoch(course, read, labels, known, advance)
                 advance(held_out)
-                _save_grid(course, folder)
+                _save_grid(course, folder / grid_name(course.epoch))
                 course.save(folder)
         except FloatingPointError as error:
             raise _diverged(course, folder, str(error)) from None
+        course.networks[GENERATOR].load_state_dict(course.best)
+        _save_grid(course, folder / KEPT_GRID)
     record = course.finish(folder)
-    drop_receipts(folder, (grid_name(epoch["epoch"]) for epoch in record["history"]))
+    drop_receipts(folder, (KEPT_GRID, *(grid_name(epoch["epoch"]) for epoch in record["history"])))
     return record
 
 
-def train_epoch(course: Course, read: Reader, labels: NDArray[np.int64], advance: Progress) -> Epoch:
-    """One pass over the training images in an order of its own; the mean losses."""
-    torch = import_torch()
-    batches = course.batches(len(labels), course.settings.batch)
-    totals = dict.fromkeys(LOSSES, 0.0)
-    for rows in batches:
+def train_epoch(course: Course, read: Reader, labels: NDArray[np.int64], known: Any, advance: Progress) -> None:
+    """One pass over the training images in an order of its own, with looks on the way, of which any may end it.
+
+    known  the held-out images (N, C, H, W) and their classes (N,), which the surrogate is judged by
+    """
+    torch, settings = import_torch(), course.settings
+    batches = course.batches(len(labels), settings.batch)
+    done, steps, seen = course.epoch, course.steps, 0
+    losses: list[Losses] = []
+    for number, rows in enumerate(batches, 1):
         real, target = image_tensor(torch, read(rows)), torch.from_numpy(labels[rows])
-        fake = course.networks[GENERATOR](torch.randn(len(rows), course.settings.latent), target)
-        losses = (
-            surrogate_step(course, real, target),
-            discriminator_step(course, real, fake.detach(), target),
-            *generator_step(course, fake, target),
-        )
-        for name, value in zip(LOSSES, losses, strict=True):
-            if not math.isfinite(value):
-                raise FloatingPointError(f"the {name.replace('_', ' ')} became {value}")
-            totals[name] += value / len(batches)
+        losses.append(train_step(course, real, target))
         advance(len(rows))
-    return totals
+        if number % settings.look_every == 0 or number == len(batches):
+            figures = evaluate(course, *known)
+            course.close_look(steps + number, done + number / len(batches), losses[seen:], figures)
+            seen = number
+            if course.stopped_by is not None:
+                break
+    course.close_epoch(**mean_losses(losses), **figures)
 
 
-def surrogate_step(course: Course, real: Any, labels: Any) -> float:
-    """The surrogate learns the classes of real images."""
-    loss = import_torch().nn.functional.cross_entropy(course.networks[SURROGATE](real), labels)
-    return course.step(SURROGATE, loss)
+def train_step(course: Course, real: Any, labels: Any) -> Losses:
+    """Surrogate, discriminator and generator, one after the other, on a batch of real images; their `LOSSES`."""
+    fake = course.networks[GENERATOR](import_torch().randn(len(real), course.settings.latent), labels)
+    losses = (
+        surrogate_step(course, real, labels, fake.detach()),
+        discriminator_step(course, real, fake.detach(), labels),
+        *generator_step(course, fake, labels),
+    )
+    for name, value in zip(LOSSES, losses, strict=True):
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the {name.replace('_', ' ')} became {value}")
+    return losses
+
+
+def surrogate_step(course: Course, real: Any, labels: Any, fake: Any) -> float:
+    """The surrogate learns the classes of real images; trained jointly, also to be unsure of generated ones.
+
+    Then both go through it as one batch, so that batch normalisation treats them alike, now and when it is asked.
+    """
+    surrogate, how = course.networks[SURROGATE], course.configuration
+    if how.surrogate != "joint":
+        return course.step(SURROGATE, surrogate_loss(surrogate(real), labels))
+    torch = import_torch()
+    answers, generated = surrogate(torch.cat([real, fake])).split([len(real), len(fake)])
+    return course.step(SURROGATE, surrogate_loss(answers, labels, generated, how.surrogate_beta))
 
 
 def discriminator_step(course: Course, real: Any, fake: Any, labels: Any) -> float:
@@ -288,11 +346,24 @@ def _held_still(network: Any) -> Iterator[None]:
         network.requires_grad_(True)
 
 
-def evaluate(course: Course, known: Any, labels: Any) -> Epoch:
-    """How often the surrogate is right about held-out real images, and about generated ones as they will be shown."""
-    torch, surrogate = import_torch(), course.networks[SURROGATE].eval()
-    course.networks[GENERATOR].eval()
-    with torch.inference_mode():
+@contextmanager
+def _asked(network: Any) -> Iterator[None]:
+    """Inside, it answers as it does once it is trained."""
+    training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(training)
+
+
+def evaluate(course: Course, known: Any, labels: Any) -> Figures:
+    """How often the surrogate is right about held-out real images, and about generated ones as they will be shown.
+
+    Networks that were training go on training afterwards, with nothing of theirs changed.
+    """
+    torch, surrogate = import_torch(), course.networks[SURROGATE]
+    with _asked(surrogate), _asked(course.networks[GENERATOR]), torch.inference_mode():
         images, asked = course.draw(EVALUATED)
         logits = surrogate(images.div(255))
         if not bool(torch.isfinite(logits).all()):
@@ -305,11 +376,10 @@ def evaluate(course: Course, known: Any, labels: Any) -> Epoch:
         }
 
 
-def _save_grid(course: Course, folder: Path) -> None:
+def _save_grid(course: Course, path: Path) -> None:
     grid = course.grid()
     done, encoded = cv2.imencode(".png", grid[..., ::-1] if grid.shape[2] == 3 else grid)
     assert done
-    path = folder / grid_name(course.epoch)
     discard(path)
     write_bytes(path, encoded.tobytes())
     write_receipt(path)
@@ -322,7 +392,7 @@ def grid_name(epoch: int) -> str:
 
 def _diverged(course: Course, folder: Path, what: str) -> ModelError:
     """Keep the last good generator and say what happened."""
-    name, kept = course.configuration.name, "no epoch was completed"
-    if course.epoch:
-        kept = f"the generator of epoch {course.kept_epoch} is kept in {course.keep(folder)}"
+    name, kept = course.configuration.name, "no step was looked at"
+    if course.steps:
+        kept = f"the generator of step {course.outcome()['kept_step']} is kept in {course.keep(folder)}"
     return ModelError(f"GAN {name}: {what} in epoch {course.epoch + 1}: lower its learning rate; {kept}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from roadworthy.core.grouping import grouped
 from roadworthy.protocols.ood import table_specs
 from roadworthy.report.facts import NOT_RUN, estimate_of
 from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows, strip_of_squares
+from roadworthy.report.words import plural
 from roadworthy.statistics import Estimate
 
 ROLE = "auroc"
@@ -20,6 +22,7 @@ STOPS = {
     "epochs": "its number of epochs",
     "most_epochs": "the most epochs allowed, its own criterion not met",
 }
+SURROGATES = {"real": "real images alone", "joint": "real images, and to be unsure of drawn ones"}
 CURVES = {
     "classifier_loss": "Classifier loss",
     "accuracy": "Surrogate's accuracy on drawn images",
@@ -39,7 +42,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Gan:
-    """One GAN: how its training ended, what it drew after each epoch, and every epoch's figures."""
+    """One GAN: how its training ended, what it drew after each epoch, and the figures of every look at it.
+
+    Runs of earlier versions have a look after each epoch alone, and do not know the steps (NaN).
+    """
 
     configuration: str
     index: int
@@ -52,9 +58,27 @@ class Gan:
     stopped_by: str
     epochs: int
     kept_epoch: int
+    surrogate: str
+    competent_step: float
+    steps: float
+    kept_step: float
     drawn: Picture
     course: Picture
     history: tuple[Row, ...]
+
+    @property
+    def ending(self) -> str:
+        """When its training was stopped, by what, and what is kept of it."""
+        if math.isnan(self.steps):
+            epochs = plural(self.epochs, "epoch")
+            return f"Stopped after {epochs} by {self.stopped_by}; epoch {self.kept_epoch} is kept."
+        moment = f"Stopped after {plural(int(self.steps), 'step')}, in epoch {self.epochs}, by {self.stopped_by}"
+        return f"{moment}; the generator of step {self.kept_step:.0f} is kept."
+
+    @property
+    def taught(self) -> str:
+        """What its surrogate was taught."""
+        return SURROGATES.get(self.surrogate, self.surrogate)
 
     @property
     def name(self) -> str:
@@ -105,9 +129,7 @@ def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | Non
     rows = [row for row in read_rows(run, table_specs.GANS.name, source) if row["metric"] == ROLE]
     rows_by_gan = {(row["ood_set"], row["gan"]): row for row in rows}
     pictures = {(row["ood_set"], row["gan"]): row for row in read_rows(run, table_specs.GAN_GALLERY.name, source)}
-    history = grouped(
-        ((row["ood_set"], row["gan"]), row) for row in read_rows(run, table_specs.GAN_EPOCHS.name, source)
-    )
+    history = grouped(((row["ood_set"], row["gan"]), row) for row in _looks(run, source))
     gans = [_gan(run, row, pictures[key], history[key]) for key, row in rows_by_gan.items()]
     return Gans(
         gans=tuple(sorted(gans, key=lambda gan: (order.index(gan.configuration), gan.index))),
@@ -124,14 +146,24 @@ def load_gans(run: Path, order: Sequence[str], source: str | None) -> Gans | Non
     )
 
 
+def _looks(run: Path, source: str | None) -> list[Row]:
+    """The looks at all GANs; of a run of an earlier version, its epochs."""
+    if has_table(run, table_specs.GAN_LOOKS.name):
+        return list(read_rows(run, table_specs.GAN_LOOKS.name, source))
+    epochs = read_rows(run, table_specs.GAN_EPOCHS.name, source)
+    return [{**row, "epochs": row["epoch"], "step": None} for row in epochs]
+
+
 def _gan(run: Path, row: Row, pictures: Row, history: tuple[Row, ...]) -> Gan:
     names = ("surrogate_accuracy", "floor", "accuracy_on_generated", "classifier_loss")
     numbers: Row = {name: number_of(row[name]) for name in names}
+    numbers |= {name: number_of(row.get(name)) for name in ("competent_step", "steps", "kept_step")}
     return Gan(
         configuration=row["ood_set"],
         index=row["gan"],
         **{name: row[name] for name in ("hardest", "undertrained", "epochs", "kept_epoch")},
         **numbers,
+        surrogate=row.get("surrogate") or "real",
         stopped_by=STOPS.get(row["stopped_by"]) or str(row["stopped_by"]),
         drawn=Picture(media_path(run, pictures["drawn"])),
         course=Picture(media_path(run, pictures["media"])),

@@ -7,6 +7,7 @@ import math
 from roadworthy.protocols.ood.gan_facts import CURVES, ROLE, Gan, Gans
 from roadworthy.report import drawing
 from roadworthy.report.facts import Facts
+from roadworthy.report.reading import Row
 from roadworthy.statistics import Estimate
 
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -79,19 +80,21 @@ def _gan_words(gan: Gan) -> str:
     return f"{gan.configuration}, {gan.name}{hardest}{', undertrained surrogate' if gan.undertrained else ''}"
 
 
+def _moment(row: Row) -> str:
+    """When a look was made."""
+    return f"epoch {row['epochs']}" if row["step"] is None else f"step {row['step']}, {row['epochs']:.2f} epochs"
+
+
 def curve(gans: Gans, configuration: str, quantity: str) -> drawing.View:
-    """A quantity after each epoch, a line per GAN, a large mark at the epoch that is kept."""
+    """A quantity at each look, a line per GAN, a large mark where the generator that is kept was."""
     traces = []
     for gan_index, gan in enumerate(gans.of(configuration)):
         rows = [row for row in gan.history if row[quantity] is not None and math.isfinite(row[quantity])]
         shown = drawing.trace(
             "scatter",
-            [
-                f"{gan.name}, epoch {row['epoch']}{' (kept)' if row['kept'] else ''}<br>{row[quantity]:.4g}"
-                for row in rows
-            ],
+            [f"{gan.name}, {_moment(row)}{' (kept)' if row['kept'] else ''}<br>{row[quantity]:.4g}" for row in rows],
             mode="lines+markers",
-            x=[row["epoch"] for row in rows],
+            x=[row["epochs"] for row in rows],
             y=[drawing.plain(row[quantity]) for row in rows],
             line={"color": drawing.look(gan_index)[0], "width": 1.6, "dash": DASHES[gan_index % len(DASHES)]},
             marker={"size": [11 if row["kept"] else 4 for row in rows]},

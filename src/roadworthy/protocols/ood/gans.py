@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,13 +14,15 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import Images
 from roadworthy.engine.artifacts import read_artifact
 from roadworthy.engine.plan import Bench, PlannedCase
 from roadworthy.outliers.gan import CONFIGURATIONS, PRESETS, SETTINGS, Configuration, Gan, GanSettings, configuration
-from roadworthy.outliers.gan.training import grid_name
+from roadworthy.outliers.gan.training import KEPT_GRID, grid_name
 from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.choices import NAMED, Choice, distinct
+from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.pictures import write_picture
 
 Rows = list[dict[str, Any]]
@@ -36,6 +39,8 @@ class ConfigurationChoice(Choice):
     stop: str | None = None
     at: float | None = None
     beta: float | None = None
+    surrogate: str | None = None
+    surrogate_beta: float | None = None
 
     @field_validator("name")
     @classmethod
@@ -61,7 +66,8 @@ class Gans(BaseModel):
     preset          `small` or `thesis`: the settings that are not given here
     configurations  names, or mappings with a name and what is to be different (default: the six of the thesis)
     count           GANs trained for each configuration, each with another seed
-    width, latent, batch, learning_rate, momentum, clip, epochs, floor, threads: see `outliers.gan.GanSettings`
+    width, latent, batch, learning_rate, momentum, clip, epochs, look_every, floor, threads: see `GanSettings` in
+                    `outliers.gan`
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -78,6 +84,7 @@ class Gans(BaseModel):
     momentum: float | None = None
     clip: float | None = None
     epochs: int | None = None
+    look_every: int | None = None
     floor: float | None = None
     threads: int | None = None
 
@@ -114,13 +121,19 @@ def training_of(case: StoredCase) -> dict[str, Any]:
     competence = read_artifact(case.artifact(case.labels["artifact"]))["competence"]
     names = ("surrogate_accuracy", "floor", "accuracy_on_generated", "classifier_loss")
     shown = {name: competence[name] for name in (*names, "stopped_by", "epochs", "kept_epoch")}
+    moments = {name: _number(competence.get(name)) for name in ("competent_step", "steps", "kept_step")}
+    shown |= {"surrogate": competence.get("surrogate", "real"), **moments}
     return shown | {"undertrained": competence["surrogate_accuracy"] < competence["floor"]}
 
 
-def save_gans(cases: Sequence[PlannedCase], media: Path) -> tuple[Rows, Rows]:
-    """Rows of every epoch of every GAN (losses, accuracies, what it drew); and per GAN of a picture of its course."""
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def save_gans(cases: Sequence[PlannedCase], media: Path) -> dict[TableSpec, Rows]:
+    """Rows of every epoch of every GAN (losses, accuracies, what it drew), of every look at it, and of its pictures."""
     makers = {case.labels["artifact"]: case.showing.requires[0] for case in cases}
-    epochs, courses = [], []
+    epochs, looks, courses = [], [], []
     for gan in makers.values():
         assert isinstance(gan, Gan)
         where, record = {"ood_set": gan.configuration.name, "gan": gan.index}, gan.training()
@@ -131,13 +144,18 @@ def save_gans(cases: Sequence[PlannedCase], media: Path) -> tuple[Rows, Rows]:
             grids.append(_read(gan.home / grid_name(epoch["epoch"])))
             write_picture(media / picture, grids[-1])
             kept = epoch["epoch"] == record["kept_epoch"]
-            numbers = {key: np.nan if value is None else value for key, value in epoch.items()}
+            numbers = {key: _number(value) for key, value in epoch.items()}
             epochs.append({**where, **numbers, "kept": kept, "media": picture})
-        write_picture(media / f"{name}-course.png", _course(grids, gan.data.size, record["kept_epoch"]))
-        courses.append(
-            {**where, "media": f"{name}-course.png", "drawn": epochs[record["kept_epoch"] - len(grids)]["media"]}
-        )
-    return epochs, courses
+        for look in record["looks"]:
+            ending = record["stopped_by"] if look is record["looks"][-1] else ""
+            kept = look["step"] == record["kept_step"]
+            numbers = {key: _number(value) for key, value in look.items()}
+            looks.append({**where, **numbers, "kept": kept, "stopped_by": ending})
+        course, drawn = f"{name}-course.png", f"{name}-{KEPT_GRID}"
+        write_picture(media / course, _course(grids, gan.data.size, record["kept_epoch"]))
+        write_picture(media / drawn, _read(gan.home / KEPT_GRID))
+        courses.append({**where, "media": course, "drawn": drawn})
+    return {table_specs.GAN_EPOCHS: epochs, table_specs.GAN_LOOKS: looks, table_specs.GAN_GALLERY: courses}
 
 
 def _course(grids: Sequence[Images], size: tuple[int, int], kept: int) -> Images:

@@ -46,8 +46,9 @@ GANS = TableSpec(
     key=(*ONE_GAN, "metric"),
     columns=(
         *(*ONE_GAN, "hardest", *ESTIMATE, "surrogate_accuracy", "floor", "accuracy_on_generated", "classifier_loss"),
-        *("stopped_by", "epochs", "kept_epoch", "undertrained"),
+        *("stopped_by", "epochs", "kept_epoch", "undertrained", "surrogate", "competent_step", "steps", "kept_step"),
     ),
+    added_later=("surrogate", "competent_step", "steps", "kept_step"),
 )
 GAN_REPEATS = TableSpec(
     f"{GAN}_repeats",
@@ -64,9 +65,18 @@ GAN_EPOCHS = TableSpec(
         *("surrogate_accuracy", "accuracy", "kept", "media"),
     ),
 )
+GAN_LOOKS = TableSpec(
+    f"{GAN}_looks",
+    "One look at the training of one GAN: mean losses since the look before, accuracies, whether it stopped there.",
+    key=("ood_set", "gan", "step"),
+    columns=(
+        *("ood_set", "gan", "step", "epochs", "surrogate_loss", "discriminator_loss", "generator_loss"),
+        *("classifier_loss", "surrogate_accuracy", "accuracy", "competent", "kept", "stopped_by"),
+    ),
+)
 GAN_GALLERY = TableSpec(
     f"{GAN}_gallery",
-    "The pictures of one GAN: its course from epoch to epoch, in `media`, and what the epoch that is kept drew.",
+    "The pictures of one GAN: its course from epoch to epoch, in `media`, and what the generator that is kept drew.",
     key=("ood_set", "gan"),
     columns=("ood_set", "gan", "media", "drawn"),
 )
@@ -79,5 +89,5 @@ GAN_ANSWERS = TableSpec(
 
 TABLE_SPECS = (
     *(SETS, BY_KIND, REPEATS, SCORES, GALLERY),
-    *(GANS, GAN_REPEATS, GAN_EPOCHS, GAN_GALLERY, GAN_ANSWERS),
+    *(GANS, GAN_REPEATS, GAN_EPOCHS, GAN_LOOKS, GAN_GALLERY, GAN_ANSWERS),
 )

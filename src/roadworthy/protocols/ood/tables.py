@@ -280,7 +280,7 @@ class Evidence(base.Evidence):
             rows.append(row)
         tables = {table_specs.GALLERY: rows}
         if drawn := [case for case in first if case.labels.get("kind") == GAN]:
-            tables[table_specs.GAN_EPOCHS], tables[table_specs.GAN_GALLERY] = save_gans(drawn, media)
+            tables |= save_gans(drawn, media)
             tables[table_specs.GAN_ANSWERS] = self._answer_rows(GALLERY_IMAGES)
         return {spec.name: spec.frame(own) for spec, own in tables.items()}
 
