@@ -19,9 +19,10 @@ from roadworthy.protocols.ood.gans import planned_gans
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.page import page
 from roadworthy.protocols.ood.questions import QUESTIONS
+from roadworthy.protocols.ood.set_keys import SetKey
 from roadworthy.protocols.ood.settings import DERIVED, FOREIGN, NAME, NOISE, SetChoice, Settings
 from roadworthy.protocols.ood.table_specs import GAN, TABLE_SPECS
-from roadworthy.protocols.ood.tables import Evidence, SetKey, asked_sets
+from roadworthy.protocols.ood.tables import Evidence, asked_sets, gan_keys
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.shifts import Attack, make_shift
@@ -82,7 +83,7 @@ class OutOfDistribution(base.Protocol):
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
-        asked_sets([SetKey.of(case) for case in cases if "ood_set" in case.labels], criterion)
+        asked_sets([SetKey.of(case) for case in cases if "ood_set" in case.labels], gan_keys(cases), criterion)
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
