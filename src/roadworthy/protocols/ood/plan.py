@@ -25,7 +25,7 @@ from roadworthy.protocols.ood.table_specs import GAN, TABLE_SPECS
 from roadworthy.protocols.ood.tables import Evidence, asked_sets, gan_keys
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
-from roadworthy.shifts import Attack, make_shift
+from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
 
 Side = tuple[PlannedStimulus, Mapping[str, str]]
@@ -57,18 +57,17 @@ class OutOfDistribution(base.Protocol):
         """Every shift is known, has the levels asked for, and is no attack; every GAN is known."""
         if settings.gans is not None:
             settings.gans.check()
-        for name in settings.transformed:
-            for level in settings.levels:
-                if isinstance(make_shift(name, level), Attack):
-                    raise InputError(
-                        f"{name} is an attack on a model, and outliers are shown to all alike: name shifts under "
-                        "ood: transformed, and attacks under classification: shifts"
-                    )
+        for choice in settings.transformed:
+            if any(isinstance(shift, Attack) for shift in choice.at(settings.levels)):
+                raise InputError(
+                    f"{choice.name} is an attack on a model, and outliers are shown to all alike: name shifts under "
+                    "ood: transformed, and attacks under classification: shifts"
+                )
 
     def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         """Undisturbed data, every set, both sides of every transformed one, and every GAN, in every repeat."""
         sets = len(settings.sets) if settings.sets else len(NOISE) + foreign + len(DERIVED)
-        transformed = len(settings.transformed) * len(settings.levels)
+        transformed = sum(choice.count(settings.levels) for choice in settings.transformed)
         gans = len(settings.gans.configurations) * settings.gans.count if settings.gans else 0
         return (1 + sets + 2 * transformed + gans) * settings.repeats
 
@@ -112,7 +111,7 @@ def _sides(settings: Settings, bench: Bench) -> list[Side]:
             raise InputError(f"the outliers {name!r}, made by {own.name}, have the name of another maker: rename them")
     if settings.foreign is not None and settings.foreign not in bench.foreign:
         raise UnknownName("foreign set", settings.foreign, bench.foreign)
-    shifts = [make_shift(name, level) for name in settings.transformed for level in settings.levels]
+    shifts = [shift for choice in settings.transformed for shift in choice.at(settings.levels)]
     generators = planned_gans(settings.gans, bench)
     for gan in generators:
         if gan.configuration.name in (*known, *bench.foreign, *(f"{shift.name}-{shift.level}" for shift in shifts)):
