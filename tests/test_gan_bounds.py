@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from scipy.stats import beta
 
 from roadworthy.core.errors import InputError
@@ -21,7 +24,7 @@ from roadworthy.protocols.ood.tables import Evidence
 from roadworthy.statistics import Estimate
 from roadworthy.statistics.nested import further_units, nested_estimate
 from roadworthy.statistics.paired import PairedChange
-from roadworthy.verdict import Criterion, judge
+from roadworthy.verdict import Criterion, judge, load_criteria
 
 OBJECTS = 60
 """Test images, each an object of its own: enough for a bootstrap bound."""
@@ -155,6 +158,16 @@ def test_a_criterion_on_single_gans_and_on_the_worst_of_them() -> None:
     assert worst.rows[0].measurement.where == {"model": "m", "ood_set": "lee_gan", "gan": 2, "of": "3 conditions"}
     assert judged(evidence, 0.7, where={"ood_set": "lee_gan", "gan": [0, 1]}, over="worst").status == "pass"
     assert len(judged(evidence, 0.7, where={"gan": "all"}).rows) == 4
+
+
+def test_the_criteria_of_the_docs_are_read_as_they_say() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "criteria.md").read_text()
+    criteria = load_criteria(yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[1]))
+    shares = [0.9, 0.95, 0.3]
+    evidence = Evidence([inside(), *(drawn(gan, share) for gan, share in enumerate(shares))])
+    findings = judge(criteria, evidence.measure).findings
+    assert [finding.status for finding in findings] == ["inconclusive", "fail", "fail"]
+    assert findings[2].rows[0].measurement.where["gan"] == 2
 
 
 @pytest.mark.parametrize(
