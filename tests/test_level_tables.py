@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import roadworthy as rw
 from roadworthy.api import execute, no_progress, prepare
@@ -14,7 +15,7 @@ from roadworthy.protocols.ood.settings import Settings
 from roadworthy.protocols.shift_choices import ShiftChoice
 from roadworthy.shifts import find_shift
 from roadworthy.shifts.adversarial import ATTACKS
-from roadworthy.study import parse_study
+from roadworthy.study import load_study, parse_study
 from tiny import study
 
 OWN = {1: {"factor": 0.2}, 2: {"factor": 0.9}}
@@ -60,13 +61,30 @@ def test_what_was_stored_before_there_were_tables_is_stored_the_same() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classification", "ood"])
+def test_a_table_may_lie_in_a_file_that_the_run_then_holds(protocol: str, tmp_path: Path) -> None:
+    asked = content(tmp_path, {"name": "fog", "levels": "fog.yaml"}, protocol)
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(asked))
+    (tmp_path / "fog.yaml").write_text(yaml.safe_dump(OWN))
+    loaded, _ = load_study(tmp_path / "study.yaml")
+    stored = yaml.safe_load(loaded.to_yaml())["protocols"][protocol]
+    (shift,) = stored["shifts" if protocol == "classification" else "transformed"]
+    assert {int(level): row for level, row in shift["levels"].items()} == OWN
+    for text, words in (("", "a level table gives"), ("- 1", "a level table gives"), ("0: {factor: 1}", "from 1 on")):
+        (tmp_path / "fog.yaml").write_text(text)
+        with pytest.raises(InputError, match=f"fog.yaml of shift fog: .*{words}"):
+            load_study(tmp_path / "study.yaml")
+
+
+@pytest.mark.parametrize("protocol", ["classification", "ood"])
 @pytest.mark.parametrize(
     ("levels", "words"),
     [
         ({}, "a level table gives the parameters of each level"),
         ([{"factor": 0.2}], "a level table gives the parameters of each level"),
         ({1: 0.2}, "a level table gives the parameters of each level"),
-        ({0: {"factor": 0.2}}, "greater than or equal to 1"),
+        ({0: {"factor": 0.2}}, "a level is a whole number from 1 on, not 0"),
+        ({"weak": {"factor": 0.2}}, "a level is a whole number from 1 on, not 'weak'"),
+        ("nowhere.yaml", "nowhere.yaml"),
         ({1: {"fcator": 0.2}}, "shift fog has no parameter"),
         ({1: {}}, "lacks its parameter"),
         ({1: {"factor": "thick"}}, "shift fog: factor"),

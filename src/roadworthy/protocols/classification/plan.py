@@ -72,6 +72,10 @@ class Classification(base.Protocol):
         levels = ", ".join(map(str, settings.levels))
         return f"{len(settings.shifts)} shifts, levels {levels}, repeats {settings.repeats}"
 
+    def inlined(self, settings: Settings, base: Path) -> Settings:
+        """With the level tables that lie in files."""
+        return settings.model_copy(update={"shifts": [choice.inlined(base) for choice in settings.shifts]})
+
     def check_settings(self, settings: Settings) -> None:
         """Raise an `InputError` where a metric or shift is unknown, or lacks a level that is asked for."""
         metrics_of(settings)

@@ -53,6 +53,10 @@ class OutOfDistribution(base.Protocol):
         """Training data where there are GANs to train."""
         return frozenset({"train"} if settings.gans is not None else ())
 
+    def inlined(self, settings: Settings, base: Path) -> Settings:
+        """With the level tables that lie in files."""
+        return settings.model_copy(update={"transformed": [choice.inlined(base) for choice in settings.transformed]})
+
     def check_settings(self, settings: Settings) -> None:
         """Every shift is known, has the levels asked for, and is no attack; every GAN is known."""
         if settings.gans is not None:
