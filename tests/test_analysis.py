@@ -7,6 +7,8 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
 
 from roadworthy.protocols import PROTOCOLS
 from roadworthy.protocols.repeat_analysis.analysis import analyse
@@ -25,17 +27,19 @@ def repeats(models: tuple[str, ...] = ("baseline", "mc_dropout"), count: int = 2
     return pd.concat([table.assign(metric=metric) for metric in ("accuracy", "auroc", "brier_mean")])
 
 
-def ood_repeats() -> pd.DataFrame:
+def ood_repeats(levels: tuple[int, ...] = (5,), count: int = 20) -> pd.DataFrame:
     rng = np.random.default_rng(1)
     rows = []
-    for model, repeat in product(("baseline", "mc_dropout"), range(20)):
-        plain = [("uniform_noise", "literature", "none", ""), ("scenery", "literature", "none", "scenery")]
-        plain += [("swirl", "derived", "none", "")]
-        transformed = [(f"{shift}-5", "transformed", shift, "scenery") for shift in SHIFTS]
-        for name, kind, shift, foreign in plain + transformed:
-            value = 0.95 - 0.1 * (kind == "transformed") + rng.normal(0, 0.01)
-            rows.append((model, name, kind, shift, foreign, repeat, "auroc", value))
-    return pd.DataFrame(rows, columns=["model", "ood_set", "kind", "shift", "foreign", "repeat", "metric", "value"])
+    for model, repeat in product(("baseline", "mc_dropout"), range(count)):
+        plain = [("uniform_noise", "literature", "none", 0, ""), ("scenery", "literature", "none", 0, "scenery")]
+        plain += [("swirl", "derived", "none", 0, "")]
+        both = product(SHIFTS, levels)
+        transformed = [(f"{shift}-{level}", "transformed", shift, level, "scenery") for shift, level in both]
+        for name, kind, shift, level, foreign in plain + transformed:
+            value = 0.95 - 0.02 * level * (kind == "transformed") + rng.normal(0, 0.01)
+            rows.append((model, name, kind, shift, level, foreign, repeat, "auroc", value))
+    columns = ["model", "ood_set", "kind", "shift", "level", "foreign", "repeat", "metric", "value"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +62,31 @@ def test_the_degrees_of_freedom_of_the_thesis(tables: dict[str, pd.DataFrame]) -
     transformed = tables["anova_ood_transformed"].query("form == 'thesis'").set_index("factor")["df"]
     assert transformed["shift"] == 10, "none is the eleventh level"
     assert transformed["Error"] == 2 * 11 * 20 - 2 * 11
+
+
+def test_levels_of_transformed_sets_are_a_factor_and_no_replicates() -> None:
+    """Three levels: 420 values, of which one level alone stands beside the undisturbed set, as in the thesis."""
+    rows = ood_repeats(levels=(1, 3, 5), count=7)
+    tables = analyse({"ood_repeats": rows}, PROTOCOLS)
+    by_shift = tables["anova_ood_transformed"].query("form == 'thesis'").set_index("factor")["df"]
+    assert by_shift["shift"] == 10
+    assert by_shift["Error"] == 2 * 11 * 7 - 2 * 11, "not raised by the levels"
+    single = analyse({"ood_repeats": rows[rows["level"].isin([0, 5])]}, PROTOCOLS)
+    pd.testing.assert_frame_equal(tables["anova_ood_transformed"], single["anova_ood_transformed"])
+    assert "anova_ood_levels" not in single
+
+    own = tables["anova_ood_levels"].query("form == 'thesis'").set_index("factor")
+    formula = "value ~ (C(model, Sum) + C(shift, Sum) + C(level, Sum)) ** 2"
+    expected = sm.stats.anova_lm(smf.ols(formula, rows[rows["kind"] == "transformed"]).fit(), typ=2)
+    for factor in ("model", "shift", "level", "model*shift", "model*level", "shift*level"):
+        theirs = expected.loc[":".join(f"C({name}, Sum)" for name in factor.split("*"))]
+        assert own.loc[factor, "df"] == theirs["df"]
+        assert own.loc[factor, "f"] == pytest.approx(theirs["F"], rel=1e-9)
+        assert own.loc[factor, "p"] == pytest.approx(theirs["PR(>F)"], rel=1e-6, abs=1e-12)
+    assert own.loc["Error", "df"] == expected.loc["Residual", "df"]
+    blocked = tables["anova_ood_levels"].query("form == 'blocked'").set_index("factor")
+    assert blocked.loc["model", "df_error"] == pytest.approx(6), "seven repeats, whatever the levels"
+    assert {"level", "model*level"} <= set(tables["posthoc_ood_levels"]["by"])
 
 
 def test_clean_runs_are_counted_once(tables: dict[str, pd.DataFrame]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,16 @@ from roadworthy.protocols.ood import figures as outlier_figures
 from roadworthy.protocols.ood import questions as ood_questions
 from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.facts import Outliers, load_outliers
+from roadworthy.protocols.ood.gan_facts import Gan, Gans
 from roadworthy.protocols.repeat_analysis import figures as difference_figures
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.protocols.repeat_analysis.facts import GAMES_HOWELL, TUKEY, Differences, agreement, load_differences
 from roadworthy.report import comparison
 from roadworthy.report import render_comparison as render_page
 from roadworthy.report.facts import CLEAN, Condition, load_facts
+from roadworthy.report.reading import Picture
 from roadworthy.report.words import NO_BREAK
+from roadworthy.statistics import Estimate
 
 QUESTIONS = {q.name: q for q in (*classification_questions.QUESTIONS, *ood_questions.QUESTIONS)}
 SETS = {
@@ -156,6 +160,21 @@ def test_the_sentences_name_the_hardest_set_and_say_when_the_model_is_misled(tmp
         "Mean AUROC over 7 sets of outliers 0.766: literature 0.970, derived 0.865 and transformed 0.563."
     )
     assert len(said) == 4
+
+
+def test_single_gans_that_mislead_are_named_though_their_configuration_is_not_bounded(tmp_path: Path) -> None:
+    found = known(both(tmp_path, ["a"], sets={"lee": ("gan", 0.3)}))
+    numbers = {"surrogate_accuracy": 0.9, "floor": 0.5, "undertrained": False, "accuracy_on_generated": 0.2}
+    training = {"classifier_loss": 0.1, "stopped_by": "epochs", "epochs": 2, "kept_epoch": 2, "history": ()}
+    pictures = {"drawn": Picture(tmp_path), "course": Picture(tmp_path)}
+    gans = tuple(Gan("lee", index, index == 0, **numbers, **training, **pictures) for index in range(2))
+    cells = {("a", "lee", 0): Estimate(0.2, 0.1, 0.3), ("a", "lee", 1): Estimate(0.45, 0.4, 0.52)}
+    why = Estimate(0.3, reason="a bound over GANs needs at least 2 of them, not 1")
+    found = replace(found, gans=Gans(gans, cells, {}, {}), cells={("a", "lee", "auroc"): why})
+    unbounded, single = outliers.misled(found, "a")
+    assert unbounded == f"On lee AUROC is below 0.5, without bounds ({why.reason})."
+    assert single.startswith("It is surer of what GAN 0 of lee drew than of the images it knows")
+    assert "GAN 1" not in single
 
 
 def test_a_model_that_is_above_guessing_is_not_called_misled(tmp_path: Path) -> None:

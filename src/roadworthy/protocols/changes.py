@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from roadworthy.statistics import mcnemar, paired_interval, paired_p
-from roadworthy.statistics.estimates import LEAST_BOOTSTRAP_GROUPS
-from roadworthy.statistics.paired import PairedChange
+from roadworthy.statistics import Estimate, mcnemar, paired_interval, paired_p
+from roadworthy.statistics.estimates import CONFIDENCE, LEAST_BOOTSTRAP_GROUPS
+from roadworthy.statistics.nested import nested_estimate
+from roadworthy.statistics.paired import PairedChange, p_by_interval, smallest_paired_p
 
 OTHER_IMAGES = "other images: they cannot be paired"
 
@@ -48,3 +49,36 @@ def by_bootstrap(change: PairedChange, before: ArrayLike, after: ArrayLike) -> P
     if np.array_equal(before, after, equal_nan=True) and change.before == change.after:
         lo, hi, p, no_interval, no_p = 0.0, 0.0, 1.0, "", ""
     return replace(change, lo=lo, hi=hi, p=p, method="paired group bootstrap", reason=no_interval or no_p)
+
+
+def by_units(
+    change: PairedChange, differences: Sequence[float], unit: str, before: ArrayLike, after: ArrayLike
+) -> PairedChange:
+    """Add the test of a mean over few independent units, such as GANs, both systems measured on each of them.
+
+    differences    after - before of every unit, (G,);  unit: what they are called, in the plural
+    before, after  the mean over units in resamples (B,) that draw the same of the objects, `change.groups`, for both
+
+    Bounds are for further units of their kind (`statistics.nested`); p is the 1 - confidence at which they reach 0.
+    """
+    by_objects, objects = by_bootstrap(change, before, after), change.groups
+    change = replace(by_objects, groups=len(differences), lo=math.nan, hi=math.nan, p=math.nan, method="")
+
+    def bounded(confidence: float) -> Estimate:
+        lo, hi, _ = paired_interval(change.after, change.before, after, before, objects, confidence)
+        within = Estimate(change.change, lo, hi, method=by_objects.method)
+        return nested_estimate(differences, within, unit, confidence=confidence, limits=(-1.0, 1.0))
+
+    def interval(confidence: float) -> tuple[float, float]:
+        estimate = bounded(confidence)
+        return estimate.lo, estimate.hi
+
+    if by_objects.reason:
+        return change
+    if not any(differences) and by_objects.p == 1:
+        return replace(by_objects, groups=len(differences))
+    estimate = bounded(CONFIDENCE)
+    if estimate.reason:
+        return replace(change, reason=estimate.reason)
+    p = p_by_interval(interval, smallest_paired_p(before, after))
+    return replace(change, lo=estimate.lo, hi=estimate.hi, p=p, method=estimate.method)

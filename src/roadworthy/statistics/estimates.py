@@ -107,6 +107,29 @@ def standard_deviation(values: Sequence[float]) -> float:
     return float(np.std(defined, ddof=1)) if len(defined) > 1 else math.nan
 
 
+def deviation_over_conditions(conditions: Sequence[Sequence[float]]) -> float:
+    """The standard deviation of all values of several conditions, a sequence of repeats each, taken together.
+
+    It says how much conditions differ from each other, and hardly shrinks with more repeats.
+
+    >>> deviation_over_conditions([[0.9, 0.9], [0.5, 0.5]])
+    0.23094010767585033
+    """
+    return standard_deviation([value for repeats in conditions for value in repeats])
+
+
+def deviation_over_repeats(conditions: Sequence[Sequence[float]]) -> float:
+    """The standard deviation over repeats of the mean over conditions: how much the average changes when repeated.
+
+    Conditions that lack a value in some repeat are left out, so that all means are over the same conditions.
+
+    >>> deviation_over_repeats([[0.9, 0.9], [0.5, 0.5]])
+    0.0
+    """
+    complete = [repeats for repeats in conditions if not any(math.isnan(value) for value in repeats)]
+    return standard_deviation([float(np.mean(values)) for values in zip(*complete, strict=True)])
+
+
 def mean_rows(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """The mean over rows (B,) of the values that are defined; NaN where none is."""
     if len(rows) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,22 +154,43 @@ def paired_p(
     (nan, 'all resamples are equal')
     """
 
-    def leaves_zero_out(p: float) -> bool:
-        lo, hi, _ = paired_interval(value_a, value_b, distribution_a, distribution_b, groups_count, 1 - p)
-        return not lo <= 0 <= hi
+    def interval(confidence: float) -> tuple[float, float]:
+        return paired_interval(value_a, value_b, distribution_a, distribution_b, groups_count, confidence)[:2]
 
     reason = paired_interval(value_a, value_b, distribution_a, distribution_b, groups_count)[2]
     if reason:
         return math.nan, reason
+    return p_by_interval(interval, smallest_paired_p(distribution_a, distribution_b)), ""
+
+
+def smallest_paired_p(distribution_a: ArrayLike, distribution_b: ArrayLike) -> float:
+    """1 / (B + 1) for B resamples in which both have a value: B draws cannot tell rarer events apart.
+
+    >>> smallest_paired_p([0.1, 0.2, math.nan], [0.1, 0.2, 0.3]) == 1 / 3
+    True
+    """
     differences = np.asarray(distribution_a, dtype=np.float64) - np.asarray(distribution_b, dtype=np.float64)
-    smallest = 1 / (1 + int((~np.isnan(differences)).sum()))
+    return 1 / (1 + int((~np.isnan(differences)).sum()))
+
+
+def p_by_interval(interval: Callable[[float], tuple[float, float]], smallest: float) -> float:
+    """The 1 - confidence at which the interval (lo, hi) of a confidence just reaches 0; never below `smallest`.
+
+    >>> round(p_by_interval(lambda confidence: (0.9 - confidence, 1.0), 0.001), 6)
+    0.1
+    """
+
+    def leaves_zero_out(p: float) -> bool:
+        lo, hi = interval(1 - p)
+        return not lo <= 0 <= hi
+
     low, high = math.log(smallest), 0.0
     if leaves_zero_out(smallest):
-        return smallest, ""
+        return smallest
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (low, middle) if leaves_zero_out(math.exp(middle)) else (middle, high)
-    return math.exp(high), ""
+    return math.exp(high)
 
 
 def holm(p_values: ArrayLike) -> Floats:

@@ -30,12 +30,15 @@ class Measurement:
     """What was measured for one combination of conditions: the estimate, whose `groups` count what `unit` names.
 
     `proportion` says that each image counts 0 or 1, so that Wilson's interval tells how many more would settle it.
+    `further` says how many more of the unit would settle the criterion, where the protocol knows better than the rules
+    of `further_groups`; infinite where no number would.
     """
 
     where: Mapping[str, Any]
     estimate: Estimate
     proportion: bool = False
     unit: str = "independent objects"
+    further: float | None = None
 
 
 Measure = Callable[[Criterion, float], Sequence[Measurement]]
@@ -215,7 +218,7 @@ def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measu
         lo, hi = min(e.lo for e in estimates), min(e.hi for e in corrected)
     else:
         lo, hi = max(e.lo for e in corrected), max(e.hi for e in estimates)
-    value, groups = worst.estimate.value, min(e.groups for e in estimates)
+    value, groups = worst.estimate.value, min(m.estimate.groups for m in measured if m.unit == worst.unit)
     estimate = replace(worst.estimate, lo=min(lo, value), hi=max(hi, value), groups=groups, reason="")
     of_all = replace(worst, where={**worst.where, "of": f"{conditions} conditions"}, estimate=estimate)
     return missing[0] if missing and judge_measurement(criterion, of_all).status != "fail" else of_all
@@ -248,15 +251,19 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
     short = criterion.min_groups - estimate.groups
     if criterion.sign * (safe - threshold) < 0:
         bounds = estimate.groups, estimate.lo, estimate.hi
-        further = further_groups(
-            estimate.value, threshold, *bounds, confidence=criterion.confidence, proportion=m.proportion
-        )
+        further = m.further
+        if further is None:
+            further = further_groups(
+                estimate.value, threshold, *bounds, confidence=criterion.confidence, proportion=m.proportion
+            )
         short_of = f"{shown}: the {side} bound is {'below' if criterion.sign > 0 else 'above'} {threshold:g}"
         if further is None and math.isinf(estimate.value):
             return Judged(m, "inconclusive", f"{short_of}; more data would raise it, how much cannot be said")
         if further is None:
             return Judged(m, "inconclusive", f"{short_of}, and the value lies on the threshold: no n would settle it")
-        further = max(further, short)
+        if math.isinf(further):
+            return Judged(m, "inconclusive", f"{short_of}, and no number of further {m.unit} would settle it alone")
+        further = max(int(further), short, 1)
         towards = "pass" if criterion.sign * (estimate.value - threshold) > 0 else "fail"
         needed = f"with about {further} more {m.unit} it would be a {towards}, if the value stayed"
         return Judged(m, "inconclusive", f"{short_of}; {needed}", further)

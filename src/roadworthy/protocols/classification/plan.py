@@ -15,12 +15,12 @@ from roadworthy.protocols import base
 from roadworthy.protocols.classification.human import QuizImages, check_answers, read_answers
 from roadworthy.protocols.classification.page import page
 from roadworthy.protocols.classification.questions import QUESTIONS
-from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, ShiftChoice, metrics_of
+from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, metrics_of
 from roadworthy.protocols.classification.table_specs import TABLE_SPECS
 from roadworthy.protocols.classification.tables import CellKey, Evidence, check_metric, select
+from roadworthy.protocols.shift_choices import ShiftChoice
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
-from roadworthy.shifts import shift_levels
 from roadworthy.shifts.corruptions import COMMON, EXTRA
 from roadworthy.verdict import Criterion
 
@@ -35,7 +35,7 @@ def planned_stimuli(settings: Settings, data: Dataset, seed: int, clean_repeats:
         PlannedStimulus(Stimulus(fingerprint, repeat=repeat, seed=seed), data) for repeat in range(clean_repeats)
     ]
     for choice in settings.shifts:
-        for shift in shift_levels(choice.name, settings.levels, choice.levels):
+        for shift in choice.at(settings.levels):
             for repeat in range(settings.repeats):
                 stimulus = shift.stimulus(fingerprint, seed=seed, repeat=repeat, name=choice.name)
                 planned.append(PlannedStimulus(stimulus, data, shift))
@@ -75,10 +75,11 @@ class Classification(base.Protocol):
         return f"{len(settings.shifts)} shifts, levels {levels}, repeats {settings.repeats}"
 
     def inlined(self, settings: Settings, base: Path) -> Settings:
-        """The settings with the answers of people in them."""
-        if not isinstance(settings.human, str):
-            return settings
-        return settings.model_copy(update={"human": read_answers(base / settings.human)})
+        """With the level tables that lie in files, and the answers of people."""
+        changed: dict[str, Any] = {"shifts": [choice.inlined(base) for choice in settings.shifts]}
+        if isinstance(settings.human, str):
+            changed["human"] = read_answers(base / settings.human)
+        return settings.model_copy(update=changed)
 
     def check_settings(self, settings: Settings) -> None:
         """Raise an `InputError` where a metric or shift is unknown, or lacks a level that is asked for."""
@@ -86,11 +87,11 @@ class Classification(base.Protocol):
         if isinstance(settings.human, str):
             raise InputError(f"{NAME}: human: {settings.human} was not read: load the study with load_study")
         for choice in settings.shifts:
-            shift_levels(choice.name, settings.levels, choice.levels)
+            choice.at(settings.levels)
 
     def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         """Undisturbed data and every shift at every level, in every repeat."""
-        conditions = sum(len(choice.levels or settings.levels) for choice in settings.shifts)
+        conditions = sum(choice.count(settings.levels) for choice in settings.shifts)
         return (1 + conditions) * settings.repeats
 
     def planned_stimuli(self, settings: Settings, bench: Bench) -> list[PlannedStimulus]:

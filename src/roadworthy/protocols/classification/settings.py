@@ -21,9 +21,10 @@ from roadworthy.metrics import (
     overconfidence,
     underconfidence,
 )
-from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
+from roadworthy.protocols.choices import NAMED, Levels, distinct
 from roadworthy.protocols.classification.human import HumanAnswers
 from roadworthy.protocols.classification.table_specs import NAME as NAME
+from roadworthy.protocols.shift_choices import ShiftChoice
 from roadworthy.shifts import THESIS_SHIFTS
 
 METRICS = (
@@ -33,15 +34,10 @@ METRICS = (
 """The metrics of every study, in the order of the table."""
 
 
-class ShiftChoice(Choice):
-    """A shift by name, with levels of its own where the built-in table does not fit the data."""
-
-    levels: dict[Annotated[int, Field(ge=1)], dict[str, Any]] | None = None
-
-
 class Settings(BaseModel):
     """What the study file may say under `protocols: classification:`.
 
+    shifts   at each of `levels`, or with a level table of their own (`ShiftChoice`)
     metrics  further metrics of answers by name, besides those of every study
     human    a file of answers that people gave in a quiz (`roadworthy preview --quiz`), or its content
     """

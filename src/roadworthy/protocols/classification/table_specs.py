@@ -7,6 +7,9 @@ from roadworthy.core.tables import ESTIMATE, TableSpec
 NAME = "classification"
 CELL = ("model", "shift", "level")
 """What names a cell: undisturbed data is shift `none`, level 0."""
+DEVIATIONS = ("sd_conditions", "sd_repeats")
+"""Standard deviations of an average: of its conditions and their repeats taken together (as the thesis prints it), and
+over repeats of the average."""
 
 CELLS = TableSpec(
     NAME,
@@ -18,19 +21,22 @@ BY_SHIFT = TableSpec(
     f"{NAME}_by_shift",
     "A metric of one model under one shift: the mean over its levels.",
     key=("model", "shift", "metric"),
-    columns=("model", "shift", "cases", *ESTIMATE),
+    columns=("model", "shift", "cases", *ESTIMATE, *DEVIATIONS),
+    added_later=DEVIATIONS,
 )
 BY_LEVEL = TableSpec(
     f"{NAME}_by_level",
     "A metric of one model at one level: the mean over all shifts that have it.",
     key=("model", "level", "metric"),
-    columns=("model", "level", "cases", *ESTIMATE),
+    columns=("model", "level", "cases", *ESTIMATE, *DEVIATIONS),
+    added_later=DEVIATIONS,
 )
 OVERALL = TableSpec(
     f"{NAME}_overall",
     "A metric of one model: the mean over all shifts and levels.",
     key=("model", "metric"),
-    columns=("model", "cases", *ESTIMATE),
+    columns=("model", "cases", *ESTIMATE, *DEVIATIONS),
+    added_later=DEVIATIONS,
 )
 SEVERITY = TableSpec(
     f"{NAME}_severity",

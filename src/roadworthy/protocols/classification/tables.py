@@ -33,6 +33,8 @@ from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, propo
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
+    deviation_over_conditions,
+    deviation_over_repeats,
     failed_estimate,
     mean_defined,
     no_estimate,
@@ -311,10 +313,20 @@ def _disturbed(evidence: Evidence, *columns: str) -> dict[tuple[Any, ...], tuple
 
 
 def _average_rows(evidence: Evidence, *columns: str) -> _Rows:
-    """Averages over all disturbed cells that share the columns."""
+    """Averages over all disturbed cells that share the columns, with their standard deviations both ways."""
     for values, keys in _disturbed(evidence, *columns).items():
         where = {**dict(zip(columns, values, strict=True)), "cases": len(keys)}
-        yield from _estimates(evidence, where, keys, CellKey(keys[0].model, UNDISTURBED, 0))
+        for row in _estimates(evidence, where, keys, CellKey(keys[0].model, UNDISTURBED, 0)):
+            yield row | _deviations(evidence, keys, row["metric"])
+
+
+def _deviations(evidence: Evidence, keys: Sequence[CellKey], metric: str) -> dict[str, float]:
+    """The standard deviations of an average over conditions and over repeats; a drop, or a failed cell, has none."""
+    cells = [evidence.cells.get(key) for key in keys]
+    values = [cell.values[metric] for cell in cells if cell is not None and metric in cell.values]
+    if len(values) < len(keys):
+        return {}
+    return {"sd_conditions": deviation_over_conditions(values), "sd_repeats": deviation_over_repeats(values)}
 
 
 def _severity_rows(evidence: Evidence) -> _Rows:

@@ -168,7 +168,8 @@ def misled(outliers: Outliers, model: str) -> Iterator[str]:
     cells = {outlier_set.name: outliers.cell(model, outlier_set.name) for outlier_set in hardest_first}
     below = [name for name, cell in cells.items() if cell.value < GUESSING]
     sure = [name for name in below if cells[name].hi < GUESSING]
-    unsure = [name for name in below if name not in sure]
+    unbounded = [name for name in below if cells[name].unbounded]
+    unsure = [name for name in below if name not in (*sure, *unbounded)]
     if sure:
         yield (
             f"On {listing(sure)} AUROC is below 0.5, bounds and all: it is surer of these outliers than of the images "
@@ -178,6 +179,22 @@ def misled(outliers: Outliers, model: str) -> Iterator[str]:
         yield (
             f"On {listing(unsure)} AUROC is below 0.5, which its bounds do not rule out as chance: it is no less sure "
             "of these outliers than of the images it knows."
+        )
+    if unbounded:
+        reasons = dict.fromkeys(cells[name].reason or "no bound" for name in unbounded)
+        yield f"On {listing(unbounded)} AUROC is below 0.5, without bounds ({'; '.join(reasons)})."
+    yield from _misled_by_single_gans(outliers, model)
+
+
+def _misled_by_single_gans(outliers: Outliers, model: str) -> Iterator[str]:
+    """The GANs whose own images mislead the model beyond chance: counterexamples, whatever other GANs do."""
+    gans = outliers.gans
+    cells = [(gan, gans.cell(model, gan)) for gan in gans.gans] if gans is not None else []
+    misleading = [f"{gan.name} of {gan.configuration}" for gan, cell in cells if cell.hi < GUESSING]
+    if misleading:
+        yield (
+            f"It is surer of what {listing(misleading)} drew than of the images it knows: AUROC on these images is "
+            "below 0.5, bounds and all. What the next GAN would draw is another question."
         )
 
 

@@ -82,8 +82,8 @@ class Gan:
 
     @property
     def name(self) -> str:
-        """How it is called beside others of its configuration."""
-        return f"GAN {self.index + 1}"
+        """How it is called beside others of its configuration: by its number in the table `gan`, from 0."""
+        return f"GAN {self.index}"
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ from roadworthy.protocols.ood.gans import planned_gans
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.page import page
 from roadworthy.protocols.ood.questions import QUESTIONS
+from roadworthy.protocols.ood.set_keys import SetKey
 from roadworthy.protocols.ood.settings import DERIVED, FOREIGN, NAME, NOISE, SetChoice, Settings
 from roadworthy.protocols.ood.table_specs import GAN, TABLE_SPECS
-from roadworthy.protocols.ood.tables import Evidence, SetKey, asked_sets
+from roadworthy.protocols.ood.tables import Evidence, asked_sets, gan_keys
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
-from roadworthy.shifts import Attack, make_shift
+from roadworthy.shifts import Attack
 from roadworthy.verdict import Criterion
 
 Side = tuple[PlannedStimulus, Mapping[str, str]]
@@ -52,22 +53,25 @@ class OutOfDistribution(base.Protocol):
         """Training data where there are GANs to train."""
         return frozenset({"train"} if settings.gans is not None else ())
 
+    def inlined(self, settings: Settings, base: Path) -> Settings:
+        """With the level tables that lie in files."""
+        return settings.model_copy(update={"transformed": [choice.inlined(base) for choice in settings.transformed]})
+
     def check_settings(self, settings: Settings) -> None:
         """Every shift is known, has the levels asked for, and is no attack; every GAN is known."""
         if settings.gans is not None:
             settings.gans.check()
-        for name in settings.transformed:
-            for level in settings.levels:
-                if isinstance(make_shift(name, level), Attack):
-                    raise InputError(
-                        f"{name} is an attack on a model, and outliers are shown to all alike: name shifts under "
-                        "ood: transformed, and attacks under classification: shifts"
-                    )
+        for choice in settings.transformed:
+            if any(isinstance(shift, Attack) for shift in choice.at(settings.levels)):
+                raise InputError(
+                    f"{choice.name} is an attack on a model, and outliers are shown to all alike: name shifts under "
+                    "ood: transformed, and attacks under classification: shifts"
+                )
 
     def count_stimuli(self, settings: Settings, foreign: int, monitors: int) -> int:
         """Undisturbed data, every set, both sides of every transformed one, and every GAN, in every repeat."""
         sets = len(settings.sets) if settings.sets else len(NOISE) + foreign + len(DERIVED)
-        transformed = len(settings.transformed) * len(settings.levels)
+        transformed = sum(choice.count(settings.levels) for choice in settings.transformed)
         gans = len(settings.gans.configurations) * settings.gans.count if settings.gans else 0
         return (1 + sets + 2 * transformed + gans) * settings.repeats
 
@@ -82,7 +86,7 @@ class OutOfDistribution(base.Protocol):
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
-        asked_sets([SetKey.of(case) for case in cases if "ood_set" in case.labels], criterion)
+        asked_sets([SetKey.of(case) for case in cases if "ood_set" in case.labels], gan_keys(cases), criterion)
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
@@ -111,7 +115,7 @@ def _sides(settings: Settings, bench: Bench) -> list[Side]:
             raise InputError(f"the outliers {name!r}, made by {own.name}, have the name of another maker: rename them")
     if settings.foreign is not None and settings.foreign not in bench.foreign:
         raise UnknownName("foreign set", settings.foreign, bench.foreign)
-    shifts = [make_shift(name, level) for name in settings.transformed for level in settings.levels]
+    shifts = [shift for choice in settings.transformed for shift in choice.at(settings.levels)]
     generators = planned_gans(settings.gans, bench)
     for gan in generators:
         if gan.configuration.name in (*known, *bench.foreign, *(f"{shift.name}-{shift.level}" for shift in shifts)):

@@ -10,6 +10,7 @@ from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
 from roadworthy.protocols.ood.gans import Gans
 from roadworthy.protocols.ood.table_specs import GAN
 from roadworthy.protocols.ood.table_specs import NAME as NAME
+from roadworthy.protocols.shift_choices import NAMES_STORED, ShiftChoice
 from roadworthy.shifts import THESIS_SHIFTS
 
 FOREIGN = "foreign"
@@ -29,7 +30,8 @@ class Settings(BaseModel):
     """What the study file may say under `protocols: ood:`.
 
     sets         makers of outliers and names of foreign sets (default: all six makers and every foreign set)
-    transformed  shifts that disturb both the test data and a foreign set, at each of `levels`
+    transformed  shifts that disturb both the test data and a foreign set, at each of `levels`, or with a level table of
+                 their own (`ShiftChoice`)
     foreign      which foreign set those use (default: the first)
     gans         GANs to be trained, each configuration a set of its own (default: none)
     """
@@ -37,7 +39,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sets: Annotated[list[SetChoice], Field(min_length=1), NAMED, distinct()] | None = None
-    transformed: Annotated[list[str], distinct()] = list(THESIS_SHIFTS)
+    transformed: Annotated[list[ShiftChoice], NAMED, distinct("a shift"), NAMES_STORED] = [
+        ShiftChoice(name=name) for name in THESIS_SHIFTS
+    ]
     levels: Annotated[Levels, distinct()] = [5]
     foreign: str | None = None
     gans: Gans | None = None

@@ -14,7 +14,8 @@ SETS = TableSpec(
     NAME,
     "How well the score of one model tells one set of outliers from in-distribution images, by one metric.",
     key=("model", "ood_set", "metric"),
-    columns=(*SET, *ESTIMATE, "score"),
+    columns=(*SET, *ESTIMATE, "score", "unit"),
+    optional=("unit",),
 )
 BY_KIND = TableSpec(
     f"{NAME}_by_kind",
@@ -46,9 +47,9 @@ GANS = TableSpec(
     key=(*ONE_GAN, "metric"),
     columns=(
         *(*ONE_GAN, "hardest", *ESTIMATE, "surrogate_accuracy", "floor", "accuracy_on_generated", "classifier_loss"),
-        *("stopped_by", "epochs", "kept_epoch", "undertrained", "surrogate", "competent_step", "steps", "kept_step"),
+        *("stopped_by", "epochs", "kept_epoch", "undertrained", "surrogate", "competent_step", "steps", "kept_step", "unit"),
     ),
-    added_later=("surrogate", "competent_step", "steps", "kept_step"),
+    added_later=("surrogate", "competent_step", "steps", "kept_step", "unit"),
 )
 GAN_REPEATS = TableSpec(
     f"{GAN}_repeats",

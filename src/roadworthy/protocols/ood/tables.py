@@ -23,11 +23,12 @@ from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
-from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, not_paired
-from roadworthy.protocols.ood import table_specs
+from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, by_units, not_paired
+from roadworthy.protocols.ood import gan_bounds, table_specs
+from roadworthy.protocols.ood.gan_bounds import GanKey
 from roadworthy.protocols.ood.gans import save_gans, training_of
 from roadworthy.protocols.ood.metrics import METRICS
-from roadworthy.protocols.ood.settings import KINDS
+from roadworthy.protocols.ood.set_keys import SetKey
 from roadworthy.protocols.ood.table_specs import GAN
 from roadworthy.protocols.pictures import evenly_spaced, save_strip
 from roadworthy.statistics import Estimate, GroupBootstrap
@@ -47,33 +48,6 @@ from roadworthy.verdict import Criterion, Measurement
 NAMES = tuple(metric.name for metric in METRICS)
 BINS = 20
 GALLERY_IMAGES = 6
-
-
-@dataclass(frozen=True)
-class SetKey:
-    """One row of the table: a model against a set. `foreign` is the foreign set it is, or is made from."""
-
-    model: str
-    ood_set: str
-    kind: str
-    shift: str
-    level: int
-    foreign: str = ""
-
-    @classmethod
-    def of(cls, case: KnownCase) -> SetKey:
-        """The row that the outlier side of a set belongs to."""
-        labels, level = case.labels, case.stimulus.level
-        shift, foreign = labels.get("shift", UNDISTURBED), labels.get("foreign", "")
-        return cls(case.system, labels["ood_set"], labels["kind"], shift, level, foreign)
-
-    def order(self) -> tuple[Any, ...]:
-        """Models by name, then kinds from easy to hard and unknown ones last, then sets by name."""
-        return self.model, [*KINDS, self.kind].index(self.kind), self.ood_set
-
-    def where(self) -> dict[str, Any]:
-        """The columns that identify it."""
-        return {**vars(self)}
 
 
 @dataclass(frozen=True)
@@ -121,6 +95,7 @@ class Evidence(base.Evidence):
         self.results: dict[SetKey, _Result] = {}
         self.left_out: dict[SetKey, str] = {}
         self.by_gan: dict[tuple[SetKey, int], _Result] = {}
+        self.gan_keys = gan_keys([case for own in outside.values() for case in own])
 
         def partner(case: StoredCase) -> StoredCase:
             condition = (case.labels.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.labels else 0)
@@ -161,11 +136,25 @@ class Evidence(base.Evidence):
         self.hardest = _hardest_gans(self.by_gan)
 
     def estimate(self, key: SetKey, metric: str, confidence: float = CONFIDENCE) -> Estimate:
-        """A metric of one set, the mean over repeats, bounded by objects."""
+        """A metric of one set, the mean over repeats, bounded by objects; of what GANs draw, by GANs."""
         if key in self.failures:
             return failed_estimate(self.failures[key])
         estimate = self._estimate(self.results[key], metric, confidence)
+        if key.kind == GAN:
+            estimate = gan_bounds.over_gans(estimate, [*self._of_gans(key, metric).values()], confidence)
         return replace(estimate, reason="; ".join(filter(None, [self.left_out.get(key, ""), estimate.reason])))
+
+    def gan_estimate(self, key: GanKey, metric: str, confidence: float = CONFIDENCE) -> Estimate:
+        """A metric of what a single GAN draws, the mean over repeats, bounded by test objects and its images."""
+        result = self.by_gan.get((key.of_set(), key.gan))
+        if result is None:
+            cases = self.outside[key.of_set()]
+            return failed_estimate(next(case.failure for case in cases if _gan(case) == key.gan and case.failure))
+        return self._estimate(result, metric, confidence)
+
+    def _of_gans(self, key: SetKey, metric: str) -> dict[int, Sequence[float]]:
+        """The values of a metric in all repeats of each GAN of a configuration."""
+        return {gan: result.values[metric] for (own, gan), result in self.by_gan.items() if own == key}
 
     @staticmethod
     def _estimate(result: _Result, metric: str, confidence: float = CONFIDENCE) -> Estimate:
@@ -176,33 +165,61 @@ class Evidence(base.Evidence):
         return estimate.over(result.n, result.groups)
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
-        """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides."""
+        """Every set by each of the metrics, bounded by a bootstrap of the objects of both sides; of GANs, by GANs."""
         keys, others = self._sets(before), other._sets(after)
         shown = [
-            {name: evidence.outside[key][-1].stimulus.code for name, key in sets.items()}
+            {name: _shown_as(evidence.outside[key]) for name, key in sets.items()}
             for evidence, sets in ((self, keys), (other, others))
         ]
         for name in dict.fromkeys([*keys, *others]):
             why = not_paired((before, after), shown, name)
             for metric in metrics:
                 change = PairedChange(name, (keys.get(name) or others[name]).level, metric, reason=why)
-                yield change if why else _changed(change, self.results.get(keys[name]), other.results.get(others[name]))
+                yield change if why else self._changed(change, keys[name], other, others[name])
+
+    def _changed(self, change: PairedChange, key: SetKey, other: Self, other_key: SetKey) -> PairedChange:
+        before, after = self.results.get(key), other.results.get(other_key)
+        if before is None or after is None:
+            return replace(change, reason="case failed")
+        metric = change.metric
+        values = [evidence.estimate(own, metric).value for evidence, own in ((self, key), (other, other_key))]
+        change = replace(change, before=values[0], after=values[1], n=before.n, groups=before.groups)
+        if before.members != after.members:
+            return replace(change, reason=OTHER_IMAGES)
+        resampled = before.resampled[metric], after.resampled[metric]
+        if key.kind != GAN:
+            return by_bootstrap(change, *resampled)
+        drawn = self._of_gans(key, metric), other._of_gans(other_key, metric)
+        if set(drawn[0]) != set(drawn[1]):
+            return replace(change, reason="a GAN failed for one of the two alone")
+        return by_units(change, gan_bounds.differences(*drawn), gan_bounds.GANS, *resampled)
 
     def _sets(self, system: Compared) -> dict[str, SetKey]:
         return {key.ood_set: key for key in self.keys if key.model == system.model}
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
-        """A measurement per model and set."""
-        return [
-            Measurement({"model": key.model, "ood_set": key.ood_set}, self.estimate(key, criterion.metric, confidence))
-            for key in asked_sets(self.keys, criterion)
-        ]
+        """A measurement per model and set, or per model and GAN where the criterion has the condition `gan`."""
+        asked = asked_sets(self.keys, self.gan_keys, criterion)
+        return [self._measurement(key, criterion, confidence) for key in asked]
+
+    def _measurement(self, key: SetKey, criterion: Criterion, confidence: float) -> Measurement:
+        metric = criterion.metric
+        if isinstance(key, GanKey):
+            return gan_bounds.gan_measurement(key, self.gan_estimate(key, metric, confidence))
+        measured = Measurement({"model": key.model, "ood_set": key.ood_set}, self.estimate(key, metric, confidence))
+        if key.kind != GAN:
+            return measured
+        measured = replace(measured, unit=gan_bounds.GANS)
+        if measured.estimate.unbounded:
+            return measured
+        images, values = self._estimate(self.results[key], metric, confidence), self._of_gans(key, metric).values()
+        return replace(measured, further=gan_bounds.further_gans(images, [*values], criterion.threshold, confidence))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """One row per model, set and metric; averages per kind; every repeat; scores of both sides in bins; GANs."""
         scores = {key: result.score for key, result in self.results.items()}
         rows = [
-            self.estimate(key, name).row(key.where(), name) | {"score": scores.get(key, "")}
+            self.estimate(key, name).row(key.where(), name) | {"score": scores.get(key, "")} | self._unit(key)
             for key in self.keys
             for name in NAMES
         ]
@@ -215,18 +232,23 @@ class Evidence(base.Evidence):
         }
         return {spec.name: spec.frame(own) for spec, own in tables.items()}
 
+    def _unit(self, key: SetKey) -> dict[str, str]:
+        """What the column `groups` counts; said where it is not the same in all rows."""
+        return {"unit": gan_bounds.GANS if key.kind == GAN else "objects"} if self.gan_keys else {}
+
     def _gan_rows(self) -> dict[TableSpec, list[dict[str, Any]]]:
         """Every GAN by itself, the hardest of each configuration marked; and repeat by repeat. None without GANs."""
         if not self.by_gan:
             return {}
         rows, repeats = [], []
         for (key, gan), result in self.by_gan.items():
-            where = {"model": key.model, "ood_set": key.ood_set, "gan": gan}
-            where["hardest"] = self.hardest[key.ood_set] == gan
+            place = {"model": key.model, "ood_set": key.ood_set, "gan": gan}
+            place["hardest"] = self.hardest[key.ood_set] == gan
+            where = place | {"unit": gan_bounds.ONE_GAN}
             training = training_of(next(case for case in self.outside[key] if _gan(case) == gan))
             rows += [{**self._estimate(result, name).row(where, name), **training} for name in NAMES]
             repeats += [
-                {**where, "repeat": repeat, "metric": metric, "value": value}
+                {**place, "repeat": repeat, "metric": metric, "value": value}
                 for metric, values in result.values.items()
                 for repeat, value in zip(result.repeats, values, strict=True)
             ]
@@ -314,14 +336,9 @@ class Evidence(base.Evidence):
         return rows
 
 
-def _changed(change: PairedChange, before: _Result | None, after: _Result | None) -> PairedChange:
-    if before is None or after is None:
-        return replace(change, reason="case failed")
-    values = [mean_defined(result.values[change.metric]) for result in (before, after)]
-    change = replace(change, before=values[0], after=values[1], n=before.n, groups=before.groups)
-    if before.members != after.members:
-        return replace(change, reason=OTHER_IMAGES)
-    return by_bootstrap(change, before.resampled[change.metric], after.resampled[change.metric])
+def _shown_as(cases: Sequence[StoredCase]) -> str:
+    """What two systems must have been shown alike: the code of a set, and the GANs that drew it."""
+    return " ".join([cases[-1].stimulus.code, *sorted({case.labels.get("artifact", "") for case in cases})])
 
 
 def _gan(case: KnownCase | PlannedCase) -> int:
@@ -388,11 +405,22 @@ def _chosen(ids: Sequence[str], count: int) -> list[int]:
     return sorted(sorted(range(len(ids)), key=hashes.__getitem__)[:count])
 
 
-def asked_sets(keys: Sequence[SetKey], criterion: Criterion) -> list[SetKey]:
-    """The sets that a criterion asks for; an `InputError` where it asks for what is not measured, or for none."""
+def gan_keys(cases: Sequence[KnownCase]) -> list[GanKey]:
+    """Every model and GAN of these cases, sorted."""
+    drawn = {GanKey(**vars(SetKey.of(case)), gan=_gan(case)) for case in cases if case.labels.get("kind") == GAN}
+    return sorted(drawn, key=lambda key: (key.order(), key.gan))
+
+
+def asked_sets(keys: Sequence[SetKey], gans: Sequence[GanKey], criterion: Criterion) -> Sequence[SetKey]:
+    """The sets, or the single GANs, that a criterion asks for; an `InputError` where it asks for what is not measured.
+
+    It asks for single GANs where it has the condition `gan`: numbers as in the table `gan`, or `all` of them.
+    """
     label = f"criterion {criterion.id}"
     if criterion.metric not in NAMES:
         raise InputError(f"{label}: {UnknownName('metric', criterion.metric, NAMES)}")
     if criterion.over == "pooled":
         raise InputError(f"{label}: sets of outliers cannot be pooled: ask for each or worst")
+    if "gan" in criterion.where:
+        return gan_bounds.asked_gans(gans, criterion)
     return matching(label, list(dict.fromkeys(keys)), [field.name for field in fields(SetKey)], criterion)
