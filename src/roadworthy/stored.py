@@ -267,10 +267,11 @@ class Run:
             return problems + [str(problem) for problem in of_plugins]
         problems += map(_is_other_code, self.load_plugins()[1])
         stored_names, evidence = self.folder.table_names(), load_evidence(self.folder, record)
-        for name, table in _tables(evidence).items():
-            if name in stored_names and not follows(table, self.folder.table(name)):
-                problems.append(f"table {name} does not follow from the readouts")
         declared = declared_tables(record.protocols)
+        for name, table in _tables(evidence).items():
+            later = declared[name].added_later if name in declared else ()
+            if name in stored_names and not follows(table, self.folder.table(name), later):
+                problems.append(f"table {name} does not follow from the readouts")
         unknown = [name for name in stored_names if name not in declared]
         problems += [f"table {name} is declared by no protocol that is known here" for name in unknown]
         return problems + self._verdict_problems(record, evidence)
@@ -339,12 +340,13 @@ class _Tables(Mapping[str, pd.DataFrame]):
         return f"<tables: {', '.join(self) or 'none'}>"
 
 
-def follows(table: pd.DataFrame, stored: pd.DataFrame) -> bool:
+def follows(table: pd.DataFrame, stored: pd.DataFrame, added_later: Sequence[str] = ()) -> bool:
     """Whether a stored table is this one, made anew from what the run holds.
 
-    A table of an earlier version has its metrics by their former names, and lacks those that were added since; nothing
-    else may be missing or other.
+    A table of an earlier version has its metrics by their former names, and lacks those and the columns that were added
+    since; nothing else may be missing or other.
     """
+    table = table.drop(columns=[name for name in added_later if name in table and name not in stored])
     if "metric" in table and "metric" in stored:
         known = set(stored["metric"])
         names = [stored_name(metric, known) for metric in table["metric"]]
