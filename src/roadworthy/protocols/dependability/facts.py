@@ -251,7 +251,8 @@ def sentences(dependability: Dependability, model: str) -> Iterator[str]:
             "places (lower is better)."
         )
     model_index = dependability.models.index(model)
-    missing = [line.metric for line in overview(dependability) if not line.of_data and line.cells[model_index].missing]
+    lines = [line for line in overview(dependability) if line.better and not line.of_data]
+    missing = [*dict.fromkeys(line.metric for line in lines if line.cells[model_index].missing)]
     if missing:
         yield f"Not measured: {listing(missing)}; see below why."
 
