@@ -222,12 +222,12 @@ def group_advice(active: ArrayLike, scenarios: Sequence[str] | NDArray[np.str_],
     counts, names = np.asarray(active, dtype=np.float64), np.asarray(scenarios)
     if names.shape != counts.shape or counts.ndim != 1:
         raise ValueError(f"a scenario is needed for each image, not {names.shape} for {counts.shape}")
-    squares, freedom, several = 0.0, 0, 0
-    for name in np.unique(names):
-        own = counts[names == name]
-        if len(own) > 1:
-            squares, freedom, several = squares + float(own.var() * len(own)), freedom + len(own) - 1, several + 1
-    return GroupAdvice(neurons, g, math.sqrt(squares / freedom) if freedom else math.nan, several)
+    scenario_of = np.unique(names, return_inverse=True)[1]
+    sizes = np.bincount(scenario_of)
+    means = np.bincount(scenario_of, counts) / sizes
+    freedom = int((sizes - 1).sum())
+    spread = math.sqrt(float(((counts - means[scenario_of]) ** 2).sum()) / freedom) if freedom else math.nan
+    return GroupAdvice(neurons, g, spread, int((sizes > 1).sum()))
 
 
 def patterns_by_scenario(

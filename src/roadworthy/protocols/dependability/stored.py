@@ -136,10 +136,13 @@ class StoredData:
             yield "", np.arange(len(self.objects))
         for chosen in chain.from_iterable(combinations(self.conditions, count) for count in counts if count):
             columns = [self.conditions[name] for name in chosen]
-            known = np.logical_and.reduce([column != "" for column in columns])
-            for values in sorted(set(zip(*(column[known].tolist() for column in columns), strict=True))):
-                rows = np.logical_and.reduce([c == value for c, value in zip(columns, values, strict=True)])
-                yield names.scenario_scope(dict(zip(chosen, values, strict=True))), np.flatnonzero(rows)
+            known = np.flatnonzero(np.logical_and.reduce([column != "" for column in columns]))
+            codes = np.stack([np.unique(column[known], return_inverse=True)[1] for column in columns], axis=1)
+            scenario_of = np.unique(codes, axis=0, return_inverse=True)[1].ravel()
+            ends = np.cumsum(np.bincount(scenario_of))[:-1]
+            for rows in np.split(known[np.argsort(scenario_of, kind="stable")], ends) if len(known) else ():
+                values = {name: str(self.conditions[name][rows[0]]) for name in chosen}
+                yield names.scenario_scope(values), rows
 
     def identity(self, row: int) -> dict[str, str]:
         """How tables name an image."""
