@@ -186,7 +186,8 @@ def main() -> None:
 
     print("classes:", ", ".join(prepare(arguments.archive, arguments.out)))
     run = run_study(study(arguments.out), out=arguments.out / "run", workers=arguments.workers)
-    wanted = ("accuracy", "confidence_loss", "interpretation_precision", "occlusion_covering")
+    heat_maps = ("interpretation_precision", "interpretation_chance", "interpretation_masked", "occlusion_covering")
+    wanted = ("accuracy", "confidence_loss", *heat_maps)
     table = run.tables["dependability"]
     for row in table[table["metric"].isin(wanted)].to_dict("records"):
         print(

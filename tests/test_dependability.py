@@ -108,7 +108,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory, onnx: Path) -> Any:
 
     models = {"net": hidden_net(), "tiny": load_model(str(onnx), name="tiny")}
     criteria = [
-        {"id": "C1", "metric": "scenario_coverage", "where": {"protocol": "dependability"}, "at_least": 0.5},
+        {
+            "id": "C1",
+            "metric": "scenario_coverage",
+            "where": {"protocol": "dependability", "data": "test"},
+            "at_least": 0.5,
+        },
         {
             "id": "C2",
             "metric": "accuracy",
@@ -154,11 +159,13 @@ def test_all_eight_are_there_and_follow_from_what_is_stored(finished: Any, figur
 def test_what_the_tables_need_besides_readouts_is_in_the_record_as_values(finished: Any) -> None:
     part = finished.record.protocols["dependability"].sources[""]
     labels = [(asked.system, asked.labels) for asked in part.cases]
-    assert labels[:4] == [
+    assert labels[:6] == [
         ("data", {"role": "conditions"}),
+        ("data", {"role": "object boxes"}),
         ("net", {"role": "undisturbed"}),
         ("net", {"role": "layer", "layer": "penultimate"}),
         ("net", {"role": "heat maps"}),
+        ("net", {"role": "masked heat maps"}),
     ]
     assert ("tiny", {"role": "transformer", "transformer": "square epsilon 4"}) in labels
     context = Context.model_validate(part.context)
@@ -642,7 +649,7 @@ def test_what_the_search_refuses_is_an_error_of_the_study(tmp_path: Path, monkey
     def refused(*arguments: Any, **settings: Any) -> Any:
         raise ValueError("no scenario can be proposed")
 
-    monkeypatch.setattr("roadworthy.protocols.dependability.measures.scenario_proposals.propose_scenarios", refused)
+    monkeypatch.setattr("roadworthy.protocols.dependability.measures.scenario_proposals.propose_for", refused)
     with pytest.raises(InputError, match="dependability: no scenario can be proposed"):
         edge_run(tmp_path, {}, weather=np.array(["dry", "wet"] * 12))
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch, Prediction
-from roadworthy.metrics.occlusion import PatchGrid, occlusion_scores
+from roadworthy.metrics.occlusion import PatchGrid, chance_precision, matched_precision, occlusion_scores
 from roadworthy.models.occlusion import found_probability, most_probable_box, occlusion_map
 from roadworthy.models.signals import Signals
 from roadworthy.protocols.dependability.heat_maps import BELOW, StoredHeatMaps
-from roadworthy.protocols.dependability.probes import HeatMaps
+from roadworthy.protocols.dependability.probes import HeatMaps, MaskedHeatMaps
 from roadworthy.protocols.dependability.settings import Occlusion
 
 SIZE, PATCH = 16, 4
@@ -102,6 +102,17 @@ def test_the_system_of_heat_maps_reads_a_localizer(answers: tuple[str, ...]) -> 
     scores = occlusion_scores(columns["map"], columns["cells"], rho=0.9)
     if "probabilities" in answers:
         assert (scores.precision[0], scores.covering[0]) == (1, 0.5)
+
+
+@pytest.mark.parametrize("answers", [("boxes",), ("boxes", "probabilities")])
+def test_without_its_object_a_localizer_finds_nothing_and_is_at_chance(answers: tuple[str, ...]) -> None:
+    model, grid = WhiteBox(*answers), PatchGrid(SIZE, SIZE, PATCH, PATCH)
+    signals = Signals(model, squares().take([0]), 1)
+    arguments = (model, model.fingerprint(), "squares", {"a": 5}, "grey", grid, 0)
+    seen, control = (kind(*arguments).read(signals) for kind in (HeatMaps, MaskedHeatMaps))
+    assert control["undisturbed"].tolist() == [0]
+    assert not control["map"].any()
+    assert matched_precision(control["map"], seen["cells"], [3]) == chance_precision(seen["cells"]) == 2 / 16
 
 
 def test_the_hash_of_a_classifier_s_heat_maps_stays_and_that_of_a_localizer_is_its_own() -> None:

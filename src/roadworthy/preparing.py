@@ -142,13 +142,15 @@ def prepare_recipe(recipe: Mapping[str, Any]) -> Prepared:
 def remarks(
     criteria: Sequence[Criterion], parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
 ) -> dict[str, str]:
-    """What must be said of the thresholds of criteria, by their id."""
+    """What must be said of the thresholds of criteria and of how they are read, by their id."""
     by_id = {}
     for criterion in criteria:
         protocol = protocol_of(criterion, parts)
         measured, values = _metric_and_range(protocol, criterion, parts, settings)
         over_objects = protocol.is_over_objects(criterion)
-        by_id[criterion.id] = threshold_remark(criterion, measured, values, over_objects=over_objects)
+        of_threshold = threshold_remark(criterion, measured, values, over_objects=over_objects)
+        of_reading = protocol.remark(criterion, parts[protocol.name])
+        by_id[criterion.id] = "; ".join(filter(None, [of_threshold, of_reading]))
     return {name: remark for name, remark in by_id.items() if remark}
 
 

@@ -269,7 +269,8 @@ class Run:
         stored_names, evidence = self.folder.table_names(), load_evidence(self.folder, record)
         declared = declared_tables(record.protocols)
         for name, table in _tables(evidence).items():
-            if name in stored_names and not follows(table, self.folder.table(name), declared[name].added_later):
+            later = declared[name].added_later if name in declared else ()
+            if name in stored_names and not follows(table, self.folder.table(name), later):
                 problems.append(f"table {name} does not follow from the readouts")
         unknown = [name for name in stored_names if name not in declared]
         problems += [f"table {name} is declared by no protocol that is known here" for name in unknown]

@@ -177,6 +177,59 @@ def activation_pattern(activations: ArrayLike, groups: int = 10, *, threshold: f
     return Pattern(float(apart.mean()), apart, sizes, largest, "" if active.any() else "no neuron is ever on")
 
 
+@dataclass(frozen=True)
+class GroupAdvice:
+    """How wide groups of active neurons are against how much their number scatters between images of one scenario.
+
+    spread     standard deviation of the number of active neurons within scenarios, pooled over `scenarios` of two
+               images or more; NaN where there is none
+    width      neurons to a group, c / g
+    advised    the largest g whose three groups around the middle hold the scatter of +-2 spreads: 3 c / g >= 4 spread,
+               between 4 (with 3 groups or fewer hardly an image can lie apart) and c; None without a spread
+    """
+
+    neurons: int
+    groups: int
+    spread: float
+    scenarios: int
+
+    @property
+    def width(self) -> float:
+        """Neurons to a group."""
+        return self.neurons / self.groups
+
+    @property
+    def advised(self) -> int | None:
+        """The number of groups at which an image apart is one that the usual scatter does not explain."""
+        if math.isnan(self.spread) or self.neurons < FEWEST_GROUPS:
+            return None
+        if not self.spread:
+            return self.neurons
+        return int(np.clip(math.floor(3 * self.neurons / (4 * self.spread)), FEWEST_GROUPS, self.neurons))
+
+
+FEWEST_GROUPS = 4
+"""With fewer, the largest group and its neighbours are all groups, unless it is the first or the last of three."""
+
+
+def group_advice(active: ArrayLike, scenarios: Sequence[str] | NDArray[np.str_], neurons: int, g: int) -> GroupAdvice:
+    """What to know of a number of groups g: active (n,) neurons of each image, of a layer of so many `neurons`.
+
+    >>> advice = group_advice([10, 14, 30, 34], ["day", "day", "night", "night"], neurons=64, g=10)
+    >>> round(advice.spread, 3), advice.width, advice.advised
+    (2.828, 6.4, 16)
+    """
+    counts, names = np.asarray(active, dtype=np.float64), np.asarray(scenarios)
+    if names.shape != counts.shape or counts.ndim != 1:
+        raise ValueError(f"a scenario is needed for each image, not {names.shape} for {counts.shape}")
+    scenario_of = np.unique(names, return_inverse=True)[1]
+    sizes = np.bincount(scenario_of)
+    means = np.bincount(scenario_of, counts) / sizes
+    freedom = int((sizes - 1).sum())
+    spread = math.sqrt(float(((counts - means[scenario_of]) ** 2).sum()) / freedom) if freedom else math.nan
+    return GroupAdvice(neurons, g, spread, int((sizes > 1).sum()))
+
+
 def patterns_by_scenario(
     activations: ArrayLike, scenarios: Sequence[str] | NDArray[np.str_], groups: int = 10, *, threshold: float = 0.0
 ) -> dict[str, Pattern]:

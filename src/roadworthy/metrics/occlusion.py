@@ -133,6 +133,73 @@ def occlusion_scores(maps: ArrayLike, occluding: ArrayLike, rho: ArrayLike) -> O
     return OcclusionScores(*(which.sum(axis=(1, 2), dtype=np.int64) for which in (hot, hides, hot & hides)))
 
 
+def chance_precision(occluding: ArrayLike) -> Floats:
+    """The interpretation precision of a hot set drawn blindly, per image, (n,).
+
+        E |hot and occluding| / |hot| = |occluding| / |cells|
+
+    whatever the number of hot cells: each is as likely to hide the object as any cell. occluding (n, rows, columns).
+
+    >>> chance_precision([[[True, True], [True, False]]])
+    array([0.75])
+    """
+    return np.asarray(np.asarray(occluding, dtype=np.float64).mean(axis=(1, 2)))
+
+
+def matched_precision(maps: ArrayLike, occluding: ArrayLike, hot: ArrayLike) -> Floats:
+    """Interpretation precision of the `hot` (n,) lowest cells of each map, whatever their probability, (n,).
+
+    So maps of other images are compared with as many cells as were hot in the images that they stand beside. Of cells
+    of one probability, of which only some are among the lowest, all count in part: the mean over all ways to choose.
+    NaN where no cell is hot. maps and occluding (n, rows, columns).
+
+    >>> matched_precision([[[0.1, 0.9], [0.9, 0.9]]], [[[False, True], [True, False]]], hot=[2])
+    array([0.33333333])
+    """
+    heat = np.asarray(maps, dtype=np.float64)
+    hides, wanted = np.asarray(occluding), np.asarray(hot, dtype=np.intp)
+    if heat.ndim != 3 or hides.shape != heat.shape or hides.dtype != np.bool_ or wanted.shape != (len(heat),):
+        raise ValueError(f"maps, bool cells and a count of hot cells are needed, not {heat.shape}, {hides.shape}")
+    if np.isnan(heat).any() or (wanted > np.prod(heat.shape[1:])).any():
+        raise ValueError("a heat map must not hold NaN, nor have fewer cells than are hot")
+    precision = np.full(len(heat), math.nan)
+    for image in np.flatnonzero(wanted > 0):
+        left, hiding, count = heat[image].ravel(), hides[image].ravel(), int(wanted[image])
+        last = np.partition(left, count - 1)[count - 1]
+        below, equal = left < last, left == last
+        share = (count - below.sum()) / equal.sum()
+        precision[image] = (hiding[below].sum() + share * hiding[equal].sum()) / count
+    return precision
+
+
+def in_boxes(maps: ArrayLike, boxes: ArrayLike, grid: PatchGrid, parts: int) -> Floats:
+    """Heat maps in the coordinates of the objects' own boxes: (n, parts, parts), the first row at the top of the box.
+
+    A box (n, 4) x0, y0, x1, y1 is cut into equal parts; each takes what the heat map (n, rows, columns) says at its
+    middle, linear between the middles of patches and level beyond the outermost. A map of a box of NaN is NaN.
+
+    >>> left_to_right = [[[0.0, 1.0], [0.0, 1.0]]]  # patches whose middles are at 1 and 3 of 4 pixels
+    >>> in_boxes(left_to_right, [[1, 1, 3, 3]], PatchGrid(4, 4, patch=2, stride=2), parts=2)[0]
+    array([[0.25, 0.75],
+           [0.25, 0.75]])
+    """
+    heat, corners = np.asarray(maps, dtype=np.float64), np.asarray(boxes, dtype=np.float64)
+    if heat.shape[1:] != grid.shape or corners.shape != (len(heat), 4):
+        raise ValueError(f"maps of the grid {grid.shape} and a box each are needed, not {heat.shape}, {corners.shape}")
+    middles = (np.arange(parts) + 0.5) / parts
+    x0, y0, x1, y1 = corners.T[:, :, None]
+    down = _weights(y0 + middles * (y1 - y0), grid.tops, grid.patch, grid.height)
+    across = _weights(x0 + middles * (x1 - x0), grid.lefts, grid.patch, grid.width)
+    return np.asarray(np.einsum("npr,nrc,nqc->npq", down, heat, across))
+
+
+def _weights(points: Floats, starts: NDArray[np.intp], patch: int, side: int) -> Floats:
+    """How much each cell of an axis counts at the points (n, parts): (n, parts, cells), linear between its middles."""
+    middles = (starts + np.minimum(starts + patch, side)) / 2
+    unit = np.eye(len(middles))
+    return np.stack([np.interp(points, middles, unit[cell]) for cell in range(len(middles))], axis=-1)
+
+
 def relative_rho(share: float, undisturbed: ArrayLike) -> Floats:
     """A threshold per image: a share of the probability that the undisturbed image has, (n,).
 

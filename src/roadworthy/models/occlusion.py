@@ -143,7 +143,31 @@ def true_boxes(batch: Batch) -> NDArray[np.float32]:
         return batch.boxes
     if batch.masks is not None:
         return tight_boxes(batch.masks)
-    raise InputError("occlusion map: the model answers boxes, so the data needs boxes or masks to compare them with")
+    raise InputError("occlusion map: the data needs boxes or masks: without them nobody knows where the object is")
+
+
+def without_objects(batch: Batch) -> Batch:
+    """The batch with every object gone: its box (and mask, where that reaches further) in the colour around it.
+
+    The colour is the mean of all pixels outside, of each channel; grey where the object fills the image. The whole box
+    is filled, since the outline of a filled mask would still show the shape. An image without an object stays.
+
+    >>> masks = np.zeros((1, 2, 2), bool)
+    >>> masks[0, 0, 0] = True
+    >>> images = np.uint8([[[[255], [10]], [[10], [40]]]])
+    >>> without_objects(Batch(("a",), images, np.zeros(1, np.int64), masks=masks)).images[0, :, :, 0].tolist()
+    [[20, 10], [10, 40]]
+    """
+    images = batch.images.copy()
+    height, width = images.shape[1:3]
+    for index, (image, box) in enumerate(zip(images, true_boxes(batch), strict=True)):
+        hidden = np.zeros((height, width), bool) if batch.masks is None else batch.masks[index].copy()
+        if not np.isnan(box).any():
+            x0, y0, x1, y1 = np.clip([np.floor(box[0]), np.floor(box[1]), *np.ceil(box[2:])], 0, None).astype(int)
+            hidden[y0:y1, x0:x1] = True
+        around = image[~hidden]
+        image[hidden] = np.rint(around.mean(axis=0)).astype(np.uint8) if len(around) else GREY
+    return batch.with_images(images, stimulus=OCCLUDED)
 
 
 def _classes(classes: ArrayLike, count: int, model: Model) -> NDArray[np.int64]:

@@ -238,6 +238,10 @@ class Protocol(ABC):
         """Whether the bounds that a criterion is judged by count objects."""
         return True
 
+    def remark(self, criterion: Criterion, parts: Sequence[Part]) -> str:
+        """What a reader must know of how a criterion is read here, beside its threshold; empty where nothing."""
+        return ""
+
     def check_all(self, parts: Sequence[Part], criterion: Criterion, settings: Any = None) -> None:
         """Raise an `InputError` where a criterion matches nothing of a run."""
         self.matching_sources(parts, criterion)

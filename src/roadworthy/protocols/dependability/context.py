@@ -5,7 +5,16 @@ from __future__ import annotations
 from pydantic import Field
 
 from roadworthy.metrics.coverage import Need, Schema
-from roadworthy.protocols.dependability.names import ALL, DATA, FigureKey, value_scope
+from roadworthy.protocols.dependability.names import (
+    ALL,
+    COVERAGE,
+    DATA,
+    TEST,
+    TRAIN,
+    FigureKey,
+    is_of_training_too,
+    value_scope,
+)
 from roadworthy.protocols.dependability.settings import USUAL_K, Settings, Strict
 
 
@@ -15,6 +24,8 @@ class Resolved(Strict):
     conditions None where the data has none, and `no_schema` says why;  left_out  columns that are none, and why
     severity   (K, K) rows, or None;  situations  of the field, or none
     grid       height and width of the images, patch and stride of the heat maps: what makes a `PatchGrid`
+    training   the name of the training data; empty where the study names none
+    no_training_conditions   why the conditions of the training data cannot be counted; empty where they can
     """
 
     settings: Settings
@@ -24,6 +35,13 @@ class Resolved(Strict):
     situations: list[tuple[dict[str, str], float]]
     grid: tuple[int, int, int, int]
     left_out: dict[str, str] = Field(default_factory=dict)
+    training: str = ""
+    no_training_conditions: str = ""
+
+    @property
+    def counted_data(self) -> tuple[str, ...]:
+        """The data that coverage and neuron k-activation are counted on, the training data first."""
+        return (TRAIN, TEST) if self.training else (TEST,)
 
     @property
     def k(self) -> int:
@@ -65,15 +83,27 @@ class ModelContext(Strict):
 
 
 class Context(Strict):
-    """What the tables need besides readouts: the settings as resolved on the data, and what was planned by model."""
+    """What the tables need besides readouts: the settings as resolved on the data, and what was planned by model.
+
+    version  1: coverage and neurons of the test data alone, patterns of single values of conditions;  2: of the
+             training data too, and of full scenarios
+    """
 
     resolved: Resolved
     models: dict[str, ModelContext]
+    version: int = 1
+
+    @property
+    def of_test_alone(self) -> bool:
+        """Whether it was planned by a version that counted on the test data alone."""
+        return self.version < 2
 
     def figures(self) -> list[FigureKey]:
         """Every figure that the run has: the data's, then those of each model by name."""
-        keys = [FigureKey(DATA, ALL, "scenario_coverage")]
+        both = self.resolved.counted_data
+        keys = [FigureKey(DATA, ALL, COVERAGE, counted) for counted in both]
         for name in sorted(self.models):
             for metric, scopes in self.models[name].scopes.items():
-                keys += [FigureKey(name, scope, metric) for scope in scopes]
+                for counted in both if is_of_training_too(metric) else (TEST,):
+                    keys += [FigureKey(name, scope, metric, counted) for scope in scopes]
         return list(dict.fromkeys(keys))

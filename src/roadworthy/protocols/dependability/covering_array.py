@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from roadworthy.metrics.coverage import Codes, Need, Projection, Scenario, Schema, scenario_coverage
+from roadworthy.metrics.coverage import Codes, Coverage, Need, Projection, Scenario, Schema, scenario_coverage
 
 CANDIDATES = 24
 """Candidates for each scenario of a set, each grown from its own cell and in its own order."""
@@ -45,9 +45,14 @@ def propose_scenarios(
         raise ValueError(f"the limit of scenarios must not be negative: {limit}")
     nothing: Mapping[str, ArrayLike] = {name: [] for name in schema.names}
     cover = scenario_coverage(schema, nothing if seen is None else seen, k=k, needs=needs, groups=groups)
-    builder = _Builder(schema, cover.projections)
+    return propose_for(cover, limit=limit, seed=seed)
+
+
+def propose_for(coverage: Coverage, *, limit: int | None = None, seed: int = 0) -> list[Scenario]:
+    """The scenarios of `propose_scenarios` for data that was counted already."""
+    builder = _Builder(coverage.schema, coverage.projections)
     rows = builder.smallest(np.random.default_rng(seed))
-    return [schema.decode(row) for row in builder.ordered(rows)[:limit]]
+    return [coverage.schema.decode(row) for row in builder.ordered(rows)[:limit]]
 
 
 class _Builder:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from roadworthy.core.tables import TableSpec
+from roadworthy.protocols.dependability.paper import PAPER
 from roadworthy.protocols.dependability.table_specs import FIGURES, NAME, TABLE_SPECS, short_name
-from roadworthy.report.facts import NOT_RUN, Facts, bounded, estimate_of, metrics_without_value
+from roadworthy.report.facts import NOT_RUN, Facts, estimate_of, metrics_without_value
 from roadworthy.report.page import ModelWords
-from roadworthy.report.reading import Picture, Row, media_path, number_of, read_rows
-from roadworthy.report.words import bounds, listing, number, p_value, plural, signed, whole
+from roadworthy.report.reading import Picture, Row, has_table, media_path, number_of, read_rows
+from roadworthy.report.words import bounds, listing, number, p_value, plural, signed
 from roadworthy.statistics import Estimate
 
 ALL, DATA = "all", "data"
+TRAIN, TEST = "train", "test"
+DATA_WORDS = {TRAIN: "training data", TEST: "test data"}
 ALPHA = 0.05
 """A slice whose corrected p is below this is called worse than elsewhere."""
 TEXTS = ("reason", "covering_reason")
@@ -27,16 +31,20 @@ OVERVIEW = (
         "higher",
         "Which on-off combinations of neurons the data has used. Never a safety claim.",
     ),
-    ("neuron_pattern", "3", "lower", "Whether images of one scenario excite the layer alike; the worst scenario."),
+    ("neuron_pattern", "3", "lower", "Whether images of one scenario excite the layer alike."),
     ("confidence_loss", "4", "closer to 0", "What the worst of the shifts and attacks takes from the true class."),
     ("accuracy_discounted", "5", "higher", "Accuracy, with what was not shown counted as failed."),
     ("domain_share", "5", "higher", "Share of the situations in the field in which the threshold is met."),
     ("time_between_failures", "5", "higher", "Mean time or distance between failures."),
     ("interpretation_precision", "6", "higher", "Whether the answer rests on the object or on its surroundings."),
+    ("interpretation_chance", "6", "", "What blindly drawn cells would give: a precision near it says nothing."),
+    ("interpretation_masked", "6", "", "The same cells in images without their object: a control, at chance or below."),
     ("occlusion_covering", "7", "lower", "How much of the object a small patch may hide to lose it."),
     ("weighted_confusion", "8", "lower", "What the mistakes cost, as a share of the worst possible."),
 )
-"""Metric, its number in the paper, which way is better, and what it means."""
+"""Metric, its number in the paper, which way is better (if one is), and what it means."""
+FigureId = tuple[str, str, str, str]
+"""Model, scope, metric and data of a figure."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +62,34 @@ class Overview:
 
 @dataclass(frozen=True)
 class Dependability:
-    """All that the report shows of dependability: figures by (model, scope, metric), and the rows behind them."""
+    """All that the report shows of dependability: figures by model, scope, metric and data, and the rows behind them.
+
+    inferred   whether the conditions and their values are only those that the data shows: no study declares them
+    """
 
     models: tuple[str, ...]
-    figures: Mapping[tuple[str, str, str], Estimate]
+    figures: Mapping[FigureId, Estimate]
     rows: Mapping[str, list[Row]]
     run: Path
+    inferred: bool = False
 
-    def cell(self, model: str, metric: str, scope: str = ALL) -> Estimate:
+    def cell(self, model: str, metric: str, scope: str = ALL, data: str = TEST) -> Estimate:
         """A figure of the run; one that is not part of it is missing, and says so."""
-        return self.figures.get((model, scope, metric), NOT_RUN)
+        return self.figures.get((model, scope, metric, data), NOT_RUN)
 
     def scopes(self, metric: str, model: str | None = None) -> tuple[str, ...]:
         """The scopes of a metric, in the order of the table."""
-        scopes = [s for m, s, name in self.figures if name == metric and model in (None, m)]
+        scopes = [s for m, s, name, _ in self.figures if name == metric and model in (None, m)]
         return tuple(dict.fromkeys(scopes))
+
+    @cached_property
+    def counted_data(self) -> tuple[str, ...]:
+        """The data that coverage and neuron k-activation were counted on, the training data first."""
+        return tuple(data for data in (TRAIN, TEST) if (DATA, ALL, "scenario_coverage", data) in self.figures)
+
+    def on(self, name: str, data: str) -> list[Row]:
+        """The rows of one of the other tables that speak of training or of test data."""
+        return [row for row in self.rows[name] if row["data"] == data]
 
     def of(self, name: str, model: str) -> list[Row]:
         """The rows of one of the other tables that belong to a model."""
@@ -81,13 +102,13 @@ class Dependability:
     @cached_property
     def activations(self) -> tuple[str, ...]:
         """The metrics of neuron k-activation, by k."""
-        metrics = {metric for _, _, metric in self.figures if metric.startswith("neuron_activation_")}
+        metrics = {metric for _, _, metric, _ in self.figures if metric.startswith("neuron_activation_")}
         return tuple(sorted(metrics, key=lambda metric: int(metric.rpartition("_")[2])))
 
     @cached_property
     def layers(self) -> tuple[Row, ...]:
-        """A row per model and layer: how many neurons it has, never on and always on."""
-        return tuple({(row["model"], row["layer"]): row for row in self.rows["neurons"]}.values())
+        """A row per model, layer and data: how many neurons it has, never on and always on."""
+        return tuple({(row["model"], row["layer"], row["data"]): row for row in self.rows["neurons"]}.values())
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
@@ -114,14 +135,26 @@ class Dependability:
 def load_dependability(path: str | Path, facts: Facts) -> Dependability:
     """Read the tables of dependability."""
     run = Path(path)
-    rows = {short_name(spec): read_rows(run, spec.name, facts.source) for spec in TABLE_SPECS}
+    rows = {short_name(spec): _stored_rows(run, spec, facts) for spec in TABLE_SPECS}
     figures = rows.pop(short_name(FIGURES))
     return Dependability(
         models=facts.models,
-        figures={(r["model"], r["scope"], r["metric"]): estimate_of(r) for r in figures},
+        figures={(r["model"], r["scope"], r["metric"], r["data"]): estimate_of(r) for r in figures},
         rows={name: [_with_nan(row) for row in table] for name, table in rows.items()},
         run=run,
+        inferred=facts.record.protocols[NAME].settings.get("conditions") is None and bool(rows["cells"]),
     )
+
+
+def _stored_rows(run: Path, spec: TableSpec, facts: Facts) -> list[Row]:
+    """The rows of a table; of a run of an earlier version, with what its columns of today would hold.
+
+    Such a run lacks tables that were added since, and its rows are of the test data.
+    """
+    if not has_table(run, spec.name):
+        return []
+    lacking = {name: TEST if name == "data" else None for name in spec.added_later}
+    return [lacking | row for row in read_rows(run, spec.name, facts.source)]
 
 
 def _with_nan(row: Row) -> Row:
@@ -130,47 +163,54 @@ def _with_nan(row: Row) -> Row:
 
 
 def overview(dependability: Dependability) -> list[Overview]:
-    """The eight metrics at a glance; of neurons the pairs (else the largest tuples), of patterns the worst scenario."""
+    """The eight metrics at a glance, what is counted on training data before the same of the test data.
+
+    Of neurons the pairs (else the largest tuples), of patterns each full scenario (in runs of earlier versions the
+    worst value of a condition); of several layers the worst.
+    """
     lines = []
     for metric, paper_number, better, meaning in OVERVIEW:
-        name, where, of_data = metric, "", metric == "scenario_coverage"
+        name, of_data = metric, metric == "scenario_coverage"
         if metric == "neuron_activation" and (activations := dependability.activations):
             name = "neuron_activation_2" if "neuron_activation_2" in activations else activations[-1]
-            where = "lowest layer" if len(dependability.scopes(name)) > 1 else ""
-        elif metric == "neuron_pattern":
-            where = "worst scenario"
-        if of_data:
-            cells = [dependability.cell(DATA, name)]
-        elif name.startswith("neuron_"):
-            higher = name != "neuron_pattern"
-            cells = [_worst(dependability, model, name, higher=higher) for model in dependability.models]
-        else:
-            cells = [dependability.cell(model, name) for model in dependability.models]
-        if of_data or dependability.scopes(name):
-            lines.append(Overview(name, paper_number, better, meaning, where, tuple(cells), of_data))
+        scopes = dependability.scopes(name)
+        if metric == "neuron_pattern":
+            scopes = tuple(scope for scope in scopes if scope.endswith(", each scenario")) or scopes
+        for data in dependability.counted_data if of_data or metric == "neuron_activation" else (TEST,):
+            where = [DATA_WORDS[data]] if of_data or metric == "neuron_activation" else []
+            if metric == "neuron_pattern":
+                where = ["images of each full scenario" if scopes[0].endswith(", each scenario") else "worst scenario"]
+            elif name.startswith("neuron_") and len(scopes) > 1:
+                where.append("lowest layer")
+            if of_data:
+                cells = [dependability.cell(DATA, name, data=data)]
+            elif name.startswith("neuron_"):
+                higher = name != "neuron_pattern"
+                cells = [_worst(dependability, model, name, scopes, data, higher) for model in dependability.models]
+            else:
+                cells = [dependability.cell(model, name) for model in dependability.models]
+            if of_data or scopes:
+                lines.append(Overview(name, paper_number, better, meaning, ", ".join(where), tuple(cells), of_data))
     return lines
 
 
-def _worst(dependability: Dependability, model: str, metric: str, *, higher: bool) -> Estimate:
-    cells = [dependability.cell(model, metric, scope) for scope in dependability.scopes(metric, model)]
+def _worst(
+    dependability: Dependability, model: str, metric: str, scopes: Sequence[str], data: str, higher: bool
+) -> Estimate:
+    own = set(dependability.scopes(metric, model))
+    cells = [dependability.cell(model, metric, scope, data) for scope in scopes if scope in own]
     known = [cell for cell in cells if not cell.missing]
     if not known:
         return cells[0] if cells else NOT_RUN
     return min(known, key=lambda cell: cell.value if higher else -cell.value)
 
 
-def coverage_words(dependability: Dependability) -> str:
-    """What the data shows of the operating conditions, in a sentence."""
-    cell = dependability.cell(DATA, "scenario_coverage")
-    if cell.missing:
-        return f"Scenario coverage has no value: {cell.reason}."
-    possible = [row for row in dependability.rows["cells"] if row["status"] != "impossible"]
-    covered = sum(row["status"] == "covered" for row in possible)
-    excluded = len(dependability.rows["cells"]) - len(possible)
-    value, total = number("scenario_coverage", cell.value), plural(len(possible), "possible cell")
-    words = f"Coverage {value}: {whole(covered)} of {total} have as much as they need"
-    words += f", {plural(excluded, 'cell')} cannot occur" if excluded else ""
-    return f"{words}{f'; {cell.reason}' if cell.reason else ''}."
+def paper_words(*numbers: int) -> str:
+    """The attributes of metrics, by their number, and how to improve them, after the paper."""
+    chosen = [metric for metric in PAPER if metric.number in numbers]
+    if len(chosen) == 1:
+        return chosen[0].sentence
+    return " ".join(f"{metric.number}, {metric.title}: {metric.sentence}" for metric in chosen)
 
 
 def slice_words(dependability: Dependability, model: str) -> str:
@@ -203,13 +243,16 @@ def sentences(dependability: Dependability, model: str) -> Iterator[str]:
     precision = dependability.cell(model, "interpretation_precision")
     covering = dependability.cell(model, "occlusion_covering")
     if not precision.missing and not covering.missing:
+        chance = dependability.cell(model, "interpretation_chance")
+        beside = "" if chance.missing else f", {number('interpretation_chance', chance.value)} would by chance"
         yield (
             f"Heat maps: {number('interpretation_precision', precision.value)} of the hot cells lie on the object "
-            f"(higher is better); a patch loses it in {number('occlusion_covering', covering.value)} of the places "
-            "(lower is better)."
+            f"(higher is better{beside}); a patch loses it in {number('occlusion_covering', covering.value)} of the "
+            "places (lower is better)."
         )
     model_index = dependability.models.index(model)
-    missing = [line.metric for line in overview(dependability) if not line.of_data and line.cells[model_index].missing]
+    lines = [line for line in overview(dependability) if line.better and not line.of_data]
+    missing = [*dict.fromkeys(line.metric for line in lines if line.cells[model_index].missing)]
     if missing:
         yield f"Not measured: {listing(missing)}; see below why."
 
@@ -228,20 +271,10 @@ def model_words(dependability: Dependability, model: str) -> ModelWords:
     )
 
 
-def headline(dependability: Dependability, facts: Facts) -> list[str]:
-    """Lines for a terminal: coverage with the confidence loss of each model, worst slices, metrics without a value."""
-    losses = {model: dependability.cell(model, "confidence_loss") for model in dependability.models}
-    parts = [f"{facts.named(m)} confidence loss {bounded('confidence_loss', loss)}" for m, loss in losses.items()]
-    sliced = [model for model in dependability.models if dependability.of("slices", model)]
-    slices = [f"{facts.named(model)}: {slice_words(dependability, model)}" for model in sliced]
-    lines = [f"{coverage_words(dependability)} {'; '.join(parts)}", " ".join(slices) or "No slices were looked at"]
-    return [*lines, *without_value(dependability, facts)]
-
-
 def without_value(dependability: Dependability, facts: Facts) -> list[str]:
     """A sentence on the metrics that the study names and that have no value anywhere."""
     named = facts.record.protocols[NAME].settings.get("metrics") or ()
-    cells = ((metric, scope, cell) for (_, scope, metric), cell in dependability.figures.items())
+    cells = ((metric, scope, cell) for (_, scope, metric, _), cell in dependability.figures.items())
     return metrics_without_value(entry for entry in cells if entry[0] in named)
 
 

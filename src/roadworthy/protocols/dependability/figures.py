@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roadworthy.metrics import higher_is_better
-from roadworthy.protocols.dependability.facts import Dependability
+from roadworthy.protocols.dependability.facts import DATA_WORDS, TEST, Dependability
 from roadworthy.report import drawing
 from roadworthy.report.drawing import GRID, MUTED, Chart, Square, View, axis_title, layout_of, look, plain, text, view
 from roadworthy.report.facts import Facts
@@ -19,6 +19,8 @@ ENOUGH = ((0.0, "#c8402f"), (0.999, "#f6d9a8"), (1.0, "#dcebe1"))
 """From no data at all to as much as is needed."""
 WORSE = ((0.0, "#c8402f"), (0.5, "#f3c98b"), (1.0, "#eef3f0"))
 BINS = 20
+PALE = 0.45
+"""The opacity of what is of the test data, beside the training data."""
 Groups = Sequence[tuple[str, list[str]]]
 """Conditions with their values."""
 EMPTY = Square(None, "", "")
@@ -28,7 +30,9 @@ def charts(dependability: Dependability, facts: Facts) -> dict[str, Chart]:
     """Every chart by the id of its element."""
     made: dict[str, Chart] = {}
     if dependability.of_pairs:
-        made["cover-pairs"] = [coverage_map(dependability)]
+        for data in dependability.counted_data:
+            if dependability.on("cells", data):
+                made["cover-pairs" if data == TEST else f"cover-pairs-{data}"] = [coverage_map(dependability, data)]
     if dependability.activations and dependability.rows["neurons"]:
         made["neurons"] = [neuron_bars(dependability, facts)]
     if dependability.rows["patterns"]:
@@ -96,10 +100,10 @@ def _ticks(groups: Groups) -> dict[str, Any]:
     return drawing.names_axis([value for _, values in groups for value in values], 14, tickfont={"size": 10})
 
 
-def coverage_map(dependability: Dependability) -> View:
-    """How much data every pair of values has, against what it needs."""
+def coverage_map(dependability: Dependability, data: str) -> View:
+    """How much training or test data every pair of values has, against what it needs."""
     cells: dict[tuple[str, str], Row] = {}
-    for row in dependability.rows["cells"]:
+    for row in dependability.on("cells", data):
         pair = f"{row['condition_1']}={row['value_1']}", f"{row['condition_2']}={row['value_2']}"
         cells[pair] = cells[pair[::-1]] = row
 
@@ -164,23 +168,26 @@ def dots(
 
 
 def neuron_bars(dependability: Dependability, facts: Facts) -> View:
-    """Neuron k-activation by k, a bar per model and layer."""
-    traces = []
+    """Neuron k-activation by k, a bar per model, layer and data; paler on the test data where both are there."""
+    traces, several = [], len(dependability.counted_data) > 1
     for model_index, model in enumerate(dependability.models):
-        for layer in dict.fromkeys(row["layer"] for row in dependability.of("neurons", model)):
-            rows = [row for row in dependability.of("neurons", model) if row["layer"] == layer]
+        for layer, data in dict.fromkeys((row["layer"], row["data"]) for row in dependability.of("neurons", model)):
+            own = dependability.of("neurons", model)
+            rows = [row for row in own if (row["layer"], row["data"]) == (layer, data)]
+            where = f", {DATA_WORDS[data]}" if several else ""
             hover = [
-                f"<b>{text(facts.named(model))}</b>, layer {text(layer)}<br>{row['neurons']} neurons, "
+                f"<b>{text(facts.named(model))}</b>, layer {text(layer)}{where}<br>{row['neurons']} neurons, "
                 f"{row['never_on']} never on, {row['always_on']} always on"
                 for row in rows
             ]
+            colour = {"color": look(model_index)[0]}
             shown = drawing.trace(
                 "bar",
                 hover,
-                name=text(f"{facts.named(model)}, {layer}"),
+                name=text(f"{facts.named(model)}, {layer}{where}"),
                 x=[f"k = {row['k']}" for row in rows],
                 y=[plain(number_of(row["value"])) for row in rows],
-                marker={"color": look(model_index)[0]},
+                marker=colour | ({"opacity": PALE} if several and data == TEST else {}),
                 text=[number("neuron_activation_2", number_of(row["value"])) for row in rows],
                 textposition="outside",
                 textfont={"size": 10},
@@ -241,6 +248,15 @@ def wins(dependability: Dependability, model: str, model_index: int) -> View:
     return view("Transformers", [trace], layout)
 
 
+def _chance_line(name: str, rows: Sequence[Row], colour: str) -> dict[str, Any]:
+    """The chance level of the precision over rho, dotted."""
+    levels = [number_of(row["chance"]) for row in rows]
+    at = [f"rho {row['rho']:.2f}: {number('accuracy', level)}" for row, level in zip(rows, levels, strict=True)]
+    hover = [f"<b>{text(name)}</b>, by chance, {words}" for words in at]
+    line = {"color": colour, "width": 1.5, "dash": "dot"}
+    return drawing.trace("scatter", hover, mode="lines", x=[r["rho"] for r in rows], y=[*map(plain, levels)], line=line)
+
+
 def rho_curve(dependability: Dependability, facts: Facts, metric: str, title: str) -> View:
     """Precision or covering over the threshold rho: the mean over images, a line per model."""
     traces = []
@@ -262,6 +278,8 @@ def rho_curve(dependability: Dependability, facts: Facts, metric: str, title: st
             marker={"color": colour, "size": 6, "symbol": symbol},
         )
         traces.append(shown | {"cliponaxis": False})
+        if metric == "precision" and any(plain(number_of(row["chance"])) is not None for row in rows):
+            traces.append(_chance_line(facts.named(model), rows, colour))
     relative = any(row["relative"] for row in dependability.rows["rho"])
     layout = layout_of(height=260, margin={"l": 52, "r": 12, "t": 8, "b": 42})
     of_what = "rho, a share of the undisturbed probability" if relative else "rho: a cell is hot below this probability"

@@ -25,6 +25,8 @@ class StoredHeatMaps:
     rows         the row of each image in the data, (n,);  labels  their classes, (n,)
     maps, cells  the probability left and whether the object is hidden, (n, rows, columns) of the patch each
     undisturbed  the probability without a patch, (n,);  predictions  the classes answered without a patch, (n,)
+    masked       the maps of the same images without their objects; None where there are none
+    boxes        the boxes (n, 4) of the objects; None in runs of earlier versions
     """
 
     rows: NDArray[np.int64]
@@ -34,6 +36,8 @@ class StoredHeatMaps:
     undisturbed: NDArray[np.float64]
     predictions: NDArray[np.int64]
     choice: Occlusion
+    masked: NDArray[np.float32] | None = None
+    boxes: NDArray[np.float32] | None = None
 
     @property
     def misread(self) -> NDArray[np.bool_]:
@@ -55,6 +59,18 @@ class StoredHeatMaps:
     def scores(self) -> occlusion.OcclusionScores:
         """Precision and covering of each image, also of those that do not count."""
         return occlusion.occlusion_scores(self.maps, self.cells, self.rho)
+
+    @cached_property
+    def chance(self) -> NDArray[np.float64]:
+        """The precision of cells drawn blindly, (n,); NaN where no cell is hot, so that the precision has no value."""
+        return np.where(self.scores.hot > 0, occlusion.chance_precision(self.cells), np.nan)
+
+    @cached_property
+    def masked_precision(self) -> NDArray[np.float64]:
+        """The precision of as many cells as are hot, those that take most from the image without its object, (n,)."""
+        if self.masked is None:
+            return np.full(len(self.maps), np.nan)
+        return occlusion.matched_precision(self.masked, self.cells, self.scores.hot)
 
     @cached_property
     def left_out(self) -> NDArray[np.str_]:
@@ -81,6 +97,8 @@ class StoredHeatMaps:
                 "occluding": int(self.scores.occluding[index]),
                 "both": int(self.scores.both[index]),
                 "precision": float(precision[index]),
+                "chance": float(self.chance[index]) if not why else np.nan,
+                "masked": float(self.masked_precision[index]) if not why else np.nan,
                 "covering": float(covering[index]),
                 "reason": why or self.scores.precision_reasons[index],
                 "covering_reason": why or self.scores.covering_reasons[index],
@@ -93,6 +111,8 @@ class StoredHeatMaps:
             kept = ~self.misread & (self.undisturbed >= thresholds)
             scores = occlusion.occlusion_scores(self.maps[kept], self.cells[kept], thresholds[kept])
             point: dict[str, Any] = {"rho": rho, "relative": self.choice.relative}
+            chance = occlusion.chance_precision(self.cells[kept])[scores.hot > 0]
+            point["chance"] = occlusion.summarise(chance).mean
             for name, values in (("precision", scores.precision), ("covering", scores.covering)):
                 summary = occlusion.summarise(values)
                 point |= {name: summary.mean, f"{name}_lowest": summary.lowest, f"{name}_highest": summary.highest}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from roadworthy.protocols.dependability import coverage_facts, figures
 from roadworthy.protocols.dependability import facts as words
-from roadworthy.protocols.dependability import figures
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 
@@ -19,7 +19,7 @@ def page(name: str, run: Path, facts: Facts) -> Page:
         facts,
         Path(__file__).with_name("page.html.j2"),
         lambda: figures.charts(dependability, facts),
-        {"dependability": dependability, "words": words},
+        {"dependability": dependability, "words": words, "coverage": coverage_facts},
         models={model: words.model_words(dependability, model) for model in facts.models},
-        headline=tuple(words.headline(dependability, facts)),
+        headline=tuple(coverage_facts.headline(dependability, facts)),
     )

@@ -1,4 +1,4 @@
-"""Pictures of dependability: heat maps with the object's outline, expensive confusions, images that lose most."""
+"""Pictures of dependability: heat maps, also in the object's own box, expensive confusions, images that lose most."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from roadworthy.core.types import Batch, Images
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics.occlusion import PatchGrid
 from roadworthy.protocols.dependability.measures import Results
+from roadworthy.protocols.dependability.measures.object_parts import PARTS
+from roadworthy.protocols.dependability.measures.over_heat_maps import scopes_of
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.protocols.dependability.table_specs import (
     CONFUSION_GALLERY,
@@ -23,6 +25,8 @@ from roadworthy.protocols.dependability.table_specs import (
     LOSS,
     LOSS_GALLERY,
     OCCLUSION,
+    OCCLUSION_PARTS,
+    PARTS_GALLERY,
     frame_of,
 )
 from roadworthy.protocols.pictures import save_strip, thumbnail, write_picture
@@ -42,6 +46,7 @@ def save(data: StoredData, results: Results, cases: Sequence[PlannedCase], media
     clean.sort(key=lambda case: case.case.system)
     rows = {
         HEAT_GALLERY: [row for case in clean for row in _heat_maps(data, results, case, media)],
+        PARTS_GALLERY: [row for case in clean for row in _object_parts(data, results, case, media)],
         CONFUSION_GALLERY: [row for case in clean for row in _confusions(data, results, case, media)],
         LOSS_GALLERY: [row for case in clean for row in _losses(data, results, case.case.system, cases, media)],
     }
@@ -68,10 +73,7 @@ def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float, grid: Patc
     outline = _outline(batch)
     left = image.copy()
     left[outline] = OUTLINE
-    step = np.clip(heat.astype(np.float64), 0, 1) * (len(COLOURS) - 1)
-    lower = np.minimum(step.astype(int), len(COLOURS) - 2)
-    share = (step - lower)[..., None]
-    colours = ((1 - share) * COLOURS[lower] + share * COLOURS[lower + 1]).round().astype(np.uint8)
+    colours = _colours(heat.astype(np.float64))
     down, across = _edges(grid.tops, grid.patch, grid.height), _edges(grid.lefts, grid.patch, grid.width)
     scale = SIDE / max(grid.height, grid.width)
     rows, columns = (np.rint(edges * scale).astype(int) for edges in (down, across))
@@ -86,6 +88,50 @@ def heat_picture(batch: Batch, heat: NDArray[np.float32], rho: float, grid: Patc
         cv2.rectangle(right, corner, opposite, HOT_EDGE, 1)
     right[outline] = OUTLINE
     return np.hstack([left, right])
+
+
+def _colours(left: NDArray[np.float64]) -> Images:
+    """The colours (rows, columns, 3) of probabilities that are left, (rows, columns)."""
+    step = np.clip(left, 0, 1) * (len(COLOURS) - 1)
+    lower = np.minimum(step.astype(int), len(COLOURS) - 2)
+    share = (step - lower)[..., None]
+    return np.asarray(((1 - share) * COLOURS[lower] + share * COLOURS[lower + 1]).round(), np.uint8)
+
+
+def _object_parts(data: StoredData, results: Results, case: PlannedCase, media: Path) -> Iterator[dict[str, Any]]:
+    """The mean object of every class and of all, and beside it the mean heat map in the coordinates of its box."""
+    model = case.case.system
+    rows, heat_maps = results.rows_of(OCCLUSION_PARTS, model), data.heat_maps.get(model)
+    if heat_maps is None or heat_maps.boxes is None:
+        return
+    batch = case.showing.data.batch(heat_maps.rows.tolist())
+    for number, (scope, chosen) in enumerate(scopes_of(heat_maps, data.class_names)):
+        parts = [row for row in rows if row["scope"] == scope]
+        marked = np.flatnonzero(chosen & heat_maps.counts & ~np.isnan(heat_maps.boxes).any(axis=1))
+        if not parts:
+            continue
+        left = np.array([row["left"] for row in parts]).reshape(PARTS, PARTS)
+        path = media / f"parts-{case.case.hash[:12]}-{number}.png"
+        write_picture(path, parts_picture(batch.images[marked], heat_maps.boxes[marked], left))
+        worst = max(parts, key=lambda row: (row["hot"], row["lost"]))
+        yield worst | {"media": path.name}
+
+
+def parts_picture(images: Images, boxes: NDArray[np.float32], left: NDArray[np.float64]) -> Images:
+    """Two squares side by side: the mean of what lies in the boxes (n, 4), and the mean heat map of its parts over it.
+
+    left (parts, parts): the mean probability that is left while a patch hides the part.
+    """
+    mean = np.zeros((SIDE, SIDE, 3))
+    for image, box in zip(images, boxes, strict=True):
+        x0, y0, x1, y1 = np.clip([np.floor(box[0]), np.floor(box[1]), *np.ceil(box[2:])], 0, None).astype(int)
+        crop = image[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)]
+        stretched = cv2.resize(crop, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+        mean += cv2.cvtColor(stretched, cv2.COLOR_GRAY2RGB) if image.shape[-1] == 1 else stretched
+    seen = np.rint(mean / max(len(images), 1)).astype(np.uint8)
+    grey = cv2.cvtColor(cv2.cvtColor(seen, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+    enlarged = cv2.resize(_colours(left), (SIDE, SIDE), interpolation=cv2.INTER_NEAREST)
+    return np.hstack([seen, cv2.addWeighted(enlarged, 0.75, grey, 0.25, 0)])
 
 
 def _edges(starts: NDArray[np.intp], patch: int, side: int) -> NDArray[np.float64]:

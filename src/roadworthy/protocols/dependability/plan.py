@@ -14,6 +14,7 @@ from roadworthy.data import Subset
 from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table
 from roadworthy.engine.conditions import Conditions
+from roadworthy.engine.monitor_systems import undisturbed
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus, is_stored, plan_cases
 from roadworthy.metrics import METRICS, Metric
 from roadworthy.metrics.occlusion import PatchGrid
@@ -26,9 +27,15 @@ from roadworthy.protocols.dependability import names
 from roadworthy.protocols.dependability.context import Context, ModelContext, Resolved
 from roadworthy.protocols.dependability.measures import MEASURES, BeforeRun
 from roadworthy.protocols.dependability.measures.over_layers import layers_of
-from roadworthy.protocols.dependability.names import DATA, NAME
+from roadworthy.protocols.dependability.names import DATA, NAME, TRAIN
 from roadworthy.protocols.dependability.page import page
-from roadworthy.protocols.dependability.probes import HeatMaps, Layer, rows_with_objects
+from roadworthy.protocols.dependability.probes import (
+    HeatMaps,
+    Layer,
+    MaskedHeatMaps,
+    ObjectBoxes,
+    rows_with_objects,
+)
 from roadworthy.protocols.dependability.resolving import resolve, transformers_for
 from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT_SHIFTS, Settings, Transformer
 from roadworthy.protocols.dependability.table_specs import TABLE_SPECS
@@ -37,6 +44,9 @@ from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.statistics.estimates import RESAMPLES
 from roadworthy.verdict import Criterion
+
+VERSION = 2
+"""Of the context: see `Context`."""
 
 
 @base.PROTOCOLS.register(NAME)
@@ -83,20 +93,25 @@ class Dependability(base.Protocol):
         """The conditions of the data, and every case of every model that its figures read."""
         if DATA in bench.models:
             raise InputError(f"{NAME}: no model can be called {DATA!r}: so the figures of the data are; rename it")
-        resolved = resolve(settings, bench.data)
+        resolved = resolve(settings, bench.data, bench.train)
         planner = _Planner(resolved, bench)
         plans = {name: planner.plan(name, model) for name, model in bench.models.items()}
         for wanted, sentence in next(iter(plans.values())).unmet.items():
             if all(wanted in plan.unmet for plan in plans.values()):
                 raise InputError(f"{NAME}: {sentence}")
-        cases = [bench.case(planner.clean, Conditions(), protocol=NAME, labels={"role": "conditions"})]
-        cases += [case for plan in plans.values() for case in plan.cases]
+        cases = [*planner.of_data(), *(case for plan in plans.values() for case in plan.cases)]
         models = {name: plan.context for name, plan in plans.items()}
-        return base.Planned(cases, Context(resolved=resolved, models=models))
+        return base.Planned(cases, Context(resolved=resolved, models=models, version=VERSION))
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches no figure that the run will have."""
-        names.select(context.figures(), criterion)
+        names.select(context.figures(), criterion, of_test_alone=context.of_test_alone)
+
+    def remark(self, criterion: Criterion, parts: Sequence[base.Part]) -> str:
+        """That a criterion of an earlier version is read as one on the test data."""
+        if names.read_as_test(criterion) and any(part.context.of_test_alone for part in parts):
+            return f"it does not say on which data: read as data: {names.TEST}, all that the run counted"
+        return ""
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
@@ -122,7 +137,8 @@ class _ModelPlan:
 class _Planner:
     """Plans the cases of each model of a source. All are shown the data undisturbed, disturbed, and under a patch.
 
-    rows    the row in the data of each image of heat maps, by its id; none where no object is marked
+    rows      the row in the data of each image of heat maps, by its id; none where no object is marked
+    trained   the training data, where the study names some
     """
 
     def __init__(self, resolved: Resolved, bench: Bench) -> None:
@@ -133,8 +149,20 @@ class _Planner:
         ids = data.ids
         self.rows = {ids[row]: row for row in rows}
         self.clean = _showing(data, bench.seed)
+        self.trained = None if bench.train is None else undisturbed(bench, bench.train)
         self.heat = _showing(Subset(data, rows) if rows else data, bench.seed)
         self.disturbed = _loss_data(settings, data)
+
+    def of_data(self) -> list[PlannedCase]:
+        """What is read of the data alone: its conditions, those of the training data, and where its objects are."""
+        bench, resolved = self.bench, self.resolved
+        cases = [bench.case(self.clean, Conditions(), protocol=NAME, labels={"role": "conditions"})]
+        if self.trained and resolved.conditions and not resolved.no_training_conditions:
+            labels = {"role": "conditions", "data": TRAIN}
+            cases.append(bench.case(self.trained, Conditions(), protocol=NAME, labels=labels))
+        if self.rows:
+            cases.append(bench.case(self.heat, ObjectBoxes(), protocol=NAME, labels={"role": "object boxes"}))
+        return cases
 
     def plan(self, name: str, model: Model) -> _ModelPlan:
         """What one model is shown and what it cannot be asked."""
@@ -152,6 +180,9 @@ class _Planner:
                 system = Layer(member, known, layer, settings.activation_threshold)
                 labels = {"role": "layer", "layer": layer}
                 cases.append(bench.case(self.clean, system, name=name, protocol=NAME, labels=labels))
+                if self.trained:
+                    of_training = {**labels, "data": TRAIN}
+                    cases.append(bench.case(self.trained, system, name=name, protocol=NAME, labels=of_training))
                 continue
             reasons[names.layer_scope(layer)] = why
             if settings.layers:
@@ -167,8 +198,9 @@ class _Planner:
             reasons["heat_maps"] = f"the data set {bench.data.name} has neither masks nor boxes"
         else:
             fill, grid = settings.heat_maps.fill, PatchGrid(*self.resolved.grid)
-            maps = HeatMaps(member, known, bench.data.name, self.rows, fill, grid, bench.seed)
-            cases.append(bench.case(self.heat, maps, name=name, protocol=NAME, labels={"role": "heat maps"}))
+            for kind in (HeatMaps, MaskedHeatMaps) if settings.heat_maps.control else (HeatMaps,):
+                maps = kind(member, known, bench.data.name, self.rows, fill, grid, bench.seed)
+                cases.append(bench.case(self.heat, maps, name=name, protocol=NAME, labels={"role": kind.kind}))
         choices = transformers_for(settings, model, stored)
         for choice in choices:
             if not choice.reason:

@@ -1,4 +1,4 @@
-"""The systems of dependability beside models: the neurons of a layer, heat maps."""
+"""The systems of dependability beside models: the neurons of a layer, heat maps, the boxes of objects."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.roles import Dataset, Model, System
-from roadworthy.core.types import Batch
+from roadworthy.core.types import Batch, Prediction
+from roadworthy.engine.conditions import DATA
 from roadworthy.metrics.occlusion import PatchGrid, cells_of_boxes, cells_of_masks
-from roadworthy.models.occlusion import SAME_OBJECT, found_probability, occlusion_map, true_boxes
+from roadworthy.models.occlusion import SAME_OBJECT, found_probability, occlusion_map, true_boxes, without_objects
 from roadworthy.models.signals import Signals
 
 ALGORITHM = 1
@@ -91,19 +92,83 @@ class HeatMaps(_OfModel):
 
         Images that only fill up the batch, which repeat the last one, are left out.
         """
-        batch = signals.batch.take(slice(0, len(set(signals.batch.ids))))
-        answer, grid, size = signals.prediction.rows(len(batch)), self.grid, signals.size
-        boxes = true_boxes(batch) if answer.boxes is not None else np.empty((len(batch), 4), np.float32)
-        maps = occlusion_map(
-            self.model, batch, patch=grid.patch, stride=grid.stride, fill=self.fill, batch_size=size, seed=self.seed
-        )
+        batch = _without_padding(signals.batch)
+        answer = signals.prediction.rows(len(batch))
         return {
-            "cells": occluding_cells(batch, grid, self.data),
-            "map": maps,
-            "undisturbed": found_probability(answer, batch.labels, boxes),
-            "prediction": answer.probabilities.argmax(axis=1) if "probabilities" in answer.columns else batch.labels,
+            "cells": occluding_cells(batch, self.grid, self.data),
+            "map": self.maps_of(batch, batch.labels, signals.size),
+            "undisturbed": found_probability(answer, batch.labels, _boxes_for(answer, batch)),
+            "prediction": _answered(answer, batch),
             "row": np.array([self.rows[id_] for id_ in batch.ids], np.int64),
         }
+
+    def maps_of(self, batch: Batch, classes: NDArray[np.int64], size: int) -> NDArray[np.float32]:
+        """The heat maps (n, rows, columns) of these classes, (n,)."""
+        grid = self.grid
+        return occlusion_map(
+            self.model,
+            batch,
+            patch=grid.patch,
+            stride=grid.stride,
+            fill=self.fill,
+            classes=classes,
+            batch_size=size,
+            seed=self.seed,
+        )
+
+
+class MaskedHeatMaps(HeatMaps):
+    """Occlusion maps of the same images without their objects: the control of interpretation precision.
+
+    Without its object an image is seldom read as its class. So the maps are those of the class that the model answers
+    to the image without its object: they show what this answer rests on, which cannot be the object.
+    """
+
+    kind = "masked heat maps"
+
+    def read(self, signals: Signals) -> Arrays:
+        """`map` (n, rows, columns), `undisturbed` and `prediction` (n,) of the images without their objects."""
+        batch = _without_padding(signals.batch)
+        occluding_cells(batch, self.grid, self.data)  # says what is wrong with masks
+        masked = without_objects(batch)
+        answer = self.model.answer(masked, signals.size)
+        own = _answered(answer, masked)
+        return {
+            "map": self.maps_of(masked, own, signals.size),
+            "undisturbed": found_probability(answer, own, _boxes_for(answer, masked)),
+            "prediction": own,
+            "row": np.array([self.rows[id_] for id_ in masked.ids], np.int64),
+        }
+
+
+class ObjectBoxes(System):
+    """Where the objects of the data are: `box` (n, 4), that of the mask where the data has no other."""
+
+    kind = "object boxes"
+    name = DATA
+
+    def fingerprint(self) -> str:
+        """The same for all data: the stimulus says which."""
+        return digest({"kind": self.kind, "algorithm": ALGORITHM})
+
+    def read(self, signals: Signals) -> Arrays:
+        """A box per image, without asking a model; NaN where an image has no object."""
+        return {"box": true_boxes(signals.batch).astype(np.float32)}
+
+
+def _without_padding(batch: Batch) -> Batch:
+    """The batch without the images that only fill it up, which repeat the last one."""
+    return batch.take(slice(0, len(set(batch.ids))))
+
+
+def _boxes_for(answer: Prediction, batch: Batch) -> NDArray[np.float32]:
+    """The true boxes (n, 4), which are read only where the model answers boxes."""
+    return true_boxes(batch) if answer.boxes is not None else np.empty((len(batch), 4), np.float32)
+
+
+def _answered(answer: Prediction, batch: Batch) -> NDArray[np.int64]:
+    """The classes answered, (n,); a model that answers boxes alone is not asked for the class."""
+    return answer.probabilities.argmax(axis=1) if "probabilities" in answer.columns else batch.labels
 
 
 def occluding_cells(batch: Batch, grid: PatchGrid, name: str) -> NDArray[np.bool_]:

@@ -44,11 +44,11 @@ def conditions_of(data: Dataset) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([batch.conditions[name] for batch in batches]) for name in names}
 
 
-def resolve(settings: Settings, data: Dataset) -> Resolved:
-    """The settings on a data set; what does not fit it is an `InputError`."""
+def resolve(settings: Settings, data: Dataset, train: Dataset | None = None) -> Resolved:
+    """The settings on test data and, where there is some, training data; what does not fit is an `InputError`."""
     settings = settings.inlined(Path())
-    columns = conditions_of(data)
-    values, left_out = _values(settings, columns, data.name)
+    columns, trained = conditions_of(data), {} if train is None else conditions_of(train)
+    values, left_out = _values(settings, columns, trained, data.name)
     listed = "; ".join(f"{name} has {why}" for name, why in left_out.items())
     nothing = f"the data set {data.name} has no columns of conditions{f' ({listed})' if listed else ''}"
     resolved = Resolved(
@@ -59,10 +59,34 @@ def resolve(settings: Settings, data: Dataset) -> Resolved:
         situations=_situations(settings, columns, values, data.name),
         grid=astuple(settings.heat_maps.grid(data.size)),
         left_out=left_out,
+        training="" if train is None else train.name,
+        no_training_conditions="" if train is None else _lacking(train.name, trained, values),
     )
     with explained(f"conditions of {data.name}: "):
         _check_conditions(resolved, columns)
+    if resolved.training and not resolved.no_training_conditions:
+        with explained(f"conditions of training data {resolved.training}: "):
+            _check_counts(resolved, trained)
     return resolved
+
+
+def _lacking(name: str, trained: Columns, conditions: Mapping[str, Sequence[str]]) -> str:
+    """Why the conditions of training data cannot be counted: columns that it does not have; empty where it has all."""
+    lacking = [condition for condition in conditions if condition not in trained]
+    return f"the training data {name} has no column {', '.join(lacking)}" if lacking else ""
+
+
+def _check_counts(resolved: Resolved, columns: Columns) -> None:
+    """A `ValueError` where the values of data are not those of the schema, or cells lack more than can be proposed."""
+    schema = resolved.condition_schema()
+    if schema is None:
+        return
+    cover = scenario_coverage(schema, columns, k=resolved.k, needs=resolved.needs())
+    lacking = sum(int(np.maximum(p.minimum - p.counts, 0)[p.feasible].sum()) for p in cover.projections)
+    if lacking > MOST_LACKING:
+        raise ValueError(
+            f"needs ask for {lacking:,} more images than there are; at most {MOST_LACKING:,} are proposed for"
+        )
 
 
 def _check_conditions(resolved: Resolved, columns: Columns) -> None:
@@ -77,12 +101,7 @@ def _check_conditions(resolved: Resolved, columns: Columns) -> None:
         raise ValueError(f"a condition cannot be called {reserved[0]!r}, a column of the proposed scenarios: rename it")
     if resolved.k > len(values):
         raise ValueError(f"k is {resolved.k}, but there are {len(values)} conditions: {', '.join(values)}")
-    cover = scenario_coverage(schema, columns, k=resolved.k, needs=resolved.needs())
-    lacking = sum(int(np.maximum(p.minimum - p.counts, 0)[p.feasible].sum()) for p in cover.projections)
-    if lacking > MOST_LACKING:
-        raise ValueError(
-            f"needs ask for {lacking:,} more images than there are; at most {MOST_LACKING:,} are proposed for"
-        )
+    _check_counts(resolved, columns)
     if settings.sliced:
         check_slices([len(_shown(columns[name])) for name in values], min(settings.slices.depth, len(values)))
 
@@ -92,8 +111,13 @@ def _shown(column: NDArray[Any]) -> set[str]:
     return {*condition_texts(column)} - {""}
 
 
-def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The conditions with their values, as the study says or as the data shows; and what makes other columns none."""
+def _values(
+    settings: Settings, columns: Columns, trained: Columns, name: str
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The conditions with their values, as the study says or as the data shows; and what makes other columns none.
+
+    What the training data shows counts too; a column that it alone has is no condition of the test data.
+    """
     axis = settings.axis
     if axis is not None:
         for column in (axis.column, axis.sequence):
@@ -108,15 +132,17 @@ def _values(settings: Settings, columns: Columns, name: str) -> tuple[dict[str, 
     skip = {axis.column, axis.sequence} if axis is not None else set()
     conditions, left_out = dict[str, list[str]](), dict[str, str]()
     for column, values in columns.items():
-        kinds = sorted(_shown(values))
+        both = [values, *([trained[column]] if column in trained else [])]
+        kinds = sorted(set[str]().union(*map(_shown, both)))
         if column in skip:
             continue
-        if values.dtype.kind == "f" and not all(kind.lstrip("-").isdigit() for kind in kinds):
+        if any(own.dtype.kind == "f" for own in both) and not all(kind.lstrip("-").isdigit() for kind in kinds):
             left_out[column] = "numbers that are not whole"
         elif not 0 < len(kinds) <= MOST_VALUES:
             left_out[column] = f"{len(kinds)} values, more than {MOST_VALUES}" if kinds else "no values"
         else:
             conditions[column] = kinds
+    left_out |= {column: "values in the training data alone" for column in trained if column not in columns}
     return conditions, left_out
 
 

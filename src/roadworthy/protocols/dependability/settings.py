@@ -112,6 +112,7 @@ class Occlusion(Strict):
 
     rho       a cell is hot strictly below it; with `relative`, below this share of the undisturbed probability
     images    how many, spread over the classes;  pictures  how many of them the report shows, worst first
+    control   whether heat maps are made of the same images without their objects too: as many answers again
     """
 
     patch: Count | None = None
@@ -121,6 +122,7 @@ class Occlusion(Strict):
     relative: bool = False
     images: Count = 60
     pictures: Annotated[int, Field(ge=0)] = 12
+    control: bool = True
 
     @field_validator("fill")
     @classmethod
@@ -143,8 +145,10 @@ class Settings(Strict):
     impossible, needs   combinations that cannot occur; minimum and weight of cells
     k             conditions per cell (default: 2, or 1 where there is one)
     count         what fills a cell: different `objects` or `images`;  proposals  scenarios to propose at most
+    cell_accuracy what the accuracy of a cell must reach: it fails where the upper bound does not
     layers        of neuron coverage (default: what goes into the last linear layer);  activation_k  tuples of neurons
     pattern_groups      groups of equation 3;  activation_threshold  above it a neuron is on
+    pattern_images      images that a full scenario needs to count in the pattern of each scenario
     transformers  shifts and attacks (default: rotation, blur, noise and attacks);  loss_images  how many are shown them
     metrics       that are taken per scenario;  slices  how the worst are found;  axis  time or distance
     frequencies, threshold   how often conditions are met in the field, and what the first metric must reach there
@@ -157,10 +161,12 @@ class Settings(Strict):
     k: Count | None = None
     count: Literal["objects", "images"] = "objects"
     proposals: Annotated[int, Field(ge=0)] = 20
+    cell_accuracy: Annotated[float, Field(ge=0, le=1)] = 0.9
     layers: Annotated[list[str], Field(min_length=1)] | None = None
     activation_k: Annotated[list[Annotated[int, Field(ge=1, le=LARGEST_K)]], Field(min_length=1)] = [1, 2, 3]
     activation_threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     pattern_groups: Annotated[int, Field(ge=1, le=100_000)] = 10
+    pattern_images: Annotated[int, Field(ge=2)] = 5
     transformers: Annotated[list[Transformer], Field(min_length=1)] | None = None
     loss_images: Count | None = None
     metrics: Annotated[list[str], Field(min_length=1)] = ["accuracy"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
 from typing import Any
@@ -22,6 +23,33 @@ from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.estimates import failed_estimate
 
 
+def data_of(case: StoredCase) -> str:
+    """Whether a case shows training or test data; those of earlier versions show test data."""
+    return case.labels.get("data", names.TEST)
+
+
+@dataclass(frozen=True)
+class ReadLayer:
+    """Which neurons of a layer are on, (n, neurons), for images of training or test `data` that show `groups`, (n,)."""
+
+    layer: str
+    data: str
+    on: NDArray[np.bool_]
+    groups: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the images of training or test data show: their conditions and objects, (n,) each.
+
+    columns  by condition;  groups  the objects;  reason  why there are no conditions; empty where there are
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    groups: NDArray[Any]
+    reason: str = ""
+
+
 class StoredData:
     """The stored cases of one source, as the measures read them; all but the cases is read when it is asked for.
 
@@ -36,7 +64,8 @@ class StoredData:
         self.cases, self.class_names, self.context = cases, tuple(class_names), context
         self.seed, self.resamples = seed, resamples
         self.clean = {case.system: case for case in self.cases_of("undisturbed")}
-        resolved, (conditions,) = context.resolved, self.cases_of("conditions")
+        resolved = context.resolved
+        (conditions,) = (case for case in self.cases_of("conditions") if data_of(case) == names.TEST)
         self.no_conditions = failed_estimate(conditions.failure).reason if conditions.failure else ""
         unknown: dict[str, Any] = {"conditions": None, "situations": [], "no_schema": self.no_conditions}
         self.resolved = resolved.model_copy(update=unknown) if self.no_conditions else resolved
@@ -74,18 +103,32 @@ class StoredData:
         return {name: np.array(condition_texts(self.columns[name])) for name in self.resolved.conditions or {}}
 
     @cached_property
-    def coverage(self) -> Coverage | None:
-        """The scenario coverage of the data; None where it has no conditions."""
-        schema = self.resolved.condition_schema()
-        if schema is None:
-            return None
-        k, needs = self.resolved.k, self.resolved.needs()
-        return scenario_coverage(schema, self.columns, k=k, needs=needs, groups=self.counted_groups)
+    def shown(self) -> dict[str, Shown]:
+        """What the training data, where the study names some, and the test data show, in this order."""
+        shown = {names.TRAIN: self._training()} if self.resolved.training else {}
+        return shown | {names.TEST: Shown(self.columns, self.groups, self.resolved.no_schema)}
 
-    @property
-    def counted_groups(self) -> NDArray[Any] | None:
-        """The objects (N,) whose number fills a cell of coverage; None where images are counted."""
-        return self.groups if self.settings.count == "objects" else None
+    def _training(self) -> Shown:
+        """The conditions of the training data as they are stored, or why they are not."""
+        reason = self.resolved.no_schema or self.resolved.no_training_conditions
+        cases = [case for case in self.cases_of("conditions") if data_of(case) == names.TRAIN]
+        reason = reason or "".join(failed_estimate(case.failure).reason for case in cases if case.failure)
+        if reason:
+            return Shown({}, np.array([]), reason)
+        stored = {name: CONDITION + name for name in self.resolved.conditions or {}}
+        rows = cases[0].columns("group", *stored.values())
+        return Shown({name: rows[column] for name, column in stored.items()}, rows["group"])
+
+    @cached_property
+    def coverages(self) -> dict[str, Coverage]:
+        """The scenario coverage of the training and of the test data, where it can be counted."""
+        schema, coverages = self.resolved.condition_schema(), dict[str, Coverage]()
+        for name, shown in self.shown.items() if schema is not None else ():
+            if not shown.reason and schema is not None:
+                groups = shown.groups if self.settings.count == "objects" else None
+                k, needs = self.resolved.k, self.resolved.needs()
+                coverages[name] = scenario_coverage(schema, shown.columns, k=k, needs=needs, groups=groups)
+        return coverages
 
     def scenarios(self, *counts: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
         """Every combination of values of so many conditions that images show, with its rows; "" is all images."""
@@ -93,10 +136,13 @@ class StoredData:
             yield "", np.arange(len(self.objects))
         for chosen in chain.from_iterable(combinations(self.conditions, count) for count in counts if count):
             columns = [self.conditions[name] for name in chosen]
-            known = np.logical_and.reduce([column != "" for column in columns])
-            for values in sorted(set(zip(*(column[known].tolist() for column in columns), strict=True))):
-                rows = np.logical_and.reduce([c == value for c, value in zip(columns, values, strict=True)])
-                yield names.scenario_scope(dict(zip(chosen, values, strict=True))), np.flatnonzero(rows)
+            known = np.flatnonzero(np.logical_and.reduce([column != "" for column in columns]))
+            codes = np.stack([np.unique(column[known], return_inverse=True)[1] for column in columns], axis=1)
+            scenario_of = np.unique(codes, axis=0, return_inverse=True)[1].ravel()
+            ends = np.cumsum(np.bincount(scenario_of))[:-1]
+            for rows in np.split(known[np.argsort(scenario_of, kind="stable")], ends) if len(known) else ():
+                values = {name: str(self.conditions[name][rows[0]]) for name in chosen}
+                yield names.scenario_scope(values), rows
 
     def identity(self, row: int) -> dict[str, str]:
         """How tables name an image."""
@@ -106,19 +152,23 @@ class StoredData:
         """Resamples of the objects (n,) of some images, the same for the same objects."""
         return GroupBootstrap(objects, resamples=self.resamples, seed=self.seed)
 
-    def active_neurons(self, model: str) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-        """Every layer of a model that was read, with which of its neurons are on, (N, neurons)."""
-        for case in self.cases_of("layer", model):
-            if not case.failure:
-                bits = case.columns("on", "neurons")
-                on = np.unpackbits(bits["on"], axis=1, count=int(bits["neurons"][0])).astype(bool)
-                yield case.labels["layer"], on
+    def active_neurons(self, model: str) -> Iterator[ReadLayer]:
+        """Every layer of a model that was read, on the training data where the study names some, and on the test data.
 
-    def layer_failure(self, model: str, scope: str) -> str:
+        Those on the training data come first.
+        """
+        for case in sorted(self.cases_of("layer", model), key=lambda case: data_of(case) == names.TEST):
+            if not case.failure:
+                bits, data = case.columns("on", "neurons"), data_of(case)
+                on = np.unpackbits(bits["on"], axis=1, count=int(bits["neurons"][0])).astype(bool)
+                groups = self.groups if data == names.TEST else case.columns("group")["group"]
+                yield ReadLayer(case.labels["layer"], data, on, groups)
+
+    def layer_failure(self, model: str, scope: str, data: str) -> str:
         """Why the layer of a scope was not read; empty where it was. `activations` of schema 1 speak of all layers."""
         reasons = dict(self.context.models[model].reasons)
         for case in self.cases_of("layer", model):
-            if case.failure:
+            if case.failure and data_of(case) == data:
                 reasons[names.layer_scope(case.labels["layer"])] = case.failure
         fitting = [why for at, why in reasons.items() if at == "activations" or f"{scope}, ".startswith(f"{at}, ")]
         return fitting[-1] if fitting else ""
@@ -133,9 +183,21 @@ class StoredData:
         """The heat maps of every model that has them."""
         return {model: self._heat_maps(model) for model in self.readouts if not self.heat_maps_failure(model)}
 
+    def control_failure(self, model: str) -> str:
+        """Why a model has no heat maps of images without their objects; empty where it has."""
+        if why := self.heat_maps_failure(model):
+            return why
+        cases = self.cases_of("masked heat maps", model)
+        return "".join(case.failure for case in cases) if cases else "the study leaves out the control"
+
     def _heat_maps(self, model: str) -> StoredHeatMaps:
         (case,) = self.cases_of("heat maps", model)
         stored = case.columns("map", "cells", "undisturbed", "prediction", "row")
+        boxes = [case.columns("box")["box"] for case in self.cases_of("object boxes") if not case.failure]
+        masked = None
+        if not self.control_failure(model):
+            (control,) = self.cases_of("masked heat maps", model)
+            masked = control.columns("map")["map"]
         return StoredHeatMaps(
             rows=stored["row"],
             labels=self.labels[stored["row"]],
@@ -144,4 +206,6 @@ class StoredData:
             undisturbed=stored["undisturbed"].astype(np.float64),
             predictions=stored["prediction"],
             choice=self.settings.heat_maps,
+            masked=masked,
+            boxes=boxes[0] if boxes else None,
         )

@@ -16,46 +16,84 @@ CELL = StudyColumns(r"(condition|value)_[1-9]\d*", "`condition_1`, `value_1`, `c
 
 FIGURES = TableSpec(
     NAME,
-    "A metric of one model, or of the data, over the images of one scope.",
-    key=("model", "scope", "metric"),
-    columns=("model", "scope", *ESTIMATE),
+    "A metric of one model, or of the data, over the images of one scope, of the training or of the test data.",
+    key=("model", "scope", "data", "metric"),
+    columns=("model", "scope", "data", *ESTIMATE),
+    added_later=("data",),
 )
 CELLS = TableSpec(
     f"{NAME}_cells",
-    "One combination of values of some conditions: how often the data shows it, and how often it should.",
-    key=(),
-    columns=("count", "minimum", "weight", "status"),
+    "One combination of values of some conditions: how often training or test data shows it, and how often it should.",
+    key=("data",),
+    columns=("data", "count", "minimum", "weight", "status"),
+    added_later=("data",),
     study_columns=CELL,
 )
 UNCOVERED = TableSpec(
     f"{NAME}_uncovered",
-    "One combination of values of some conditions that the data shows too rarely.",
-    key=(),
-    columns=("count", "minimum", "weight"),
+    "One combination of values of some conditions that training or test data shows too rarely.",
+    key=("data",),
+    columns=("data", "count", "minimum", "weight"),
+    added_later=("data",),
+    study_columns=CELL,
+)
+CELL_RESULTS = TableSpec(
+    f"{NAME}_cell_results",
+    "One combination of values of some conditions: how many images (and objects) of it one model was trained and "
+    "tested on, how many it got wrong, and what follows in words.",
+    key=("model",),
+    columns=(
+        *("model", "trained", "trained_objects", "tested", "tested_objects", "wrong", "accuracy", "lo", "hi", "state"),
+    ),
     study_columns=CELL,
 )
 PROPOSALS = TableSpec(
     f"{NAME}_proposals",
-    "One scenario to collect next, the cells that it newly fills, and the coverage that it leads to.",
-    key=("proposal",),
-    columns=("proposal", "new_cells", "coverage_after"),
+    "One scenario to collect next for training or test data, the cells that it newly fills, those of them (and "
+    "others) in which a model fails, and the coverage that it leads to.",
+    key=("data", "proposal"),
+    columns=("data", "proposal", "new_cells", "failing_cells", "coverage_after"),
+    added_later=("data", "failing_cells"),
     study_columns=StudyColumns("(?s).+", "the conditions of the study, each with the value of the scenario"),
 )
 NEURONS = TableSpec(
     f"{NAME}_neurons",
-    "The k-activation of one layer of one model: how many patterns of k neurons occur.",
-    key=("model", "layer", "k"),
+    "The k-activation of one layer of one model on training or test data: how many patterns of k neurons occur.",
+    key=("model", "layer", "data", "k"),
+    added_later=("data",),
     columns=(
-        *("model", "layer", "k", "value", "occupied", "cells", "neurons", "tuples", "exact", "never_on", "always_on"),
+        *(
+            "model",
+            "layer",
+            "data",
+            "k",
+            "value",
+            "occupied",
+            "cells",
+            "neurons",
+            "tuples",
+            "exact",
+            "never_on",
+            "always_on",
+        ),
         *("images", "reason"),
     ),
 )
 PATTERNS = TableSpec(
     f"{NAME}_patterns",
-    "How the activations of one layer of one model spread over groups, for the images of one scenario or `all`.",
+    "How the activations of one layer of one model spread over groups, for the images of one scenario or `all`; "
+    "`conditions` says of how many conditions the scenario has a value.",
     key=("model", "layer", "scenario"),
-    columns=("model", "layer", "scenario", "value", "n", "largest", "sizes", "reason"),
+    columns=("model", "layer", "conditions", "scenario", "value", "n", "largest", "sizes", "reason"),
+    added_later=("conditions",),
     names_joined=True,
+)
+PATTERN_GROUPS = TableSpec(
+    f"{NAME}_pattern_groups",
+    "The activation pattern of each full scenario of one layer, by the number of groups: how wide a group is against "
+    "how much the number of active neurons scatters within a scenario; `note` says which is used and which advised.",
+    key=("model", "layer", "groups"),
+    columns=("model", "layer", "groups", "width", "spread", "value", "n", "scenarios", "note", "reason"),
 )
 LOSS = TableSpec(
     f"{NAME}_loss",
@@ -98,9 +136,10 @@ OCCLUSION = TableSpec(
     "The heat map of one image: how many of its cells are hot, cover the object, or both.",
     key=("model", "id"),
     columns=(
-        *("model", "id", "label", "undisturbed", "rho", "hot", "occluding", "both", "precision", "covering"),
-        *("reason", "covering_reason"),
+        *("model", "id", "label", "undisturbed", "rho", "hot", "occluding", "both", "precision", "chance", "masked"),
+        *("covering", "reason", "covering_reason"),
     ),
+    added_later=("chance", "masked"),
 )
 OCCLUSION_CLASSES = TableSpec(
     f"{NAME}_occlusion_classes",
@@ -114,8 +153,16 @@ RHO = TableSpec(
     key=("model", "rho"),
     columns=(
         *("model", "rho", "relative", "precision", "precision_lowest", "precision_highest", "precision_images"),
-        *("covering", "covering_lowest", "covering_highest", "covering_images"),
+        *("chance", "covering", "covering_lowest", "covering_highest", "covering_images"),
     ),
+    added_later=("chance",),
+)
+OCCLUSION_PARTS = TableSpec(
+    f"{NAME}_occlusion_parts",
+    "One part of the box of the objects of one class or `all`: the mean probability that is left, and lost, while a "
+    "patch hides it, and the share of images in which it is hot.",
+    key=("model", "scope", "row", "column"),
+    columns=("model", "scope", "row", "column", "part", "left", "lost", "hot", "images"),
 )
 CONFUSIONS = TableSpec(
     f"{NAME}_confusions",
@@ -128,6 +175,12 @@ HEAT_GALLERY = TableSpec(
     "The picture in `media` of one of the worst heat maps of one model, beside its image.",
     key=("model", "place"),
     columns=("model", "place", "id", "label", "precision", "covering", "undisturbed", "media"),
+)
+PARTS_GALLERY = TableSpec(
+    f"{NAME}_parts_gallery",
+    "The picture in `media` of the mean object of one class or `all`, beside the mean heat map in its box.",
+    key=("model", "scope"),
+    columns=("model", "scope", "images", "part", "hot", "media"),
 )
 CONFUSION_GALLERY = TableSpec(
     f"{NAME}_confusion_gallery",
@@ -143,8 +196,9 @@ LOSS_GALLERY = TableSpec(
 )
 
 TABLE_SPECS = (
-    *(FIGURES, CELLS, UNCOVERED, PROPOSALS, NEURONS, PATTERNS, LOSS, TRANSFORMERS, SCENARIOS, SLICES, DOMAIN),
-    *(OCCLUSION, OCCLUSION_CLASSES, RHO, CONFUSIONS, HEAT_GALLERY, CONFUSION_GALLERY, LOSS_GALLERY),
+    *(FIGURES, CELLS, UNCOVERED, CELL_RESULTS, PROPOSALS, NEURONS, PATTERNS, PATTERN_GROUPS, LOSS, TRANSFORMERS),
+    *(SCENARIOS, SLICES, DOMAIN, OCCLUSION, OCCLUSION_CLASSES, RHO, OCCLUSION_PARTS, CONFUSIONS),
+    *(HEAT_GALLERY, PARTS_GALLERY, CONFUSION_GALLERY, LOSS_GALLERY),
 )
 
 

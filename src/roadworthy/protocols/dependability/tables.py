@@ -63,7 +63,7 @@ class Evidence(base.Evidence):
     def tables(self) -> dict[str, pd.DataFrame]:
         """One row per figure, and what the figures rest on."""
         figures = [
-            figure(CONFIDENCE).row({"model": key.model, "scope": key.scope}, key.metric)
+            figure(CONFIDENCE).row({"model": key.model, "scope": key.scope, "data": key.data}, key.metric)
             for key, figure in self.figures.items()
         ]
         with explained():
@@ -79,11 +79,11 @@ class Evidence(base.Evidence):
         """A measurement per figure that matches."""
         return [
             Measurement(
-                {"model": key.model, "scope": key.scope},
+                {"model": key.model, "scope": key.scope, "data": key.data},
                 self.figures[key](confidence),
                 proportion=find_metric(key.metric).proportion,
             )
-            for key in names.select(self.keys, criterion)
+            for key in names.select(self.keys, criterion, of_test_alone=self.data.context.of_test_alone)
         ]
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from roadworthy.protocols.dependability.measures.adversarial_confidence_loss import AdversarialConfidenceLoss
 from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results, Search
+from roadworthy.protocols.dependability.measures.cell_results import CellResults
 from roadworthy.protocols.dependability.measures.field_performance import FieldPerformance
 from roadworthy.protocols.dependability.measures.heat_map_tables import HeatMapTables
+from roadworthy.protocols.dependability.measures.interpretation_controls import (
+    InterpretationChance,
+    InterpretationMasked,
+)
 from roadworthy.protocols.dependability.measures.interpretation_precision import InterpretationPrecision
 from roadworthy.protocols.dependability.measures.neuron_activation_pattern import NeuronActivationPattern
 from roadworthy.protocols.dependability.measures.neuron_k_activation import NeuronKActivation
+from roadworthy.protocols.dependability.measures.object_parts import ObjectParts
 from roadworthy.protocols.dependability.measures.occlusion_sensitivity_covering import OcclusionSensitivityCovering
 from roadworthy.protocols.dependability.measures.scenario_based_degradation import ScenarioBasedDegradation
 from roadworthy.protocols.dependability.measures.scenario_coverage import ScenarioCoverage
@@ -19,6 +25,7 @@ from roadworthy.protocols.dependability.measures.worst_slices import WorstSlices
 
 STEPS: tuple[Measure | Search, ...] = (
     ScenarioCoverage(),
+    CellResults(),
     ScenarioProposals(),
     NeuronKActivation(),
     NeuronActivationPattern(),
@@ -28,8 +35,11 @@ STEPS: tuple[Measure | Search, ...] = (
     TimeBetweenFailures(),
     FieldPerformance(),
     InterpretationPrecision(),
+    InterpretationChance(),
+    InterpretationMasked(),
     OcclusionSensitivityCovering(),
     HeatMapTables(),
+    ObjectParts(),
     WeightedConfusion(),
 )
 """All of them, in the order of the paper, each followed by what extends it: so figures and tables are listed."""

@@ -14,7 +14,7 @@ from roadworthy.core.tables import TableSpec
 from roadworthy.metrics import Metric
 from roadworthy.protocols.dependability.bounds import Bounded, over_objects
 from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.names import FigureKey
+from roadworthy.protocols.dependability.names import TEST, FigureKey
 from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
 
@@ -34,9 +34,11 @@ class Results:
     rows: dict[TableSpec, list[Row]] = field(default_factory=lambda: defaultdict(list))
     missing: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def add(self, model: str, scope: str, metric: str, objects: NDArray[Any], estimate: Bounded) -> None:
-        """Add a figure over images that show these objects, (n,)."""
-        self.figures[FigureKey(model, scope, metric)] = over_objects(estimate, objects)
+    def add(
+        self, model: str, scope: str, metric: str, objects: NDArray[Any], estimate: Bounded, data: str = TEST
+    ) -> None:
+        """Add a figure over images of the test or training data that show these objects, (n,)."""
+        self.figures[FigureKey(model, scope, metric, data)] = over_objects(estimate, objects)
 
     def rows_of(self, table: TableSpec, model: str) -> list[Row]:
         """The rows of a companion table that belong to a model."""

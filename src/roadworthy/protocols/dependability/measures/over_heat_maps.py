@@ -31,13 +31,17 @@ class OverHeatMaps(Measure):
     def per_image(self, heat_maps: StoredHeatMaps) -> NDArray[np.float64]:
         """The value of each image, (n,); NaN where it is undefined."""
 
+    def failure(self, data: StoredData, model: str) -> str:
+        """Why the model has no value of it; empty where it has."""
+        return data.heat_maps_failure(model)
+
     def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
         """All images and every class."""
         return {self.metric: [ALL, *map(class_scope, before.class_names)]}
 
     def measure(self, data: StoredData, results: Results, model: str) -> None:
         """The mean over the images of each scope that count and have a value."""
-        if why := data.heat_maps_failure(model):
+        if why := self.failure(data, model):
             results.missing[model, self.metric] = why
             return
         heat_maps = data.heat_maps[model]

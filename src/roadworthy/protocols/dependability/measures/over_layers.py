@@ -5,15 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from roadworthy.models.signals import PENULTIMATE
 from roadworthy.protocols.dependability.bounds import no_value
 from roadworthy.protocols.dependability.measures.base import Measure, Results
-from roadworthy.protocols.dependability.names import FigureKey
 from roadworthy.protocols.dependability.settings import Settings
-from roadworthy.protocols.dependability.stored import StoredData
+from roadworthy.protocols.dependability.stored import ReadLayer, StoredData
 
 
 class OverLayers(Measure):
@@ -22,17 +18,18 @@ class OverLayers(Measure):
     prefix: ClassVar[str]
 
     @abstractmethod
-    def measure_layer(self, data: StoredData, results: Results, model: str, layer: str, on: NDArray[np.bool_]) -> None:
-        """Add the figures and rows of a layer; `on` (N, neurons) says which of its neurons each image activates."""
+    def measure_layer(self, data: StoredData, results: Results, model: str, read: ReadLayer) -> None:
+        """Add the figures and rows of a layer on training or test data."""
 
     def measure(self, data: StoredData, results: Results, model: str) -> None:
         """All layers that were read, and the reasons of the others."""
-        for layer, on in data.active_neurons(model):
-            self.measure_layer(data, results, model, layer, on)
-        for metric, scopes in data.context.models[model].scopes.items():
-            for scope in scopes if metric.startswith(self.prefix) else ():
-                if why := data.layer_failure(model, scope):
-                    results.figures.setdefault(FigureKey(model, scope, metric), no_value(why))
+        for read in data.active_neurons(model):
+            self.measure_layer(data, results, model, read)
+        for key in data.context.figures():
+            if key.model != model or not key.metric.startswith(self.prefix):
+                continue
+            if why := data.layer_failure(model, key.scope, key.data):
+                results.figures.setdefault(key, no_value(why))
 
 
 def layers_of(settings: Settings) -> list[str]:

@@ -2,7 +2,8 @@
 
     m_s = m(images of scenario s)        m_discounted = m(all images) M_scene
 
-for any metric m of answers; scenarios are the values of every condition and of every pair of conditions.
+for any metric m of answers; scenarios are the values of every condition and of every pair of conditions. M_scene is
+that of the test data: what was not tested counts as failed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from roadworthy.protocols.dependability.bounds import (
     over_objects,
 )
 from roadworthy.protocols.dependability.measures.base import BeforeRun, Measure, Results
-from roadworthy.protocols.dependability.names import ALL
+from roadworthy.protocols.dependability.names import ALL, TEST
 from roadworthy.protocols.dependability.settings import Settings
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.protocols.dependability.table_specs import SCENARIOS
@@ -57,7 +58,7 @@ class ScenarioBasedDegradation(Measure):
     def measure(self, data: StoredData, results: Results, model: str) -> None:
         """Figures of at most one condition, and rows of up to two."""
         answers = data.readouts[model].answers
-        coverage = math.nan if data.coverage is None else data.coverage.value
+        coverage = data.coverages[TEST].value if TEST in data.coverages else math.nan
         for metric in map(METRICS.get, data.settings.metrics):
             for count in (0, 1, 2):
                 for scenario, rows in data.scenarios(count):

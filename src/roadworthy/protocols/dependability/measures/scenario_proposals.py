@@ -1,13 +1,22 @@
-"""Beside scenario coverage: the scenarios to collect next, found by a covering array, those that add most first."""
+"""Beside scenario coverage: the scenarios to collect next, found by a covering array, those that add most first.
+
+For the training data: what it lacks of any cell, and one more of every cell in which a model fails. For the test data:
+what it lacks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
 
+import numpy as np
+
+from roadworthy.metrics.coverage import Coverage
 from roadworthy.protocols.dependability.context import Resolved
-from roadworthy.protocols.dependability.covering_array import propose_scenarios
+from roadworthy.protocols.dependability.covering_array import propose_for
 from roadworthy.protocols.dependability.measures.base import Row, Search
+from roadworthy.protocols.dependability.measures.cell_results import failing_cells
+from roadworthy.protocols.dependability.names import TRAIN
 from roadworthy.protocols.dependability.stored import StoredData
 from roadworthy.protocols.dependability.table_specs import PROPOSALS
 
@@ -22,17 +31,29 @@ class ScenarioProposals(Search):
         return list(resolved.conditions or {})
 
     def rows(self, data: StoredData) -> Iterator[Row]:
-        """A row per scenario; none where the data has no conditions."""
-        if data.coverage is None:
-            return
-        schema, grown = data.coverage.schema, deepcopy(data.coverage)
-        k, needs, limit = data.resolved.k, data.resolved.needs(), data.settings.proposals
-        proposals = propose_scenarios(schema, data.columns, k=k, needs=needs, limit=limit, groups=data.counted_groups)
-        for number, scenario in enumerate(proposals, start=1):
-            codes = schema.encode({name: [value] for name, value in scenario.items()})[0]
-            filled = 0
-            for projection in grown.projections:
-                cell = tuple(codes[list(projection.members)])
-                projection.counts[cell] += 1
-                filled += int(projection.counts[cell] == projection.minimum[cell])
-            yield {**scenario, "proposal": number, "new_cells": filled, "coverage_after": grown.value}
+        """A row per scenario, those for the training data first; none where the data has no conditions."""
+        for name, coverage in data.coverages.items():
+            fails = [np.zeros(p.counts.shape, bool) for p in coverage.projections]
+            for cell in failing_cells(data) if name == TRAIN else ():
+                fails[cell.projection][cell.position] = True
+            wanted = deepcopy(coverage)
+            for projection, failing in zip(wanted.projections, fails, strict=True):
+                projection.minimum[:] = np.maximum(projection.minimum, (projection.counts + 1) * failing)
+            for row in _proposed(coverage, wanted, data.settings.proposals):
+                codes = coverage.schema.encode({own: [row[own]] for own in coverage.schema.names})[0]
+                pairs = zip(fails, coverage.projections, strict=True)
+                served = sum(bool(failing[tuple(codes[list(p.members)])]) for failing, p in pairs)
+                yield {**row, "data": name, **({"failing_cells": served} if name == TRAIN else {})}
+
+
+def _proposed(coverage: Coverage, wanted: Coverage, limit: int) -> Iterator[Row]:
+    """Scenarios that give the cells what is wanted, each with the cells it newly fills and the coverage it leads to."""
+    schema, grown = coverage.schema, deepcopy(coverage)
+    for number, scenario in enumerate(propose_for(wanted, limit=limit), start=1):
+        codes = schema.encode({name: [value] for name, value in scenario.items()})[0]
+        filled = 0
+        for projection in grown.projections:
+            cell = tuple(codes[list(projection.members)])
+            projection.counts[cell] += 1
+            filled += int(projection.counts[cell] == projection.minimum[cell])
+        yield {**scenario, "proposal": number, "new_cells": filled, "coverage_after": grown.value}
