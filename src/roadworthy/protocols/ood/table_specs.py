@@ -47,7 +47,17 @@ GANS = TableSpec(
     key=(*ONE_GAN, "metric"),
     columns=(
         *(*ONE_GAN, "hardest", *ESTIMATE, "surrogate_accuracy", "floor", "accuracy_on_generated", "classifier_loss"),
-        *("stopped_by", "epochs", "kept_epoch", "undertrained", "surrogate", "competent_step", "steps", "kept_step", "unit"),
+        *(
+            "stopped_by",
+            "epochs",
+            "kept_epoch",
+            "undertrained",
+            "surrogate",
+            "competent_step",
+            "steps",
+            "kept_step",
+            "unit",
+        ),
     ),
     added_later=("surrogate", "competent_step", "steps", "kept_step", "unit"),
 )
