@@ -30,7 +30,7 @@ def passes_settings_to(model: Callable[..., Model], *but: str) -> Callable[[Load
     """
 
     def state(loader: Loader) -> Loader:
-        called = model.__init__ if isinstance(model, type) else model  # its names are those of where it is defined
+        called: Any = model.__init__ if isinstance(model, type) else model  # type: ignore[misc]
         signature, names = inspect.signature(loader, eval_str=True), inspect.unwrap(called).__globals__
         passed_on = [p for p in inspect.signature(model).parameters.values() if p.kind is p.KEYWORD_ONLY]
         added = [p for p in passed_on if p.name not in {*signature.parameters, *but}]

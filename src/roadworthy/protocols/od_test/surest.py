@@ -80,8 +80,8 @@ def surest_answers(subjects: Sequence[Subject], class_names: Mapping[str, Sequen
                         answers = answered.answers
                         answer = class_names[source][int(answers.prediction[image])]
                         probability = float(answers.confidence[image])
-                        answered = {"answered_by": model, "id": shown.ids[image]}
-                        yield Surest(source, image, where | answered | {"answer": answer, "probability": probability})
+                        identity = {"answered_by": model, "id": shown.ids[image]}
+                        yield Surest(source, image, where | identity | {"answer": answer, "probability": probability})
 
 
 def save_surest(surest: Sequence[Surest], cases: Sequence[PlannedCase], media: Path) -> list[Row]:
