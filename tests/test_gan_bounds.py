@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def inside(model: str = "m") -> StoredCase:
 def drawn(gan: int, share: float, name: str = "lee_gan", model: str = "m", repeat: int = 0) -> StoredCase:
     """What a GAN draws, of which this share scores below all test images and the rest above: that is its AUROC."""
     low = round(share * OBJECTS)
-    labels = {"ood_set": name, "kind": "gan", "gan": str(gan), "artifact": f"{name}{gan}"}
+    labels = {"ood_set": name, "kind": "gan", "gan": str(gan), "artifact": f"{name}{gan}", "unit": "GANs"}
     return stored(model, [0.55] * low + [0.95] * (OBJECTS - low), labels, repeat)
 
 
@@ -81,6 +82,19 @@ def test_tables_say_what_groups_count() -> None:
     assert rows["unit"].to_dict() == {"noise": "objects", "lee_gan": "GANs"}
     assert rows["groups"].to_dict() == {"noise": 2 * OBJECTS, "lee_gan": 2}
     assert rows["n"].to_dict() == {"noise": 2 * OBJECTS, "lee_gan": 2 * OBJECTS}
+
+
+def test_tables_of_a_run_before_gans_were_counted_stay_as_they_are_and_criteria_count_gans() -> None:
+    cases = [inside(), drawn(0, 0.5), drawn(1, 1.0)]
+    before = [replace(case, labels={k: v for k, v in case.labels.items() if k != "unit"}) for case in cases]
+    evidence = Evidence(before)
+    evidence._gan_rows = dict  # type: ignore[method-assign]  # trainings are not stored here
+    row = evidence.tables()["ood"].query("metric == 'auroc'").iloc[0]
+    assert "unit" not in row
+    assert row["groups"] > 2, "objects and images"
+    (configuration,) = measured(evidence, ood_set="lee_gan")
+    assert (configuration.unit, configuration.estimate.groups) == ("GANs", 2)
+    assert configuration.estimate.lo < row["lo"]
 
 
 def test_one_gan_has_no_bound_and_says_why() -> None:

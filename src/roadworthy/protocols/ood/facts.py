@@ -84,6 +84,8 @@ class Outliers:
     ranked: tuple[str, ...]
     repeats: int
     gans: Gans | None = None
+    counts_gans: bool = False
+    """Whether bounds of what GANs draw count GANs; those of runs before did not."""
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -143,6 +145,7 @@ def load_outliers(path: str | Path, facts: Facts) -> Outliers:
         ranked=facts.ranked,
         repeats=1 + max((c.stimulus.repeat for name, _, _, c in facts.record.asked() if name == NAME), default=0),
         gans=load_gans(run, [outlier_set.name for outlier_set in ordered], facts.source),
+        counts_gans=any("unit" in row for row in rows),
     )
 
 

@@ -19,7 +19,7 @@ from roadworthy.statistics.nested import LEAST_UNITS, further_units, nested_esti
 from roadworthy.verdict import Criterion, Measurement
 
 GANS = "GANs"
-"""The unit of a figure of a configuration."""
+"""The unit of a figure of a configuration. Cases that are planned with it have tables that count so."""
 ONE_GAN = "test objects and images of this GAN"
 """The unit of a figure of a single GAN."""
 ALL = "all"

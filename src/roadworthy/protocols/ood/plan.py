@@ -15,6 +15,7 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
+from roadworthy.protocols.ood.gan_bounds import GANS
 from roadworthy.protocols.ood.gans import planned_gans
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.page import page
@@ -147,7 +148,7 @@ def _sides(settings: Settings, bench: Bench) -> list[Side]:
             name, drawer = gan.configuration.name, GanOutliers(gan=gan)
             drawn = drawer.make(bench.data, seed=seed + repeat)
             stimulus = Stimulus(drawn.fingerprint(), name, 0, drawer.parameters(), repeat, seed)
-            labels = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash}
+            labels = {"ood_set": name, "kind": GAN, "gan": str(gan.index), "artifact": gan.recipe.hash, "unit": GANS}
             sides.append((PlannedStimulus(stimulus, drawn, fresh=True, requires=(gan,)), labels))
     return sides
 

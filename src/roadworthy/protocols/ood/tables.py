@@ -96,6 +96,7 @@ class Evidence(base.Evidence):
         self.left_out: dict[SetKey, str] = {}
         self.by_gan: dict[tuple[SetKey, int], _Result] = {}
         self.gan_keys = gan_keys([case for own in outside.values() for case in own])
+        self.counts_gans = any(case.labels.get("unit") == gan_bounds.GANS for own in outside.values() for case in own)
 
         def partner(case: StoredCase) -> StoredCase:
             condition = (case.labels.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.labels else 0)
@@ -137,10 +138,13 @@ class Evidence(base.Evidence):
 
     def estimate(self, key: SetKey, metric: str, confidence: float = CONFIDENCE) -> Estimate:
         """A metric of one set, the mean over repeats, bounded by objects; of what GANs draw, by GANs."""
+        return self._set_estimate(key, metric, confidence, counts_gans=True)
+
+    def _set_estimate(self, key: SetKey, metric: str, confidence: float, *, counts_gans: bool) -> Estimate:
         if key in self.failures:
             return failed_estimate(self.failures[key])
         estimate = self._estimate(self.results[key], metric, confidence)
-        if key.kind == GAN:
+        if key.kind == GAN and counts_gans:
             estimate = gan_bounds.over_gans(estimate, [*self._of_gans(key, metric).values()], confidence)
         return replace(estimate, reason="; ".join(filter(None, [self.left_out.get(key, ""), estimate.reason])))
 
@@ -216,10 +220,16 @@ class Evidence(base.Evidence):
         return replace(measured, further=gan_bounds.further_gans(images, [*values], criterion.threshold, confidence))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """One row per model, set and metric; averages per kind; every repeat; scores of both sides in bins; GANs."""
+        """One row per model, set and metric; averages per kind; every repeat; scores of both sides in bins; GANs.
+
+        The tables of a run that was planned before GANs were counted keep the bounds they had, by images; criteria and
+        comparisons count GANs there too.
+        """
         scores = {key: result.score for key, result in self.results.items()}
         rows = [
-            self.estimate(key, name).row(key.where(), name) | {"score": scores.get(key, "")} | self._unit(key)
+            self._set_estimate(key, name, CONFIDENCE, counts_gans=self.counts_gans).row(key.where(), name)
+            | {"score": scores.get(key, "")}
+            | self._unit(key)
             for key in self.keys
             for name in NAMES
         ]
@@ -234,7 +244,7 @@ class Evidence(base.Evidence):
 
     def _unit(self, key: SetKey) -> dict[str, str]:
         """What the column `groups` counts; said where it is not the same in all rows."""
-        return {"unit": gan_bounds.GANS if key.kind == GAN else "objects"} if self.gan_keys else {}
+        return {"unit": gan_bounds.GANS if key.kind == GAN else "objects"} if self.counts_gans else {}
 
     def _gan_rows(self) -> dict[TableSpec, list[dict[str, Any]]]:
         """Every GAN by itself, the hardest of each configuration marked; and repeat by repeat. None without GANs."""
@@ -242,13 +252,13 @@ class Evidence(base.Evidence):
             return {}
         rows, repeats = [], []
         for (key, gan), result in self.by_gan.items():
-            place = {"model": key.model, "ood_set": key.ood_set, "gan": gan}
-            place["hardest"] = self.hardest[key.ood_set] == gan
-            where = place | {"unit": gan_bounds.ONE_GAN}
+            one_gan = {"model": key.model, "ood_set": key.ood_set, "gan": gan}
+            one_gan["hardest"] = self.hardest[key.ood_set] == gan
+            where = one_gan | ({"unit": gan_bounds.ONE_GAN} if self.counts_gans else {})
             training = training_of(next(case for case in self.outside[key] if _gan(case) == gan))
             rows += [{**self._estimate(result, name).row(where, name), **training} for name in NAMES]
             repeats += [
-                {**place, "repeat": repeat, "metric": metric, "value": value}
+                {**one_gan, "repeat": repeat, "metric": metric, "value": value}
                 for metric, values in result.values.items()
                 for repeat, value in zip(result.repeats, values, strict=True)
             ]
