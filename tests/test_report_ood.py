@@ -166,6 +166,7 @@ def test_single_gans_that_mislead_are_named_though_their_configuration_is_not_bo
     found = known(both(tmp_path, ["a"], sets={"lee": ("gan", 0.3)}))
     numbers = {"surrogate_accuracy": 0.9, "floor": 0.5, "undertrained": False, "accuracy_on_generated": 0.2}
     training = {"classifier_loss": 0.1, "stopped_by": "epochs", "epochs": 2, "kept_epoch": 2, "history": ()}
+    training |= {"surrogate": "real", "competent_step": 1, "steps": 2, "kept_step": 2}
     pictures = {"drawn": Picture(tmp_path), "course": Picture(tmp_path)}
     gans = tuple(Gan("lee", index, index == 0, **numbers, **training, **pictures) for index in range(2))
     cells = {("a", "lee", 0): Estimate(0.2, 0.1, 0.3), ("a", "lee", 1): Estimate(0.45, 0.4, 0.52)}
