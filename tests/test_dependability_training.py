@@ -142,6 +142,7 @@ def test_a_trained_cell_that_fails_is_collected_too(tmp_path: Path) -> None:
     assert figure(run, "scenario_coverage", "all", "train", "data")["value"] == 1.0
     proposals = run.tables["dependability_proposals"]
     assert {*proposals["weather"]} == {"fog"}
+    assert proposals["failing_cells"].tolist() == [1, 1]
     assert proposals["new_cells"].tolist() == [0, 0]
     assert set(run.tables["dependability_cell_results"].query("value_1 == 'fog'")["state"]) == {"trained, fails"}
 

@@ -31,7 +31,7 @@ INTERPRETATION_CHANCE = Metric(
 INTERPRETATION_MASKED = Metric(
     "interpretation_masked",
     label="Interpretation precision without the object",
-    sentence="The same of images whose object is taken out, with as many cells: a control that should fall to chance.",
+    sentence="The same of images whose object is taken out, with as many cells: a control that falls to chance.",
     higher_is_better=None,
     percent=True,
     mean_over_objects=True,
