@@ -142,6 +142,7 @@ def test_a_trained_cell_that_fails_is_collected_too(tmp_path: Path) -> None:
     assert figure(run, "scenario_coverage", "all", "train", "data")["value"] == 1.0
     proposals = run.tables["dependability_proposals"]
     assert {*proposals["weather"]} == {"fog"}
+    assert proposals["failing_cells"].tolist() == [1, 1]
     assert proposals["new_cells"].tolist() == [0, 0]
     assert set(run.tables["dependability_cell_results"].query("value_1 == 'fog'")["state"]) == {"trained, fails"}
 
@@ -325,17 +326,15 @@ def heat_run(tmp_path: Path, mask: slice, model: Any, **occlusion: Any) -> Any:
 
 
 def precisions(run: Any) -> list[float]:
-    names = ("interpretation_precision", "interpretation_chance", "interpretation_masked")
-    return [float(figure(run, name, "all", model="m")["value"]) for name in names]
+    names = ("precision", "chance", "masked", "place")
+    return [float(figure(run, f"interpretation_{name}", "all", model="m")["value"]) for name in names]
 
 
 def test_a_model_that_looks_at_the_object_falls_to_chance_without_it(tmp_path: Path) -> None:
     run = heat_run(tmp_path, slice(4, 12), seen_at(slice(4, 8)))
-    assert precisions(run) == [1.0, 0.25, 0.25]
+    assert precisions(run) == [1.0, 0.25, 0.25, 0.25]
     images = run.tables["dependability_occlusion"]
-    assert images[["hot", "precision", "chance", "masked"]].drop_duplicates().to_numpy().tolist() == [
-        [1, 1, 0.25, 0.25]
-    ]
+    assert images[["hot", "precision", "chance", "place"]].drop_duplicates().to_numpy().tolist() == [[1, 1, 0.25, 0.25]]
     curve = run.tables["dependability_rho"].set_index("rho")
     assert curve.loc[0.5, ["precision", "chance"]].tolist() == [1.0, 0.25]
     page = (run.path / "report.html").read_text()
@@ -345,7 +344,7 @@ def test_a_model_that_looks_at_the_object_falls_to_chance_without_it(tmp_path: P
 
 def test_where_the_object_fills_the_crop_precision_is_its_chance_level(tmp_path: Path) -> None:
     run = heat_run(tmp_path, slice(0, 16), seen_at(slice(4, 8)))
-    assert precisions(run) == [1.0, 1.0, 1.0]
+    assert precisions(run) == [1.0, 1.0, 1.0, 1.0]
 
 
 def test_a_model_that_reads_the_surroundings_is_below_chance_with_and_without_the_object(tmp_path: Path) -> None:
@@ -356,14 +355,29 @@ def test_a_model_that_reads_the_surroundings_is_below_chance_with_and_without_th
         return np.where(road[:, None], [0.95, 0.05], [0.3, 0.7])
 
     run = heat_run(tmp_path, slice(4, 12), CallableModel(answer, num_classes=2, version="1", name="m"))
-    assert precisions(run) == [0.0, 0.25, 0.0]
+    assert precisions(run) == [0.0, 0.25, 0.0, 0.0]
+
+
+def test_a_model_that_looks_at_the_middle_is_seen_by_the_place_alone(tmp_path: Path) -> None:
+    """It tells signs by brightness in the middle, and calls anything else there `none`, the surer the darker it is.
+
+    Without the sign the class is lost, so that its own control is at chance; but the answer still hangs on the middle.
+    """
+
+    def answer(images: Any) -> Any:
+        middle = images[:, 4:8, 4:8].reshape(len(images), -1).mean(axis=1)
+        none = np.where(middle > 180, 0.05, 1 - middle / 400)
+        return np.stack([1 - none, none], axis=1)
+
+    run = heat_run(tmp_path, slice(4, 12), CallableModel(answer, num_classes=2, version="1", name="m"))
+    assert precisions(run) == [1.0, 0.25, 0.25, 1.0]
 
 
 def test_the_control_can_be_left_out(tmp_path: Path) -> None:
     run = heat_run(tmp_path, slice(4, 12), seen_at(slice(4, 8)), control=False)
     metrics = set(run.tables["dependability"]["metric"])
     assert "interpretation_chance" in metrics
-    assert "interpretation_masked" not in metrics
+    assert metrics.isdisjoint({"interpretation_masked", "interpretation_place"})
     assert run.verify() == []
 
 

@@ -122,5 +122,6 @@ def test_the_control_asks_for_what_the_model_answers_without_the_object() -> Non
     assert seen["map"][0].tolist() == pytest.approx(np.array([[0.2, 0.9], [0.9, 0.9]]))
     assert control["prediction"].tolist() == [1]
     assert control["undisturbed"] == pytest.approx([0.8])
-    assert control["map"][0] == pytest.approx(np.full((2, 2), 0.8))
+    assert control["own_map"][0] == pytest.approx(np.full((2, 2), 0.8))
+    assert control["map"][0] == pytest.approx(np.full((2, 2), 0.2))
     assert HeatMaps(*arguments).fingerprint() != MaskedHeatMaps(*arguments).fingerprint()

@@ -112,7 +112,7 @@ def test_without_its_object_a_localizer_finds_nothing_and_is_at_chance(answers: 
     seen, control = (kind(*arguments).read(signals) for kind in (HeatMaps, MaskedHeatMaps))
     assert control["undisturbed"].tolist() == [0]
     assert not control["map"].any()
-    assert matched_precision(control["map"], seen["cells"], [3]) == chance_precision(seen["cells"]) == 2 / 16
+    assert matched_precision(control["own_map"], seen["cells"], [3]) == chance_precision(seen["cells"]) == 2 / 16
 
 
 def test_the_hash_of_a_classifier_s_heat_maps_stays_and_that_of_a_localizer_is_its_own() -> None:

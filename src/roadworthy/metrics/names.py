@@ -9,7 +9,10 @@ from roadworthy.metrics.base import DISCOUNTED, DROP, METRICS, TAKEN, Metric
 
 FORMER_NAMES = {"fpr95": "fpr95_in"}
 """Names of earlier versions, in stored tables and in criteria, and what the same metric is called now."""
-ADDED = ("fpr95_out", "fpr95_right", "interpretation_chance", "interpretation_masked")
+ADDED = (
+    *("fpr95_out", "fpr95_right"),
+    *("interpretation_chance", "interpretation_masked", "interpretation_place"),
+)
 """Metrics that tables of earlier versions do not have."""
 TAKEN.update({old: f"this is what {new} was called in earlier versions" for old, new in FORMER_NAMES.items()})
 _BY_PROTOCOL: dict[str, tuple[Metric, ...]] = {}

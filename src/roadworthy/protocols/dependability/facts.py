@@ -38,7 +38,13 @@ OVERVIEW = (
     ("time_between_failures", "5", "higher", "Mean time or distance between failures."),
     ("interpretation_precision", "6", "higher", "Whether the answer rests on the object or on its surroundings."),
     ("interpretation_chance", "6", "", "What blindly drawn cells would give: a precision near it says nothing."),
-    ("interpretation_masked", "6", "", "The same cells in images without their object: a control, at chance or below."),
+    (
+        "interpretation_masked",
+        "6",
+        "",
+        "A control: at chance where the class is lost with its object, below where not.",
+    ),
+    ("interpretation_place", "6", "", "A control: above chance, what counts is the place, whatever stands there."),
     ("occlusion_covering", "7", "lower", "How much of the object a small patch may hide to lose it."),
     ("weighted_confusion", "8", "lower", "What the mistakes cost, as a share of the worst possible."),
 )
@@ -244,7 +250,11 @@ def sentences(dependability: Dependability, model: str) -> Iterator[str]:
     covering = dependability.cell(model, "occlusion_covering")
     if not precision.missing and not covering.missing:
         chance = dependability.cell(model, "interpretation_chance")
-        beside = "" if chance.missing else f", {number('interpretation_chance', chance.value)} would by chance"
+        masked = dependability.cell(model, "interpretation_masked")
+        beside = "" if chance.missing else f"; by chance {number('interpretation_chance', chance.value)}"
+        beside += "" if masked.missing else f", without the object {number('interpretation_masked', masked.value)}"
+        place = dependability.cell(model, "interpretation_place")
+        beside += "" if place.missing else f", by its place alone {number('interpretation_place', place.value)}"
         yield (
             f"Heat maps: {number('interpretation_precision', precision.value)} of the hot cells lie on the object "
             f"(higher is better{beside}); a patch loses it in {number('occlusion_covering', covering.value)} of the "

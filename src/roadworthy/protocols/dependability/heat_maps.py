@@ -26,6 +26,7 @@ class StoredHeatMaps:
     maps, cells  the probability left and whether the object is hidden, (n, rows, columns) of the patch each
     undisturbed  the probability without a patch, (n,);  predictions  the classes answered without a patch, (n,)
     masked       the maps of the same images without their objects; None where there are none
+    own_masked   the same of the class that is answered to the image without its object
     boxes        the boxes (n, 4) of the objects; None in runs of earlier versions
     """
 
@@ -37,6 +38,7 @@ class StoredHeatMaps:
     predictions: NDArray[np.int64]
     choice: Occlusion
     masked: NDArray[np.float32] | None = None
+    own_masked: NDArray[np.float32] | None = None
     boxes: NDArray[np.float32] | None = None
 
     @property
@@ -67,10 +69,18 @@ class StoredHeatMaps:
 
     @cached_property
     def masked_precision(self) -> NDArray[np.float64]:
-        """The precision of as many cells as are hot, those that take most from the image without its object, (n,)."""
+        """The precision of the image without its object, with the same class and rho, (n,); NaN as that with it."""
         if self.masked is None:
             return np.full(len(self.maps), np.nan)
-        return occlusion.matched_precision(self.masked, self.cells, self.scores.hot)
+        scores = occlusion.occlusion_scores(self.masked, self.cells, self.rho)
+        return np.where(self.scores.hot > 0, scores.precision, np.nan)
+
+    @cached_property
+    def place_precision(self) -> NDArray[np.float64]:
+        """The precision of as many cells as are hot, those that take most from the image without its object, (n,)."""
+        if self.own_masked is None:
+            return np.full(len(self.maps), np.nan)
+        return occlusion.matched_precision(self.own_masked, self.cells, self.scores.hot)
 
     @cached_property
     def left_out(self) -> NDArray[np.str_]:
@@ -99,6 +109,7 @@ class StoredHeatMaps:
                 "precision": float(precision[index]),
                 "chance": float(self.chance[index]) if not why else np.nan,
                 "masked": float(self.masked_precision[index]) if not why else np.nan,
+                "place": float(self.place_precision[index]) if not why else np.nan,
                 "covering": float(covering[index]),
                 "reason": why or self.scores.precision_reasons[index],
                 "covering_reason": why or self.scores.covering_reasons[index],

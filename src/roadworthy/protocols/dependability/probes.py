@@ -118,23 +118,27 @@ class HeatMaps(_OfModel):
 
 
 class MaskedHeatMaps(HeatMaps):
-    """Occlusion maps of the same images without their objects: the control of interpretation precision.
+    """Occlusion maps of the same images without their objects: the controls of interpretation precision.
 
-    Without its object an image is seldom read as its class. So the maps are those of the class that the model answers
-    to the image without its object: they show what this answer rests on, which cannot be the object.
+    Without its object an image is seldom read as its class. So there are two maps: that of the true class, which shows
+    what is left of it, and that of the class which the model now answers, which shows what this answer rests on.
     """
 
     kind = "masked heat maps"
 
     def read(self, signals: Signals) -> Arrays:
-        """`map` (n, rows, columns), `undisturbed` and `prediction` (n,) of the images without their objects."""
+        """Of the images without their objects: `map` of the true class and `own_map` of the answer, (n, rows, columns).
+
+        `undisturbed` (n,) is the probability of the answer, `prediction` (n,).
+        """
         batch = _without_padding(signals.batch)
         occluding_cells(batch, self.grid, self.data)  # says what is wrong with masks
         masked = without_objects(batch)
         answer = self.model.answer(masked, signals.size)
         own = _answered(answer, masked)
         return {
-            "map": self.maps_of(masked, own, signals.size),
+            "map": self.maps_of(masked, masked.labels, signals.size),
+            "own_map": self.maps_of(masked, own, signals.size),
             "undisturbed": found_probability(answer, own, _boxes_for(answer, masked)),
             "prediction": own,
             "row": np.array([self.rows[id_] for id_ in masked.ids], np.int64),

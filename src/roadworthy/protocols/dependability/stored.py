@@ -194,10 +194,10 @@ class StoredData:
         (case,) = self.cases_of("heat maps", model)
         stored = case.columns("map", "cells", "undisturbed", "prediction", "row")
         boxes = [case.columns("box")["box"] for case in self.cases_of("object boxes") if not case.failure]
-        masked = None
+        controls = dict[str, NDArray[np.float32]]()
         if not self.control_failure(model):
             (control,) = self.cases_of("masked heat maps", model)
-            masked = control.columns("map")["map"]
+            controls = control.columns("map", "own_map")
         return StoredHeatMaps(
             rows=stored["row"],
             labels=self.labels[stored["row"]],
@@ -206,6 +206,7 @@ class StoredData:
             undisturbed=stored["undisturbed"].astype(np.float64),
             predictions=stored["prediction"],
             choice=self.settings.heat_maps,
-            masked=masked,
+            masked=controls.get("map"),
+            own_masked=controls.get("own_map"),
             boxes=boxes[0] if boxes else None,
         )

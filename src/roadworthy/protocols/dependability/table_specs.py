@@ -137,9 +137,9 @@ OCCLUSION = TableSpec(
     key=("model", "id"),
     columns=(
         *("model", "id", "label", "undisturbed", "rho", "hot", "occluding", "both", "precision", "chance", "masked"),
-        *("covering", "reason", "covering_reason"),
+        *("place", "covering", "reason", "covering_reason"),
     ),
-    added_later=("chance", "masked"),
+    added_later=("chance", "masked", "place"),
 )
 OCCLUSION_CLASSES = TableSpec(
     f"{NAME}_occlusion_classes",

@@ -10,6 +10,7 @@ from roadworthy.protocols.dependability.measures.heat_map_tables import HeatMapT
 from roadworthy.protocols.dependability.measures.interpretation_controls import (
     InterpretationChance,
     InterpretationMasked,
+    InterpretationPlace,
 )
 from roadworthy.protocols.dependability.measures.interpretation_precision import InterpretationPrecision
 from roadworthy.protocols.dependability.measures.neuron_activation_pattern import NeuronActivationPattern
@@ -37,6 +38,7 @@ STEPS: tuple[Measure | Search, ...] = (
     InterpretationPrecision(),
     InterpretationChance(),
     InterpretationMasked(),
+    InterpretationPlace(),
     OcclusionSensitivityCovering(),
     HeatMapTables(),
     ObjectParts(),

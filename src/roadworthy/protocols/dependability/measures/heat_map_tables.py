@@ -6,6 +6,7 @@ from roadworthy.protocols.dependability.measures.base import Measure, Results
 from roadworthy.protocols.dependability.measures.interpretation_controls import (
     InterpretationChance,
     InterpretationMasked,
+    InterpretationPlace,
 )
 from roadworthy.protocols.dependability.measures.interpretation_precision import InterpretationPrecision
 from roadworthy.protocols.dependability.measures.occlusion_sensitivity_covering import OcclusionSensitivityCovering
@@ -17,6 +18,7 @@ MEASURES: tuple[OverHeatMaps, ...] = (
     InterpretationPrecision(),
     InterpretationChance(),
     InterpretationMasked(),
+    InterpretationPlace(),
     OcclusionSensitivityCovering(),
 )
 """What the table by class has, in the order of its rows."""

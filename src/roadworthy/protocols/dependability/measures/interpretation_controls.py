@@ -1,15 +1,22 @@
 """Beside interpretation precision: what says nothing of the model would give as well.
 
-    chance = |occluding| / |cells|        masked = |lowest and occluding| / |hot|
+    chance = |occluding| / |cells|        place = |lowest and occluding| / |hot|
 
 chance is the precision of as many cells drawn blindly: on a crop that the object fills, nearly every patch hides it,
-and any precision is high. masked is the control: the object is taken out of the image (`without_objects`), and of the
-heat map of what the model then answers as many cells are looked at as were hot, those that take most from this answer.
-They cannot show where the object is, so a precision that does not fall to chance there is not that of the object. Both
-are means over the images that precision is a mean over.
+and any precision is high.
+
+The controls are of the same images without their objects (`without_objects`). masked is equation 5 once more, with the
+same class and rho: where the class is lost with its object, every cell is hot and masked is chance; where it is still
+answered, hot cells are in the surroundings, and masked lies below. place follows what the model answers instead: as
+many cells as were hot, those that take most from this answer. They cannot show the object, so where place lies above
+chance, the model is sensitive to where objects stand, whatever stands there.
+
+All are means over the images that precision is a mean over.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +38,15 @@ INTERPRETATION_CHANCE = Metric(
 INTERPRETATION_MASKED = Metric(
     "interpretation_masked",
     label="Interpretation precision without the object",
-    sentence="The same of images whose object is taken out, with as many cells: a control that should fall to chance.",
+    sentence="The same of images whose object is taken out: a control, at chance where the class is lost with it.",
+    higher_is_better=None,
+    percent=True,
+    mean_over_objects=True,
+)
+INTERPRETATION_PLACE = Metric(
+    "interpretation_place",
+    label="Interpretation precision of the place alone",
+    sentence="Share of as many cells on the object's place that take most from the answer to the image without it.",
     higher_is_better=None,
     percent=True,
     mean_over_objects=True,
@@ -50,9 +65,9 @@ class InterpretationChance(OverHeatMaps):
 
 
 class InterpretationMasked(OverHeatMaps):
-    """The share of as many cells that hide the place of the object, in images without it."""
+    """The precision in images without their object, with the same class and threshold."""
 
-    metrics = (INTERPRETATION_MASKED,)
+    metrics: ClassVar[tuple[Metric, ...]] = (INTERPRETATION_MASKED,)
     undefined = occlusion.NO_HOT
 
     def scopes(self, before: BeforeRun) -> dict[str, list[str]]:
@@ -66,3 +81,13 @@ class InterpretationMasked(OverHeatMaps):
     def per_image(self, heat_maps: StoredHeatMaps) -> NDArray[np.float64]:
         """The precision of each image without its object, (n,)."""
         return heat_maps.masked_precision
+
+
+class InterpretationPlace(InterpretationMasked):
+    """The share of as many cells that hide the place of the object, by what is answered to images without it."""
+
+    metrics = (INTERPRETATION_PLACE,)
+
+    def per_image(self, heat_maps: StoredHeatMaps) -> NDArray[np.float64]:
+        """The precision of the place of each image, (n,)."""
+        return heat_maps.place_precision

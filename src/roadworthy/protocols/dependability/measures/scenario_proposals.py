@@ -1,7 +1,7 @@
 """Beside scenario coverage: the scenarios to collect next, found by a covering array, those that add most first.
 
-For the training data: what it lacks of any cell, and one more of every cell in which a model fails. For the test data:
-what it lacks.
+For the training data: one more of every cell in which a model fails, these first, and what it lacks of any cell. For
+the test data: what it lacks.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class ScenarioProposals(Search):
             fails = [np.zeros(p.counts.shape, bool) for p in coverage.projections]
             for cell in failing_cells(data) if name == TRAIN else ():
                 fails[cell.projection][cell.position] = True
-            wanted = deepcopy(coverage)
+            wanted, weights = deepcopy(coverage), sum(float(p.weight.sum()) for p in coverage.projections)
             for projection, failing in zip(wanted.projections, fails, strict=True):
                 projection.minimum[:] = np.maximum(projection.minimum, (projection.counts + 1) * failing)
+                projection.weight[failing] = 1 + weights
             for row in _proposed(coverage, wanted, data.settings.proposals):
                 codes = coverage.schema.encode({own: [row[own]] for own in coverage.schema.names})[0]
                 pairs = zip(fails, coverage.projections, strict=True)
