@@ -487,7 +487,18 @@ def test_the_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+class Clock:
+    """Every look at it is a second later."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 1
+        return self.now
+
+
 def test_the_dry_run_times_a_stimulus_once_for_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roadworthy.engine.estimating.time", Clock())
     timed: list[str] = []
     show = PlannedStimulus.show
     monkeypatch.setattr(PlannedStimulus, "show", lambda own, batch: timed.append(own.stimulus.key) or show(own, batch))

@@ -198,7 +198,7 @@ class ReferenceModel(TrainedNetwork):
         """Train on a few batches and ask about one; answering after an epoch takes about a third of learning."""
         size = min(self.batch, TRIED_BATCH)
         few = self.on(few_images(self.data, TRIED_STEPS * size))
-        few.epochs, few.batch, few.held_out, few.keep = 1, size, 0.0, "last"
+        few.epochs, few.batch, few.held_out, few.keep, few.threads = 1, size, 0.0, "last", 1
         times = StepTimes(self.threads or THREADS)
         with TemporaryDirectory() as home:
             few.build(Path(home), times)

@@ -28,9 +28,10 @@ def few_images(data: Dataset, count: int) -> Subset:
 
 
 class StepTimes:
-    """A progress that notes when it was told of how many images, by the processor time of each of its threads.
+    """A progress that notes when it was told of how many images, by processor time shared among `threads`.
 
-    That time says what the work takes on a machine that does nothing else, whatever else this one does now.
+    Work that is done on one thread is timed so as if these did it, on a machine that does nothing else: threads that
+    wait for each other on a busy one would count that too.
 
     >>> times = StepTimes(threads=1)
     >>> times.told = [(1.0, 8), (3.0, 8), (5.0, 8), (6.0, 4)]

@@ -79,7 +79,7 @@ class Gan(Buildable):
         size = min(settings.batch, TRIED_BATCH)
         few = Gan(
             replace(self.configuration, stop="epochs", at=1),
-            replace(settings, epochs=1, batch=size, look_every=TRIED_STEPS + 1),
+            replace(settings, epochs=1, batch=size, look_every=TRIED_STEPS + 1, threads=1),
             few_images(self.data, math.ceil(TRIED_STEPS * size / (1 - HELD_OUT))),
         )
         times = StepTimes(settings.threads or THREADS)
