@@ -186,8 +186,8 @@ def main() -> None:
 
     print("classes:", ", ".join(prepare(arguments.archive, arguments.out)))
     run = run_study(study(arguments.out), out=arguments.out / "run", workers=arguments.workers)
-    heat_maps = ("interpretation_precision", "interpretation_chance", "interpretation_masked", "occlusion_covering")
-    wanted = ("accuracy", "confidence_loss", *heat_maps)
+    controls = ("interpretation_chance", "interpretation_masked", "interpretation_place")
+    wanted = ("accuracy", "confidence_loss", "interpretation_precision", *controls, "occlusion_covering")
     table = run.tables["dependability"]
     for row in table[table["metric"].isin(wanted)].to_dict("records"):
         print(

@@ -42,7 +42,7 @@ OVERVIEW = (
         "interpretation_masked",
         "6",
         "",
-        "A control: at chance where the class is lost with its object, below where not.",
+        "A control: at chance where the class is lost with its object.",
     ),
     ("interpretation_place", "6", "", "A control: above chance, what counts is the place, whatever stands there."),
     ("occlusion_covering", "7", "lower", "How much of the object a small patch may hide to lose it."),

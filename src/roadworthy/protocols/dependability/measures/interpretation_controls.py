@@ -7,7 +7,7 @@ and any precision is high.
 
 The controls are of the same images without their objects (`without_objects`). masked is equation 5 once more, with the
 same class and rho: where the class is lost with its object, every cell is hot and masked is chance; where it is still
-answered, hot cells are in the surroundings, and masked lies below. place follows what the model answers instead: as
+answered, masked lies below chance (by the surroundings) or above (by the filled box). place follows the new answer: as
 many cells as were hot, those that take most from this answer. They cannot show the object, so where place lies above
 chance, the model is sensitive to where objects stand, whatever stands there.
 
