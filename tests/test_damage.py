@@ -87,7 +87,7 @@ FINISHED = {
 """Kinds of files of a finished run, run.json apart; of each, all that match are damaged."""
 STOPPED = {
     "plain": (70, ["readouts/*/part-*.parquet", "study.yaml"]),
-    "dependable": (56, ["readouts/*/part-*.parquet"]),
+    "dependable": (100, ["readouts/*/part-*.parquet"]),
     "od": (6, ["readouts/*/part-*.parquet"]),
 }
 """After how many answers a run is stopped, and what is damaged then."""
