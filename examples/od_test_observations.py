@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from od_test_tables import RESNET, VGG, kind_of, markdown, percent
-from scipy.special import stdtrit
 
 import roadworthy as rw
+from roadworthy.protocols.od_test.means import clustered_interval
 
 KEY = ["source", "model", "valid_set", "test_set"]
 LATENT = ("bnn_svm", "mnn_svm", "vnn_svm")
@@ -66,14 +66,9 @@ def mean_over(values: Sequence[float], clusters: Iterable[object]) -> Mean:
     known = pd.DataFrame({"value": np.asarray(values, float), "cluster": [str(name) for name in clusters]}).dropna()
     if known.empty:
         return Mean(math.nan, math.nan, math.nan, 0, 0)
-    value = float(known["value"].mean())
-    sums = (known["value"] - value).groupby(known["cluster"]).sum().to_numpy()
-    count = len(sums)
-    if count < 2:
-        return Mean(value, math.nan, math.nan, len(known), count)
-    error = math.sqrt(count / (count - 1) * float((sums**2).sum())) / len(known)
-    margin = float(stdtrit(count - 1, 0.975)) * error
-    return Mean(value, value - margin, value + margin, len(known), count)
+    numbers, names = pd.factorize(known["cluster"])
+    lo, hi, _ = clustered_interval(known["value"].to_numpy(), numbers, (-math.inf, math.inf), 0.95)
+    return Mean(float(known["value"].mean()), lo, hi, len(known), len(names))
 
 
 def is_weakly_fitted(run: rw.Run, rows: pd.DataFrame) -> pd.Series:

@@ -54,7 +54,7 @@ def most_epochs(configuration: Configuration, most: int) -> int:
 
 
 def kept_look(configuration: Configuration, looks: Sequence[Look]) -> int:
-    """Which look's generator is used, by its place among these.
+    """Which look's generator is used, by its index among these.
 
     It is that of the last one. Where accuracy stops the training, it is that of the look with the highest accuracy
     below the threshold, and of those where the surrogate was competent rather than of any other.
@@ -66,8 +66,8 @@ def kept_look(configuration: Configuration, looks: Sequence[Look]) -> int:
     """
     if configuration.stop != "accuracy":
         return len(looks) - 1
-    below = [place for place, look in enumerate(looks) if look["accuracy"] < configuration.at] or [0]
-    return max(below, key=lambda place: (looks[place]["competent"], looks[place]["accuracy"], place))
+    below = [index for index, look in enumerate(looks) if look["accuracy"] < configuration.at] or [0]
+    return max(below, key=lambda index: (looks[index]["competent"], looks[index]["accuracy"], index))
 
 
 def competent_since(looks: Sequence[Look]) -> int | None:
