@@ -10,12 +10,12 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.models.signals import PART, Signals, Training
 from roadworthy.monitors.base import Monitor
-from roadworthy.monitors.checks import require_count, require_layer
+from roadworthy.monitors.checks import require_layer
 from roadworthy.monitors.confidence import energy
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.last_layer import LastLayerMonitor
 from roadworthy.monitors.learned import Arrays, Floats, Learned
-from roadworthy.monitors.principal_space import PrincipalSpace, residual_lengths
+from roadworthy.monitors.principal_space import PrincipalSpaceMonitor, residual_lengths
 from roadworthy.monitors.whitening import FeatureMoments, class_distances
 
 
@@ -51,7 +51,7 @@ class Mahalanobis(Monitor):
 
 
 @registered(MONITORS, "vim")
-class Vim(LastLayerMonitor):
+class Vim(PrincipalSpaceMonitor):
     """log sum_k exp z_k - a |R^T (f - o)|: the energy less the length of what leaves the principal space.
 
     o = -W^+ b is the origin of the last layer z = W f + b; R spans all but the `dimensions` strongest directions of the
@@ -60,21 +60,10 @@ class Vim(LastLayerMonitor):
     long as what P P^T (f - o) leaves of f - o.
     """
 
-    dimensions: int | None = None
-
-    differs_from_paper: ClassVar[str] = (
-        "half of the directions are principal unless the setting dimensions says otherwise; the published code takes "
-        "1000 where features have 2048 values or more, else 512"
-    )
-
-    def __post_init__(self) -> None:
-        if self.dimensions is not None:
-            require_count(self, "dimensions", least=0)
-
     def fit(self, training: Training) -> Arrays:
         """The origin (D,), the principal space (D, P), a, and the last layer."""
         weights, bias, rows = self.head_and_features(training)
-        space = PrincipalSpace.of(self, training.name, (weights, bias), rows, self.dimensions)
+        space = self.principal_space(training, (weights, bias), rows)
         largest = 0.0
         for start in range(0, len(rows), PART):
             values = rows[start : start + PART].astype(np.float64)

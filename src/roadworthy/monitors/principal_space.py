@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from roadworthy.core.errors import InputError
-from roadworthy.models.signals import PART
+from roadworthy.models.signals import PART, Training
 from roadworthy.monitors.base import Monitor
+from roadworthy.monitors.checks import require_count
+from roadworthy.monitors.last_layer import LastLayerMonitor
 from roadworthy.monitors.learned import Floats
 from roadworthy.monitors.whitening import SMALLEST_VARIANCE
 
@@ -85,3 +88,25 @@ def _strongest(rows: NDArray[np.float32], origin: Floats, count: int) -> Floats:
     if not count:
         return np.zeros((size, 0))
     return np.asarray(eigh(squares, subset_by_index=(size - count, size - 1), overwrite_a=True)[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrincipalSpaceMonitor(LastLayerMonitor):
+    """A monitor that reads how much of the features leaves the principal space, of so many `dimensions`."""
+
+    dimensions: int | None = None
+
+    differs_from_paper: ClassVar[str] = (
+        "half of the directions are principal unless the setting dimensions says otherwise; the published code takes "
+        "1000 where features have 2048 values or more, else 512"
+    )
+
+    def __post_init__(self) -> None:
+        if self.dimensions is not None:
+            require_count(self, "dimensions", least=0)
+
+    def principal_space(
+        self, training: Training, head: tuple[Floats, Floats], rows: NDArray[np.float32]
+    ) -> PrincipalSpace:
+        """The space of the training features (n, D) for the last layer W (K, D) and b (K,)."""
+        return PrincipalSpace.of(self, training.name, head, rows, self.dimensions)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from roadworthy.core.parameters import registered
 from roadworthy.models.signals import Signals, Training
-from roadworthy.monitors.checks import require_count
 from roadworthy.monitors.kinds import MONITORS
-from roadworthy.monitors.last_layer import LastLayerMonitor
 from roadworthy.monitors.learned import Arrays, Floats, Learned
-from roadworthy.monitors.principal_space import PrincipalSpace, residual_lengths
+from roadworthy.monitors.principal_space import PrincipalSpaceMonitor, residual_lengths
 
 
 @registered(MONITORS, "residual")
-class Residual(LastLayerMonitor):
+class Residual(PrincipalSpaceMonitor):
     """-|R^T (f - o)|: minus the length of what leaves the principal space, ViM without logits (Wang et al. 2022).
 
     f are the pooled features that go into the last linear layer z = W f + b, o = -W^+ b its origin; R spans all but the
@@ -30,21 +26,10 @@ class Residual(LastLayerMonitor):
     True
     """
 
-    dimensions: int | None = None
-
-    differs_from_paper: ClassVar[str] = (
-        "half of the directions are principal unless the setting dimensions says otherwise; the published code takes "
-        "1000 where features have 2048 values or more, else 512"
-    )
-
-    def __post_init__(self) -> None:
-        if self.dimensions is not None:
-            require_count(self, "dimensions", least=0)
-
     def fit(self, training: Training) -> Arrays:
         """The origin (D,) and the principal space (D, P)."""
         weights, bias, rows = self.head_and_features(training)
-        space = PrincipalSpace.of(self, training.name, (weights, bias), rows, self.dimensions)
+        space = self.principal_space(training, (weights, bias), rows)
         return {"origin": space.origin, "principal": space.directions}
 
     def read(self, signals: Signals, state: Learned) -> Floats:
