@@ -191,7 +191,7 @@ def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pyt
     with RunFolder(tmp_path / "run").locked():
         local.LocalExecutor(workers=2).run(prepared.plan.graph(), RunFolder(tmp_path / "run"))
     assert len(made) == len(set(made)) == 7
-    assert len(prepared.plan.cases) == 21
+    assert len(prepared.plan.cases) == 22, "seven stimuli for three models, and the conditions of the data"
 
 
 def test_a_failing_case_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
