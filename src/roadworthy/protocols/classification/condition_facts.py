@@ -1,4 +1,4 @@
-"""Classification by the user's conditions in the report: a chart per column, and where a condition makes it worse."""
+"""Classification by the user's conditions in the report: a chart per column, and where it is worse than elsewhere."""
 
 from __future__ import annotations
 
