@@ -20,6 +20,8 @@ from roadworthy.metrics.coverage import condition_texts
 
 MOST_VALUES = 20
 """A column with more different values is no condition unless the study names it."""
+MOST_SLICES = 100
+"""Values of all columns together, at most, where a study names none: each takes its time in every case."""
 MOST_NAMED_VALUES = 200
 """The values that a column may have which the study names: each is a row of the tables for every case."""
 ROLE = {"role": "conditions"}
@@ -154,7 +156,10 @@ def resolve_breakdown(protocol: str, choices: list[str | Cuts] | None, data: Dat
     conditions, left_out = dict[str, list[str]](), dict[str, str]()
     for name in [*named, *(name for name in columns if name not in named)]:
         kinds = _kinds(columns[name], cuts.get(name))
-        if choices is None and (why := why_no_condition([columns[name]])):
+        why = "" if choices is not None else why_no_condition([columns[name]])
+        if choices is None and not why and sum(map(len, conditions.values())) + len(kinds) > MOST_SLICES:
+            why = f"{len(kinds)} values, with which there would be more than {MOST_SLICES} in all"
+        if why:
             left_out[name] = f"{why}: name it under conditions to use it" if kinds else why
         elif choices is not None and name not in named:
             left_out[name] = NOT_NAMED

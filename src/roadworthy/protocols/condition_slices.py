@@ -130,11 +130,19 @@ class Slicing:
         columns = self._stored[0].columns(*(CONDITION + name for name in names))
         return {name: np.array(self.breakdown.texts(name, columns[CONDITION + name]), np.str_) for name in names}
 
-    def rows(self, chosen: Slice) -> Rows:
-        """The rows of the images inside a slice, in order."""
-        return np.flatnonzero(
-            np.logical_and.reduce([np.isin(self.texts[name], values) for name, values in chosen.items()])
-        )
+    def rows(self, chosen: Slice, ids: Sequence[str] | None = None) -> Rows:
+        """The rows of the images inside a slice, in order: among all images, or among those with these ids."""
+        inside = np.logical_and.reduce([np.isin(self.texts[name], values) for name, values in chosen.items()])
+        if ids is None or tuple(ids) == self.ids:
+            return np.flatnonzero(inside)
+        try:
+            return np.flatnonzero(inside[[self._row_of[image_id] for image_id in ids]])
+        except KeyError as error:
+            raise InputError(f"the stored conditions are of other images than the answers: none of {error}") from None
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {image_id: row for row, image_id in enumerate(self.ids)}
 
     def column_rows(self) -> Iterator[dict[str, Any]]:
         """A row per column of the data: how many values, how many images have one, or why it is no condition."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from roadworthy.core.errors import InputError
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric
 from roadworthy.protocols.classification import table_specs
@@ -34,9 +33,7 @@ def within(evidence: Evidence, rows: Rows, metrics: Sequence[Metric], keys: Sequ
     An object counts once inside a slice, however many of its images are there; one that is seen in several slices
     counts in each.
     """
-    if evidence.ids and evidence.ids != evidence.slicing.ids:
-        raise InputError("the stored conditions are of other images than the answers")
-    part, rows = copy.copy(evidence), rows if evidence.ids else rows[:0]
+    part = copy.copy(evidence)
     part.ids, part.groups = (tuple(texts[row] for row in rows) for texts in (evidence.ids, evidence.groups))
     part.labels = evidence.labels[rows]
     objects, part.objects = np.unique(evidence.objects[rows], return_inverse=True)
@@ -86,7 +83,7 @@ def condition_tables(evidence: Evidence) -> dict[TableSpec, list[dict[str, Any]]
         table_specs.CONDITION_COLUMNS: [*slicing.column_rows()],
     }
     for condition, value in slicing.breakdown.values() if not slicing.failure else ():
-        rows, where = slicing.rows({condition: (value,)}), {"condition": condition}
+        rows, where = slicing.rows({condition: (value,)}, evidence.ids), {"condition": condition}
         where["condition_value"] = value
         tables[table_specs.BY_CONDITION] += _cell_rows(evidence, rows, where)
         tables[table_specs.BY_CONDITION_OVERALL] += _overall_rows(evidence, rows, where)

@@ -265,7 +265,7 @@ class Evidence(base.Evidence):
         if not self.slicing.failure:
             needed = [key for keys in selections for key in keys]
             needed += [CellKey(key.model, UNDISTURBED, 0) for key in needed]
-            rows = self.slicing.rows(chosen)
+            rows = self.slicing.rows(chosen, self.ids)
             part = by_condition.within(self, rows, [metric.drop_of or metric], needed)
         for keys in selections:
             measured = part._measurement(keys, criterion, confidence)

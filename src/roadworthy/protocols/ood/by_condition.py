@@ -10,10 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from roadworthy.core.errors import InputError
 from roadworthy.engine.readouts import Readouts
 from roadworthy.protocols.base import StoredCase
-from roadworthy.protocols.condition_slices import NO_IMAGE, Rows, Slice, slice_where
+from roadworthy.protocols.condition_slices import NO_IMAGE, Slice, Slicing, slice_where
 from roadworthy.protocols.ood import table_specs
 from roadworthy.protocols.ood.gan_bounds import GanKey
 from roadworthy.protocols.ood.metrics import METRICS
@@ -40,11 +39,9 @@ def within(
     evidence: Evidence, chosen: Slice, sets: Collection[SetKey], resamples: int | None = None
 ) -> Evidence | None:
     """The evidence of some sets against the in-distribution images of a slice alone; None where it has no image."""
-    rows = evidence.slicing.rows(chosen)
-    if not len(rows):
+    if not len(evidence.slicing.rows(chosen)):
         return None
-    ids = evidence.slicing.ids
-    shown = [_narrowed(case, rows, ids) for case in evidence.cases if _is_shown(case, sets)]
+    shown = [_narrowed(case, evidence.slicing, chosen) for case in evidence.cases if _is_shown(case, sets)]
     drawing = evidence.drawing | ({"resamples": resamples} if resamples else {})
     return type(evidence)(shown, evidence.class_names, **drawing)
 
@@ -54,15 +51,13 @@ def _is_shown(case: StoredCase, sets: Collection[SetKey]) -> bool:
     return not case.labels or ("ood_set" in case.labels and SetKey.of(case) in sets)
 
 
-def _narrowed(case: StoredCase, rows: Rows, ids: Sequence[str]) -> StoredCase:
-    return case if case.labels else replace(case, load=partial(_taken, case, rows, ids))
+def _narrowed(case: StoredCase, slicing: Slicing, chosen: Slice) -> StoredCase:
+    return case if case.labels else replace(case, load=partial(_taken, case, slicing, chosen))
 
 
-def _taken(case: StoredCase, rows: Rows, ids: Sequence[str]) -> Readouts:
+def _taken(case: StoredCase, slicing: Slicing, chosen: Slice) -> Readouts:
     readouts = case.load()
-    if readouts.ids != ids:
-        raise InputError("the stored conditions are of other images than the answers")
-    return readouts.take(rows)
+    return readouts.take(slicing.rows(chosen, readouts.ids))
 
 
 def measurements(
