@@ -128,8 +128,8 @@ def range_texts(column: NDArray[Any], edges: Sequence[float]) -> list[str]:
     """
     numbers = np.asarray(column, np.float64)
     names = _range_names(edges)
-    places = np.searchsorted(np.asarray(edges, np.float64), numbers, side="right")
-    return ["" if lacks else names[place] for place, lacks in zip(places, np.isnan(numbers), strict=True)]
+    indices = np.searchsorted(np.asarray(edges, np.float64), numbers, side="right")
+    return ["" if lacks else names[index] for index, lacks in zip(indices, np.isnan(numbers), strict=True)]
 
 
 def _range_names(edges: Sequence[float]) -> list[str]:

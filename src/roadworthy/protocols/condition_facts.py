@@ -73,8 +73,8 @@ def value_chart(
     shown  the lowest and the highest value of the axis, so that the charts of several conditions compare
     """
     traces = []
-    for place, marks in enumerate(series):
-        offset = DODGE * ((place + 0.5) / len(series) - 0.5)
+    for position, marks in enumerate(series):
+        offset = DODGE * ((position + 0.5) / len(series) - 0.5)
         colour, symbol = drawing.look(marks.model)
         cells = [marks.cells[value] for value in values]
         hover = [

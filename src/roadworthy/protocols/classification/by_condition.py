@@ -88,7 +88,7 @@ def condition_tables(evidence: Evidence) -> dict[TableSpec, list[dict[str, Any]]
         tables[table_specs.BY_CONDITION] += _cell_rows(evidence, rows, where)
         tables[table_specs.BY_CONDITION_OVERALL] += _overall_rows(evidence, rows, where)
     for spec in (table_specs.BY_CONDITION, table_specs.BY_CONDITION_OVERALL):
-        order = {model: place for place, model in enumerate(dict.fromkeys(key.model for key in evidence.keys))}
+        order = {model: index for index, model in enumerate(dict.fromkeys(key.model for key in evidence.keys))}
         tables[spec].sort(key=lambda row: order[row["model"]])
     return tables
 

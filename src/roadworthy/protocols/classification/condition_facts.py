@@ -122,13 +122,13 @@ def condition_charts(by_condition: ByCondition | None, facts: ClassificationFact
 def _series(by_condition: ByCondition, facts: ClassificationFacts, condition: str) -> list[Marks]:
     """The marks of every model: undisturbed, and the mean over shifts where there are some."""
     values, series = by_condition.values[condition], []
-    for place, model in enumerate(facts.models):
+    for position, model in enumerate(facts.models):
         name = facts.named(model)
         clean = {value: by_condition.cells.get((model, CLEAN, condition, value), NOT_RUN) for value in values}
         clean[ALL_IMAGES] = facts.cell(model, CLEAN, ROLE)
-        series.append(Marks(place, name, "undisturbed", clean, hollow=True))
+        series.append(Marks(position, name, "undisturbed", clean, hollow=True))
         if by_condition.overall:
             shifted = {value: by_condition.overall.get((model, condition, value), NOT_RUN) for value in values}
             shifted[ALL_IMAGES] = facts.overall.get((model, ROLE), NOT_RUN)
-            series.append(Marks(place, name, "mean over shifts", shifted))
+            series.append(Marks(position, name, "mean over shifts", shifted))
     return series

@@ -79,9 +79,9 @@ def _series(
     by_condition: OutliersByCondition, outliers: Outliers, facts: Facts, condition: str, name: str
 ) -> list[Marks]:
     series = []
-    for place, model in enumerate(outliers.models):
+    for position, model in enumerate(outliers.models):
         values = by_condition.values[condition]
         cells = {value: by_condition.cells.get((model, name, condition, value), NOT_RUN) for value in values}
         cells[ALL_IMAGES] = outliers.cell(model, name)
-        series.append(Marks(place, facts.named(model), f"against {name}", cells))
+        series.append(Marks(position, facts.named(model), f"against {name}", cells))
     return series
