@@ -35,10 +35,10 @@ class ConditionColumn:
         """What to know of it: images without a value, or why it is left out; empty where nothing."""
         if self.reason:
             return f"{self.name} is left out: {self.reason}."
-        lacking = plural(self.without, "image")
-        return f"{lacking} without a value of {self.name} {'is' if self.without == 1 else 'are'} in no slice of it." * (
-            self.without > 0
-        )
+        if not self.without:
+            return ""
+        lacking = f"{plural(self.without, 'image')} without a value of {self.name}"
+        return f"{lacking} {'is' if self.without == 1 else 'are'} in no slice of it."
 
 
 def load_columns(run: Path, spec: TableSpec, source: str | None) -> tuple[ConditionColumn, ...]:
@@ -46,9 +46,11 @@ def load_columns(run: Path, spec: TableSpec, source: str | None) -> tuple[Condit
     rows = read_rows(run, spec.name, source) if has_table(run, spec.name) else []
     return tuple(
         ConditionColumn(
-            row["condition"],
-            *(int(row[name] or 0) for name in ("values", "images", "images_without")),
-            row["reason"] or "",
+            name=row["condition"],
+            values=int(row["values"] or 0),
+            images=int(row["images"] or 0),
+            without=int(row["images_without"] or 0),
+            reason=row["reason"] or "",
         )
         for row in rows
     )
