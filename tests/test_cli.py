@@ -113,7 +113,7 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     source = write_study(tmp_path)
     before = sorted(tmp_path.iterdir())
     output = call("run", source, "--out", tmp_path / "run", "--dry-run")
-    assert "cases     7, 0 of them done; 1,050 answers" in output
+    assert "cases     8, 0 of them done; 1,200 answers" in output
     assert "time      about" in output
     assert sorted(tmp_path.iterdir()) == before
 

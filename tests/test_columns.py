@@ -295,7 +295,8 @@ def test_what_passes_disagree_on_is_stored(tmp_path: Path) -> None:
     asked = study(tmp_path, 70, models={"both": "<>"}, protocols={"classification": {"shifts": ["fog"], "levels": [5]}})
     prepared = prepare(parse_study(asked, "study"), models={"both": ensemble})
     run = execute(prepared, tmp_path / "run", workers=1, progress=no_progress)
-    part = pd.read_parquet(next(run.path.glob("readouts/none-*/part-00000.parquet")))
+    parts = map(pd.read_parquet, run.path.glob("readouts/none-*/part-00000.parquet"))
+    part = next(part for part in parts if "prediction" in part)  # the other one holds the conditions of the data
     samples = ensemble.answer(prepared.sources[""].data.batch(slice(None)), 64).samples
     assert samples is not None
     np.testing.assert_array_equal(part["sample_entropy"], expected_entropy(samples))

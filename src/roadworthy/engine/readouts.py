@@ -67,6 +67,16 @@ class Readouts:
             raise InputError("these readouts hold no classes: the system answers none")
         return self.classified
 
+    def take(self, rows: NDArray[np.intp]) -> Readouts:
+        """The same of some images, by their rows."""
+        columns = {name: getattr(self, name) for name in (*NUMBERS, *BOXES)}
+        return Readouts(
+            tuple(self.ids[row] for row in rows),
+            tuple(self.groups[row] for row in rows),
+            None if self.classified is None else self.classified.take(rows),
+            **{name: None if column is None else column[rows] for name, column in columns.items()},
+        )
+
 
 def part_path(folder: Path, chunk: int) -> Path:
     """Where the readouts of one chunk of the data lie."""

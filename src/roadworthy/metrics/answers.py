@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -77,6 +77,11 @@ class Answers:
 
     def __len__(self) -> int:
         return len(self.label)
+
+    def take(self, rows: NDArray[np.intp]) -> Self:
+        """The answers to some images, by their rows."""
+        columns = ("label", "prediction", "confidence", "p_label", "sum_squares")
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
 
     @property
     def correct(self) -> NDArray[np.bool_]:

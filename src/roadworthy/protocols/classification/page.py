@@ -6,6 +6,7 @@ from pathlib import Path
 
 from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
 from roadworthy.protocols.classification import figures, words
+from roadworthy.protocols.classification.condition_facts import condition_charts, load_by_condition
 from roadworthy.protocols.classification.facts import WHOLE_MATRIX, load_classification
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.scatter import load_scatter, scatter_charts
@@ -20,7 +21,8 @@ def page(name: str, run: Path, stored: Facts) -> Page:
     facts = load_classification(run, stored)
     tested = differences.load_differences(run, facts, QUESTIONS)
     scatter = load_scatter(run, facts.source, tested)
-    context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED}
+    by_condition = load_by_condition(run, facts)
+    context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED, "by_condition": by_condition}
     context |= {"text_classes": figures.TEXT_CLASSES, "whole_matrix": WHOLE_MATRIX}
     chance = [f"No better than chance: {sentence}" for sentence in words.chance_words(facts)]
     return Page(
@@ -28,7 +30,12 @@ def page(name: str, run: Path, stored: Facts) -> Page:
         "Classification",
         facts,
         Path(__file__).with_name("page.html.j2"),
-        lambda: figures.charts(facts) | difference_charts(tested, facts) | scatter_charts(scatter, facts),
+        lambda: (
+            figures.charts(facts)
+            | condition_charts(by_condition, facts)
+            | difference_charts(tested, facts)
+            | scatter_charts(scatter, facts)
+        ),
         {"summary": words, "differences": tested, "scatter": scatter, "difference_words": differences, **context},
         models={model: words.summarise(facts, model) for model in facts.models},
         headline=(*chance, *words.headline(facts)),

@@ -16,8 +16,10 @@ from roadworthy.protocols.classification.human import QuizImages, check_answers,
 from roadworthy.protocols.classification.page import page
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, metrics_of
-from roadworthy.protocols.classification.table_specs import TABLE_SPECS
+from roadworthy.protocols.classification.table_specs import CELL, TABLE_SPECS
 from roadworthy.protocols.classification.tables import CellKey, Evidence, check_metric, select
+from roadworthy.protocols.condition_columns import Breakdown, resolve_breakdown
+from roadworthy.protocols.condition_slices import asked_slices, is_of_data
 from roadworthy.protocols.shift_choices import ShiftChoice
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
@@ -48,6 +50,7 @@ class Classification(base.Protocol):
 
     name = NAME
     settings = Settings
+    context = Breakdown
     table_specs = TABLE_SPECS
     is_default = True
     compared = ("accuracy", "auroc", "brier", "ece")
@@ -99,18 +102,24 @@ class Classification(base.Protocol):
         return planned_stimuli(settings, bench.data, bench.seed)
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
-        """Every stimulus shown to every model; undisturbed data in every repeat to those trained again for it."""
+        """Every stimulus shown to every model; undisturbed data in every repeat to those trained again for it.
+
+        Where the data has conditions that figures are broken down by, one more case reads them.
+        """
         stimuli = planned_stimuli(settings, bench.data, bench.seed, settings.repeats)
         if isinstance(settings.human, dict):
             if bench.source:
                 raise InputError(f"{NAME}: human answers are for a study of one source, and this one has several")
             keys = [showing.stimulus.key for showing in stimuli]
             check_answers(settings.human, keys, QuizImages.of(bench.data))
-        return base.Planned(plan_cases(NAME, stimuli, bench))
+        breakdown = resolve_breakdown(NAME, settings.conditions, bench.data)
+        cases = [*plan_cases(NAME, stimuli, bench), *breakdown.plan(NAME, stimuli[0], bench)]
+        return base.Planned(cases, breakdown)
 
     def check(self, cases: Sequence[base.KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
-        select([CellKey.of(case) for case in cases], criterion)
+        asked = asked_slices(context or Breakdown(), criterion, CELL)
+        select([CellKey.of(case) for case in cases if not is_of_data(case)], asked.criterion)
 
     def check_all(self, parts: Sequence[base.Part], criterion: Criterion, settings: Any = None) -> None:
         """Raise an `InputError` where a criterion names a metric that is not measured, or matches no case."""
@@ -126,4 +135,4 @@ class Classification(base.Protocol):
         metrics = self.metrics_of(part.settings)
         human = part.settings.human if part.settings else None
         drawing: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
-        return Evidence(part.cases, part.class_names, metrics, human, **drawing)
+        return Evidence(part.cases, part.class_names, metrics, human, **drawing, breakdown=part.context)

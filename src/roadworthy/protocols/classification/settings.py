@@ -24,6 +24,7 @@ from roadworthy.metrics import (
 from roadworthy.protocols.choices import NAMED, Levels, distinct
 from roadworthy.protocols.classification.human import HumanAnswers
 from roadworthy.protocols.classification.table_specs import NAME as NAME
+from roadworthy.protocols.condition_columns import ConditionChoices
 from roadworthy.protocols.shift_choices import ShiftChoice
 from roadworthy.shifts import THESIS_SHIFTS
 
@@ -40,6 +41,7 @@ class Settings(BaseModel):
     shifts   at each of `levels`, or with a level table of their own (`ShiftChoice`)
     metrics  further metrics of answers by name, besides those of every study
     human    a file of answers that people gave in a quiz (`roadworthy preview --quiz`), or its content
+    conditions  the condition columns of the data that figures are broken down by (default: all that can be; [] none)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,11 +53,14 @@ class Settings(BaseModel):
     repeats: Annotated[int, Field(ge=1)] = 1
     metrics: Annotated[list[str], distinct("a metric")] = []
     human: str | HumanAnswers | None = None
+    conditions: ConditionChoices | None = None
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A study that names no further metric and no people is stored as it was before there were any."""
+        """A study that names no further metric, people or conditions is stored as it was before there were any."""
         content: dict[str, Any] = handler(self)
+        if content.get("conditions", ...) is None:
+            del content["conditions"]
         return {name: value for name, value in content.items() if value or name not in ("metrics", "human")}
 
 

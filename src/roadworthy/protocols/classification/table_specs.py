@@ -7,6 +7,8 @@ from roadworthy.core.tables import ESTIMATE, TableSpec
 NAME = "classification"
 CELL = ("model", "shift", "level")
 """What names a cell: undisturbed data is shift `none`, level 0."""
+SLICE = ("condition", "condition_value")
+"""What names a slice: the images that show one value of a condition of the data."""
 DEVIATIONS = ("sd_conditions", "sd_repeats")
 """Standard deviations of an average: of its conditions and their repeats taken together (as the thesis prints it), and
 over repeats of the average."""
@@ -80,6 +82,27 @@ HUMAN = TableSpec(
     key=("answered_by", *CELL, "metric"),
     columns=("answered_by", *CELL, "people", "cannot_tell", *ESTIMATE),
 )
+BY_CONDITION = TableSpec(
+    f"{NAME}_by_condition",
+    "A metric of one cell over the images that show one value of a condition of the data; what is no mean over images "
+    "is there for undisturbed data alone.",
+    key=(*CELL, *SLICE, "metric"),
+    columns=(*CELL, *SLICE, *ESTIMATE),
+)
+BY_CONDITION_OVERALL = TableSpec(
+    f"{NAME}_by_condition_overall",
+    "A metric of one model over the images that show one value of a condition of the data: the mean over all shifts "
+    "and levels, or its drop against the same images undisturbed.",
+    key=("model", *SLICE, "metric"),
+    columns=("model", *SLICE, "cases", *ESTIMATE),
+)
+CONDITION_COLUMNS = TableSpec(
+    f"{NAME}_condition_columns",
+    "A column of conditions of the data: how many values it has, and how many images lack one; or why figures are not "
+    "broken down by it.",
+    key=("condition",),
+    columns=("condition", "values", "images", "images_without", "reason"),
+)
 GALLERY = TableSpec(
     f"{NAME}_gallery",
     "The picture in `media` of a few images under one shift at one level.",
@@ -101,5 +124,5 @@ MISTAKES = TableSpec(
 
 TABLE_SPECS = (
     *(CELLS, BY_SHIFT, BY_LEVEL, OVERALL, SEVERITY, REPEATS, RECALL, CONFUSION, RELIABILITY, CORRUPTION_ERROR),
-    *(HUMAN, GALLERY, GALLERY_ANSWERS, MISTAKES),
+    *(HUMAN, BY_CONDITION, BY_CONDITION_OVERALL, CONDITION_COLUMNS, GALLERY, GALLERY_ANSWERS, MISTAKES),
 )

@@ -18,15 +18,18 @@ from roadworthy.core.grouping import grouped
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics import METRICS as REGISTERED
-from roadworthy.metrics import Metric, find_metric
+from roadworthy.metrics import Answers, Metric, find_metric
 from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
-from roadworthy.protocols.classification import corruption_error, table_specs
+from roadworthy.protocols.classification import by_condition, corruption_error, table_specs
 from roadworthy.protocols.classification.human import HumanAnswers, QuizImages, model_rows, people_rows
 from roadworthy.protocols.classification.settings import METRICS, NAME
 from roadworthy.protocols.classification.summaries import AnswerSummary, summarise_answers
+from roadworthy.protocols.classification.table_specs import CELL
+from roadworthy.protocols.condition_columns import Breakdown
+from roadworthy.protocols.condition_slices import Slice, Slicing, asked_slices, is_of_data, slice_where
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
 from roadworthy.protocols.summaries import Objects
 from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
@@ -85,10 +88,12 @@ class Evidence(base.Evidence):
         seed: int = 0,
         workers: int = 1,
         resamples: int | None = None,
+        breakdown: Breakdown | None = None,
     ) -> None:
         self.class_names, self.metrics, self.seed = tuple(class_names), tuple(metrics), seed
-        self.cases, self.human = cases, human or {}
-        by_key = grouped((CellKey.of(case), case) for case in cases)
+        self.slicing, self.resamples = Slicing(breakdown or Breakdown(), cases), resamples or RESAMPLES
+        self.cases, self.human = [case for case in cases if not is_of_data(case)], human or {}
+        self.by_key = by_key = grouped((CellKey.of(case), case) for case in self.cases)
         self.keys = sorted(by_key, key=CellKey.order)
         failed = {key: [case.failure for case in repeats if case.failure] for key, repeats in by_key.items()}
         self.failures = {key: reasons[0] for key, reasons in failed.items() if reasons}
@@ -102,7 +107,7 @@ class Evidence(base.Evidence):
         self.group_count = len(names)
         if not first:
             return
-        bootstrap = GroupBootstrap(self.objects, resamples=resamples or RESAMPLES, seed=seed)
+        bootstrap = GroupBootstrap(self.objects, resamples=self.resamples, seed=seed)
 
         def summarise(key: CellKey) -> AnswerSummary:
             repeats = [case.load() for case in by_key[key]]
@@ -113,19 +118,23 @@ class Evidence(base.Evidence):
         with ThreadPoolExecutor(workers) as pool:
             self.cells = dict(zip(done, pool.map(summarise, done), strict=True))
 
+    def answers(self, key: CellKey) -> list[Answers]:
+        """The stored answers of a cell that did not fail, repeat by repeat."""
+        return [case.load().answers for case in self.by_key[key]]
+
     def estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE) -> Estimate:
         """The mean of a metric over cells, bounded by objects: neither repeats nor cells raise n."""
-        whole, factor = self._whole(metric)
+        whole, factor = self.bounded_by(metric)
         return self._estimate(keys, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
 
     def drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE
     ) -> Estimate:
         """How much worse a metric is than at the baseline, on the same objects: positive is worse."""
-        whole, factor = self._whole(metric)
+        whole, factor = self.bounded_by(metric)
         return self._drop(keys, baseline, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
 
-    def _whole(self, metric: Metric) -> tuple[Metric, float]:
+    def bounded_by(self, metric: Metric) -> tuple[Metric, float]:
         """The metric by which one is bounded, and what the one is times that: itself, unless it is a multiple."""
         if metric.multiple_of in self.metrics and metric.multiple_of and metric.factor:
             return metric.multiple_of, metric.factor(len(self.class_names))
@@ -165,6 +174,7 @@ class Evidence(base.Evidence):
             rows[table_specs.HUMAN] = self._human_rows()
         if corrupted := [*corruption_error.corruption_error_rows(self)]:
             rows[table_specs.CORRUPTION_ERROR] = corrupted
+        rows |= by_condition.condition_tables(self)
         return {spec.name: spec.frame(part) for spec, part in rows.items()}
 
     def _human_rows(self) -> list[dict[str, Any]]:
@@ -203,7 +213,7 @@ class Evidence(base.Evidence):
         values = [cell.values[metric.name] for cell in (before, after)]
         change = replace(change, before=mean_defined(values[0]), after=mean_defined(values[1]))
         change = replace(change, n=len(self.ids), groups=self.group_count)
-        whole, factor = self._whole(metric)
+        whole, factor = self.bounded_by(metric)
         if not metric.mean_over_objects:
             return by_bootstrap(change, *(factor * cell.resampled[whole.name] for cell in (before, after)))
         if missing := before.missing.get(metric.name) or after.missing.get(metric.name):
@@ -216,7 +226,7 @@ class Evidence(base.Evidence):
         self, change: PairedChange, metric: Metric, before: AnswerSummary, after: AnswerSummary
     ) -> PairedChange:
         """Add the test of a mean over images: the signs of its paired differences are flipped object by object."""
-        whole, factor = self._whole(metric)
+        whole, factor = self.bounded_by(metric)
         low, high = whole.limits(len(self.class_names))
         room = (high - low) * factor
         differences = (after.per_image[whole.name].astype(np.float64) - before.per_image[whole.name]) * factor
@@ -231,11 +241,37 @@ class Evidence(base.Evidence):
         return replace(change, p=p, method="sign flips by group")
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
-        """What matches a criterion: a measurement per cell, or one for all where `over` is pooled."""
+        """What matches a criterion: a measurement per cell, or one for all where `over` is pooled.
+
+        Where it names conditions of the data, the same of each slice that it asks for.
+        """
         check_metric(criterion, self.metrics)
-        matching = select(self.keys, criterion)
+        asked = asked_slices(self.slicing.breakdown, criterion, CELL)
+        matching = select(self.keys, asked.criterion)
         selections = [matching] if criterion.over == "pooled" else [[key] for key in matching]
-        return [self._measurement(keys, criterion, confidence) for keys in selections]
+        if not asked.slices:
+            return [self._measurement(keys, criterion, confidence) for keys in selections]
+        return [
+            measured
+            for chosen in asked.slices
+            for measured in self._measured_within(chosen, selections, criterion, confidence)
+        ]
+
+    def _measured_within(
+        self, chosen: Slice, selections: Sequence[list[CellKey]], criterion: Criterion, confidence: float
+    ) -> Iterator[Measurement]:
+        """The same measurements over the images of a slice."""
+        part, metric = self, find_metric(criterion.metric, self.metrics)
+        if not self.slicing.failure:
+            needed = [key for keys in selections for key in keys]
+            needed += [CellKey(key.model, UNDISTURBED, 0) for key in needed]
+            rows = self.slicing.rows(chosen, self.ids)
+            part = by_condition.within(self, rows, [metric.drop_of or metric], needed)
+        for keys in selections:
+            measured = part._measurement(keys, criterion, confidence)
+            measured = replace(measured, where={**measured.where, **slice_where(chosen, CELL)})
+            unread = no_estimate(self.slicing.failure)
+            yield replace(measured, estimate=unread) if self.slicing.failure else measured
 
     def _measurement(self, keys: list[CellKey], criterion: Criterion, confidence: float) -> Measurement:
         metric = find_metric(criterion.metric, self.metrics)
@@ -282,7 +318,7 @@ def select(keys: Iterable[CellKey], criterion: Criterion) -> list[CellKey]:
     """The cells that match a criterion; a value that matches nothing is an error."""
     of_drop = criterion.metric.endswith(DROP)
     chosen = [key for key in keys if not of_drop or key.shift != UNDISTURBED]
-    return matching(f"criterion {criterion.id}", chosen, ("model", "shift", "level"), criterion)
+    return matching(f"criterion {criterion.id}", chosen, CELL, criterion)
 
 
 _Rows = Iterator[dict[str, Any]]

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset, Model, Shift
 from roadworthy.core.tables import SOURCE
-from roadworthy.data import OpenedDataset
 from roadworthy.metrics import METRICS
-from roadworthy.metrics.coverage import condition_texts, scenario_coverage
+from roadworthy.metrics.coverage import scenario_coverage
 from roadworthy.metrics.weighted_confusion import severity_matrix
+from roadworthy.protocols.condition_columns import Columns, conditions_of, shown_values, why_no_condition
 from roadworthy.protocols.dependability.context import Resolved
 from roadworthy.protocols.dependability.names import NAME, explained
 from roadworthy.protocols.dependability.settings import DEFAULT_ATTACKS, DEFAULT_SHIFTS, Settings, Transformer
@@ -27,21 +25,8 @@ from roadworthy.statistics.degradation import independent_frequencies
 from roadworthy.statistics.slices import check_slices
 
 BLACK_BOX = "square"
-MOST_VALUES = 20
-"""A column with more different values is no condition unless the study names it."""
 MOST_LACKING = 1_000_000
 """Images that cells may lack, at most, where scenarios are proposed for all of them."""
-
-Columns = Mapping[str, NDArray[Any]]
-
-
-def conditions_of(data: Dataset) -> dict[str, NDArray[Any]]:
-    """Every condition column of a data set, (N,) each."""
-    if isinstance(data, OpenedDataset):
-        return dict(data.table.conditions)
-    batches = [data.batch(slice(start, start + 256)) for start in range(0, len(data), 256)]
-    names = dict.fromkeys(name for batch in batches for name in batch.conditions)
-    return {name: np.concatenate([batch.conditions[name] for batch in batches]) for name in names}
 
 
 def resolve(settings: Settings, data: Dataset, train: Dataset | None = None) -> Resolved:
@@ -103,12 +88,7 @@ def _check_conditions(resolved: Resolved, columns: Columns) -> None:
         raise ValueError(f"k is {resolved.k}, but there are {len(values)} conditions: {', '.join(values)}")
     _check_counts(resolved, columns)
     if settings.sliced:
-        check_slices([len(_shown(columns[name])) for name in values], min(settings.slices.depth, len(values)))
-
-
-def _shown(column: NDArray[Any]) -> set[str]:
-    """The values that images show."""
-    return {*condition_texts(column)} - {""}
+        check_slices([len(shown_values(columns[name])) for name in values], min(settings.slices.depth, len(values)))
 
 
 def _values(
@@ -133,13 +113,11 @@ def _values(
     conditions, left_out = dict[str, list[str]](), dict[str, str]()
     for column, values in columns.items():
         both = [values, *([trained[column]] if column in trained else [])]
-        kinds = sorted(set[str]().union(*map(_shown, both)))
+        kinds = sorted(set[str]().union(*map(shown_values, both)))
         if column in skip:
             continue
-        if any(own.dtype.kind == "f" for own in both) and not all(kind.lstrip("-").isdigit() for kind in kinds):
-            left_out[column] = "numbers that are not whole"
-        elif not 0 < len(kinds) <= MOST_VALUES:
-            left_out[column] = f"{len(kinds)} values, more than {MOST_VALUES}" if kinds else "no values"
+        if why := why_no_condition(both):
+            left_out[column] = why
         else:
             conditions[column] = kinds
     left_out |= {column: "values in the training data alone" for column in trained if column not in columns}
@@ -175,7 +153,7 @@ def _situations(
         for condition in situations[0][0]:
             if condition not in columns:
                 raise ValueError(str(UnknownName("condition", condition, columns)))
-            known = set(conditions.get(condition, ())) or _shown(columns[condition])
+            known = set(conditions.get(condition, ())) or shown_values(columns[condition])
             unknown = [where[condition] for where, share in situations if share > 0 and where[condition] not in known]
             if unknown:
                 raise ValueError(

@@ -15,6 +15,9 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
+from roadworthy.protocols.condition_columns import Breakdown, resolve_breakdown
+from roadworthy.protocols.condition_slices import asked_slices
+from roadworthy.protocols.ood.by_condition import WHERE
 from roadworthy.protocols.ood.gan_bounds import GANS
 from roadworthy.protocols.ood.gans import planned_gans
 from roadworthy.protocols.ood.metrics import METRICS
@@ -39,6 +42,7 @@ class OutOfDistribution(base.Protocol):
 
     name = NAME
     settings = Settings
+    context = Breakdown
     table_specs = TABLE_SPECS
     summary = "Is the classifier less sure of what it cannot know: noise, foreign images, shifted ones, GAN-made ones."
     shows_outliers = True
@@ -81,13 +85,18 @@ class OutOfDistribution(base.Protocol):
         return [showing for showing, _ in _sides(settings, bench)]
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
-        """Both sides of every set shown to every model."""
-        planned = [plan_cases(NAME, [showing], bench, labels) for showing, labels in _sides(settings, bench)]
-        return base.Planned([case for cases in planned for case in cases])
+        """Both sides of every set shown to every model, and one more case that reads the conditions of the data."""
+        sides = _sides(settings, bench)
+        planned = [plan_cases(NAME, [showing], bench, labels) for showing, labels in sides]
+        breakdown = resolve_breakdown(NAME, settings.conditions, bench.data)
+        of_data = breakdown.plan(NAME, sides[0][0], bench)
+        return base.Planned([*(case for cases in planned for case in cases), *of_data], breakdown)
 
     def check(self, cases: Sequence[KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
-        asked_sets([SetKey.of(case) for case in cases if "ood_set" in case.labels], gan_keys(cases), criterion)
+        asked = asked_slices(context or Breakdown(), criterion, WHERE)
+        sets = [SetKey.of(case) for case in cases if "ood_set" in case.labels]
+        asked_sets(sets, gan_keys(cases), asked.criterion)
 
     def page(self, run: Path, facts: Facts) -> Page:
         """What the report shows of it."""
@@ -95,7 +104,8 @@ class OutOfDistribution(base.Protocol):
 
     def evidence(self, part: base.Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What stored cases say, set by set; `resamples` are drawn, the usual number unless given."""
-        return Evidence(part.cases, part.class_names, seed=seed, workers=workers, resamples=resamples)
+        drawing: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
+        return Evidence(part.cases, part.class_names, **drawing, breakdown=part.context)
 
 
 def _sides(settings: Settings, bench: Bench) -> list[Side]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from roadworthy.protocols.choices import NAMED, Choice, Levels, distinct
+from roadworthy.protocols.condition_columns import ConditionChoices
 from roadworthy.protocols.ood.gans import Gans
 from roadworthy.protocols.ood.table_specs import GAN
 from roadworthy.protocols.ood.table_specs import NAME as NAME
@@ -34,6 +35,8 @@ class Settings(BaseModel):
                  their own (`ShiftChoice`)
     foreign      which foreign set those use (default: the first)
     gans         GANs to be trained, each configuration a set of its own (default: none)
+    conditions   the condition columns of the test data that figures are broken down by (default: all that can be; []
+                 none)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,3 +49,10 @@ class Settings(BaseModel):
     foreign: str | None = None
     gans: Gans | None = None
     repeats: Annotated[int, Field(ge=1)] = 1
+    conditions: ConditionChoices | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A study that names no conditions is stored as it was before there were any."""
+        content: dict[str, Any] = handler(self)
+        return {name: value for name, value in content.items() if name != "conditions" or value is not None}

@@ -29,6 +29,21 @@ REPEATS = TableSpec(
     key=("model", "ood_set", "repeat", "metric"),
     columns=(*SET, "repeat", "metric", "value"),
 )
+BY_CONDITION = TableSpec(
+    f"{NAME}_by_condition",
+    "How well the score of one model tells one set of outliers from the in-distribution images that show one value of "
+    "a condition of the data, by one metric.",
+    key=("model", "ood_set", "condition", "condition_value", "metric"),
+    columns=(*SET, "condition", "condition_value", *ESTIMATE, "unit"),
+    optional=("unit",),
+)
+CONDITION_COLUMNS = TableSpec(
+    f"{NAME}_condition_columns",
+    "A column of conditions of the data: how many values it has, and how many images lack one; or why figures are not "
+    "broken down by it.",
+    key=("condition",),
+    columns=("condition", "values", "images", "images_without", "reason"),
+)
 SCORES = TableSpec(
     f"{NAME}_scores",
     "How many images of either side have a score within one bin.",
@@ -99,6 +114,6 @@ GAN_ANSWERS = TableSpec(
 )
 
 TABLE_SPECS = (
-    *(SETS, BY_KIND, REPEATS, SCORES, GALLERY),
+    *(SETS, BY_KIND, REPEATS, BY_CONDITION, CONDITION_COLUMNS, SCORES, GALLERY),
     *(GANS, GAN_REPEATS, GAN_EPOCHS, GAN_LOOKS, GAN_GALLERY, GAN_ANSWERS),
 )

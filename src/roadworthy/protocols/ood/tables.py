@@ -24,7 +24,9 @@ from roadworthy.metrics.ranking import Separation, separation
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, by_units, not_paired
-from roadworthy.protocols.ood import gan_bounds, table_specs
+from roadworthy.protocols.condition_columns import Breakdown
+from roadworthy.protocols.condition_slices import Slicing, asked_slices
+from roadworthy.protocols.ood import by_condition, gan_bounds, table_specs
 from roadworthy.protocols.ood.gan_bounds import GanKey
 from roadworthy.protocols.ood.gans import save_gans, training_of
 from roadworthy.protocols.ood.metrics import METRICS
@@ -86,8 +88,11 @@ class Evidence(base.Evidence):
         seed: int = 0,
         workers: int = 1,
         resamples: int | None = None,
+        breakdown: Breakdown | None = None,
     ) -> None:
-        self.class_names = class_names
+        self.class_names, self.cases = class_names, cases
+        self.slicing = Slicing(breakdown or Breakdown(), cases)
+        self.drawing: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
         inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.labels}
         self.outside = outside = grouped((SetKey.of(case), case) for case in cases if "ood_set" in case.labels)
         self.keys = sorted(outside, key=SetKey.order)
@@ -202,11 +207,18 @@ class Evidence(base.Evidence):
         return {key.ood_set: key for key in self.keys if key.model == system.model}
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
-        """A measurement per model and set, or per model and GAN where the criterion has the condition `gan`."""
-        asked = asked_sets(self.keys, self.gan_keys, criterion)
-        return [self._measurement(key, criterion, confidence) for key in asked]
+        """A measurement per model and set, or per model and GAN where the criterion has the condition `gan`.
 
-    def _measurement(self, key: SetKey, criterion: Criterion, confidence: float) -> Measurement:
+        Where it names conditions of the data, the same of each slice that it asks for.
+        """
+        asked = asked_slices(self.slicing.breakdown, criterion, by_condition.WHERE)
+        keys = asked_sets(self.keys, self.gan_keys, asked.criterion)
+        if not asked.slices:
+            return [self.measurement(key, criterion, confidence) for key in keys]
+        return [*by_condition.measurements(self, asked.slices, keys, criterion, confidence)]
+
+    def measurement(self, key: SetKey, criterion: Criterion, confidence: float) -> Measurement:
+        """What a criterion is told of a set, or of a single GAN."""
         metric = criterion.metric
         if isinstance(key, GanKey):
             return gan_bounds.gan_measurement(key, self.gan_estimate(key, metric, confidence))
@@ -229,7 +241,7 @@ class Evidence(base.Evidence):
         rows = [
             self._set_estimate(key, name, CONFIDENCE, counts_gans=self.counts_gans).row(key.where(), name)
             | {"score": scores.get(key, "")}
-            | self._unit(key)
+            | self.unit(key)
             for key in self.keys
             for name in NAMES
         ]
@@ -239,10 +251,11 @@ class Evidence(base.Evidence):
             table_specs.REPEATS: self._repeat_rows(),
             table_specs.SCORES: self._score_rows(),
             **self._gan_rows(),
+            **by_condition.condition_tables(self),
         }
         return {spec.name: spec.frame(own) for spec, own in tables.items()}
 
-    def _unit(self, key: SetKey) -> dict[str, str]:
+    def unit(self, key: SetKey) -> dict[str, str]:
         """What the column `groups` counts; said where it is not the same in all rows."""
         return {"unit": gan_bounds.GANS if key.kind == GAN else "objects"} if self.counts_gans else {}
 
