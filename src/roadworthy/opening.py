@@ -14,7 +14,8 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
-from roadworthy.data.leaks import trained_on
+from roadworthy.data.leaks import count_known, identities, trained_on
+from roadworthy.data.relabelled import Relabelled
 from roadworthy.data.subset import Mirrored
 from roadworthy.engine.monitor_systems import PlannedTraining
 from roadworthy.engine.plan import Bench, check_plan_size, chunk_size
@@ -25,6 +26,7 @@ from roadworthy.models.classes import box_hint
 from roadworthy.models.signals import LearningData
 from roadworthy.monitors import MONITORS, Monitor, MonitorOpening, NamesFiles, open_monitor
 from roadworthy.outliers import make_outliers
+from roadworthy.protocols import PROTOCOLS
 from roadworthy.study import Overlap, SourceSection, Study
 
 LEARNING = {
@@ -87,11 +89,13 @@ class OpeningSource:
         for role in sorted(wanted - set(roles)):
             raise InputError(LEARNING[role])
         seen = self._check_learning(roles)
+        recorded = self._recorded(data, any(protocol.shows_recorded for protocol, _ in asked))
+        seen |= self._check_recorded(recorded, roles)
         meets_outliers = any(protocol.shows_outliers for protocol, _ in asked)
         foreign, makers, order = self._outliers(data) if meets_outliers else ({}, {}, [])
         seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
         train, validation = roles.get("train"), roles.get("validation")
-        own = self.monitors, self.name, self.section, order
+        own = self.monitors, self.name, self.section, order, recorded
         bench = Bench(data, {}, seed, batch, chunk, foreign, makers, train, validation, *own)
         learning = LearningData(roles, partial(PlannedTraining, bench))
         opened = {name: self._fitted(name, model.with_data(learning), data) for name, model in opened.items()}
@@ -133,6 +137,40 @@ class OpeningSource:
         known = set(contents(roles["train"]))
         held_out = {role: roles[role] for role in ("test", "validation") if role in roles}
         return {role: trained_on(data, contents(data), known) for role, data in held_out.items()}
+
+    def _recorded(self, data: OpenedDataset, shown: bool) -> dict[str, OpenedDataset]:
+        """Its recorded sets by name, read and checked, labelled by class name in the order of the test data."""
+        section = self.section.data
+        recorded: dict[str, OpenedDataset] = {}
+        if section.recorded and not shown:
+            able = [name for name in PROTOCOLS if PROTOCOLS.get(name).shows_recorded]
+            raise InputError(
+                f"data: recorded names {next(iter(section.recorded))}, but no protocol of the study shows recorded "
+                f"sets: ask for one that does ({', '.join(able)}), or leave them out"
+            )
+        for name, spec in section.recorded.items():
+            settings: dict[str, Any] = {"size": data.size, "base": self.base, "seed": self.study.seed, "name": name}
+            opened = open_dataset(spec, on_bad_image=self.on_bad_image, **settings)
+            if not len(opened):
+                raise InputError(f"recorded set {name} holds no image")
+            if opened.channels != data.channels:
+                raise InputError(f"recorded set {name} has other channels than test data {data.name}")
+            with self.progress(f"reading images of {name}", len(opened)) as advance:
+                opened.verify_all(advance)
+            recorded[name] = Relabelled(opened, data.class_names)
+        return recorded
+
+    def _check_recorded(
+        self, recorded: Mapping[str, OpenedDataset], roles: Mapping[str, OpenedDataset]
+    ) -> dict[str, Sequence[str]]:
+        """Refuse recorded images that are test images too; the ids of those that are trained on, by set."""
+        if not recorded:
+            return {}
+        known = set(identities(roles["test"]))
+        for name, data in recorded.items():
+            count_known(data, known, f"recorded set {name}", f"test data {roles['test'].name}")
+        trained = set(identities(roles["train"])) if "train" in roles else set()
+        return {name: trained_on(data, identities(data), trained) for name, data in recorded.items()}
 
     def _fitted(self, name: str, model: Model, data: OpenedDataset) -> Model:
         """The model with its answers in the order of the data's classes."""

@@ -14,18 +14,22 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
     create_model,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.record import PluginRecord
+from roadworthy.core.types import UNDISTURBED
 from roadworthy.core.validation import MOST_BATCH, parse_size, read_yaml, validated
 from roadworthy.engine.plan import BATCH
 from roadworthy.plugins import GivenPlugins, load_plugins, name_plugins
 from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
+from roadworthy.protocols.choices import check_names
 
 
 def _size(value: Any) -> Any:
@@ -51,6 +55,7 @@ class DataSection(_Section):
     `split` cuts what is named under `test` by group into parts of these shares: of three train, validation and test,
     of two train and test.
     `mirror` adds a mirrored copy of every training image, and of every image that monitors are shown.
+    `recorded` are further sets of the same classes by name, such as problem cases that vehicles recorded.
     """
 
     test: Spec
@@ -59,6 +64,19 @@ class DataSection(_Section):
     classes: str | list[str] | None = None
     split: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=2, max_length=3)] | None = None
     mirror: bool = False
+    recorded: dict[str, Spec] = {}
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A source without recorded sets is stored as it was before there were any."""
+        content: dict[str, Any] = handler(self)
+        return {name: value for name, value in content.items() if value or name != "recorded"}
+
+    @field_validator("recorded")
+    @classmethod
+    def _set_names(cls, value: dict[str, Spec]) -> dict[str, Spec]:
+        check_names("recorded set", value, (UNDISTURBED, "all", "builtin", "test", "train", "validation"))
+        return value
 
     @model_validator(mode="after")
     def _one_way(self) -> DataSection:
@@ -268,7 +286,7 @@ def whole_paths(spec: Any, base: Path) -> Any:
     `code.py:name` keeps its name; what is no path (a range, a built-in set) stays as it is.
     """
     if isinstance(spec, SourceSection | DataSection):
-        of_data, of_source = ("test", "train", "validation", "classes"), ("data", "models")
+        of_data, of_source = ("test", "train", "validation", "classes", "recorded"), ("data", "models")
         named = of_data if isinstance(spec, DataSection) else of_source
         return spec.model_copy(update={key: whole_paths(getattr(spec, key), base) for key in named})
     if isinstance(spec, dict):

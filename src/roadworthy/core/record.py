@@ -29,7 +29,7 @@ class _Part(BaseModel):
 
 
 class DataRecord(_Part):
-    """The test data of a source."""
+    """The test data of a source, or one of its `recorded` sets."""
 
     name: str
     class_names: Annotated[list[str], Field(min_length=1)]
@@ -42,6 +42,7 @@ class DataRecord(_Part):
     seen: list[str] = []
     validation_seen: list[str] = []
     """Ids of test images, and of validation images, that are training images too."""
+    recorded: dict[str, DataRecord] = {}
 
 
 class ModelRecord(_Part):

@@ -276,6 +276,7 @@ class Bench:
     train, validation   where the source names them;  monitors: by their label
     section     what the study says of the source: near, exclude, leave_out, overlap
     outliers    the names of the sets from outside and of makers, in the order of the study
+    recorded    further sets of the source's classes, by name, at the size of the data
     """
 
     data: Dataset
@@ -291,6 +292,7 @@ class Bench:
     source: str = ""
     section: Any = None
     outliers: Sequence[str] = ()
+    recorded: Mapping[str, Dataset] = field(default_factory=dict)
     hashes: dict[int, tuple[System, str]] = field(default_factory=dict, repr=False)
 
     def fingerprint(self, system: System) -> str:

@@ -15,7 +15,7 @@ from roadworthy.core.record import (
     SourceRecord,
     StimulusRecord,
 )
-from roadworthy.core.roles import Model, leaves
+from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.data import OpenedDataset
 from roadworthy.engine.local import Outcome
 from roadworthy.engine.plan import ArtifactNode, Bench, CaseNode, Graph, Plan
@@ -59,23 +59,15 @@ def source_record(
 ) -> SourceRecord:
     """The data and models of a source.
 
-    seen     the ids of images that are training images too, of the `test` and of the `validation` data
+    seen     the ids of images that are training images too, of the `test` and `validation` data and of recorded sets
     changes  by how much the answers of a model differ when it is asked again, by the model's name
     """
-    data = bench.data
-    assert isinstance(data, OpenedDataset)
     return SourceRecord(
-        data=DataRecord(
-            name=data.name,
-            fingerprint=data.fingerprint(),
-            images=len(data),
-            groups=len(set(data.groups)),
-            class_names=list(data.class_names),
-            size=list(data.size),
-            bad_images=[list(map(str, bad)) for bad in data.bad_images],
-            notes=list(data.notes),
+        data=_data_record(
+            bench.data,
             seen=[*seen.get("test", ())],
             validation_seen=[*seen.get("validation", ())],
+            recorded={name: _data_record(own, seen=[*seen.get(name, ())]) for name, own in bench.recorded.items()},
         ),
         models={
             name: ModelRecord(
@@ -87,6 +79,21 @@ def source_record(
             )
             for name, model in bench.models.items()
         },
+    )
+
+
+def _data_record(data: Dataset, **known: Any) -> DataRecord:
+    assert isinstance(data, OpenedDataset)
+    return DataRecord(
+        name=data.name,
+        fingerprint=data.fingerprint(),
+        images=len(data),
+        groups=len(set(data.groups)),
+        class_names=list(data.class_names),
+        size=list(data.size),
+        bad_images=[list(map(str, bad)) for bad in data.bad_images],
+        notes=list(data.notes),
+        **known,
     )
 
 

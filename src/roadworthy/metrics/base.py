@@ -38,7 +38,7 @@ OfRows = Callable[..., Floats]
 """From answers and weights (B, n), or from what the metric `shares`, to values (B,)."""
 OfImages = Callable[[Any], Floats]
 """From answers to a value per image (n,)."""
-DROP, DISCOUNTED = "_drop", "_discounted"
+DROP, DISCOUNTED, EXPECTED = "_drop", "_discounted", "expected_"
 SHARE: Range = (0.0, 1.0)
 ROUNDING = 5 * TOLERANCE
 """How far outside its range a value may lie by rounding, as a share of the range."""
@@ -265,6 +265,19 @@ class Metric:
             proportion=False,
             multiple_of=None,
             factor=None,
+        )
+
+    def expected(self) -> Metric:
+        """The expectation of this metric over situations, by how often they occur: it lies where this one does.
+
+        >>> METRICS.get("accuracy").expected().name
+        'expected_accuracy'
+        """
+        return replace(
+            self.discounted(),
+            name=f"{EXPECTED}{self.name}",
+            label=f"{self.label}, expected",
+            sentence=f"{self.label} over the expected situations, each counted by how often it occurs.",
         )
 
 

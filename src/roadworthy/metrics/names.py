@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roadworthy.core.errors import UnknownName
-from roadworthy.metrics.base import DISCOUNTED, DROP, METRICS, TAKEN, Metric
+from roadworthy.metrics.base import DISCOUNTED, DROP, EXPECTED, METRICS, TAKEN, Metric
 
 FORMER_NAMES = {"fpr95": "fpr95_in"}
 """Names of earlier versions, in stored tables and in criteria, and what the same metric is called now."""
@@ -62,7 +62,8 @@ def metrics_of(protocol: str) -> tuple[Metric, ...]:
 def find_metric(name: str, own: Iterable[Metric] = ()) -> Metric:
     """The metric of a name in tables and criteria: among `own` first, then those of answers, then any protocol's.
 
-    Derived ones are known by what follows the name: `_drop` against undisturbed data, `_discounted` for coverage.
+    Derived ones are known by what follows the name: `_drop` against undisturbed data, `_discounted` for coverage; or by
+    what comes before it: `expected_` over situations.
     Raises an `UnknownName` for all else.
 
     >>> find_metric("accuracy_drop").limits(num_classes=10), find_metric("accuracy_drop").label
@@ -78,6 +79,8 @@ def find_metric(name: str, own: Iterable[Metric] = ()) -> Metric:
     for suffix, derive in ((DROP, Metric.drop), (DISCOUNTED, Metric.discounted)):
         if name.endswith(suffix):
             return derive(find_metric(name.removesuffix(suffix), own))
+    if name.startswith(EXPECTED):
+        return find_metric(name.removeprefix(EXPECTED), own).expected()
     raise UnknownName("metric", name, {*METRICS, *(metric.name for metric in (*own, *declared))})
 
 

@@ -169,6 +169,8 @@ class Protocol(ABC):
     """True for the protocol of studies that name none, and of criteria that name none."""
     shows_outliers: ClassVar[bool] = False
     """True where it shows data from outside the domain."""
+    shows_recorded: ClassVar[bool] = False
+    """True where it shows the recorded sets of a source."""
     prints_latex: ClassVar[bool] = False
     """True where its tables are written as LaTeX too."""
     compared: ClassVar[tuple[str, ...]] = ()

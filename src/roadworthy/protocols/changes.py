@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from roadworthy.statistics import Estimate, mcnemar, paired_interval, paired_p
+from roadworthy.statistics import Estimate, mcnemar, paired_interval, paired_p, sign_flip_p
 from roadworthy.statistics.estimates import CONFIDENCE, LEAST_BOOTSTRAP_GROUPS
 from roadworthy.statistics.nested import nested_estimate
 from roadworthy.statistics.paired import PairedChange, p_by_interval, smallest_paired_p
 
+SIGN_FLIP_STEPS = 50
+"""Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
 OTHER_IMAGES = "other images: they cannot be paired"
 
 
@@ -35,6 +37,17 @@ def by_mcnemar(change: PairedChange, before: ArrayLike, after: ArrayLike, object
     test = mcnemar(after, before, objects)
     change = replace(change, n=test.n, groups=test.groups, method=test.method)
     return replace(change, change=test.difference, lo=test.lo, hi=test.hi, p=test.p)
+
+
+def flip_p(differences: ArrayLike) -> float:
+    """Two-sided p of the sum of differences (G,), one per object, by flipping their signs; see `SIGN_FLIP_STEPS`.
+
+    >>> round(flip_p([0.2, 0.2, 0.2, 0.2, 0.2, 0.2]), 6)
+    0.03125
+    """
+    sums = np.asarray(differences, dtype=np.float64)
+    steps = np.rint(sums / max(float(np.abs(sums).max()), 1e-300) * SIGN_FLIP_STEPS)
+    return sign_flip_p(int(steps.sum()), np.abs(steps))
 
 
 def by_bootstrap(change: PairedChange, before: ArrayLike, after: ArrayLike) -> PairedChange:

@@ -14,6 +14,7 @@ from scipy.special import gammaincinv
 from roadworthy.metrics.coverage import Columns, Scenario
 from roadworthy.statistics.estimates import Estimate
 from roadworthy.statistics.intervals import mean_interval
+from roadworthy.statistics.situations import share_met, situation_confidence
 from roadworthy.statistics.slices import Conjunctions, checked_values, condition_column
 
 Floats = NDArray[np.float64]
@@ -206,17 +207,17 @@ def domain_performance(
         np.logical_and.reduce([columns[name] == situation[name] for name in names]) for situation, _ in frequencies
     ]
     tested = np.array([part.any() for part in inside])
-    per_situation = 1 - (1 - confidence) / max(int(tested.sum()), 1)
+    per_situation = situation_confidence(confidence, int(tested.sum()))
     intervals = [mean_interval(per_image[part], objects[part], low, high, per_situation) for part in inside]
     value, lo, hi = (np.array([getattr(interval, name) for interval in intervals]) for name in ("value", "lo", "hi"))
     shares = weights / weights.sum()
-    met = [float(shares[tested & (bound >= threshold)].sum()) for bound in (value, lo, hi)]
+    met = share_met(shares, intervals, threshold).share
     untested = float(shares[~tested].sum())
     known = float(shares[tested].sum())
     return DomainPerformance(
-        share=met[0],
-        share_lo=met[1],
-        share_hi=min(met[2] + untested, 1.0),
+        share=met.value,
+        share_lo=met.lo,
+        share_hi=met.hi,
         expected=float((shares * value)[tested].sum()) / known if known else math.nan,
         expected_lo=float((shares * lo)[tested].sum()) + untested * low,
         expected_hi=float((shares * hi)[tested].sum()) + untested * high,

@@ -22,7 +22,7 @@ from roadworthy.metrics import Answers, Metric, find_metric
 from roadworthy.metrics.base import DROP
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
-from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
+from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, flip_p, not_paired
 from roadworthy.protocols.classification import by_condition, corruption_error, table_specs
 from roadworthy.protocols.classification.human import HumanAnswers, QuizImages, model_rows, people_rows
 from roadworthy.protocols.classification.settings import METRICS, NAME
@@ -44,9 +44,6 @@ from roadworthy.statistics.estimates import (
 )
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
-
-SIGN_FLIP_STEPS = 50
-"""Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
 
 
 @dataclass(frozen=True)
@@ -234,9 +231,7 @@ class Evidence(base.Evidence):
         if metric.proportion:
             differences = np.rint(differences * math.lcm(*(len(cell.values[metric.name]) for cell in (before, after))))
         sums = np.bincount(self.objects, differences, self.group_count)
-        if not metric.proportion:
-            sums = np.rint(sums / max(float(np.abs(sums).max()), 1e-300) * SIGN_FLIP_STEPS)
-        p = sign_flip_p(int(sums.sum()), np.abs(sums))
+        p = sign_flip_p(int(sums.sum()), np.abs(sums)) if metric.proportion else flip_p(sums)
         change = replace(change, change=change.after - change.before, lo=interval.lo, hi=interval.hi)
         return replace(change, p=p, method="sign flips by group")
 
