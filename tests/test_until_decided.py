@@ -162,6 +162,20 @@ def test_a_full_run_extends_a_stopped_one_without_asking_again(tmp_path: Path) -
     assert stored_files(tmp_path / "run") == stored_files(tmp_path / "full")
 
 
+def test_parts_of_an_extension_that_was_killed_are_taken_back(tmp_path: Path) -> None:
+    stopping = planned_case(Knowing(), lambda seen: len(seen.ids) >= 48)
+    shown_into(tmp_path / "run", stopping)
+    stopped = stored_files(tmp_path / "run")
+    shown_into(tmp_path / "full", planned_case(Knowing(), None))
+    further = readouts.part_path(RunFolder(tmp_path / "run").case(stopping.case.key), 4)
+    further.write_bytes(readouts.part_path(RunFolder(tmp_path / "full").case(stopping.case.key), 4).read_bytes())
+    readouts.write_receipt(further)
+    shown_into(tmp_path / "run", stopping)
+    assert stored_files(tmp_path / "run") == stopped
+    shown_into(tmp_path / "full", stopping)
+    assert stored_files(tmp_path / "full") == stopped, "what is complete is cut to the stop"
+
+
 def test_what_fails_after_the_stop_is_no_failure(tmp_path: Path) -> None:
     late = planned_case(Knowing(), None).showing.data.ids[40]
     for workers in (1, 4):

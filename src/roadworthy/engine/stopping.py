@@ -52,9 +52,8 @@ class Stops:
 
     def finish(self, planned: PlannedCase) -> None:
         """Declare a case finished with the parts that count, and take back the others."""
-        if self.is_done(planned):
-            return
         folder, parts = self._store.case(planned.case.key), self.parts(planned)
         for chunk in range(parts, planned.parts):
             discard(readouts.part_path(folder, chunk))
-        readouts.commit(folder, planned.case, parts, planned.system.num_classes)
+        if not self.is_done(planned):
+            readouts.commit(folder, planned.case, parts, planned.system.num_classes)
