@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from pydantic import BaseModel
@@ -148,7 +148,8 @@ def evaluate(
     suite: str = "standard",
     metrics: str | Sequence[str] = (),
     criteria: str | Path | list[Any] | None = None,
-    until_decided: bool | Literal["complete"] = False,
+    until_decided: bool = False,
+    complete: bool = False,
     out: str | Path | None = None,
     name: str | None = None,
     size: str | tuple[int, int] | None = None,
@@ -173,8 +174,8 @@ def evaluate(
     `fresh` makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set.
     `metrics` are further metrics to measure, by name, besides those of the suite. `plugins` are Python files (or
     modules) that add metrics, suites, kinds of models or of data; their code runs only with `trust`. With
-    `until_decided` cases stop as soon as their criteria are decided; `until_decided="complete"` goes on with such a run
-    to the last image.
+    `until_decided` cases stop as soon as their criteria are decided; `complete` goes on with such a run to the last
+    image.
     """
     name = name or _name_of(model)
     loaded = load_given(plugins, trust)
@@ -192,7 +193,7 @@ def evaluate(
             "models": {name: model_spec(model, model_settings)},
             "protocols": {protocol.name: content},
             "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
-            "until_decided": until_decided,
+            "until_decided": "complete" if complete else until_decided,
             "plugins": [record.model_dump() for record in loaded],
         },
         "evaluate",
