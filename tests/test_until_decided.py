@@ -264,6 +264,10 @@ def test_completed_it_holds_every_image_and_the_same_decisions(tmp_path: Path) -
     assert stopping.query("criterion == 'A'")["status"].tolist() == statuses
     assert set(whole.tables["classification"].query("metric == 'ece'")["lo"].notna()) == {True}
     assert whole.verify() == []
+    with_itself = compare_runs([whole, whole], metrics=["accuracy", "ece"]).set_index(["condition", "metric"])
+    assert with_itself.loc[("none", "accuracy"), "method"] == "paired anytime betting"
+    assert (with_itself["n"] == N).all()
+    assert with_itself.loc[("none", "ece"), "p"] == 1
 
 
 def test_runs_are_compared_on_common_images(stopped: rw.Run, tmp_path: Path) -> None:

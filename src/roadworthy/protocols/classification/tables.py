@@ -234,7 +234,7 @@ class Evidence(base.Evidence):
                 change = PairedChange(condition, level, metric.name, reason=obstacle)
                 cells = None if obstacle else (self.cells[key_before], other.cells[key_after])
                 growing = cells and self._common(other, key_before, key_after)
-                if cells and growing:
+                if cells and growing and (growing.stopped or metric.mean_over_objects):
                     yield growing.changed(change, *self._whole(metric), *cells)
                 else:
                     yield self._changed(change, metric, *cells) if cells else change
