@@ -31,6 +31,7 @@ WRITTEN_ELSEWHERE = {
     *("corruption_error", "classification_gallery_answers", "classification_human", "localization_search"),
     *(f"classification_{name}" for name in ("by_condition", "by_condition_overall", "condition_columns")),
     *("ood_by_condition", "ood_condition_columns"),
+    *("classification_stopping", "classification_looks"),
     *(f"dependability_{name}" for name in ("cell_results", "pattern_groups", "occlusion_parts", "parts_gallery")),
     *("od_test_gap", "od_test_gap_methods", "od_test_stability", "od_test_ranks", "od_test_valid_size"),
     *(

@@ -148,6 +148,8 @@ def evaluate(
     suite: str = "standard",
     metrics: str | Sequence[str] = (),
     criteria: str | Path | list[Any] | None = None,
+    until_decided: bool = False,
+    complete: bool = False,
     out: str | Path | None = None,
     name: str | None = None,
     size: str | tuple[int, int] | None = None,
@@ -171,7 +173,9 @@ def evaluate(
     and one that was stopped is resumed; the finished run of another model or of other data there is refused, unless
     `fresh` makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set.
     `metrics` are further metrics to measure, by name, besides those of the suite. `plugins` are Python files (or
-    modules) that add metrics, suites, kinds of models or of data; their code runs only with `trust`.
+    modules) that add metrics, suites, kinds of models or of data; their code runs only with `trust`. With
+    `until_decided` cases stop as soon as their criteria are decided; `complete` goes on with such a run to the last
+    image.
     """
     name = name or _name_of(model)
     loaded = load_given(plugins, trust)
@@ -189,6 +193,7 @@ def evaluate(
             "models": {name: model_spec(model, model_settings)},
             "protocols": {protocol.name: content},
             "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
+            "until_decided": "complete" if complete else until_decided,
             "plugins": [record.model_dump() for record in loaded],
         },
         "evaluate",
@@ -234,6 +239,8 @@ def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
     what = ""
     if models != {name: bench.fingerprint(model) for name, model in bench.models.items()}:
         what = "another model"
+    elif bool(record.settings.get("until_decided")) != bool(prepared.study.until_decided):
+        what = "the same images in another order (`until_decided`)"
     elif record.first.data.fingerprint != bench.data.fingerprint():
         what = "other data"
     elif record.seed != prepared.study.seed:

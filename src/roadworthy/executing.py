@@ -208,7 +208,8 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
         created=before.created if before else utc_now(),
         environment=now,
         earlier_environments=[e for row, e in enumerate(earlier) if e != now and e not in earlier[:row]],
-        settings={"batch": study.batch, "threads": THREADS},
+        settings={"batch": study.batch, "threads": THREADS}
+        | ({"until_decided": study.until_decided} if study.until_decided else {}),
         plugins=list(study.plugins),
         sources={
             name: source_record(bench, prepared.plan, prepared.seen[name], prepared.changes(name))

@@ -16,9 +16,9 @@ from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
 from roadworthy.data.leaks import count_known, identities, trained_on
 from roadworthy.data.relabelled import Relabelled
-from roadworthy.data.subset import Mirrored
+from roadworthy.data.subset import Mirrored, in_random_order
 from roadworthy.engine.monitor_systems import PlannedTraining
-from roadworthy.engine.plan import Bench, check_plan_size, chunk_size
+from roadworthy.engine.plan import LOOK_IMAGES, Bench, check_plan_size, chunk_size
 from roadworthy.engine.progress import ProgressBar
 from roadworthy.models import align, load_model
 from roadworthy.models.callable import check_versions
@@ -94,6 +94,8 @@ class OpeningSource:
         meets_outliers = any(protocol.shows_outliers for protocol, _ in asked)
         foreign, makers, order = self._outliers(data) if meets_outliers else ({}, {}, [])
         seed, batch, chunk = self.study.seed, self.study.batch, chunk_size(data, self.study.batch)
+        if self.study.until_decided:
+            data, chunk = in_random_order(data, seed), chunk_size(data, batch, LOOK_IMAGES)
         train, validation = roles.get("train"), roles.get("validation")
         own = self.monitors, self.name, self.section, order, recorded
         bench = Bench(data, {}, seed, batch, chunk, foreign, makers, train, validation, *own)

@@ -27,7 +27,7 @@ from roadworthy.monitors import MONITORS, NamesFiles, StoredMonitor
 from roadworthy.monitors.combined import leaf_monitors
 from roadworthy.opening import Given, OpeningSource, check_study_size, open_monitors
 from roadworthy.protocols import Protocol, protocol_of
-from roadworthy.protocols.base import KnownCase, Part
+from roadworthy.protocols.base import KnownCase, Part, Planned
 from roadworthy.protocols.declared import check_declares
 from roadworthy.study import Study, parse_study, whole_paths
 from roadworthy.verdict import Criterion, check_threshold, load_criteria, threshold_remark
@@ -83,7 +83,7 @@ class Prepared:
     @property
     def remarks(self) -> dict[str, str]:
         """What must be said of the thresholds of criteria, by their id."""
-        return remarks(self.criteria, self.parts, self.settings)
+        return remarks(self.criteria, self.parts, self.settings, bool(self.study.until_decided))
 
     def changes(self, source: str) -> dict[str, float]:
         """By how much the answers of the models of a source differ when they are asked again, by name."""
@@ -140,9 +140,15 @@ def prepare_recipe(recipe: Mapping[str, Any]) -> Prepared:
 
 
 def remarks(
-    criteria: Sequence[Criterion], parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
+    criteria: Sequence[Criterion],
+    parts: Mapping[str, Sequence[Part]],
+    settings: Mapping[str, Any],
+    until_decided: bool = False,
 ) -> dict[str, str]:
-    """What must be said of the thresholds of criteria and of how they are read, by their id."""
+    """What must be said of the thresholds of criteria and of how they are read, by their id.
+
+    Of a run `until_decided` also why a criterion was not judged while answers came in.
+    """
     by_id = {}
     for criterion in criteria:
         protocol = protocol_of(criterion, parts)
@@ -150,7 +156,9 @@ def remarks(
         over_objects = protocol.is_over_objects(criterion)
         of_threshold = threshold_remark(criterion, measured, values, over_objects=over_objects)
         of_reading = protocol.remark(criterion, parts[protocol.name])
-        by_id[criterion.id] = "; ".join(filter(None, [of_threshold, of_reading]))
+        in_full = protocol.why_in_full(criterion, parts[protocol.name]) if until_decided else ""
+        of_run = in_full and f"run in full: {in_full}"
+        by_id[criterion.id] = "; ".join(filter(None, [of_threshold, of_reading, of_run]))
     return {name: remark for name, remark in by_id.items() if remark}
 
 
@@ -219,7 +227,28 @@ def prepare(
     allowed |= {"on_bad_image": on_bad_image}
     prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen, allowed=allowed)
     check_criteria(criteria, prepared.parts, prepared.settings)
+    prepared = _looked_at(prepared) if study.until_decided else prepared
     return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance)) if rehearse else prepared
+
+
+def _looked_at(prepared: Prepared) -> Prepared:
+    """The same study with rules by which cases stop once their criteria are decided; none where it is completed."""
+    if not prepared.criteria:
+        raise InputError("`until_decided=True` needs criteria that can be decided: name some with `criteria=`")
+    parts, cases = prepared.parts, list[PlannedCase]()
+    contexts = {name: dict(own) for name, own in prepared.contexts.items()}
+    for protocol, settings in prepared.study.protocols.chosen():
+        own = [c for c in prepared.criteria if protocol_of(c, parts).name == protocol.name]
+        asked = {
+            source: Planned(prepared.plan.of(protocol.name, source), context)
+            for source, context in contexts[protocol.name].items()
+        }
+        for source, planned in protocol.looked_at(asked, own, settings).items():
+            contexts[protocol.name][source] = planned.context
+            cases += planned.cases
+    if prepared.study.until_decided == "complete":
+        cases = [replace(planned, stop=None) for planned in cases]
+    return replace(prepared, plan=replace(prepared.plan, cases=tuple(cases)), contexts=contexts)
 
 
 def _left_out(protocol: Protocol, models: Mapping[str, Model]) -> dict[str, str]:

@@ -429,7 +429,8 @@ def judge_run(
     def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
         return evidence[protocol_of(criterion, evidence).name].measure(criterion, confidence)
 
-    of_thresholds = remarks(criteria, stored_parts(folder, record), stored_settings(record))
+    until_decided = bool(record.settings.get("until_decided"))
+    of_thresholds = remarks(criteria, stored_parts(folder, record), stored_settings(record), until_decided)
     return judge(criteria, measure, remarks=of_thresholds, failed=failed_parts(record))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -200,7 +200,8 @@ class Study(_Section):
     """A whole study: of one source (`data`, `models` and what else a source has, at the top) or of several `sources`.
 
     Everything but test data and one model has a default. `outliers` and `monitors` serve all sources. `plugins` are
-    imported before the study is read.
+    imported before the study is read. With `until_decided` a case ends as soon as the criteria that speak of it are
+    decided; `complete` shows it the images that are left, in the same order.
     """
 
     name: Annotated[str, Field(min_length=1)] = "study"
@@ -219,6 +220,7 @@ class Study(_Section):
     monitors: Annotated[dict[str, dict[str, Any]], BeforeValidator(_monitors)] = {}
     protocols: ProtocolsSection
     criteria: str | list[Any] | None = None
+    until_decided: bool | Literal["complete"] = False
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Study:
@@ -276,6 +278,8 @@ class Study(_Section):
     def to_yaml(self) -> str:
         """The study as YAML, defaults included, so that it can be read without this version's defaults."""
         content = {key: value for key, value in self.model_dump(mode="json").items() if value not in (None, {}, [])}
+        if not self.until_decided:
+            del content["until_decided"]
         content["protocols"] = {name: chosen for name, chosen in content["protocols"].items() if chosen is not None}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 

@@ -70,6 +70,12 @@ def evaluate(
         typer.Option(metavar="NAME", help="A further metric to measure, such as one of a plugin; can be repeated."),
     ] = None,
     criteria: Annotated[Path | None, typer.Option(help="YAML file of acceptance criteria.")] = None,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Stop a case once the criteria that speak of it are decided.")
+    ] = False,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Go on with a run that stopped --until-decided, to the last image.")
+    ] = False,
     out: OutOption = None,
     classes: Classes = None,
     range_: Range = None,
@@ -108,6 +114,8 @@ def evaluate(
         suite=suite,
         metrics=metric or (),
         criteria=criteria,
+        until_decided=until_decided,
+        complete=complete,
         out=out,
         name=name,
         size=size,
@@ -210,7 +218,8 @@ def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
         typer.echo(f"protocol  {protocol}: {len(cases)} cases")
     if prepared.plan.stimuli:
         typer.echo(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
-    typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {graph.image_cases():,} answers in all")
+    most = "at most " if prepared.study.until_decided else ""
+    typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {most}{graph.image_cases():,} answers in all")
     waiting = [node.parts[0] for node in graph.artifacts.values() if not is_built(folder, node.parts[0].recipe)]
     built = (
         f", at most {duration(estimate.building)} of it to build {estimate.timed} artifacts" if estimate.timed else ""

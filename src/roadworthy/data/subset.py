@@ -176,6 +176,19 @@ def split_by_group(dataset: Dataset, fractions: Sequence[float], seed: int = 0) 
     return tuple(Subset(dataset, rows.tolist()) for rows in parts)
 
 
+def in_random_order(dataset: Dataset, seed: int) -> Subset:
+    """The same images, group after group in a random order that the seed and the names of groups decide.
+
+    >>> from roadworthy.data import BuiltinDataset
+    >>> signs = BuiltinDataset("signs", n=30)
+    >>> sorted(in_random_order(signs, 0).ids) == sorted(signs.ids)
+    True
+    """
+    names, group = _numbered(dataset.groups)
+    drawn = np.array([rng.random() for rng in Streams("visit", seed).each(names)])
+    return Subset(dataset, np.lexsort((group, drawn[group])).tolist())
+
+
 def leading_rows(groups: Sequence[str], share: float) -> NDArray[np.bool_]:
     """Which rows (N,) are in the leading part of a data set: about `share` of them, no group cut in two.
 

@@ -14,6 +14,7 @@ from roadworthy.engine.artifacts import is_built
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.local import ask_systems, load_built, pending_tasks
 from roadworthy.engine.plan import Graph, PlannedCase, PlannedStimulus
+from roadworthy.engine.stopping import Stops
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _case_seconds(graph: Graph, store: RunFolder, trials: _Trials) -> float:
     answers: dict[int, int] = defaultdict(int)
     asked: dict[int, tuple[PlannedCase, PlannedStimulus | None]] = {}
     total = 0.0
-    for task in pending_tasks(cases, store, lambda images: None):
+    for task in pending_tasks(cases, store, Stops(cases, store), lambda images: None):
         showing = task.showing
         images = min(task.size, len(showing.data) - task.chunk * task.size)
         kind = showing.stimulus.name, showing.stimulus.level, showing.data.name, id(showing.attacked)

@@ -31,7 +31,6 @@ from roadworthy.core.errors import (
     is_the_store_s,
 )
 from roadworthy.core.grouping import grouped
-from roadworthy.core.manifests import is_committed
 from roadworthy.core.roles import Dataset, Model
 from roadworthy.core.types import Batch, first_rows, join_columns
 from roadworthy.engine import readouts
@@ -40,6 +39,7 @@ from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.memory import peak_memory
 from roadworthy.engine.plan import ArtifactNode, CaseNode, Graph, PlannedCase, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, no_progress
+from roadworthy.engine.stopping import Stops
 from roadworthy.engine.table_specs import TIMING_ARTIFACTS, TIMING_CASES
 from roadworthy.engine.workers import Turns, in_workers
 from roadworthy.models.signals import Signals
@@ -69,6 +69,10 @@ class Task:
     size: int
     chunk: int
     cases: tuple[PlannedCase, ...]
+
+    def images_of(self, cases: int) -> int:
+        """How many answers that many cases would give to it."""
+        return cases * min(self.size, len(self.showing.data) - self.chunk * self.size)
 
     @property
     def images(self) -> tuple[int, int, int]:
@@ -209,7 +213,8 @@ def show(
     progress: Callable[[int], None],
 ) -> None:
     """Run cases whose requirements are there; `progress` is told how many answers have been given."""
-    tasks = pending_tasks(cases, store, progress)
+    stops = Stops(cases, store)
+    tasks = pending_tasks(cases, store, stops, progress)
     chunks = _Chunks(tasks)
     models = [planned.system.underlying for planned in cases]
     turns = Turns(model for model in models if model is not None)
@@ -218,7 +223,9 @@ def show(
 
     def work(task: Task) -> None:
         try:
-            todo = [p for p in task.cases if min(failed_at.get(p.case.hash, {task.chunk: ""})) >= task.chunk]
+            waiting = [p for p in task.cases if min(failed_at.get(p.case.hash, {task.chunk: ""})) >= task.chunk]
+            todo = [planned for planned in waiting if task.chunk < stops.parts(planned)]
+            progress(task.images_of(len(waiting) - len(todo)))
             if not todo:
                 return
             try:
@@ -249,17 +256,20 @@ def show(
                         before, images = outcome.spent.get(planned.case.hash, (0.0, 0))
                         outcome.spent[planned.case.hash] = before + seconds, images + len(shown)
                     progress(len(shown))
+                    stops.look(planned)
         finally:
             chunks.release(task)
 
     with chunks:
         in_workers(work, tasks, workers, stopped)
     for planned in cases:
-        case, folder = planned.case, store.case(planned.case.key)
-        if case.hash in failed_at:
-            outcome.failures[case.hash] = failed_at[case.hash][min(failed_at[case.hash])]
-        elif not is_committed(folder):
-            readouts.commit(folder, case, planned.parts, planned.system.num_classes)
+        case = planned.case.hash
+        failed = {chunk: why for chunk, why in failed_at[case].items() if chunk < stops.parts(planned)}
+        if failed:
+            outcome.failures[case] = failed[min(failed)]
+        else:
+            outcome.not_shown.discard(case)
+            stops.finish(planned)
 
 
 SIGNAL_BYTES = 64 * 2**20
@@ -303,15 +313,17 @@ def _signals(model: Model | None, shown: Batch, start: int, size: int) -> tuple[
 
 
 def is_done(store: RunFolder, planned: PlannedCase) -> bool:
-    """True where the case's readouts are complete on disk."""
-    return is_committed(store.case(planned.case.key))
+    """True where the case's readouts are complete on disk, or as many as its rule asks for."""
+    return Stops([planned], store).is_done(planned)
 
 
-def pending_tasks(cases: Sequence[PlannedCase], store: RunFolder, progress: Callable[[int], None]) -> list[Task]:
+def pending_tasks(
+    cases: Sequence[PlannedCase], store: RunFolder, stops: Stops, progress: Callable[[int], None]
+) -> list[Task]:
     """The tasks still to do, chunk by chunk so that each chunk is decoded once; tells progress what is done already."""
     together: dict[tuple[str, int], list[PlannedCase]] = defaultdict(list)
     for planned in cases:
-        if is_done(store, planned):
+        if stops.is_done(planned):
             progress(len(planned.showing.data))
         else:
             together[planned.showing.stimulus.hash, planned.chunk].append(planned)
@@ -321,7 +333,8 @@ def pending_tasks(cases: Sequence[PlannedCase], store: RunFolder, progress: Call
         for chunk in range(planned_cases[0].parts):
             missing = []
             for planned in planned_cases:
-                if readouts.has_part(store.case(planned.case.key), chunk):
+                counts = chunk < stops.parts(planned)
+                if not counts or readouts.has_part(store.case(planned.case.key), chunk):
                     progress(min(size, len(showing.data) - chunk * size))
                 else:
                     missing.append(planned)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,14 +11,20 @@ from roadworthy.core.random import Streams
 from roadworthy.core.roles import BATCH as BATCH
 from roadworthy.core.roles import Buildable, Dataset, Model, Outliers, Shift, System, leaves
 from roadworthy.core.types import Artifact, Batch, Case, Stimulus
+from roadworthy.engine.readouts import Readouts
 from roadworthy.models import StoredPredictions
 
 CHUNK_BYTES = 64 * 2**20
 CHUNK_IMAGES = 1024
+LOOK_IMAGES = 128
+"""Images between two looks at a case that may stop early."""
 MOST_CASES = 100_000
 """Cases of a study (triples of an OD-test), at most: a plan is made whole before anything runs."""
 THREADS = 1
 """Threads per inference. Workers are the parallelism; more threads would change the bits of an answer."""
+
+StopRule = Callable[[Readouts], bool]
+"""Whether the readouts of the first parts of a case are enough: a pure function of them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,8 @@ class PlannedCase:
     """A case together with what runs it, and what the protocol that asks for it notes to find it again: `labels`.
 
     `refused` says why the system cannot be shown this: then the case fails without being run. One that no protocol asks
-    for is there because an artifact requires it.
+    for is there because an artifact requires it. Where there is a rule to `stop`, the case ends with the first of its
+    parts that are enough by it.
     """
 
     case: Case
@@ -84,6 +91,7 @@ class PlannedCase:
     source: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
+    stop: StopRule | None = None
 
     @property
     def chunk(self) -> int:
@@ -93,7 +101,7 @@ class PlannedCase:
 
     @property
     def parts(self) -> int:
-        """How many parts its answers have."""
+        """How many parts its answers have at most."""
         return -(-len(self.showing.data) // self.chunk)
 
 
@@ -203,7 +211,8 @@ class Graph:
         level = max((node.level for node in nodes), default=0)
         early = early or (known is not None and known.early)
         requires = frozenset(node.hash for node in nodes)
-        self.cases[planned.case.hash] = CaseNode(known.planned if known else planned, requires, level, early)
+        shared = _shared(known.planned, planned) if known else planned
+        self.cases[planned.case.hash] = CaseNode(shared, requires, level, early)
         return level
 
     def _add_artifact(self, part: Buildable, name: str) -> ArtifactNode:
@@ -233,6 +242,14 @@ class Graph:
         return level, frozenset(hashes)
 
 
+def _shared(first: PlannedCase, second: PlannedCase) -> PlannedCase:
+    """A case that two ask for: it stops early only where it is enough for both."""
+    own, other = first.stop, second.stop
+    if own is None or other is None:
+        return replace(first, stop=None)
+    return first if own == other else replace(first, stop=lambda readouts: own(readouts) and other(readouts))
+
+
 def _asking(node: CaseNode) -> tuple[str, int, int]:
     """What a case asks, of which model, and when that can be asked."""
     return node.planned.showing.stimulus.hash, id(node.planned.system.underlying), node.level
@@ -255,15 +272,15 @@ def is_stored(model: Model) -> bool:
     return any(isinstance(leaf, StoredPredictions) for leaf in leaves(model))
 
 
-def chunk_size(data: Dataset, batch: int = BATCH) -> int:
-    """Images decoded together: at most 64 MiB and 1,024 images, a whole number of batches where one fits.
+def chunk_size(data: Dataset, batch: int = BATCH, most: int = CHUNK_IMAGES) -> int:
+    """Images decoded together: at most 64 MiB and `most` images, a whole number of batches where one fits.
 
     >>> class Small: size, channels = (64, 64), 3
     >>> chunk_size(Small())
     1024
     """
     height, width = data.size
-    fitting = min(CHUNK_IMAGES, max(1, CHUNK_BYTES // (height * width * data.channels)))
+    fitting = min(most, max(1, CHUNK_BYTES // (height * width * data.channels)))
     return max(batch, fitting // batch * batch)
 
 

@@ -84,9 +84,14 @@ def part_path(folder: Path, chunk: int) -> Path:
 
 
 def has_part(folder: Path, chunk: int) -> bool:
-    """True where the readouts of a chunk are stored, whole as far as their receipt tells."""
+    """True where the readouts of a chunk are stored, whole as far as their receipt, or the manifest, tells."""
     path = part_path(folder, chunk)
-    return path.is_file() and receipt_path(path).is_file()
+    return path.is_file() and (receipt_path(path).is_file() or path.name in manifests.named_parts(folder))
+
+
+def is_finished(folder: Path, parts: int) -> bool:
+    """True where a case is finished, with that many parts."""
+    return manifests.is_committed(folder) and len(manifests.named_parts(folder)) == parts
 
 
 def write_part(folder: Path, chunk: int, batch: Batch, answer: Mapping[str, NDArray[Any]]) -> None:
@@ -145,7 +150,7 @@ def _text(values: Sequence[str]) -> list[str]:
 
 
 def commit(folder: Path, case: Case, parts: int, classes: int) -> None:
-    """Declare a case finished."""
+    """Declare a case finished with its first `parts`."""
     facts = {"stimulus": case.stimulus.config(), "recipe": dict(case.recipe), "case": case.hash, "classes": classes}
     manifests.commit(folder, facts, [part_path(folder, chunk).name for chunk in range(parts)])
 
@@ -154,10 +159,39 @@ def read_case(folder: Path) -> Readouts:
     """All readouts of a finished case."""
     try:
         facts, parts = manifests.read_manifest(folder, ["classes"])
-        table = pa.concat_tables([pq.ParquetFile(folder / name).read(columns=COLUMNS) for name in sorted(parts)])
+        table = pa.concat_tables([_read_part(folder / name) for name in sorted(parts)])
         classes = int(facts["classes"])
     except (OSError, ValueError, TypeError, InputError, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None
+    return _readouts(table, classes)
+
+
+class GrowingCase:
+    """The readouts of a case of which part after part is stored; each is read once."""
+
+    def __init__(self, folder: Path, classes: int) -> None:
+        self._folder, self._classes, self._tables = folder, classes, list[pa.Table]()
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def grow(self) -> bool:
+        """Read the next part; False where it is not stored yet."""
+        if not has_part(self._folder, len(self)):
+            return False
+        self._tables.append(_read_part(part_path(self._folder, len(self))))
+        return True
+
+    def readouts(self) -> Readouts:
+        """The rows of the parts that were read."""
+        return _readouts(pa.concat_tables(self._tables), self._classes)
+
+
+def _read_part(path: Path) -> pa.Table:
+    return pq.ParquetFile(path).read(columns=COLUMNS)
+
+
+def _readouts(table: pa.Table, classes: int) -> Readouts:
     known = set(table.column_names)
     numbers = {name: table[name].to_numpy() for name in NUMBERS if name in known}
     boxes = {name: _rows(table[name]) for name in BOXES if name in known}

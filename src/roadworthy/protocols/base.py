@@ -232,6 +232,19 @@ class Protocol(ABC):
     def evidence(self, part: Part, *, seed: int, workers: int = 1, resamples: int | None = None) -> Evidence:
         """What stored cases of one source say."""
 
+    def looked_at(
+        self, sources: Mapping[str, Planned], criteria: Sequence[Criterion], settings: Any
+    ) -> Mapping[str, Planned]:
+        """What it asks of each source, where criteria are judged while answers come in: some cases may `stop` early.
+
+        A protocol that does not define this shows every case in full.
+        """
+        return sources
+
+    def why_in_full(self, criterion: Criterion, parts: Sequence[Part]) -> str:
+        """Why a criterion of a study that runs until it is decided needs cases in full; empty where it does not."""
+        return f"protocol {self.name} shows every case in full"
+
     def page(self, run: Path, facts: Facts) -> Page | None:
         """What the report shows of the run in a folder; None shows the table of the protocol's name."""
         return None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.engine.conditions import CONDITION
+from roadworthy.engine.plan import PlannedCase
 from roadworthy.metrics.coverage import condition_text
 from roadworthy.protocols.base import KnownCase, StoredCase
 from roadworthy.protocols.condition_columns import ROLE, Breakdown
@@ -29,7 +30,7 @@ Slice = Mapping[str, tuple[str, ...]]
 """Conditions, each with the values of which an image shows one; all conditions hold."""
 
 
-def is_of_data(case: KnownCase) -> bool:
+def is_of_data(case: KnownCase | PlannedCase) -> bool:
     """Whether a case holds the conditions of the data, and no answers."""
     return dict(case.labels) == ROLE
 

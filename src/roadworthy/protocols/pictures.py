@@ -47,9 +47,9 @@ def save_gallery(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) 
     drawn: dict[tuple[str, int], PlannedStimulus] = {}
     for case in first:
         drawn.setdefault(_condition(case), case.showing)
-    table = []
+    table, positions = [], {}
     for (shift, level), showing in sorted(drawn.items(), key=lambda item: item[0]):
-        rows = gallery_rows(showing.data.labels)
+        rows = positions[shift, level] = gallery_rows(showing.data.labels)
         name = save_strip(showing, media / f"gallery-{showing.stimulus.key}.png", rows)
         table.append({"shift": shift, "level": level, "media": name, "images": len(rows)})
     hashes = {showing.stimulus.hash for showing in drawn.values()}
@@ -65,7 +65,9 @@ def save_gallery(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) 
         }
         for key, cell in evidence.cells.items()
         if (key.model, key.shift, key.level) in saw
-        for position, answer in enumerate(cell.gallery)
+        for answer in cell.gallery
+        if answer.row in positions[key.shift, key.level]
+        for position in [positions[key.shift, key.level].index(answer.row)]
     ]
     return table, answers
 

@@ -17,6 +17,7 @@ import numpy as np
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric
 from roadworthy.protocols.classification import table_specs
+from roadworthy.protocols.classification.stopped import NOT_SLICED
 from roadworthy.protocols.condition_slices import NO_IMAGE, Rows
 from roadworthy.protocols.summaries import MetricSummary, summarise_metrics
 from roadworthy.statistics import GroupBootstrap
@@ -31,9 +32,10 @@ def within(evidence: Evidence, rows: Rows, metrics: Sequence[Metric], keys: Sequ
     """The evidence of some images alone, by their rows: of these metrics and cells, those that failed apart.
 
     An object counts once inside a slice, however many of its images are there; one that is seen in several slices
-    counts in each.
+    counts in each. Of a cell that was judged while answers came in there is nothing: no bounds hold for a part of it.
     """
     part = copy.copy(evidence)
+    part.looks, part.watched = None, {}
     part.ids, part.groups = (tuple(texts[row] for row in rows) for texts in (evidence.ids, evidence.groups))
     part.labels = evidence.labels[rows]
     objects, part.objects = np.unique(evidence.objects[rows], return_inverse=True)
@@ -41,10 +43,12 @@ def within(evidence: Evidence, rows: Rows, metrics: Sequence[Metric], keys: Sequ
     whole = [evidence.bounded_by(metric)[0] for metric in metrics]
     drawn = [metric for metric in whole if not metric.mean_over_objects]
     done = [key for key in dict.fromkeys(keys) if key in evidence.cells]
-    cells = {key: _means(evidence.cells[key], rows, whole) for key in done}
-    if drawn and done and len(rows):
+    read = [key for key in done if key not in evidence.watched]
+    cells = {key: _means(evidence.cells[key], rows, whole) for key in read}
+    cells |= {key: _not_read(whole) for key in done if key in evidence.watched}
+    if drawn and read and len(rows):
         bootstrap = GroupBootstrap(part.objects, resamples=evidence.resamples, seed=evidence.seed)
-        for key in done:
+        for key in read:
             answers = [of_repeat.take(rows) for of_repeat in evidence.answers(key)]
             cells[key] = _joined(cells[key], summarise_metrics(answers, drawn, bootstrap))
     part.cells = cast("dict[CellKey, AnswerSummary]", cells)  # of a slice nothing but its metrics is read
@@ -63,6 +67,18 @@ def _means(cell: MetricSummary, rows: Rows, metrics: Sequence[Metric]) -> Metric
         | {name: [float(values.mean(dtype=np.float64))] for name, values in per_image.items()},
         resampled={},
         missing={name: cell.missing[name] for name in names if name in cell.missing} | missing,
+        no_bounds={},
+    )
+
+
+def _not_read(metrics: Sequence[Metric]) -> MetricSummary:
+    """A cell that is not broken down."""
+    names = [metric.name for metric in metrics]
+    return MetricSummary(
+        per_image={},
+        values={name: [math.nan] for name in names},
+        resampled={},
+        missing=dict.fromkeys(names, NOT_SLICED),
         no_bounds={},
     )
 

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import mean_corruption_error, relative_corruption_error
+from roadworthy.protocols.classification.stopped import NO_BOUND
 from roadworthy.shifts.corruptions import COMMON
 from roadworthy.statistics import Estimate, GroupBootstrap
 from roadworthy.statistics.estimates import CONFIDENCE, RESAMPLES, bootstrap_estimate
 
 if TYPE_CHECKING:
-    from roadworthy.protocols.classification.tables import Evidence
+    from roadworthy.protocols.classification.tables import CellKey, Evidence
 
 MEAN = "mean"
 METRICS = ("mce", "relative_mce")
@@ -43,11 +44,16 @@ def corruption_error_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
             yield from _rows(evidence, rates, shared, model, reference)
 
 
+def _keys(evidence: Evidence) -> list[CellKey]:
+    return [key for key in evidence.cells if key.shift in (UNDISTURBED, *COMMON)]
+
+
 def _rates(evidence: Evidence) -> Rates:
     """The error rates by model and shift, then by level: of all images first, then of every resample, (1 + B,)."""
-    keys = [key for key in evidence.cells if key.shift in (UNDISTURBED, *COMMON)]
-    errors = 1 - np.stack([evidence.cells[key].per_image["accuracy"] for key in keys], axis=1)
-    bootstrap = GroupBootstrap(evidence.objects, resamples=RESAMPLES, seed=evidence.seed)
+    keys = _keys(evidence)
+    shown = evidence.counts(keys)[0]
+    errors = 1 - np.stack([evidence.cells[key].per_image["accuracy"][:shown] for key in keys], axis=1)
+    bootstrap = GroupBootstrap(evidence.objects[:shown], resamples=RESAMPLES, seed=evidence.seed)
     rows = [errors.mean(axis=0, dtype=np.float64)[None]]
     rows += [weights @ errors / weights.sum(axis=1, keepdims=True) for weights in bootstrap.chunks()]
     rates: Rates = {}
@@ -65,6 +71,8 @@ def _rows(
     def clean(name: str, row: int) -> float:
         return float(rates[name, UNDISTURBED][0][row])
 
+    growing, counts = evidence.growing(_keys(evidence)), evidence.counts(_keys(evidence))
+    stopped = NO_BOUND if growing and growing.stopped else ""
     for metric in METRICS:
         if metric == "mce":
             errors = [mean_corruption_error(table(model, b), table(reference, b)) for b in range(RESAMPLES + 1)]
@@ -77,7 +85,7 @@ def _rows(
             continue
         for shift in (MEAN, *shared):
             values = np.array([error.value if shift == MEAN else error.by_corruption[shift] for error in errors])
-            reason = errors[0].reason if shift == MEAN else errors[0].reasons.get(shift, "")
+            reason = (errors[0].reason if shift == MEAN else errors[0].reasons.get(shift, "")) or stopped
             estimate = Estimate(float(values[0]), reason=reason)
             if not reason:
                 bounds = (-math.inf if metric == "relative_mce" else 0.0, math.inf)
@@ -91,4 +99,4 @@ def _rows(
                 "levels": " ".join(map(str, levels)),
             }
             estimate = replace(estimate, method="paired group bootstrap")
-            yield estimate.over(len(evidence.ids), evidence.group_count).row(where, metric)
+            yield estimate.over(*counts).row(where, metric)

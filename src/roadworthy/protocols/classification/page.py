@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roadworthy.metrics.mce import OTHER_THAN_PUBLISHED
-from roadworthy.protocols.classification import figures, words
+from roadworthy.protocols.classification import decided, figures, words
 from roadworthy.protocols.classification.condition_facts import condition_charts, load_by_condition
 from roadworthy.protocols.classification.facts import WHOLE_MATRIX, load_classification
 from roadworthy.protocols.classification.questions import QUESTIONS
@@ -22,8 +22,10 @@ def page(name: str, run: Path, stored: Facts) -> Page:
     tested = differences.load_differences(run, facts, QUESTIONS)
     scatter = load_scatter(run, facts.source, tested)
     by_condition = load_by_condition(run, facts)
+    stopping = decided.load_stopping(run, facts)
     context = {"clean": CLEAN, "not_as_published": OTHER_THAN_PUBLISHED, "by_condition": by_condition}
     context |= {"text_classes": figures.TEXT_CLASSES, "whole_matrix": WHOLE_MATRIX}
+    context |= {"stopping": stopping, "decided_labels": decided.labels}
     chance = [f"No better than chance: {sentence}" for sentence in words.chance_words(facts)]
     return Page(
         name,
@@ -35,8 +37,9 @@ def page(name: str, run: Path, stored: Facts) -> Page:
             | condition_charts(by_condition, facts)
             | difference_charts(tested, facts)
             | scatter_charts(scatter, facts)
+            | decided.stopping_charts(stopping)
         ),
         {"summary": words, "differences": tested, "scatter": scatter, "difference_words": differences, **context},
         models={model: words.summarise(facts, model) for model in facts.models},
-        headline=(*chance, *words.headline(facts)),
+        headline=(*chance, *words.headline(facts), *([stopping.saving()] if stopping else [])),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,9 +14,11 @@ from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
 from roadworthy.metrics import Metric
 from roadworthy.protocols import base
 from roadworthy.protocols.classification.human import QuizImages, check_answers, read_answers
+from roadworthy.protocols.classification.looks import looked_at, parts_of
 from roadworthy.protocols.classification.page import page
 from roadworthy.protocols.classification.questions import QUESTIONS
 from roadworthy.protocols.classification.settings import METRICS, NAME, Settings, metrics_of
+from roadworthy.protocols.classification.stopped import Context, criterion_key
 from roadworthy.protocols.classification.table_specs import CELL, TABLE_SPECS
 from roadworthy.protocols.classification.tables import CellKey, Evidence, check_metric, select
 from roadworthy.protocols.condition_columns import Breakdown, resolve_breakdown
@@ -50,7 +53,7 @@ class Classification(base.Protocol):
 
     name = NAME
     settings = Settings
-    context = Breakdown
+    context = Context
     table_specs = TABLE_SPECS
     is_default = True
     compared = ("accuracy", "auroc", "brier", "ece")
@@ -114,7 +117,18 @@ class Classification(base.Protocol):
             check_answers(settings.human, keys, QuizImages.of(bench.data))
         breakdown = resolve_breakdown(NAME, settings.conditions, bench.data)
         cases = [*plan_cases(NAME, stimuli, bench), *breakdown.plan(NAME, stimuli[0], bench)]
-        return base.Planned(cases, breakdown)
+        return base.Planned(cases, Context(**dict(breakdown)))
+
+    def looked_at(
+        self, sources: Mapping[str, base.Planned], criteria: Sequence[Criterion], settings: Settings
+    ) -> Mapping[str, base.Planned]:
+        """Cases whose criteria are all about means over images stop once these are decided."""
+        return looked_at(sources, partial(self.matching_sources, parts_of(sources)), criteria, settings)
+
+    def why_in_full(self, criterion: Criterion, parts: Sequence[base.Part]) -> str:
+        """As it was planned; of a criterion that came later nothing was planned."""
+        looks = [part.context.looks for part in parts if part.context.looks]
+        return next((own.in_full[key] for own in looks if (key := criterion_key(criterion)) in own.in_full), "")
 
     def check(self, cases: Sequence[base.KnownCase], criterion: Criterion, context: Any = None) -> None:
         """Raise an `InputError` where a criterion matches none of the cases."""
@@ -135,4 +149,4 @@ class Classification(base.Protocol):
         metrics = self.metrics_of(part.settings)
         human = part.settings.human if part.settings else None
         drawing: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
-        return Evidence(part.cases, part.class_names, metrics, human, **drawing, breakdown=part.context)
+        return Evidence(part.cases, part.class_names, metrics, human, part.context, **drawing)

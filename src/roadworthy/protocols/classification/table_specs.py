@@ -103,6 +103,22 @@ CONDITION_COLUMNS = TableSpec(
     key=("condition",),
     columns=("condition", "values", "images", "images_without", "reason"),
 )
+STOPPING = TableSpec(
+    f"{NAME}_stopping",
+    "Of a study that runs until it is decided: one criterion on one cell, how it was decided and after how many "
+    "images, and how many of all images the cell was shown.",
+    key=(*CELL, "criterion"),
+    columns=(
+        *(*CELL, "criterion", "metric", "threshold", "status", "decided_after", "images", "of"),
+        *("value", "lo", "hi", "reason"),
+    ),
+)
+LOOKS = TableSpec(
+    f"{NAME}_looks",
+    "One criterion on one cell after so many images: the value and the bounds that hold at all looks at once.",
+    key=(*CELL, "criterion", "images"),
+    columns=(*CELL, "criterion", "metric", "threshold", "images", "groups", "value", "lo", "hi"),
+)
 GALLERY = TableSpec(
     f"{NAME}_gallery",
     "The picture in `media` of a few images under one shift at one level.",
@@ -124,5 +140,6 @@ MISTAKES = TableSpec(
 
 TABLE_SPECS = (
     *(CELLS, BY_SHIFT, BY_LEVEL, OVERALL, SEVERITY, REPEATS, RECALL, CONFUSION, RELIABILITY, CORRUPTION_ERROR),
-    *(HUMAN, BY_CONDITION, BY_CONDITION_OVERALL, CONDITION_COLUMNS, GALLERY, GALLERY_ANSWERS, MISTAKES),
+    *(HUMAN, BY_CONDITION, BY_CONDITION_OVERALL, CONDITION_COLUMNS, STOPPING, LOOKS),
+    *(GALLERY, GALLERY_ANSWERS, MISTAKES),
 )

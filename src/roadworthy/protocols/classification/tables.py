@@ -26,13 +26,21 @@ from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, flip_p, not_p
 from roadworthy.protocols.classification import by_condition, corruption_error, table_specs
 from roadworthy.protocols.classification.human import HumanAnswers, QuizImages, model_rows, people_rows
 from roadworthy.protocols.classification.settings import METRICS, NAME
+from roadworthy.protocols.classification.stopped import (
+    BoundedMetric,
+    Context,
+    GrowingObjects,
+    Watched,
+    look_rows,
+    stopping_rows,
+)
 from roadworthy.protocols.classification.summaries import AnswerSummary, summarise_answers
 from roadworthy.protocols.classification.table_specs import CELL
-from roadworthy.protocols.condition_columns import Breakdown
 from roadworthy.protocols.condition_slices import Slice, Slicing, asked_slices, is_of_data, slice_where
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
 from roadworthy.protocols.summaries import Objects
 from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
+from roadworthy.statistics.anytime import anytime_interval
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
@@ -81,22 +89,31 @@ class Evidence(base.Evidence):
         class_names: Sequence[str],
         metrics: Sequence[Metric] = METRICS,
         human: HumanAnswers | None = None,
+        context: Context | base.NoContext | None = None,
         *,
         seed: int = 0,
         workers: int = 1,
         resamples: int | None = None,
-        breakdown: Breakdown | None = None,
     ) -> None:
         self.class_names, self.metrics, self.seed = tuple(class_names), tuple(metrics), seed
-        self.slicing, self.resamples = Slicing(breakdown or Breakdown(), cases), resamples or RESAMPLES
+        known = context if isinstance(context, Context) else Context()
+        self.slicing, self.resamples = Slicing(known, cases), resamples or RESAMPLES
         self.cases, self.human = [case for case in cases if not is_of_data(case)], human or {}
+        self.looks = known.looks
         self.by_key = by_key = grouped((CellKey.of(case), case) for case in self.cases)
         self.keys = sorted(by_key, key=CellKey.order)
         failed = {key: [case.failure for case in repeats if case.failure] for key, repeats in by_key.items()}
         self.failures = {key: reasons[0] for key, reasons in failed.items() if reasons}
         self.cells: dict[CellKey, AnswerSummary] = {}
         done = [key for key in self.keys if key not in self.failures]
-        first = by_key[done[0]][0].load() if done else None
+        self.watched: dict[CellKey, list[Watched]] = {}
+        if self.looks is not None:
+            by_hash, criteria = self.looks.watched, self.looks.criteria
+            watched = [case for case in self.cases if case.hash in by_hash]
+            self.watched = {CellKey.of(case): [criteria[name] for name in by_hash[case.hash]] for case in watched}
+        self.lengths: dict[CellKey, int] = {}
+        loaded = (by_key[key][0].load() for key in (done if self.watched else done[:1]))
+        first = max(loaded, key=lambda readouts: len(readouts.ids), default=None)
         self.ids: tuple[str, ...] = first.ids if first else ()
         self.groups: tuple[str, ...] = first.groups if first else ()
         self.labels = first.answers.label if first else np.zeros(0, np.int64)
@@ -108,12 +125,16 @@ class Evidence(base.Evidence):
 
         def summarise(key: CellKey) -> AnswerSummary:
             repeats = [case.load() for case in by_key[key]]
-            if any(repeat.ids != self.ids for repeat in repeats):
+            shown = len(repeats[0].ids) if key in self.watched else len(self.ids)
+            if any(repeat.ids != self.ids[:shown] for repeat in repeats):
                 raise InputError(f"the readouts of {key} are of other images than those of {done[0]}")
-            return summarise_answers([repeat.answers for repeat in repeats], self.metrics, bootstrap)
+            self.lengths[key] = shown
+            drawn = bootstrap if shown == len(self.ids) else GroupBootstrap(self.objects[:shown], resamples=1)
+            return summarise_answers([repeat.answers for repeat in repeats], self.metrics, drawn)
 
         with ThreadPoolExecutor(workers) as pool:
             self.cells = dict(zip(done, pool.map(summarise, done), strict=True))
+        self.lengths = {key: self.lengths[key] for key in done}
 
     def answers(self, key: CellKey) -> list[Answers]:
         """The stored answers of a cell that did not fail, repeat by repeat."""
@@ -122,25 +143,28 @@ class Evidence(base.Evidence):
     def estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE) -> Estimate:
         """The mean of a metric over cells, bounded by objects: neither repeats nor cells raise n."""
         whole, factor = self.bounded_by(metric)
-        return self._estimate(keys, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
+        return self._estimate(keys, whole, confidence).scaled(factor).over(*self.counts(keys))
 
     def drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE
     ) -> Estimate:
         """How much worse a metric is than at the baseline, on the same objects: positive is worse."""
         whole, factor = self.bounded_by(metric)
-        return self._drop(keys, baseline, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
+        return self._drop(keys, baseline, whole, confidence).scaled(factor).over(*self.counts([*keys, *baseline]))
 
     def bounded_by(self, metric: Metric) -> tuple[Metric, float]:
         """The metric by which one is bounded, and what the one is times that: itself, unless it is a multiple."""
-        if metric.multiple_of in self.metrics and metric.multiple_of and metric.factor:
-            return metric.multiple_of, metric.factor(len(self.class_names))
-        return metric, 1.0
+        bounded = BoundedMetric.of(metric, self.metrics, len(self.class_names))
+        return bounded.whole, bounded.factor
+
+    def metric(self, name: str) -> Metric:
+        """One of its metrics."""
+        return find_metric(name, self.metrics)
 
     def _estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float) -> Estimate:
         if failed := [self.failures[key] for key in keys if key in self.failures]:
             return failed_estimate(failed[0])
-        return self._objects.estimate([self.cells[key] for key in keys], metric, confidence)
+        return self._objects(keys).estimate([self.cells[key] for key in keys], metric, confidence)
 
     def _drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float
@@ -148,11 +172,22 @@ class Evidence(base.Evidence):
         if failed := [self.failures[key] for key in [*keys, *baseline] if key in self.failures]:
             return failed_estimate(failed[0])
         cells, baseline_cells = [self.cells[key] for key in keys], [self.cells[key] for key in baseline]
-        return self._objects.drop(cells, baseline_cells, metric, confidence)
+        return self._objects([*keys, *baseline]).drop(cells, baseline_cells, metric, confidence)
 
-    @property
-    def _objects(self) -> Objects:
-        return Objects(self.objects, self.group_count, len(self.class_names))
+    def _objects(self, keys: Sequence[CellKey]) -> Objects:
+        return self.growing(keys) or Objects(self.objects, self.group_count, len(self.class_names))
+
+    def growing(self, keys: Sequence[CellKey]) -> GrowingObjects | None:
+        """The objects that the cells have in common where criteria were watching one of them; None where not."""
+        if self.looks is None or not any(key in self.watched and key in self.cells for key in keys):
+            return None
+        shown = min(self.lengths[key] for key in keys if key in self.cells)
+        return GrowingObjects(self.objects, self.group_count, len(self.class_names), self.looks, shown)
+
+    def counts(self, keys: Sequence[CellKey]) -> tuple[int, int]:
+        """How many images, of how many objects, are read from cells together."""
+        growing = self.growing(keys)
+        return (growing.counted, growing.groups) if growing else (len(self.ids), self.group_count)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Every table of the protocol, from stored readouts alone."""
@@ -167,6 +202,9 @@ class Evidence(base.Evidence):
             table_specs.CONFUSION: _confusion_rows(self),
             table_specs.RELIABILITY: _reliability_rows(self),
         }
+        if self.looks is not None:
+            rows[table_specs.STOPPING] = stopping_rows(self, self.looks)
+            rows[table_specs.LOOKS] = look_rows(self, self.looks)
         if self.human and self.ids:
             rows[table_specs.HUMAN] = self._human_rows()
         if corrupted := [*corruption_error.corruption_error_rows(self)]:
@@ -192,7 +230,7 @@ class Evidence(base.Evidence):
 
     def compare(self, other: Self, before: Compared, after: Compared, metrics: Sequence[str]) -> Iterator[PairedChange]:
         """Every shift at every level by each of the metrics; both must have been tested on the same images."""
-        if self.ids != other.ids or self.groups != other.groups or not np.array_equal(self.labels, other.labels):
+        if not self._shown_alike(other):
             raise InputError(f"{before} and {after} were tested on other images: they cannot be paired")
         shown = [_conditions(system) for system in (before, after)]
         for condition, level in dict.fromkeys([*shown[0], *shown[1]]):
@@ -202,7 +240,25 @@ class Evidence(base.Evidence):
             for metric in (find_metric(name, self.metrics) for name in metrics):
                 change = PairedChange(condition, level, metric.name, reason=obstacle)
                 cells = None if obstacle else (self.cells[key_before], other.cells[key_after])
-                yield self._changed(change, metric, *cells) if cells else change
+                growing = cells and self._common(other, key_before, key_after)
+                if cells and growing and (growing.stopped or metric.mean_over_objects):
+                    yield growing.changed(change, *self.bounded_by(metric), *cells)
+                else:
+                    yield self._changed(change, metric, *cells) if cells else change
+
+    def _shown_alike(self, other: Self) -> bool:
+        """Whether both were shown the same images, or one of them the first of those that the other was."""
+        alike = min(len(self.ids), len(other.ids)) if self.watched or other.watched else None
+        same = self.ids[:alike] == other.ids[:alike] and self.groups[:alike] == other.groups[:alike]
+        return same and np.array_equal(self.labels[:alike], other.labels[:alike])
+
+    def _common(self, other: Self, before: CellKey, after: CellKey) -> GrowingObjects | None:
+        """The images that two cells have in common where criteria were watching one of them; None where not."""
+        if before not in self.watched and after not in other.watched:
+            return None
+        looks, shown = self.looks or other.looks, min(self.lengths[before], other.lengths[after])
+        assert looks is not None
+        return GrowingObjects(self.objects, self.group_count, len(self.class_names), looks, shown)
 
     def _changed(
         self, change: PairedChange, metric: Metric, before: AnswerSummary, after: AnswerSummary
@@ -276,7 +332,7 @@ class Evidence(base.Evidence):
         else:
             estimate = self.estimate(keys, metric, confidence)
         where = keys[0].where() if len(keys) == 1 else {"conditions": f"{len(keys)} pooled"}
-        return Measurement(where, estimate, proportion=metric.proportion)
+        return Measurement(where, estimate, proportion=metric.proportion and not self.growing(keys))
 
 
 def _conditions(system: Compared) -> dict[tuple[str, int], str]:
@@ -352,10 +408,14 @@ def _average_rows(evidence: Evidence, *columns: str) -> _Rows:
 
 
 def _deviations(evidence: Evidence, keys: Sequence[CellKey], metric: str) -> dict[str, float]:
-    """The standard deviations of an average over conditions and over repeats; a drop, or a failed cell, has none."""
+    """The standard deviations of an average over conditions and over repeats.
+
+    A drop has none, nor has an average over a cell that failed or stopped early.
+    """
     cells = [evidence.cells.get(key) for key in keys]
     values = [cell.values[metric] for cell in cells if cell is not None and metric in cell.values]
-    if len(values) < len(keys):
+    growing = evidence.growing(keys)
+    if len(values) < len(keys) or (growing and growing.stopped):
         return {}
     return {"sd_conditions": deviation_over_conditions(values), "sd_repeats": deviation_over_repeats(values)}
 
@@ -385,17 +445,22 @@ def _recall_rows(evidence: Evidence) -> list[dict[str, Any]]:
             **key.where(),
             "class": name,
             "metric": "recall",
-            **_recall(cell.per_image["accuracy"][rows], evidence.objects[rows]),
+            **_recall(evidence, key, rows),
         }
         for key, cell in evidence.cells.items()
         for name, rows in zip(evidence.class_names, members, strict=True)
     ]
 
 
-def _recall(hits: NDArray[np.float32], objects: NDArray[np.int64]) -> dict[str, Any]:
+def _recall(evidence: Evidence, key: CellKey, rows: NDArray[np.int64]) -> dict[str, Any]:
+    growing = evidence.growing([key])
+    shown = rows[rows < growing.counted] if growing else rows
+    hits, objects = evidence.cells[key].per_image["accuracy"][shown].astype(np.float64), evidence.objects[shown]
     recall = no_estimate("no image of this class")
-    if len(hits):
-        recall = proportion_interval(hits.astype(np.float64), objects, CONFIDENCE)
+    if len(hits) and growing:
+        recall = anytime_interval(hits, objects, growing.looks.largest_group)
+    elif len(hits):
+        recall = proportion_interval(hits, objects, CONFIDENCE)
     return {name: getattr(recall, name) for name in ("value", "lo", "hi", "n", "groups", "reason")}
 
 
