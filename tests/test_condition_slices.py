@@ -26,6 +26,7 @@ from roadworthy.metrics import Answers
 from roadworthy.protocols.base import Part, StoredCase
 from roadworthy.protocols.classification import Classification
 from roadworthy.protocols.classification.settings import Settings
+from roadworthy.protocols.classification.stopped import Context
 from roadworthy.protocols.condition_columns import ROLE, Breakdown, resolve_breakdown
 from roadworthy.protocols.condition_slices import asked_slices
 from roadworthy.protocols.ood import OutOfDistribution
@@ -69,7 +70,7 @@ def evidence(
     ]
     cases.append(of_data({name: [column[r] for r in rows] for name, column in columns.items()}, ids))
     values = conditions or {name: sorted({*map(str, column)} - {""}) for name, column in columns.items()}
-    part = Part("", cases, Breakdown(conditions=values, **breakdown), ["a", "b"])
+    part = Part("", cases, Context(conditions=values, **breakdown), ["a", "b"])
     return Classification().evidence(part, seed=0, resamples=20)
 
 
@@ -176,7 +177,7 @@ def test_failed_cases_and_unread_conditions_say_why(hand_made: Any) -> None:
     failed = [StoredCase("m", Stimulus("test", "fog", 3), failure="out of memory")]
     cases = [*(case for case in hand_made.cases if case.stimulus.name == "none"), *failed]
     conditions = of_data({"light": LIGHT}, [f"image{row}" for row in range(8)])
-    breakdown = Breakdown(conditions={"light": ["day", "night"]})
+    breakdown = Context(conditions={"light": ["day", "night"]})
     asked = criterion(light="night", shift="fog")
 
     def result(*of: StoredCase) -> Any:
@@ -200,7 +201,7 @@ def test_answers_to_some_of_the_images_find_their_conditions(hand_made: Any) -> 
     ids = [f"image{row}" for row in (7, 6, 3)]
     case = StoredCase("m", Stimulus("test"), load=partial(readouts, [0.9, 0.2, 0.9], ["s4", "s4", "s1"], ids))
     conditions = of_data({"light": LIGHT}, [f"image{row}" for row in range(8)])
-    part = Part("", [case, conditions], Breakdown(conditions={"light": ["day", "night"]}), ["a", "b"])
+    part = Part("", [case, conditions], Context(conditions={"light": ["day", "night"]}), ["a", "b"])
     own = Classification().evidence(part, seed=0, resamples=100)
     assert measured(own, criterion(light="night")) == [(0.5, 2, 2)]
     assert own.measure(criterion(light="day"), 0.95)[0].estimate.reason == "no image shows it"
@@ -208,7 +209,7 @@ def test_answers_to_some_of_the_images_find_their_conditions(hand_made: Any) -> 
 
 def test_conditions_of_other_images_are_refused(hand_made: Any) -> None:
     other = of_data({"light": LIGHT}, [f"other{row}" for row in range(8)])
-    part = Part("", [*hand_made.cases, other], Breakdown(conditions={"light": ["day", "night"]}), ["a", "b"])
+    part = Part("", [*hand_made.cases, other], Context(conditions={"light": ["day", "night"]}), ["a", "b"])
     with pytest.raises(InputError, match="other images"):
         Classification().evidence(part, seed=0, resamples=100).tables()
 
