@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MEAN = "mean"
 METRICS = ("mce", "relative_mce")
-Rates = dict[tuple[str, str], dict[int, NDArray[np.float64]]]
+Rates = dict[tuple[str, str], dict[float, NDArray[np.float64]]]
 
 
 def corruption_error_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
