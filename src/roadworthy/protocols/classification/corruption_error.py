@@ -57,7 +57,7 @@ def _rates(evidence: Evidence) -> Rates:
 
 
 def _rows(
-    evidence: Evidence, rates: Rates, shared: Mapping[str, Sequence[int]], model: str, reference: str
+    evidence: Evidence, rates: Rates, shared: Mapping[str, Sequence[float]], model: str, reference: str
 ) -> Iterator[dict[str, Any]]:
     def table(name: str, row: int) -> dict[str, list[float]]:
         return {s: [float(rates[name, s][level][row]) for level in levels] for s, levels in shared.items()}
