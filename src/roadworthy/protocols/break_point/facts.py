@@ -17,6 +17,8 @@ from roadworthy.report.words import NO_BREAK, bounds, number, plural, words_of
 from roadworthy.statistics import Estimate
 
 ROLE = BREAK_SEVERITY.name
+CLOSER_STEP = 0.05
+"""How fine a second look is, as the report proposes it."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,22 @@ def sentence(breaks: BreakFacts, point: Point) -> str:
     return f"From severity {severity_words(point.cell.value)} on ({sure}{unit}) it misses {requirement}.{remark}"
 
 
+def closer(breaks: BreakFacts) -> list[str]:
+    """What a study may say of the shifts that break, to look closer between the bounds of all models.
+
+    One line per shift, as YAML; where there is no upper bound, up to its last level.
+    """
+    lines = []
+    for shift in breaks.shifts:
+        points = [breaks.point(model, shift) for model in breaks.models]
+        broken = [point for point in points if not point.cell.missing and 0 < point.cell.value < math.inf]
+        if broken:
+            start = min(point.cell.lo for point in broken)
+            end = max(min(point.cell.hi, point.last) for point in broken)
+            lines.append(f"{{name: {shift}, finer: {{start: {start:g}, end: {end:g}, step: {CLOSER_STEP}}}}}")
+    return lines
+
+
 def weakest(breaks: BreakFacts, model: str) -> Point | None:
     """The break point of the shift that a model stands least of; None where there is none."""
     return next(iter(breaks.of_model(model)), None)
@@ -224,7 +242,9 @@ def model_words(breaks: BreakFacts, model: str) -> ModelWords:
     weak = f"Weakest under {point.shift}. {sentence(breaks, point)}"
     brief = f"weakest under {point.shift}: break point {number(BREAK_SEVERITY, point.cell.value)}"
     figure = (f"Break point, {point.shift}", ROLE, point.cell)
-    return ModelWords((figure,), (weak, f"{words[0].upper()}{words[1:]}."), (brief,), rule=breaks.requirement)
+    return ModelWords(
+        (figure,), (weak, f"{words[0].upper()}{words[1:]}."), (brief,), rule=f"Required: {breaks.requirement}."
+    )
 
 
 def headline(breaks: BreakFacts, facts: Facts) -> list[str]:

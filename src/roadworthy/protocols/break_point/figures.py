@@ -37,6 +37,7 @@ def forest(breaks: BreakFacts, facts: Facts) -> drawing.View:
         points = [breaks.point(model, shift) for shift in breaks.shifts]
         rows = [row + offset for row in range(len(points))]
         traces += [_bar(point, row, colour, edge) for point, row in zip(points, rows, strict=True)]
+        traces += [_met(point, row, colour) for point, row in zip(points, rows, strict=True)]
         hover = [f"<b>{drawing.text(facts.named(model))}</b>, {_hover(breaks, point)}" for point in points]
         symbols = ["triangle-right-open" if point.is_beyond else symbol for point in points]
         marks = drawing.trace("scatter", hover, mode="markers", y=rows, cliponaxis=False)
@@ -59,6 +60,15 @@ def _bar(point: Point, row: float, colour: str, edge: float) -> dict[str, Any]:
     return {"type": "scatter", "mode": "lines", "x": ends, "y": [row, row], "line": line, "hoverinfo": "skip"}
 
 
+def _met(point: Point, row: float, colour: str) -> dict[str, Any]:
+    """The severities at which the threshold is surely met, as a thin line up to the interval."""
+    if point.cell.missing or not point.cell.lo:
+        return {}
+    line = {"color": colour, "width": 1, "dash": "dot"}
+    ends = [0, drawing.plain(point.cell.lo)]
+    return {"type": "scatter", "mode": "lines", "x": ends, "y": [row, row], "line": line, "hoverinfo": "skip"}
+
+
 def _hover(breaks: BreakFacts, point: Point) -> str:
     return f"{drawing.text(point.shift)}<br>{drawing.text(sentence(breaks, point))}"
 
@@ -71,7 +81,8 @@ def _severity_axis(last: float, edge: float) -> dict[str, Any]:
         "tickmode": "array",
         "tickvals": [*ticks, edge],
         "ticktext": [*map(str, ticks), f"&gt;{last:g}"],
-        "title": drawing.axis_title("severity (whole numbers are levels; 0 is undisturbed)"),
+        "tickangle": 0,
+        "title": drawing.axis_title("severity (0 is undisturbed)"),
     }
 
 
