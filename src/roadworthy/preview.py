@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from roadworthy.data import open_dataset
 from roadworthy.engine.plan import BATCH
 from roadworthy.models import load_model
 from roadworthy.protocols.pictures import write_picture
-from roadworthy.shifts import Attack, find_shift, shift_levels
+from roadworthy.shifts import Attack, find_shift, make_shift, shift_levels
 from roadworthy.shifts.distances import ThroughDistance
 from roadworthy.shifts.preview import contact_sheet, level_similarity
 
@@ -55,6 +55,7 @@ def write_preview(
     model: str | None = None,
     model_settings: dict[str, Any] | None = None,
     levels: Path | None = None,
+    severities: Sequence[float] = (),
     size: str | None = None,
     trust: bool = False,
     unpickle: bool = False,
@@ -63,8 +64,9 @@ def write_preview(
 ) -> Iterator[str]:
     """Write a contact sheet of all levels of a shift, or of every shift; yields the lines to print.
 
-    Without `data` the built-in signs are shown, or traffic scenes where the shift goes by distance. `calibrate` adds
-    similarity and accuracy over each level. A shift that cannot be shown is an error; where all are asked for, a line.
+    `severities` are shown in place of the levels: whole ones are levels, others lie between two. Without `data` the
+    built-in signs are shown, or traffic scenes where the shift goes by distance. `calibrate` adds similarity and
+    accuracy over each level. A shift that cannot be shown is an error; where all are asked for, a line.
     """
     if levels is not None and shift is None:
         raise InputError("--levels needs the name of one shift")
@@ -85,8 +87,7 @@ def write_preview(
     series = []
     for name in [shift] if shift else SHIFTS:
         try:
-            levels_of_shift = range(1, len(find_shift(name).LEVELS) + 1) or [1]
-            members = [member.over(dataset) for member in shift_levels(name, levels_of_shift, table)]
+            members = [member.over(dataset) for member in _members(name, severities, table)]
             members[0](sample, Streams(seed, name))
             series.append(members)
         except InputError as error:
@@ -114,6 +115,13 @@ def write_preview(
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}") from None
     yield f"contact sheet: {out}"
+
+
+def _members(name: str, severities: Sequence[float], table: dict[int, dict[str, Any]] | None) -> list[Shift]:
+    """The shift at each of the severities, or at all of its levels where none is given."""
+    if severities:
+        return [make_shift(name, severity, table) for severity in severities]
+    return shift_levels(name, range(1, len(find_shift(name).LEVELS) + 1) or [1], table)
 
 
 def _shown_by(shift: str | None) -> str:

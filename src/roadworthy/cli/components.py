@@ -30,6 +30,9 @@ def preview(
     levels: Annotated[
         Path | None, typer.Option(help="YAML file with your own levels: {1: {factor: 0.1}, ...}.")
     ] = None,
+    severity: Annotated[
+        list[float] | None, typer.Option(help="A severity to show instead, such as 2.5; may be given several times.")
+    ] = None,
     quiz: Annotated[
         Path | None,
         typer.Option(metavar="STUDY", help="Write a page on which a person names the class of images of a study."),
@@ -52,8 +55,8 @@ def preview(
     seed: Seed = 0,
 ) -> None:
     """A contact sheet: all levels side by side; or a quiz for people."""
-    of_sheet = {"--data": data, "--calibrate": calibrate, "--model": model, "--levels": levels, "--size": size}
-    of_sheet |= {"--range": range_, "--unpickle": unpickle}
+    of_sheet: dict[str, Any] = {"--data": data, "--calibrate": calibrate, "--model": model, "--levels": levels}
+    of_sheet |= {"--severity": severity, "--size": size, "--range": range_, "--unpickle": unpickle}
     chosen = {"SHIFT": shift, "--level": level, "--images": images, "--out": out, "--seed": seed}
     if quiz is None:
         _refuse({"--level": level, "--answers": answers}, "without --quiz")
@@ -69,6 +72,7 @@ def preview(
             model=model,
             model_settings=given_settings(range=range_),
             levels=levels,
+            severities=severity or (),
             size=size,
             trust=trust,
             unpickle=unpickle,

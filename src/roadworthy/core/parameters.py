@@ -1,4 +1,4 @@
-"""Parameters of shifts and outliers: fields that say what they may be, and what they are at levels 1 to 5."""
+"""Parameters of shifts and outliers: fields that say what they may be, at levels 1 to 5 and between them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,23 @@ Component = TypeVar("Component")
 
 
 def parameter(
-    *levels: Any, within: tuple[float, float] | None = None, whole: bool = False, default: Any = MISSING
+    *levels: Any,
+    within: tuple[float, float] | None = None,
+    whole: bool = False,
+    default: Any = MISSING,
+    neutral: Any = None,
+    inverse: bool = False,
+    quantity: str = "",
+    unit: str = "",
 ) -> Any:
-    """A field: its values at the levels from 1 on, the least and the largest (whole) number it may be, its default."""
-    return field(default=default, metadata={"levels": levels, "within": within, "whole": whole})
+    """A field: its values at the levels from 1 on, the least and the largest (whole) number it may be, its default.
+
+    neutral         what it is at severity 0: a shift whose every declared neutral value is taken changes nothing
+    inverse         whether it is 1 / x that lies on a straight line between levels, not x itself
+    quantity, unit  what it measures, where that has a unit outside this program: a visual range in m
+    """
+    metadata = {"levels": levels, "within": within, "whole": whole, "neutral": neutral, "inverse": inverse}
+    return field(default=default, metadata={**metadata, "quantity": quantity, "unit": unit})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(parameter,))

@@ -75,7 +75,7 @@ class StimulusRecord(_Part):
 
     data: str
     name: str
-    level: int
+    level: int | float
     parameters: dict[str, Any]
     repeat: int
     seed: int

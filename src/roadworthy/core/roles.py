@@ -15,6 +15,7 @@ from roadworthy.core.code import CodeIdentified, code_of
 from roadworthy.core.errors import InputError, UnknownName, foreign_code
 from roadworthy.core.random import Streams
 from roadworthy.core.registry import Registry
+from roadworthy.core.severity import level_rows, parameters_at, plain_severity
 from roadworthy.core.types import STORED, Artifact, Batch, Prediction, Stimulus
 
 BATCH = 64
@@ -61,10 +62,11 @@ class Shift(CodeIdentified, ABC):
     """A disturbance that keeps the label: a Batch to a Batch, boxes and masks moved with the image.
 
     A subclass is a frozen keyword-only dataclass whose fields are its parameters; `LEVELS` gives their values at levels
-    1 to 5. Parameters in pixels are for 64x64 images and scale with the image.
+    1 to 5. Parameters in pixels are for 64x64 images and scale with the image. Between levels they follow the rules of
+    `core.severity`: then `level` is not whole.
     """
 
-    level: int = 0
+    level: float = 0
 
     name: ClassVar[str]
     LEVELS: ClassVar[tuple[Mapping[str, Any], ...]] = ()
@@ -75,20 +77,21 @@ class Shift(CodeIdentified, ABC):
         return True
 
     @classmethod
-    def at(cls, level: int, table: Mapping[int, Mapping[str, Any]] | None = None) -> Self:
-        """The shift at a level of its own table, or of the one given (level -> parameters)."""
-        levels = table if table is not None else dict(enumerate(cls.LEVELS, start=1))
-        if level not in levels:
+    def at(cls, level: float, table: Mapping[int, Mapping[str, Any]] | None = None) -> Self:
+        """The shift at a level of its own table, or of the one given (level -> parameters), or between two of them."""
+        levels, level = level_rows(cls, table), plain_severity(level)
+        if not levels or (isinstance(level, int) and not min(levels) <= level <= max(levels)):
             raise InputError(f"shift {cls.name} has levels {sorted(levels)}, not {level}")
+        values = parameters_at(cls, level, levels)
         known = {f.name for f in fields(cls)} - {"level"}
-        unknown = set(levels[level]) - known
+        unknown = set(values) - known
         if unknown:
             raise InputError(f"shift {cls.name} has no parameter {sorted(unknown)}; it has {sorted(known)}")
         required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-        missing = required - set(levels[level])
+        missing = required - set(values)
         if missing:
             raise InputError(f"shift {cls.name} at level {level} lacks its parameter {sorted(missing)}")
-        return cls(level=level, **levels[level])
+        return cls(level=level, **values)
 
     def parameters(self) -> dict[str, Any]:
         """The parameters at this level: the shift's configuration."""

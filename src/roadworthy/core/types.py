@@ -230,7 +230,7 @@ class Stimulus:
 
     data: str
     name: str = UNDISTURBED
-    level: int = 0
+    level: float = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
     repeat: int = 0
     seed: int = 0

@@ -44,7 +44,7 @@ def save_gallery(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) 
         (case for case in cases if case.showing.stimulus.repeat == 0),
         key=lambda case: case.showing.attacked.name if case.showing.attacked else "",
     )
-    drawn: dict[tuple[str, int], PlannedStimulus] = {}
+    drawn: dict[tuple[str, float], PlannedStimulus] = {}
     for case in first:
         drawn.setdefault(_condition(case), case.showing)
     table, positions = [], {}
@@ -72,7 +72,7 @@ def save_gallery(evidence: Evidence, cases: Sequence[PlannedCase], media: Path) 
     return table, answers
 
 
-def _condition(case: PlannedCase) -> tuple[str, int]:
+def _condition(case: PlannedCase) -> tuple[str, float]:
     return case.showing.stimulus.name, case.showing.stimulus.level
 
 

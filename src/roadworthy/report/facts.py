@@ -35,7 +35,7 @@ class Condition:
     """
 
     shift: str
-    level: int
+    level: float
 
     def __str__(self) -> str:
         return "undisturbed" if self.shift == UNDISTURBED else f"{self.shift}, level {self.level}"

@@ -52,8 +52,10 @@ __all__ = [
 ]
 
 
-def make_shift(name: str, level: int, table: Mapping[int, Mapping[str, Any]] | None = None) -> Shift:
+def make_shift(name: str, level: float, table: Mapping[int, Mapping[str, Any]] | None = None) -> Shift:
     """The shift or attack of that name at a level of its own table, or of the one given (level -> parameters).
+
+    A level that is not whole is a severity between two: see `core.severity`.
 
     >>> make_shift("fog", 2)
     Fog(level=2, factor=0.4)
@@ -61,6 +63,8 @@ def make_shift(name: str, level: int, table: Mapping[int, Mapping[str, Any]] | N
     Fog(level=1, factor=0.15)
     >>> make_shift("fgsm", 3)
     Fgsm(level=3, epsilon=4)
+    >>> make_shift("fog", 2.5)
+    Fog(level=2.5, factor=0.45)
     """
     return find_shift(name).at(level, table)
 

@@ -86,7 +86,9 @@ class Attack(Ranged):
 class MaximumNorm(Attack):
     """An attack that may change every value by at most `epsilon`, a whole number of pixel values (8 is 8/255)."""
 
-    epsilon: int = parameter(1, 2, 4, 8, 16, within=(0, 255), whole=True)
+    epsilon: int = parameter(
+        *(1, 2, 4, 8, 16), within=(0, 255), whole=True, neutral=0, quantity="largest change", unit="of 255 values"
+    )
 
 
 ATTACKS: Registry[type[Attack]] = Registry("attack")
@@ -140,7 +142,7 @@ class DeepFool(Attack):
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"input_gradient"})
 
-    epsilon: float = parameter(0.5, 1.0, 2.0, 4.0, 8.0, within=(0, 255))
+    epsilon: float = parameter(0.5, 1.0, 2.0, 4.0, 8.0, within=(0, 255), neutral=0)
     steps: int = parameter(within=(1, 1000), whole=True, default=20)
     classes: int = parameter(within=(2, 100_000), whole=True, default=10)
 

@@ -24,7 +24,9 @@ class Size(Geometric):
 
     DRAWS: ClassVar[int] = 1
 
-    factor: float = parameter(1.1, 1.2, 1.3, 1.45, 1.6, within=(1, 64))
+    factor: float = parameter(
+        *(1.1, 1.2, 1.3, 1.45, 1.6), within=(1, 64), neutral=1, quantity="scale", unit="times the size"
+    )
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         height, width = batch.images.shape[1:3]
@@ -40,7 +42,9 @@ class Size(Geometric):
 class Dark(Photometric):
     """Too little light: g img, rounded, g = `gain`."""
 
-    gain: float = parameter(0.7, 0.55, 0.4, 0.3, 0.2, within=(0, 1))
+    gain: float = parameter(
+        *(0.7, 0.55, 0.4, 0.3, 0.2), within=(0, 1), neutral=1, quantity="light", unit="of the pixel values"
+    )
 
     @property
     def keeps_label(self) -> bool:

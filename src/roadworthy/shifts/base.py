@@ -22,6 +22,8 @@ Paint = Callable[[Images, Images, np.random.Generator], object]
 
 REFERENCE_SIZE = 64
 """Side of the images that parameters in pixels are for."""
+PIXELS = "pixels at 64x64"
+"""The unit of these parameters."""
 LUMA = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in grey (ITU-R BT.601)."""
 CUT_OFF = 3.0

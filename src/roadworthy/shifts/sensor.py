@@ -41,7 +41,9 @@ class PixelFaults(Photometric):
     part of the sensor.
     """
 
-    share: float = parameter(0.01, 0.03, 0.06, 0.1, 0.2, within=(0, 1))
+    share: float = parameter(
+        *(0.01, 0.03, 0.06, 0.1, 0.2), within=(0, 1), neutral=0, quantity="faulty pixels", unit="of all pixels"
+    )
 
     @property
     def keeps_label(self) -> bool:
@@ -90,7 +92,7 @@ class BlackFrame(UniformFrame):
     """A black frame: (1 - f) img, f = `loss`; at f = 1 the shutter is closed, below a faint picture is left."""
 
     VALUE: ClassVar[int] = 0
-    loss: float = parameter(0.8, 0.9, 0.95, 0.98, 1.0, within=(0, 1))
+    loss: float = parameter(0.8, 0.9, 0.95, 0.98, 1.0, within=(0, 1), neutral=0)
 
 
 @registered(SHIFTS, "sensor_white_frame")
@@ -98,7 +100,7 @@ class WhiteFrame(UniformFrame):
     """A white frame: 255 - (1 - f) (255 - img), f = `loss`; at f = 1 every pixel is saturated."""
 
     VALUE: ClassVar[int] = 255
-    loss: float = parameter(0.8, 0.9, 0.95, 0.98, 1.0, within=(0, 1))
+    loss: float = parameter(0.8, 0.9, 0.95, 0.98, 1.0, within=(0, 1), neutral=0)
 
 
 @registered(SHIFTS, "sensor_shifted_rows")
@@ -112,7 +114,7 @@ class ShiftedRows(Ranged):
     """
 
     rows: float = parameter(16, 12, 8, 4, 2, within=(0.1, REFERENCE_SIZE))
-    reach: float = parameter(0.1, 0.2, 0.3, 0.4, ANYWHERE, within=(0, ANYWHERE))
+    reach: float = parameter(0.1, 0.2, 0.3, 0.4, ANYWHERE, within=(0, ANYWHERE), neutral=0)
 
     @property
     def keeps_label(self) -> bool:
@@ -151,7 +153,9 @@ class SmearedRows(Photometric):
     Where all rows are smeared from their first pixel on, each is of one colour and the label is lost.
     """
 
-    share: float = parameter(0.2, 0.4, 0.6, 0.8, 1.0, within=(0, 1))
+    share: float = parameter(
+        *(0.2, 0.4, 0.6, 0.8, 1.0), within=(0, 1), neutral=0, quantity="smeared rows", unit="of all rows"
+    )
     start: float = parameter(0.6, 0.45, 0.3, 0.15, 0.0, within=(0, 1))
 
     @property
@@ -174,7 +178,9 @@ class SmearedRows(Photometric):
 class StuckColumns(Photometric):
     """Stuck columns: a `share` of the columns, drawn at random, show one grey value each, uniform on 0..255."""
 
-    share: float = parameter(0.05, 0.15, 0.3, 0.5, 0.8, within=(0, 1))
+    share: float = parameter(
+        *(0.05, 0.15, 0.3, 0.5, 0.8), within=(0, 1), neutral=0, quantity="stuck columns", unit="of all columns"
+    )
 
     @property
     def keeps_label(self) -> bool:
@@ -200,7 +206,7 @@ class MissingChannel(Photometric):
     upper left one is red, the lower right one blue, the other two green, and the pixels of the channel fade.
     """
 
-    loss: float = parameter(0.2, 0.4, 0.6, 0.8, 1.0, within=(0, 1))
+    loss: float = parameter(0.2, 0.4, 0.6, 0.8, 1.0, within=(0, 1), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         values = np.rint((1 - self.loss) * np.arange(256)).astype(np.uint8)
@@ -221,7 +227,9 @@ class MissingChannel(Photometric):
 class HalfFrame(Photometric):
     """A frame that ends early: the lower `missing` share of its rows was never read and is black."""
 
-    missing: float = parameter(0.2, 0.35, 0.5, 0.65, 0.8, within=(0, 1))
+    missing: float = parameter(
+        *(0.2, 0.35, 0.5, 0.65, 0.8), within=(0, 1), neutral=0, quantity="missing rows", unit="of all rows"
+    )
 
     @property
     def keeps_label(self) -> bool:
@@ -288,7 +296,7 @@ class EarlierFrame(Ranged):
 class FrozenFrame(EarlierFrame):
     """A frozen frame: the image `lag` rows before in the data set is shown again, under the label of this one."""
 
-    lag: int = parameter(1, 2, 5, 10, 30, within=(1, 10**6), whole=True)
+    lag: int = parameter(*(1, 2, 5, 10, 30), within=(1, 10**6), whole=True, quantity="age of the frame", unit="frames")
 
     @property
     def keeps_label(self) -> bool:
@@ -304,7 +312,9 @@ class FrozenFrame(EarlierFrame):
 class TornFrame(EarlierFrame):
     """A torn frame: the lower `share` of its rows is still that of the image `lag` rows before in the data set."""
 
-    share: float = parameter(0.2, 0.35, 0.5, 0.65, 0.8, within=(0, 1))
+    share: float = parameter(
+        *(0.2, 0.35, 0.5, 0.65, 0.8), within=(0, 1), neutral=0, quantity="rows of another frame", unit="of all rows"
+    )
     lag: int = parameter(1, 2, 5, 10, 30, within=(1, 10**6), whole=True)
 
     @property

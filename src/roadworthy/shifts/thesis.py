@@ -26,6 +26,7 @@ from roadworthy.shifts import geometry, textures
 from roadworthy.shifts.base import (
     CUT_OFF,
     LUMA,
+    PIXELS,
     REFERENCE_SIZE,
     Geometric,
     Paint,
@@ -55,7 +56,7 @@ STRONGEST_PERSPECTIVE = 0.66
 class Noise(Photometric):
     """Sensor noise: (1 - f) img + f n, n uniform on 0..255 for every pixel and channel, f = `factor`."""
 
-    factor: float = parameter(0.2, 0.35, 0.4, 0.45, 0.5, within=(0, 1))
+    factor: float = parameter(0.2, 0.35, 0.4, 0.45, 0.5, within=(0, 1), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         def paint(image: Images, target: Images, rng: np.random.Generator) -> None:
@@ -72,7 +73,7 @@ class Grey(Photometric):
     Images of one channel are grey already and stay as they are.
     """
 
-    factor: float = parameter(0.2, 0.4, 0.6, 0.8, 1.0, within=(0, 1))
+    factor: float = parameter(0.2, 0.4, 0.6, 0.8, 1.0, within=(0, 1), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         weights = LUMA if channels == 3 else (1.0,)
@@ -135,7 +136,9 @@ class Snow(Precipitation):
     """Falling snow: soft white flakes, `textures.snow` turned by any angle."""
 
     TILT: ClassVar[float] = SNOW_TILT
-    intensities: tuple[float, ...] = parameter((1.0,), (1.0, 1.0), (1.5, 1.5), (1.5, 1.5, 1.0), (1.5, 1.5, 1.5))
+    intensities: tuple[float, ...] = parameter(
+        (1.0,), (1.0, 1.0), (1.5, 1.5), (1.5, 1.5, 1.0), (1.5, 1.5, 1.5), neutral=()
+    )
     _texture = staticmethod(textures.snow)
 
 
@@ -144,7 +147,9 @@ class Rain(Precipitation):
     """Falling rain: bright streaks, `textures.rain` turned by up to 20 degrees from upright."""
 
     TILT: ClassVar[float] = RAIN_TILT
-    intensities: tuple[float, ...] = parameter((0.1, 0.1), (0.2, 0.2), (0.3, 0.3), (0.4, 0.4), (0.5, 0.4, 0.2))
+    intensities: tuple[float, ...] = parameter(
+        (0.1, 0.1), (0.2, 0.2), (0.3, 0.3), (0.4, 0.4), (0.5, 0.4, 0.2), neutral=()
+    )
     _texture = staticmethod(textures.rain)
 
 
@@ -156,7 +161,7 @@ class Fog(Photometric):
     white, and scaled up to the image: soft clouds, the same in all channels.
     """
 
-    factor: float = parameter(0.3, 0.4, 0.5, 0.6, 0.7, within=(0, 1))
+    factor: float = parameter(0.3, 0.4, 0.5, 0.6, 0.7, within=(0, 1), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         cell = min(height, width) / FOG_GRID
@@ -184,8 +189,8 @@ class Perspective(Geometric):
 
     DRAWS: ClassVar[int] = 8
 
-    strength: float = parameter(0.2, 0.3, 0.4, 0.5, 0.6, within=(0, STRONGEST_PERSPECTIVE))
-    scale: float = parameter(0.9, 0.85, 0.8, 0.75, 0.7, within=(0.1, 10))
+    strength: float = parameter(0.2, 0.3, 0.4, 0.5, 0.6, within=(0, STRONGEST_PERSPECTIVE), neutral=0)
+    scale: float = parameter(0.9, 0.85, 0.8, 0.75, 0.7, within=(0.1, 10), neutral=1)
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         height, width = batch.images.shape[1:3]
@@ -199,7 +204,9 @@ class Perspective(Geometric):
 class Blur(Photometric):
     """Out of focus: Gaussian blur, standard deviation `sigma` pixels at 64x64, cut off at 3 sigma, edges mirrored."""
 
-    sigma: float = parameter(1.5, 2.0, 2.5, 3.0, 3.5, within=(0, REFERENCE_SIZE))
+    sigma: float = parameter(
+        *(1.5, 2.0, 2.5, 3.0, 3.5), within=(0, REFERENCE_SIZE), neutral=0, quantity="blur", unit=PIXELS
+    )
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         kernel = gaussian(self.sigma * unit(height, width))
@@ -217,7 +224,9 @@ class Rotation(Geometric):
 
     DRAWS: ClassVar[int] = 1
 
-    degrees: float = parameter(10.0, 15.0, 20.0, 25.0, 30.0, within=(0, 180))
+    degrees: float = parameter(
+        *(10.0, 15.0, 20.0, 25.0, 30.0), within=(0, 180), neutral=0, quantity="rotation", unit="degrees"
+    )
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         angles = math.radians(self.degrees) * (2 * draws[:, 0] - 1)
@@ -230,7 +239,9 @@ class Crop(Geometric):
 
     DRAWS: ClassVar[int] = 2
 
-    size: float = parameter(62, 60, 58, 56, 54, within=(1, REFERENCE_SIZE))
+    size: float = parameter(
+        *(62, 60, 58, 56, 54), within=(1, REFERENCE_SIZE), neutral=REFERENCE_SIZE, quantity="window", unit=PIXELS
+    )
 
     def _move(self, batch: Batch, draws: NDArray[np.float64]) -> Batch:
         height, width = batch.images.shape[1:3]
@@ -246,7 +257,9 @@ class Reflection(Photometric):
     Its blur is a quarter of its side; it lies at a random place where the unblurred square is inside the image.
     """
 
-    size: float = parameter(8, 12, 16, 20, 24, within=(0.1, REFERENCE_SIZE))
+    size: float = parameter(
+        *(8, 12, 16, 20, 24), within=(0.1, REFERENCE_SIZE), neutral=0, quantity="glare", unit=PIXELS
+    )
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         side = self.size * unit(height, width)

@@ -47,8 +47,12 @@ class FogVeil(ThroughDistance):
     [[0.1414]]
     """
 
-    visual_range: float | None = parameter(300.0, 100.0, default=None)
-    mor: float | None = None
+    visual_range: float | None = parameter(
+        *(300.0, 100.0), default=None, neutral=math.inf, inverse=True, quantity="visual range", unit="m"
+    )
+    mor: float | None = parameter(
+        default=None, neutral=math.inf, inverse=True, quantity="meteorological optical range", unit="m"
+    )
     airlight: float = parameter(within=(0, 255), default=200.0)
 
     def __post_init__(self) -> None:
@@ -111,7 +115,7 @@ class Rainfall(ThroughDistance):
     slight rain, level 2 that of heavy rain.
     """
 
-    mm_per_h: float = parameter(2.5, 50.0, within=(0, 300))
+    mm_per_h: float = parameter(2.5, 50.0, within=(0, 300), neutral=0, quantity="rain", unit="mm/h")
     exposure: float = parameter(within=(1e-5, 0.1), default=0.005)
     opacity: float = parameter(within=(0, 100), default=8.0)
     angle: float = parameter(within=(-90, 90), default=10.0)

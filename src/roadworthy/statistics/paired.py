@@ -37,7 +37,7 @@ class PairedChange:
     """
 
     condition: str
-    level: int
+    level: float
     metric: str
     before: float = math.nan
     after: float = math.nan

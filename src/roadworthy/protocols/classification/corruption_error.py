@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MEAN = "mean"
 METRICS = ("mce", "relative_mce")
-Rates = dict[tuple[str, str], dict[int, NDArray[np.float64]]]
+Rates = dict[tuple[str, str], dict[float, NDArray[np.float64]]]
 
 
 def corruption_error_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
@@ -63,7 +63,7 @@ def _rates(evidence: Evidence) -> Rates:
 
 
 def _rows(
-    evidence: Evidence, rates: Rates, shared: Mapping[str, Sequence[int]], model: str, reference: str
+    evidence: Evidence, rates: Rates, shared: Mapping[str, Sequence[float]], model: str, reference: str
 ) -> Iterator[dict[str, Any]]:
     def table(name: str, row: int) -> dict[str, list[float]]:
         return {s: [float(rates[name, s][level][row]) for level in levels] for s, levels in shared.items()}

@@ -101,7 +101,7 @@ def check_answers(answers: HumanAnswers, stimuli: Sequence[str], images: QuizIma
 
 
 def people_rows(
-    answers: HumanAnswers, conditions: Mapping[str, tuple[str, int]], images: QuizImages
+    answers: HumanAnswers, conditions: Mapping[str, tuple[str, float]], images: QuizImages
 ) -> Iterator[dict[str, Any]]:
     """How often people were right, by shift and level: `conditions` by the key of a stimulus. Bounds count objects."""
     rows = images.row_of()
@@ -140,10 +140,10 @@ def _estimate(case: StoredCase, rows: Sequence[int], images: QuizImages) -> Esti
     return proportion_interval([float(right[row]) for row in rows], [images.groups[row] for row in rows])
 
 
-def _order(condition: tuple[str, int]) -> tuple[bool, str, int]:
+def _order(condition: tuple[str, float]) -> tuple[bool, str, float]:
     """Undisturbed images first, then by name and level."""
     return condition[0] != UNDISTURBED, *condition
 
 
-def _where(answered_by: str, model: str, condition: tuple[str, int]) -> dict[str, Any]:
+def _where(answered_by: str, model: str, condition: tuple[str, float]) -> dict[str, Any]:
     return {"answered_by": answered_by, "model": model, "shift": condition[0], "level": condition[1]}

@@ -60,7 +60,7 @@ class CellKey:
 
     model: str
     shift: str
-    level: int
+    level: float
 
     def order(self) -> tuple[Any, ...]:
         """A key that sorts by name, undisturbed data first."""
@@ -335,7 +335,7 @@ class Evidence(base.Evidence):
         return Measurement(where, estimate, proportion=metric.proportion and not self.growing(keys))
 
 
-def _conditions(system: Compared) -> dict[tuple[str, int], str]:
+def _conditions(system: Compared) -> dict[tuple[str, float], str]:
     """What a system was shown, by shift and level: the data, the parameters of the shift and its code.
 
     The model that an attack was made against does not count: each is attacked itself, in the same way.

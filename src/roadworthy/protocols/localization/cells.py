@@ -36,7 +36,7 @@ class CellKey:
     uncertainty: str
     set: str
     shift: str
-    level: int
+    level: float
     view: str
 
     def where(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class SetNote(Strict):
     """
 
     shift: str = "none"
-    level: int = 0
+    level: int | float = 0
     parameters: dict[str, Any] = {}
     outliers: str = ""
     images: int = 0

@@ -18,7 +18,7 @@ class SetKey:
     ood_set: str
     kind: str
     shift: str
-    level: int
+    level: float
     foreign: str = ""
 
     @classmethod

@@ -79,13 +79,24 @@ def beyond(side: float) -> float:
     return min(1.0, side / SMALL) * max(1.0, side / LARGE)
 
 
-def severities(small: Sequence[float], large: Sequence[float], within: Pair, *, pixels: bool = False) -> Any:
+def severities(
+    small: Sequence[float],
+    large: Sequence[float],
+    within: Pair,
+    *,
+    pixels: bool = False,
+    neutral: float | None = None,
+    inverse: bool = False,
+) -> Any:
     """A parameter: five values at 32x32, five at 224x224, the least and largest it may be, whether it is in pixels.
+
+    `neutral` and `inverse` as those of any `parameter`.
 
     >>> severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64)).metadata["levels"][0]
     (0.4, 1)
     """
-    return field(metadata={**parameter(*zip(small, large, strict=True), within=within).metadata, "pixels": pixels})
+    declared = parameter(*zip(small, large, strict=True), within=within, neutral=neutral, inverse=inverse)
+    return field(metadata={**declared.metadata, "pixels": pixels})
 
 
 def standard_normal(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float32]:

@@ -47,9 +47,11 @@ class GlassBlur(Corruption):
 
     code_version: ClassVar[int] = 2
 
-    sigma: Pair = severities((0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5), within=(0, 32), pixels=True)
+    sigma: Pair = severities(
+        (0.05, 0.25, 0.4, 0.25, 0.4), (0.7, 0.9, 1, 1.1, 1.5), within=(0, 32), pixels=True, neutral=0
+    )
     reach: Pair = severities((1, 1, 1, 1, 1), (1, 2, 2, 3, 4), within=(1, 32), pixels=True)
-    iterations: Pair = severities((1, 1, 1, 2, 2), (2, 1, 3, 2, 2), within=(0, 20))
+    iterations: Pair = severities((1, 1, 1, 2, 2), (2, 1, 3, 2, 2), within=(0, 20), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         sigma, reach, rounds = self.sized(height, width)
@@ -86,7 +88,7 @@ class MotionBlur(Corruption):
     Boxes, masks and depth stay where the trail starts, which is where it is strongest.
     """
 
-    radius: Pair = severities((6, 6, 6, 8, 9), (10, 15, 15, 15, 20), within=(0, 64), pixels=True)
+    radius: Pair = severities((6, 6, 6, 8, 9), (10, 15, 15, 15, 20), within=(0, 64), pixels=True, neutral=0)
     sigma: Pair = severities((1, 1.5, 2, 2, 2.5), (3, 5, 8, 12, 15), within=(0.01, 64), pixels=True)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
@@ -104,7 +106,7 @@ class ZoomBlur(Corruption):
     and mask stay: the copy of scale 1 counts twice and is the sharpest.
     """
 
-    largest: Pair = severities((1.06, 1.11, 1.15, 1.2, 1.25), (1.11, 1.15, 1.2, 1.24, 1.3), within=(1, 10))
+    largest: Pair = severities((1.06, 1.11, 1.15, 1.2, 1.25), (1.11, 1.15, 1.2, 1.24, 1.3), within=(1, 10), neutral=1)
     layers: Pair = severities((7, 12, 16, 21, 26), (12, 16, 11, 13, 11), within=(1, 100))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
@@ -128,7 +130,7 @@ class ZoomBlur(Corruption):
 class GaussianBlur(Corruption):
     """Gaussian blur of standard deviation `sigma` pixels, cut off at 3 sigma, edges repeated."""
 
-    sigma: Pair = severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64), pixels=True)
+    sigma: Pair = severities((0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), within=(0, 64), pixels=True, neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (sigma,) = self.sized(height, width)

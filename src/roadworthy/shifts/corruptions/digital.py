@@ -30,7 +30,7 @@ PUSH = 0.005
 class Contrast(Corruption):
     """Flat light: m + k (img - m), m the mean of each channel, k = `keep`."""
 
-    keep: Pair = severities((0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05), within=(0, 1))
+    keep: Pair = severities((0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05), within=(0, 1), neutral=1)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (keep,) = self.sized(height, width)
@@ -53,7 +53,7 @@ class ElasticTransform(TwoSizes):
     point inside it, NaN where none does, and its area over the number of those pixels is the inflation.
     """
 
-    strength: Pair = severities((12.5, 16.25, 21.25, 25, 30), (12.5, 16.25, 21.25, 25, 30), within=(0, 1000))
+    strength: Pair = severities((12.5, 16.25, 21.25, 25, 30), (12.5, 16.25, 21.25, 25, 30), within=(0, 1000), neutral=0)
 
     def __call__(self, batch: Batch, streams: Streams) -> Batch:
         """The batch with every image, mask, depth and box moved by a field from the image's own random stream."""
@@ -99,7 +99,7 @@ class Pixelate(Corruption):
     A pixel takes the colour of the cell its centre lies in.
     """
 
-    share: Pair = severities((0.95, 0.9, 0.85, 0.75, 0.65), (0.6, 0.5, 0.4, 0.3, 0.25), within=(0.001, 1))
+    share: Pair = severities((0.95, 0.9, 0.85, 0.75, 0.65), (0.6, 0.5, 0.4, 0.3, 0.25), within=(0.001, 1), neutral=1)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (share,) = self.sized(height, width)
@@ -139,8 +139,8 @@ class Saturate(Corruption):
     colour away, 3 to 5 add it. Images of one channel stay as they are.
     """
 
-    factor: Pair = severities((0.3, 0.1, 1.5, 2, 2.5), (0.3, 0.1, 2, 5, 20), within=(0, 1000))
-    offset: Pair = severities((0, 0, 0, 0.1, 0.2), (0, 0, 0, 0.1, 0.2), within=(0, 1))
+    factor: Pair = severities((0.3, 0.1, 1.5, 2, 2.5), (0.3, 0.1, 2, 5, 20), within=(0, 1000), neutral=1)
+    offset: Pair = severities((0, 0, 0, 0.1, 0.2), (0, 0, 0, 0.1, 0.2), within=(0, 1), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         if channels == 1:

@@ -88,8 +88,8 @@ class Frost(Corruption):
 
     code_version: ClassVar[int] = 2
 
-    keep: Pair = severities((1, 1, 0.9, 0.85, 0.75), (1, 0.8, 0.7, 0.65, 0.6), within=(0, 1))
-    ice: Pair = severities((0.2, 0.3, 0.4, 0.4, 0.45), (0.4, 0.6, 0.7, 0.7, 0.75), within=(0, 2))
+    keep: Pair = severities((1, 1, 0.9, 0.85, 0.75), (1, 0.8, 0.7, 0.65, 0.6), within=(0, 1), neutral=1)
+    ice: Pair = severities((0.2, 0.3, 0.4, 0.4, 0.45), (0.4, 0.6, 0.7, 0.7, 0.75), within=(0, 2), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         keep, ice = self.sized(height, width)
@@ -119,7 +119,7 @@ class Fog(Corruption):
     clouds span 0 to 255: noise on a grid that doubles again and again, each time `decay`^2 times weaker.
     """
 
-    density: Pair = severities((0.2, 0.5, 0.75, 1, 1.5), (1.5, 2, 2.5, 2.5, 3), within=(0, 100))
+    density: Pair = severities((0.2, 0.5, 0.75, 1, 1.5), (1.5, 2, 2.5, 2.5, 3), within=(0, 100), neutral=0)
     decay: Pair = severities((3, 3, 2.5, 2, 1.75), (2, 2, 1.7, 1.5, 1.4), within=(1, 10))
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
@@ -150,7 +150,7 @@ class Fog(Corruption):
 class Brightness(Corruption):
     """Overexposure: the largest channel v of a pixel becomes min(255, v + 255 b), b = `amount`; its hue stays."""
 
-    amount: Pair = severities((0.05, 0.1, 0.15, 0.2, 0.3), (0.1, 0.2, 0.3, 0.4, 0.5), within=(0, 1))
+    amount: Pair = severities((0.05, 0.1, 0.15, 0.2, 0.3), (0.1, 0.2, 0.3, 0.4, 0.5), within=(0, 1), neutral=0)
 
     def _painter(self, height: int, width: int, channels: int) -> Paint:
         (amount,) = self.sized(height, width)
