@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from roadworthy.statistics import Estimate, mcnemar, paired_interval, paired_p
+from roadworthy.statistics import Estimate, mcnemar, mean_interval, paired_interval, paired_p, sign_flip_p
 from roadworthy.statistics.estimates import CONFIDENCE, LEAST_BOOTSTRAP_GROUPS
 from roadworthy.statistics.nested import nested_estimate
 from roadworthy.statistics.paired import PairedChange, p_by_interval, smallest_paired_p
@@ -35,6 +35,26 @@ def by_mcnemar(change: PairedChange, before: ArrayLike, after: ArrayLike, object
     test = mcnemar(after, before, objects)
     change = replace(change, n=test.n, groups=test.groups, method=test.method)
     return replace(change, change=test.difference, lo=test.lo, hi=test.hi, p=test.p)
+
+
+def by_shares(
+    change: PairedChange, before: ArrayLike, after: ArrayLike, objects: ArrayLike, repeats: int = 1
+) -> PairedChange:
+    """Add the test of a share of images, of which each (n,) counts in so many of its `repeats`: a whole number of them.
+
+    With one repeat it is McNemar's test; otherwise the signs of paired differences are flipped object by object.
+    """
+    values = [np.asarray(own, np.float64) for own in (before, after)]
+    change = replace(change, before=float(values[0].mean()), after=float(values[1].mean()))
+    if repeats == 1:
+        return by_mcnemar(change, *values, objects)
+    names, index = np.unique(np.asarray(objects), return_inverse=True)
+    differences = values[1] - values[0]
+    interval = mean_interval(differences.clip(-1, 1), index, -1, 1)
+    sums = np.bincount(index, np.rint(differences * repeats), len(names))
+    change = replace(change, n=len(index), groups=len(names), change=change.after - change.before)
+    p = sign_flip_p(int(sums.sum()), np.abs(sums))
+    return replace(change, lo=interval.lo, hi=interval.hi, p=p, method="sign flips by group")
 
 
 def by_bootstrap(change: PairedChange, before: ArrayLike, after: ArrayLike) -> PairedChange:
