@@ -47,7 +47,7 @@ def by_shares(
     values = [np.asarray(own, np.float64) for own in (before, after)]
     change = replace(change, before=float(values[0].mean()), after=float(values[1].mean()))
     if repeats == 1:
-        return by_mcnemar(change, *values, objects)
+        return by_mcnemar(change, values[0], values[1], objects)
     names, index = np.unique(np.asarray(objects), return_inverse=True)
     differences = values[1] - values[0]
     interval = mean_interval(differences.clip(-1, 1), index, -1, 1)

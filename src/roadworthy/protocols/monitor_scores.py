@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, partial
 
 from roadworthy.core.errors import InputError, RoadworthyError, UnknownName, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model
 from roadworthy.engine.monitor_systems import REPRESENTATION, MonitorFit, MonitorOn, undisturbed
-from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
+from roadworthy.engine.plan import Bench, PlannedCase
 from roadworthy.engine.readouts import Readouts
 from roadworthy.monitors import Aim, FittedMonitor, Monitor
 from roadworthy.monitors.checks import checked_arrays
@@ -33,9 +33,7 @@ def scoring_data(label: str | None, monitors: Mapping[str, Monitor]) -> frozense
     return frozenset(role for role, needed in roles.items() if needed)
 
 
-def scored_cases(
-    protocol: str, label: str | None, bench: Bench, cases: Sequence[PlannedCase]
-) -> Sequence[PlannedCase]:
+def scored_cases(protocol: str, label: str | None, bench: Bench, cases: Sequence[PlannedCase]) -> Sequence[PlannedCase]:
     """The cases of models, and beside each the monitor on that model, shown the same; without a label as they are.
 
     A monitor that learns something from validation data is shown that too, undisturbed.
@@ -68,8 +66,7 @@ def _beside(planned: PlannedCase, watcher: MonitorOn, bench: Bench) -> PlannedCa
         "artifact": watcher.fit.recipe.hash,
     }
     labels |= {SHOWN: planned.labels[SHOWN]} if SHOWN in planned.labels else {}
-    options = {"protocol": planned.protocol, "labels": labels, "refused": planned.refused}
-    return bench.case(planned.showing, watcher, **options)
+    return bench.case(planned.showing, watcher, protocol=planned.protocol, labels=labels, refused=planned.refused)
 
 
 def _checked(protocol: str, label: str, bench: Bench) -> Monitor:
@@ -108,11 +105,9 @@ def with_scores(cases: Sequence[StoredCase]) -> list[StoredCase]:
     models = [case for case in cases if MONITOR not in case.labels]
     if not watched:
         return models
-    taught_by = {
-        case.labels["artifact"]: case for case in watched.values() if case.labels.get(SHOWN) == HELD_OUT
-    }
+    taught_by = {case.labels["artifact"]: case for case in watched.values() if case.labels.get(SHOWN) == HELD_OUT}
 
-    @lru_cache(maxsize=None)
+    @cache
     def opened(artifact: str) -> tuple[FittedMonitor, Learned]:
         watcher = next(case for case in watched.values() if case.labels["artifact"] == artifact)
         fitted = FittedMonitor.load(watcher.artifact(artifact), kind=find_kind(watcher.labels["detector"]))

@@ -63,7 +63,10 @@ class OutOfDistribution(base.Protocol):
 
     def plan(self, settings: Settings, bench: Bench) -> base.Planned:
         """Both sides of every set shown to every model, and to the monitor that gives the score, if one does."""
-        planned = [plan_cases(NAME, [showing], bench, labels) for showing, labels in outlier_sides(settings, settings.repeats, bench)]
+        planned = [
+            plan_cases(NAME, [showing], bench, labels)
+            for showing, labels in outlier_sides(settings, settings.repeats, bench)
+        ]
         cases = [case for own in planned for case in own]
         return base.Planned(scored_cases(NAME, settings.monitor, bench, cases))
 

@@ -131,7 +131,7 @@ class Evidence(base.Evidence):
                 self.results[key] = _result(separations, mixtures, shown, monitor)
                 for gan in sorted({_gan(case) for case in shown}) if key.kind == GAN else ():
                     own = [row for row in zip(separations, mixtures, shown, strict=True) if _gan(row[2]) == gan]
-                    self.by_gan[key, gan] = _result(*zip(*own, strict=True), monitor)
+                    self.by_gan[key, gan] = _result(*zip(*own, strict=True), monitor=monitor)
 
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(measure_set, grouped((key.ood_set, key) for key in self.keys).values()))

@@ -22,15 +22,13 @@ SMALLEST_P = 1e-6
 """The smallest p value that is looked for where GANs are the unit."""
 
 
-def outside_change(
-    change: PairedChange, before: Sequence[Decided], after: Sequence[Decided]
-) -> PairedChange:
+def outside_change(change: PairedChange, before: Sequence[Decided], after: Sequence[Decided]) -> PairedChange:
     """Add the test of the share of accepted outliers of one set, repeats of each."""
     groups = [np.concatenate([decided.groups for decided in own]) for own in (before, after)]
     accepted = [np.concatenate([decided.accepted for decided in own]) for own in (before, after)]
-    if not np.array_equal(*groups):
+    if not np.array_equal(groups[0], groups[1]):
         return replace(change, reason=OTHER_IMAGES)
-    return by_shares(change, *accepted, groups[0])
+    return by_shares(change, accepted[0], accepted[1], groups[0])
 
 
 def gan_change(
@@ -67,8 +65,8 @@ def gan_change(
 def inside_change(
     change: PairedChange, metric: Metric, before: Sequence[Decided], after: Sequence[Decided]
 ) -> PairedChange:
-    """Add the test of a rate of in-distribution images, repeats of each; `ACCEPTED_ERROR` is not over the same images."""
+    """Add the test of a rate of in-distribution images, repeats of each; that among accepted ones cannot be paired."""
     if metric is ACCEPTED_ERROR:
         return replace(change, reason="it is over the images that each accepts, which are not the same")
     sides = [np.mean([flags(decided, metric) for decided in own], axis=0) for own in (before, after)]
-    return by_shares(change, *sides, before[0].groups, math.lcm(len(before), len(after)))
+    return by_shares(change, sides[0], sides[1], before[0].groups, math.lcm(len(before), len(after)))

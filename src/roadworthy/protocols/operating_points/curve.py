@@ -29,7 +29,11 @@ def curve_rows(model: str, scores: ModelScores) -> list[dict[str, Any]]:
     reached = [float((held_out.scores < threshold).mean()) for threshold in thresholds]
     clean = [shown for key, own in scores.inside.items() if key.shift == UNDISTURBED for shown in own]
     shifted = [own for key, own in scores.inside.items() if key.shift != UNDISTURBED]
-    conditions = {HELD_OUT: [[held_out]], CLEAN: [clean] if clean else [], SHIFTED: shifted}
+    conditions: dict[str, list[Sequence[Shown]]] = {
+        HELD_OUT: [[held_out]],
+        CLEAN: [clean] if clean else [],
+        SHIFTED: shifted,
+    }
     rates: dict[tuple[str, str], Floats] = {}
     for condition, cells in conditions.items():
         cells = [own for own in cells if all(len(shown.scores) for shown in own)]

@@ -137,10 +137,10 @@ class OperatingFacts:
 def load_operating(run: Path, facts: Facts) -> OperatingFacts:
     """Read the tables."""
     rows = read_rows(run, table_specs.RATES.name, facts.source)
-    places = [(row, Condition(row["shift"], row["level"])) for row in rows]
+    located = [(row, Condition(row["shift"], row["level"])) for row in rows]
     sets = {
         row["ood_set"]: OutlierSet(row["ood_set"], row["kind"], condition)
-        for row, condition in places
+        for row, condition in located
         if row["ood_set"]
     }
     return OperatingFacts(
@@ -158,11 +158,11 @@ def load_operating(run: Path, facts: Facts) -> OperatingFacts:
             )
             for row in read_rows(run, table_specs.THRESHOLDS.name, facts.source)
         },
-        conditions=tuple(dict.fromkeys(condition for row, condition in places if not row["ood_set"])),
+        conditions=tuple(dict.fromkeys(condition for row, condition in located if not row["ood_set"])),
         sets=tuple(sorted(sets.values(), key=lambda own: ([*KINDS, own.kind].index(own.kind), own.name))),
         cells={
             (row["model"], condition, row["ood_set"] or "", row["metric"]): estimate_of(row)
-            for row, condition in places
+            for row, condition in located
         },
         curves=grouped(
             (
@@ -182,7 +182,14 @@ def held_out_words(threshold: Threshold) -> str:
 
 
 def sentences(facts: OperatingFacts, model: str) -> Iterator[str]:
-    """What the first screen says of one model: how often it fails silently, and what it accepts from outside."""
+    """What the first screen says of one model."""
+    yield from of_model(facts, model)
+    if halves := of_halves(facts):
+        yield halves
+
+
+def of_model(facts: OperatingFacts, model: str) -> Iterator[str]:
+    """How often one model fails silently, what it accepts from outside, and what that costs."""
     threshold = facts.thresholds.get(model)
     if threshold is None or math.isnan(threshold.value):
         yield f"There is no threshold: {threshold.reason if threshold else 'not part of this run'}."
@@ -202,14 +209,19 @@ def sentences(facts: OperatingFacts, model: str) -> Iterator[str]:
         yield f"The price: {per_thousand(price, 'undisturbed images')} are answered right and yet rejected."
     if threshold.reason:
         yield f"Of the threshold: {threshold.reason}."
-    if threshold.held_out == HALF:
-        yield HALF_SENTENCE.format(groups=whole(clean.groups), images=whole(clean.n))
 
 
-HALF_SENTENCE = (
-    "There is no validation data: one half of the test groups fixed the threshold, and these figures are over the other "
-    "half alone ({images} images of {groups} groups)."
-)
+def of_halves(facts: OperatingFacts) -> str:
+    """That the figures are over half of the test data; empty where they are over all."""
+    halved = [model for model, threshold in facts.thresholds.items() if threshold.held_out == HALF]
+    if not halved:
+        return ""
+    clean = facts.cell(halved[0], CLEAN, WRONG)
+    over = f"{whole(clean.n)} images of {whole(clean.groups)} groups"
+    return (
+        "There is no validation data: one half of the test groups fixed the threshold, and these figures are over the "
+        f"other half alone ({over})."
+    )
 
 
 def per_thousand(cell: Estimate, noun: str) -> str:
@@ -246,9 +258,9 @@ def model_words(facts: OperatingFacts, model: str) -> ModelWords:
     worst, outliers = facts.worst_condition(model), facts.worst_set(model)
     figures = [("Silent failures, undisturbed", WRONG, facts.cell(model, CLEAN, WRONG))]
     if worst is not None:
-        figures.append((f"Silent failures, {worst}", WRONG, facts.cell(model, worst, WRONG)))
+        figures.append(("Silent failures, worst condition", WRONG, facts.cell(model, worst, WRONG)))
     if outliers is not None:
-        figures.append((f"Outliers accepted, {outliers}", OUTLIER, facts.of_set(model, outliers)))
+        figures.append(("Outliers accepted, worst set", OUTLIER, facts.of_set(model, outliers)))
     return ModelWords(
         figures=tuple(figures),
         sentences=tuple(sentences(facts, model)),

@@ -1,4 +1,4 @@
-"""The metrics of operating points: what comes of accepting what scores at least the threshold, and rejecting the rest."""
+"""The metrics of operating points: what comes of accepting what reaches the threshold, and rejecting the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of operating points: held-out images, the test data under every shift, and outliers, shown to every model."""
+"""The plan of operating points: held-out images, test data under every shift, and outliers, shown to every model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Stimulus
 from roadworthy.data import OpenedDataset
 from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
@@ -43,7 +44,9 @@ class OperatingPoints(base.Protocol):
     settings = Settings
     context = Context
     table_specs = TABLE_SPECS
-    summary = "How often does it fail silently: accepted wrong answers and outliers at a threshold from held-out images."
+    summary = (
+        "How often does it fail silently: accepted wrong answers and outliers at a threshold from held-out images."
+    )
     shows_outliers = True
     metrics = METRICS
     compared = (ACCEPTED_WRONG.name, ACCEPTED_OUTLIER.name)
@@ -122,9 +125,11 @@ def _sides(settings: Settings, bench: Bench) -> list[Side]:
             f"{NAME} fixes a threshold on held-out images: name data: validation, or test data of two groups or more, "
             f"or write the threshold itself under {NAME}: threshold"
         )
+    shown: list[tuple[Dataset, dict[str, str]]] = [(bench.data, {})]
+    shown += [] if bench.validation is None else [(bench.validation, {SHOWN: HELD_OUT})]
     sides: list[Side] = []
-    for data, labels in ((bench.validation, {SHOWN: HELD_OUT}), (bench.data, {})):
-        for repeat in range(settings.repeats) if data is not None else ():
+    for data, labels in shown:
+        for repeat in range(settings.repeats):
             stimulus = Stimulus(data.fingerprint(), repeat=repeat, seed=bench.seed)
             sides.append((PlannedStimulus(stimulus, data), labels))
     shifted = shifted_stimuli(settings.shifts, settings.levels, settings.repeats, bench.data, bench.seed)

@@ -1,4 +1,4 @@
-"""Rates at a threshold: what is accepted and wrong, rejected and right; with bounds that count objects, and as curves."""
+"""Rates at a threshold: what is accepted and wrong, rejected and right; with bounds by objects, and as curves."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def inside_estimate(
     return replace(estimate, sd=sd)
 
 
-def _accepted_error(
-    conditions: Sequence[Sequence[Decided]], objects: NDArray[np.int64], confidence: float
-) -> Estimate:
+def _accepted_error(conditions: Sequence[Sequence[Decided]], objects: NDArray[np.int64], confidence: float) -> Estimate:
     every = [decided for own in conditions for decided in own]
     images = int(np.logical_or.reduce([decided.accepted for decided in every]).sum())
     if not images:

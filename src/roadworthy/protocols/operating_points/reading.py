@@ -90,13 +90,14 @@ def read_model(answered: Sequence[Answered], settings: Settings, context: Contex
     sets = grouped((SetKey.of(case), (case, readouts)) for case, readouts in answered if is_outside(case))
     failures: dict[ConditionKey | SetKey, str] = {}
     left_out = {}
-    for key, own in [*conditions.items(), *sets.items()]:
+    every: list[tuple[ConditionKey | SetKey, Sequence[Answered]]] = [*conditions.items(), *sets.items()]
+    for key, own in every:
         failed = [case for case, readouts in own if readouts is None]
         if failed and (not isinstance(key, SetKey) or key.kind != GAN or len(failed) == len(own)):
             failures[key] = failed[0].failure
         elif failed and isinstance(key, SetKey):
-            lost, every = ({case.labels["gan"] for case in some} for some in (failed, [case for case, _ in own]))
-            left_out[key] = f"{len(lost)} of {len(every)} GANs left out: {failed[0].failure}"
+            lost, drawn = ({case.labels["gan"] for case in some} for some in (failed, [case for case, _ in own]))
+            left_out[key] = f"{len(lost)} of {len(drawn)} GANs left out: {failed[0].failure}"
     held_groups = groups[held]
     return ModelScores(
         score=settings.score or ("certainty" if certain else "confidence"),

@@ -59,7 +59,9 @@ class Cost(BaseModel):
     def words(self) -> str:
         """The costs as a study writes them."""
         given = [(name, value) for name, value in self.model_dump().items() if value is not None]
-        return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in given)
+        return ", ".join(
+            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in given
+        )
 
 
 class Settings(BaseModel):

@@ -1,4 +1,4 @@
-"""The tables of operating points: what stored scores and answers say at a threshold that is fixed on held-out images."""
+"""The tables of operating points: what stored scores and answers say at a threshold fixed on held-out images."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Evidence(base.Evidence):
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """A row per model, condition or set, and rate; the thresholds; the curves to choose them by."""
-        rates = [
+        rates: list[tuple[ConditionKey | SetKey, dict[str, Any]]] = [
             (key, self.estimate([key], metric).row(key.where(), metric.name) | {"unit": OBJECTS})
             for key in self.conditions
             for metric in INSIDE_METRICS
@@ -129,9 +129,12 @@ class Evidence(base.Evidence):
 
     def _threshold_row(self, model: str) -> dict[str, Any]:
         own = self.models[model]
-        return {"model": model, "score": own.score, "rule": self.settings.rule, "held_out": self.context.held_out} | vars(
-            own.fixed
-        )
+        return {
+            "model": model,
+            "score": own.score,
+            "rule": self.settings.rule,
+            "held_out": self.context.held_out,
+        } | vars(own.fixed)
 
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """A measurement per condition or set, or one for all conditions where `over` is pooled."""

@@ -30,7 +30,6 @@ class Shown:
         """Some of the images."""
         return Shown(self.scores[rows], self.wrong[rows], self.groups[rows])
 
-
     def decided(self, threshold: float) -> Decided:
         """What a threshold does with them."""
         return Decided(self.scores >= threshold, self.wrong, self.groups)
@@ -62,7 +61,7 @@ class Fixed:
 
 
 def fix_threshold(settings: Settings, held_out: Shown | None, outside: Floats | None = None) -> Fixed:
-    """The threshold by the rule of a study; `outside` (m,) are scores of held-out outliers, for a cost that counts them.
+    """The threshold by the rule of a study; `outside` (m,) are scores of held-out outliers, for a cost with outliers.
 
     >>> held_out = Shown(np.linspace(0.5, 0.99, 50), np.zeros(50, bool), np.arange(50).astype(str))
     >>> fixed = fix_threshold(Settings(reject=0.1), held_out)
@@ -83,8 +82,8 @@ def fix_threshold(settings: Settings, held_out: Shown | None, outside: Floats | 
             reason = "every held-out image is rejected: accepting any of them costs more than it saves"
     else:
         assert settings.reject is not None
-        found = id_threshold(scores, held_out.groups, IdRule(SHARE, rejected=settings.reject))
-        threshold, reason = found.threshold, found.reason
+        by_share = id_threshold(scores, held_out.groups, IdRule(SHARE, rejected=settings.reject))
+        threshold, reason = by_share.threshold, by_share.reason
     rejected = float((scores < threshold).mean())
     return Fixed(threshold, len(scores), groups, rejected, cost, reason)
 
