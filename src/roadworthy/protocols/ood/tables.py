@@ -128,7 +128,7 @@ class Evidence(base.Evidence):
                         bootstrap = mixture.groups, drawn
                     separations.append(_separations(mixture, bootstrap[1]))
                     mixtures.append(mixture)
-                self.results[key] = _result(separations, mixtures, shown, monitor)
+                self.results[key] = _result(separations, mixtures, shown, monitor=monitor)
                 for gan in sorted({_gan(case) for case in shown}) if key.kind == GAN else ():
                     own = [row for row in zip(separations, mixtures, shown, strict=True) if _gan(row[2]) == gan]
                     self.by_gan[key, gan] = _result(*zip(*own, strict=True), monitor=monitor)
@@ -383,6 +383,7 @@ def _result(
     separations: Sequence[Separation],
     mixtures: Sequence[_Mixture],
     cases: Sequence[StoredCase],
+    *,
     monitor: str | None = None,
 ) -> _Result:
     """What is kept of the mixtures of one set; the scores of a monitor are binned over all that it gives."""
