@@ -460,6 +460,29 @@ def test_the_score_of_a_monitor_fixes_the_threshold(tmp_path: Path) -> None:
         run(tmp_path, "unknown", monitors=["msp"], protocols={"ood": {**SIDE, "monitor": "knn"}})
 
 
+def test_a_monitor_that_learns_from_held_out_images_is_shown_them(tmp_path: Path) -> None:
+    monitors = {"both": {"monitor": "combined", "of": ["msp", "energy"]}}
+    save_onnx(tmp_path / "tiny.onnx", softmax=False)
+    side = {"sets": ["park"], "transformed": []}
+    protocols = {
+        "operating_points": {"shifts": [], "outliers": side, "score": "both"},
+        "ood": {**side, "monitor": "both"},
+    }
+    with pytest.raises(InputError, match="name held-out images under data: validation"):
+        run(tmp_path, "run", n=28, monitors=monitors, protocols=protocols)
+    data = {"test": {"builtin": "signs", "n": 28}, "validation": {"builtin": "signs", "split": "train", "n": 28}}
+    finished = run(tmp_path, "run", data=data, monitors=monitors, protocols=protocols)
+    assert finished.verify() == []
+    assert not finished.tables["ood"]["value"].isna().any()
+    row = finished.tables["operating_points_thresholds"].iloc[0]
+    assert (row["score"], row["held_out"], row["images"]) == ("both", "validation", 28)
+
+
+def test_shifts_of_both_sides_need_a_foreign_set(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="shifts of both sides need a foreign set"):
+        run(tmp_path, "run", n=14, outliers={"grey": "uniform_noise"}, protocols={"operating_points": {}})
+
+
 def test_answers_from_elsewhere_give_the_same_tables(tmp_path: Path) -> None:
     save_onnx(tmp_path / "tiny.onnx", gain=3.0)
     data = {"test": {"builtin": "signs", "n": 28}, "validation": {"builtin": "signs", "split": "train", "n": 28}}

@@ -60,6 +60,8 @@ def outlier_sides(settings: OutlierSide, repeats: int, bench: Bench) -> list[Sid
     if settings.foreign is not None and settings.foreign not in bench.foreign:
         raise UnknownName("foreign set", settings.foreign, bench.foreign)
     shifts = [shift for choice in settings.transformed for shift in choice.at(settings.levels)]
+    if shifts and not bench.foreign:
+        raise InputError("shifts of both sides need a foreign set: name one under outliers, or transformed: []")
     generators = planned_gans(settings.gans, bench)
     for gan in generators:
         if gan.configuration.name in (*known, *bench.foreign, *(f"{shift.name}-{shift.level}" for shift in shifts)):
