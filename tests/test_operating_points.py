@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.types import Stimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Answers
-from roadworthy.protocols.base import StoredCase
+from roadworthy.protocols.base import Compared, StoredCase
 from roadworthy.protocols.operating_points.choosing import choose_thresholds, parse_cost
 from roadworthy.protocols.operating_points.metrics import ACCEPTED_ERROR, ACCEPTED_WRONG, INSIDE_METRICS
 from roadworthy.protocols.operating_points.rates import inside_estimate
@@ -30,6 +31,7 @@ from roadworthy.protocols.operating_points.table_specs import TABLE_SPECS
 from roadworthy.protocols.operating_points.tables import Evidence
 from roadworthy.protocols.operating_points.thresholds import Shown, cheapest_threshold, fix_threshold
 from roadworthy.statistics import wilson
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.study import parse_study
 from roadworthy.verdict import Criterion
 from stand_ins import Counting
@@ -270,6 +272,57 @@ def test_gans_are_the_unit_of_what_they_draw() -> None:
         .set_estimate(evidence.sets[0])
         .reason.startswith("a bound over GANs needs at least 2")
     )
+
+
+def changes(before: Sequence[StoredCase], after: Sequence[StoredCase], metric: str) -> dict[str, PairedChange]:
+    """What changed from one model to another, by condition, at the threshold 0.75 for both."""
+    sides = [Evidence(own, Settings(threshold=0.75), Context(held_out=NOTHING)) for own in (before, after)]
+    systems = [
+        Compared(name, "m", {"operating_points": own}, {"operating_points": own.cases})
+        for name, own in zip(("old", "new"), sides, strict=True)
+    ]
+    return {change.condition: change for change in sides[0].compare(sides[1], *systems, [metric])}
+
+
+def test_changes_are_paired_image_by_image_and_object_by_object() -> None:
+    better = [case("test", [0.5, *SCORES[1:]], WRONG), case("A", [0.5] * 4, (), {**OUT, "ood_set": "A"})]
+    worse = [case("test", [0.5, 0.5, *[1.0] * 10], WRONG), case("A", A, (), {**OUT, "ood_set": "A"})]
+    clean = changes(better, worse, "accepted_wrong")["none"]
+    # before 1 and 4 are accepted and wrong, after 4, 8 and 11: two gained, one lost
+    assert (clean.before, clean.after, clean.p) == (pytest.approx(2 / 12), pytest.approx(3 / 12), 1.0)
+    outliers = changes(better, worse, "accepted_outlier")["A"]
+    assert (outliers.change, outliers.p) == (0.75, 0.25)  # three coins on one side: 2 / 8
+    other = changes([case("test", SCORES)], [case("other", SCORES)], "accepted_wrong")["none"]
+    assert other.reason == "shown with other parameters or other code"
+
+
+def test_changes_over_repeats_flip_signs_object_by_object() -> None:
+    def shown(*repeats: list[float]) -> list[StoredCase]:
+        clean = case("test", [0.5] * 4)
+        fog = {"shift": "fog", "level": 1, "groups": ["a", "a", "b", "c"]}
+        first = replace(clean, load=lambda: replace(clean.load(), groups=("a", "a", "b", "c")))
+        return [first, *(case("test", own, range(4), repeat=index, **fog) for index, own in enumerate(repeats))]
+
+    before, after = shown([0.5] * 4, [0.5] * 4), shown([1.0, 1.0, 1.0, 0.5], [1.0, 1.0, 0.5, 0.5])
+    fog = changes(before, after, "accepted_wrong")["fog"]
+    # by object: a gains 4 of 4 answers, b 1 of 2, c none; |+-4 +-1| reaches 5 in 2 of 4 ways
+    assert (fog.change, fog.p, fog.groups) == (pytest.approx(5 / 8), pytest.approx(0.5), 3)
+    assert fog.lo < 5 / 8 < fog.hi
+
+
+def test_changes_of_what_gans_draw_count_gans() -> None:
+    def drawn(*accepted: int) -> list[StoredCase]:
+        labels = [{"kind": "gan", "ood_set": "lee", "gan": str(gan), "artifact": f"g{gan}"} for gan in range(3)]
+        scores = [[1.0] * count + [0.5] * (40 - count) for count in accepted]
+        return [case("test", SCORES), *(case(f"g{i}", s, (), labels[i]) for i, s in enumerate(scores))]
+
+    lee = changes(drawn(0, 0, 0), drawn(40, 40, 38), "accepted_outlier")["lee"]
+    assert (lee.groups, lee.change) == (3, pytest.approx(118 / 120))
+    assert lee.lo < lee.change
+    assert lee.p < 0.5
+    assert (lee.p > 0.05) == (lee.lo <= 0), "three GANs are few"
+    same = changes(drawn(5, 9, 3), drawn(5, 9, 3), "accepted_outlier")["lee"]
+    assert (same.change, same.p) == (0, 1)
 
 
 def test_criteria_ask_for_conditions_and_sets() -> None:
