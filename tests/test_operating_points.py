@@ -395,7 +395,7 @@ POINTS = {"shifts": ["fog"], "levels": [1, 5], "outliers": SIDE}
 PARK = {"park": {"builtin": "scenery", "n": 60}}
 
 
-def run(folder: Path, out: str, *, n: int = 84, **changes: Any) -> rw.Run:
+def run(folder: Path, out: str, *, n: int = 56, **changes: Any) -> rw.Run:
     changes = {"outliers": PARK, "protocols": {"operating_points": POINTS}, **changes}
     prepared = prepare(parse_study(study(folder, n, **changes), "study"), accept_chance=True)
     return execute(prepared, folder / out, workers=1, progress=no_progress)
@@ -494,8 +494,8 @@ def test_the_score_of_a_monitor_fixes_the_threshold(tmp_path: Path) -> None:
     save_onnx(tmp_path / "tiny.onnx", softmax=False)
     small = {"shifts": ["fog"], "levels": [5], "outliers": SIDE}
     protocols = {"operating_points": {**small, "score": "msp"}, "ood": {**SIDE, "monitor": "energy"}}
-    watched = run(tmp_path, "watched", n=56, monitors=["msp", "energy"], protocols=protocols)
-    own = run(tmp_path, "own", n=56, protocols={"operating_points": small, "ood": SIDE})
+    watched = run(tmp_path, "watched", n=28, monitors=["msp", "energy"], protocols=protocols)
+    own = run(tmp_path, "own", n=28, protocols={"operating_points": small, "ood": SIDE})
     tables = watched.tables["operating_points"], own.tables["operating_points"]
     assert np.allclose(tables[0]["value"], tables[1]["value"]), "msp is the confidence"
     assert set(watched.tables["operating_points_thresholds"]["score"]) == {"msp"}

@@ -85,7 +85,7 @@ def written_share(share: float, answers: int) -> str:
     """A share of so many held-out answers in as few digits as give the same threshold again.
 
     >>> written_share(1 / 3, 3), written_share(0.25, 8)
-    ('0.3333333333', '0.25')
+    ('0.333333333', '0.25')
     """
     count = round(share * answers)
     digits = next(d for d in range(2, 18) if allowed_images(float(f"{share:.{d}g}"), answers) == count)

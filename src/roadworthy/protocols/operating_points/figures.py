@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from roadworthy.protocols.operating_points.facts import OUTLIER, RIGHT, SHARE, WRONG, OperatingFacts
@@ -39,7 +40,8 @@ def charts(facts: OperatingFacts, named: Facts) -> drawing.Charts:
         if facts.shifts:
             charts_by_id[f"heat-{index}"] = [heat_map(facts, model, metric) for metric in facts.metrics]
         if any(key[0] == model for key in facts.curves):
-            charts_by_id[f"curve-{index}"] = [curve(facts, model)]
+            views = {"all rates": LINES, "silent failures alone": [line for line in LINES if line[1] == WRONG]}
+            charts_by_id[f"curve-{index}"] = [curve(facts, model, name, lines) for name, lines in views.items()]
     if facts.sets:
         charts_by_id["sets"] = [set_chart(facts, named)]
     return charts_by_id
@@ -126,10 +128,10 @@ def _values(facts: OperatingFacts, outliers: Any) -> list[float]:
     return [cell.value for cell in cells if not cell.missing]
 
 
-def curve(facts: OperatingFacts, model: str) -> drawing.View:
-    """The rates over the share of held-out images that a threshold rejects; a line where the threshold lies."""
+def curve(facts: OperatingFacts, model: str, view: str, lines: Sequence[tuple[str, ...]]) -> drawing.View:
+    """Some rates over the share of held-out images that a threshold rejects; a line where the threshold lies."""
     traces = []
-    for condition, metric, name, colour, dash in LINES:
+    for condition, metric, name, colour, dash in lines:
         points = facts.curves.get((model, condition, metric), ())
         hover = [
             f"{name} {number(WRONG_METRIC, point.value)}{f' ({drawing.text(point.ood_set)})' if point.ood_set else ''}"
@@ -149,8 +151,8 @@ def curve(facts: OperatingFacts, model: str) -> drawing.View:
     layout = drawing.layout_of(height=320, margin={"l": 50, "r": 14, "t": 8, "b": 42})
     title = drawing.axis_title("share of held-out images rejected")
     layout["xaxis"] = {"range": [0, 0.5], "tickformat": ".0%", **drawing.VALUE_AXIS, "title": title}
-    layout["yaxis"] = {"rangemode": "tozero", "tickformat": ".0%", **drawing.VALUE_AXIS}
+    layout["yaxis"] = {"rangemode": "tozero", "tickformat": ".1~%", **drawing.VALUE_AXIS}
     chosen = facts.thresholds[model].rejected
     if not math.isnan(chosen) and chosen <= 0.5:
         layout["shapes"] = [drawing.line_at("x", drawing.plain(chosen))]
-    return drawing.view("rates", traces, layout)
+    return drawing.view(view, traces, layout)
