@@ -43,7 +43,7 @@ WRITTEN_ELSEWHERE = {
         "timing_od_test_networks",
     ),
     *("situations", "situations_expected", "situations_met", "situations_requirements"),
-    *(name for name in declared_tables(PROTOCOLS) if name.startswith(("gan", "anova", "posthoc"))),
+    *(name for name in declared_tables(PROTOCOLS) if name.startswith(("gan", "anova", "posthoc", "operating_points"))),
 }
 """Tables that none of these runs has: they are checked when other tests write them."""
 

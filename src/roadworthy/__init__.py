@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Run,
         check,
         choose_monitor,
+        choose_operating_point,
         compare_runs,
         evaluate,
         evaluate_decisions,
@@ -50,7 +51,8 @@ __version__ = version("roadworthy")
 
 _MODULES = {
     "api": (
-        *("Run", "check", "choose_monitor", "compare_runs", "evaluate", "evaluate_decisions", "export_monitor"),
+        *("Run", "check", "choose_monitor", "choose_operating_point", "compare_runs", "evaluate", "evaluate_decisions"),
+        "export_monitor",
         *("export_study", "monitor_decisions", "no_progress", "open_run", "run_study"),
     ),
     "core.errors": ("InputError", "ModelError", "RoadworthyError"),
@@ -97,6 +99,7 @@ __all__ = [
     "check_monitor",
     "check_usefulness",
     "choose_monitor",
+    "choose_operating_point",
     "compare",
     "compare_runs",
     "evaluate",

@@ -37,6 +37,8 @@ from roadworthy.protocols import find_protocol, find_suite
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.monitoring.standalone import evaluate_decisions as evaluate_decisions
 from roadworthy.protocols.od_test.choosing import choose
+from roadworthy.protocols.operating_points.choosing import ThresholdChoice, choose_thresholds, parse_cost
+from roadworthy.protocols.operating_points.settings import NAME as OPERATING_POINTS
 from roadworthy.stored import Run as Run
 from roadworthy.stored import open_run as open_run
 from roadworthy.stored import stored_parts, stored_settings
@@ -294,6 +296,30 @@ def choose_monitor(run: str | os.PathLike[str], *, source: str | None = None) ->
     opened = open_run(os.fspath(run))
     opened.folder.check_finished()
     return choose(opened.path, source)
+
+
+def choose_operating_point(
+    run: str | os.PathLike[str],
+    *,
+    cost: str | None = None,
+    accepted_wrong_at_most: float | None = None,
+    plugins: GivenPlugins = (),
+    trust: bool = False,
+) -> list[ThresholdChoice]:
+    """A threshold for each model of a run, chosen on its held-out images, and what follows on its test data.
+
+    `cost` is written as `accepted_wrong=10,rejected_right=1`. Writes nothing.
+    """
+    opened = open_run(Path(run), plugins=plugins, trust=trust)
+    opened.folder.check_finished()
+    opened.require_plugins()
+    record, protocol = opened.record, find_protocol(OPERATING_POINTS)
+    if protocol.name not in record.protocols:
+        raise InputError(f"{opened.path} has no {protocol.name}: run a study with protocols: {protocol.name}")
+    parts, settings = stored_parts(opened.folder, record)[protocol.name], stored_settings(record)[protocol.name]
+    evidence = protocol.evidence_of(parts, settings, seed=record.seed)
+    asked = None if cost is None else parse_cost(cost)
+    return choose_thresholds(evidence, cost=asked, accepted_wrong_at_most=accepted_wrong_at_most)
 
 
 def _name_of(model: Any) -> str:

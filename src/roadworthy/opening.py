@@ -32,7 +32,8 @@ from roadworthy.study import Overlap, SourceSection, Study
 LEARNING = {
     "train": "training data is needed (networks, monitors or GANs learn from it): name it under data: train, or cut it "
     "off the test data with data: split: [0.6, 0.2, 0.2]",
-    "validation": "a temperature or a variance is fitted by the study: name held-out images under data: validation",
+    "validation": "a temperature or a variance is fitted by the study: name held-out images under data: validation (a "
+    "monitor that gives a score may learn from them, too)",
 }
 """What a study must name for what learns from data, by role, as the sentence that asks for it."""
 

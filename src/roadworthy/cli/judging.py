@@ -1,4 +1,4 @@
-"""Commands on runs that are there: compare, verdict, report and verify."""
+"""Commands on runs that are there: compare, verdict, operating-point, report and verify."""
 
 from __future__ import annotations
 
@@ -131,6 +131,35 @@ def _write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+@app.command("operating-point")
+def operating_point(
+    run_folder: RunArgument,
+    cost: Annotated[
+        str | None,
+        typer.Option(metavar="accepted_wrong=10,rejected_right=1", help="Choose by the least expected cost."),
+    ] = None,
+    accepted_wrong_at_most: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Choose the lowest threshold whose silent failures are shown to be so few."),
+    ] = None,
+    plugin: PluginOption = None,
+    trust: Trust = False,
+) -> None:
+    """Choose a threshold on the held-out images of a run, and say what follows on its test data. It only reads.
+
+    Exit code 3 where the held-out images are too few to show what is asked for.
+    """
+    from roadworthy.api import choose_operating_point
+
+    choices = choose_operating_point(
+        run_folder, cost=cost, accepted_wrong_at_most=accepted_wrong_at_most, plugins=plugin or (), trust=trust
+    )
+    for line in (line for choice in choices for line in choice.lines()):
+        typer.echo(line)
+    if any(choice.reason for choice in choices):
+        raise typer.Exit(3)
 
 
 @app.command()

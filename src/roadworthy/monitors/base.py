@@ -178,6 +178,11 @@ class Monitor(CodeIdentified, ABC):
         return type(self).fit is not Monitor.fit
 
     @property
+    def tunes(self) -> bool:
+        """Whether it learns anything from validation data beyond the threshold."""
+        return type(self).tune is not Monitor.tune
+
+    @property
     def learns_from_outliers(self) -> bool:
         """Whether it is fitted anew for each set of validation outliers."""
         return VALID_OUTLIERS in self.learns_from

@@ -36,7 +36,7 @@ def share_threshold(inside: ArrayLike, rejected: float = 0.05) -> float:
     """
     check_rejected(rejected)
     scores = np.sort(_checked(inside, "in-distribution"))
-    return float(scores[_rank(rejected, len(scores))])
+    return float(scores[allowed_images(rejected, len(scores))])
 
 
 class TiesWarning(UserWarning):
@@ -67,7 +67,7 @@ class RejectedShare:
     @property
     def tied(self) -> bool:
         """Whether it rejects at least one image fewer than the share allows."""
-        return round(self.achieved * self.images) < _rank(self.asked, self.images)
+        return round(self.achieved * self.images) < allowed_images(self.asked, self.images)
 
     def sentence(self) -> str:
         """What the threshold does, with a monitor as the subject."""
@@ -89,7 +89,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _rank(rejected: float, images: int) -> int:
+def allowed_images(rejected: float, images: int) -> int:
     """How many images may be rejected for this share."""
     return int(np.floor(rejected * images + 1e-9))
 

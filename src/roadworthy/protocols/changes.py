@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from roadworthy.statistics import Estimate, mcnemar, paired_interval, paired_p, sign_flip_p
+from roadworthy.statistics import Estimate, mcnemar, mean_interval, paired_interval, paired_p, sign_flip_p
 from roadworthy.statistics.estimates import CONFIDENCE, LEAST_BOOTSTRAP_GROUPS
 from roadworthy.statistics.nested import nested_estimate
 from roadworthy.statistics.paired import PairedChange, p_by_interval, smallest_paired_p
@@ -48,6 +48,26 @@ def flip_p(differences: ArrayLike) -> float:
     sums = np.asarray(differences, dtype=np.float64)
     steps = np.rint(sums / max(float(np.abs(sums).max()), 1e-300) * SIGN_FLIP_STEPS)
     return sign_flip_p(int(steps.sum()), np.abs(steps))
+
+
+def by_shares(
+    change: PairedChange, before: ArrayLike, after: ArrayLike, objects: ArrayLike, repeats: int = 1
+) -> PairedChange:
+    """Add the test of a share of images, of which each (n,) counts in so many of its `repeats`: a whole number of them.
+
+    With one repeat it is McNemar's test; otherwise the signs of paired differences are flipped object by object.
+    """
+    values = [np.asarray(own, np.float64) for own in (before, after)]
+    change = replace(change, before=float(values[0].mean()), after=float(values[1].mean()))
+    if repeats == 1:
+        return by_mcnemar(change, values[0], values[1], objects)
+    names, index = np.unique(np.asarray(objects), return_inverse=True)
+    differences = values[1] - values[0]
+    interval = mean_interval(differences.clip(-1, 1), index, -1, 1)
+    sums = np.bincount(index, np.rint(differences * repeats), len(names))
+    change = replace(change, n=len(index), groups=len(names), change=change.after - change.before)
+    p = sign_flip_p(int(sums.sum()), np.abs(sums))
+    return replace(change, lo=interval.lo, hi=interval.hi, p=p, method="sign flips by group")
 
 
 def by_bootstrap(change: PairedChange, before: ArrayLike, after: ArrayLike) -> PairedChange:

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.roles import Shift
+from roadworthy.core.roles import Dataset, Shift
 from roadworthy.core.validation import read_yaml
+from roadworthy.engine.plan import PlannedStimulus
 from roadworthy.protocols.choices import Choice
 from roadworthy.shifts import shift_levels
 
@@ -77,6 +78,19 @@ class ShiftChoice(Choice):
         own = self.inlined(Path()).levels
         assert not isinstance(own, str)
         return own
+
+
+def shifted_stimuli(
+    choices: Sequence[ShiftChoice], levels: Sequence[int], repeats: int, data: Dataset, seed: int
+) -> list[PlannedStimulus]:
+    """Data under every shift, level by level, repeat by repeat."""
+    planned = []
+    for choice in choices:
+        for shift in choice.at(levels):
+            for repeat in range(repeats):
+                stimulus = shift.stimulus(data.fingerprint(), seed=seed, repeat=repeat, name=choice.name)
+                planned.append(PlannedStimulus(stimulus, data, shift))
+    return planned
 
 
 def _by_name(choices: Sequence[ShiftChoice]) -> list[Any]:

@@ -23,7 +23,7 @@ from roadworthy.protocols.classification.table_specs import CELL, TABLE_SPECS
 from roadworthy.protocols.classification.tables import CellKey, Evidence, check_metric, select
 from roadworthy.protocols.condition_columns import Breakdown, resolve_breakdown
 from roadworthy.protocols.condition_slices import asked_slices, is_of_data
-from roadworthy.protocols.shift_choices import ShiftChoice
+from roadworthy.protocols.shift_choices import ShiftChoice, shifted_stimuli
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.shifts.corruptions import COMMON, EXTRA
@@ -39,12 +39,7 @@ def planned_stimuli(settings: Settings, data: Dataset, seed: int, clean_repeats:
     planned = [
         PlannedStimulus(Stimulus(fingerprint, repeat=repeat, seed=seed), data) for repeat in range(clean_repeats)
     ]
-    for choice in settings.shifts:
-        for shift in choice.at(settings.levels):
-            for repeat in range(settings.repeats):
-                stimulus = shift.stimulus(fingerprint, seed=seed, repeat=repeat, name=choice.name)
-                planned.append(PlannedStimulus(stimulus, data, shift))
-    return planned
+    return [*planned, *shifted_stimuli(settings.shifts, settings.levels, settings.repeats, data, seed)]
 
 
 @base.PROTOCOLS.register(NAME)

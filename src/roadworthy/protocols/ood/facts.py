@@ -228,6 +228,11 @@ def model_words(outliers: Outliers, model: str) -> ModelWords:
     )
 
 
+def score_name(score: str) -> str:
+    """The score that a table names: the model's own, or that of a monitor."""
+    return SCORES.get(score, f"that of the monitor {score}")
+
+
 def score_words(outliers: Outliers) -> str:
     """Which score separates the two sides, model by model where they differ.
 
@@ -236,8 +241,8 @@ def score_words(outliers: Outliers) -> str:
     by_score = grouped((outliers.scores[model], model) for model in outliers.models if model in outliers.scores)
     if len(by_score) == 1:
         (score,) = by_score
-        return f"The score is {SCORES.get(score, score)}."
-    parts = [f"for {listing(models)} {SCORES.get(score, score)}" for score, models in by_score.items()]
+        return f"The score is {score_name(score)}."
+    parts = [f"for {listing(models)} {score_name(score)}" for score, models in by_score.items()]
     return f"The score is {'; '.join(parts)}." if parts else ""
 
 

@@ -91,7 +91,10 @@ def score_histogram(outliers: Outliers, model: str, name: str) -> drawing.View:
     most = max((abs(count) for _, _, counts in sides for count in counts), default=1) or 1
     layout = drawing.layout_of(height=240, margin={"l": 46, "r": 8, "t": 8, "b": 40}) | {"barmode": "overlay"}
     title = drawing.axis_title("score")
-    layout["xaxis"] = {"range": [0, 1], "nticks": 6, "fixedrange": True, "zeroline": False, "title": title}
+    ends: list[float | None] = [0, 1]
+    if bins and (bins[0].start, bins[-1].end) != (0, 1):  # the scores of a monitor
+        ends = [drawing.plain(bins[0].start), drawing.plain(bins[-1].end)]
+    layout["xaxis"] = {"range": ends, "nticks": 6, "fixedrange": True, "zeroline": False, "title": title}
     layout["yaxis"] = {
         "range": [-1.08 * most, 1.08 * most],
         "tickmode": "array",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -27,16 +28,14 @@ class SetChoice(Choice):
     parameters: dict[str, Any] = Field(default={})
 
 
-class Settings(BaseModel):
-    """What the study file may say under `protocols: ood:`.
+class OutlierSide(BaseModel):
+    """Which outliers are shown, and the shifts of the test data that belong to them.
 
     sets         makers of outliers and names of foreign sets (default: all six makers and every foreign set)
     transformed  shifts that disturb both the test data and a foreign set, at each of `levels`, or with a level table of
                  their own (`ShiftChoice`)
     foreign      which foreign set those use (default: the first)
     gans         GANs to be trained, each configuration a set of its own (default: none)
-    conditions   the condition columns of the test data that figures are broken down by (default: all that can be; []
-                 none)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,11 +47,27 @@ class Settings(BaseModel):
     levels: Annotated[Levels, distinct()] = [5]
     foreign: str | None = None
     gans: Gans | None = None
+
+    def inlined(self, base: Path) -> Self:
+        """With the level tables that lie in files, paths starting from `base`."""
+        return self.model_copy(update={"transformed": [choice.inlined(base) for choice in self.transformed]})
+
+
+class Settings(OutlierSide):
+    """What the study file may say under `protocols: ood:`, besides the sets.
+
+    monitor     the label of a monitor of the study whose score takes the place of the model's own
+    conditions  the condition columns of the test data that figures are broken down by (default: all that can be; []
+                none)
+    """
+
     repeats: Annotated[int, Field(ge=1)] = 1
+    monitor: str | None = None
     conditions: ConditionChoices | None = None
 
     @model_serializer(mode="wrap")
     def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A study that names no conditions is stored as it was before there were any."""
+        """A study that names no monitor and no conditions is stored as it was before they could be named."""
         content: dict[str, Any] = handler(self)
-        return {name: value for name, value in content.items() if name != "conditions" or value is not None}
+        added = ("monitor", "conditions")
+        return {name: value for name, value in content.items() if value is not None or name not in added}

@@ -25,7 +25,8 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, by_units, not_paired
 from roadworthy.protocols.condition_columns import Breakdown
-from roadworthy.protocols.condition_slices import Slicing, asked_slices
+from roadworthy.protocols.condition_slices import Slicing, asked_slices, is_of_data
+from roadworthy.protocols.monitor_scores import with_scores
 from roadworthy.protocols.ood import by_condition, gan_bounds, table_specs
 from roadworthy.protocols.ood.gan_bounds import GanKey
 from roadworthy.protocols.ood.gans import save_gans, training_of
@@ -71,6 +72,7 @@ class _Result:
     members: tuple[str, ...]
     score: str
     histogram: NDArray[np.int64]
+    edges: NDArray[np.float64]
     repeats: tuple[int, ...]
 
 
@@ -84,15 +86,16 @@ class Evidence(base.Evidence):
         self,
         cases: Sequence[StoredCase],
         class_names: Sequence[str] = (),
+        monitor: str | None = None,
         *,
         seed: int = 0,
         workers: int = 1,
         resamples: int | None = None,
         breakdown: Breakdown | None = None,
     ) -> None:
-        self.class_names, self.cases = class_names, cases
-        self.slicing = Slicing(breakdown or Breakdown(), cases)
-        self.drawing: dict[str, Any] = {"seed": seed, "workers": workers, "resamples": resamples}
+        self.class_names, self.slicing = class_names, Slicing(breakdown or Breakdown(), cases)
+        self.drawing: dict[str, Any] = {"monitor": monitor, "seed": seed, "workers": workers, "resamples": resamples}
+        self.cases = cases = with_scores([case for case in cases if not is_of_data(case)])
         inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.labels}
         self.outside = outside = grouped((SetKey.of(case), case) for case in cases if "ood_set" in case.labels)
         self.keys = sorted(outside, key=SetKey.order)
@@ -130,10 +133,10 @@ class Evidence(base.Evidence):
                         bootstrap = mixture.groups, drawn
                     separations.append(_separations(mixture, bootstrap[1]))
                     mixtures.append(mixture)
-                self.results[key] = _result(separations, mixtures, shown)
+                self.results[key] = _result(separations, mixtures, shown, monitor=monitor)
                 for gan in sorted({_gan(case) for case in shown}) if key.kind == GAN else ():
                     own = [row for row in zip(separations, mixtures, shown, strict=True) if _gan(row[2]) == gan]
-                    self.by_gan[key, gan] = _result(*zip(*own, strict=True))
+                    self.by_gan[key, gan] = _result(*zip(*own, strict=True), monitor=monitor)
 
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(measure_set, grouped((key.ood_set, key) for key in self.keys).values()))
@@ -302,7 +305,7 @@ class Evidence(base.Evidence):
 
     def _score_rows(self) -> list[dict[str, Any]]:
         return [
-            {"model": key.model, "ood_set": key.ood_set, "from": bin_ / BINS, "to": (bin_ + 1) / BINS}
+            {"model": key.model, "ood_set": key.ood_set, "from": result.edges[bin_], "to": result.edges[bin_ + 1]}
             | {"in": inside, "out": outside}
             for key, result in self.results.items()
             for bin_, (inside, outside) in enumerate(result.histogram.T.tolist())
@@ -389,22 +392,40 @@ def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
     return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in NAMES))
 
 
-def _result(separations: Sequence[Separation], mixtures: Sequence[_Mixture], cases: Sequence[StoredCase]) -> _Result:
+def _result(
+    separations: Sequence[Separation],
+    mixtures: Sequence[_Mixture],
+    cases: Sequence[StoredCase],
+    *,
+    monitor: str | None = None,
+) -> _Result:
+    """What is kept of the mixtures of one set; the scores of a monitor are binned over all that it gives."""
+    edges = np.arange(BINS + 1) / BINS if monitor is None else _edges(mixtures)
     columns = {name: [getattr(one, name) for one in separations] for name in NAMES}
     histogram = np.zeros((2, BINS), np.int64)
     for mixture in mixtures:
         for side, of_side in enumerate((mixture.inside, ~mixture.inside)):
-            histogram[side] += np.histogram(mixture.scores[of_side].clip(0, 1), bins=BINS, range=(0, 1))[0]
+            inner = mixture.scores[of_side].clip(edges[0], edges[-1])
+            histogram[side] += np.histogram(inner, bins=BINS, range=(edges[0], edges[-1]))[0]
     return _Result(
         values={name: [float(column[0]) for column in own] for name, own in columns.items()},
         resampled={name: mean_rows([column[1:] for column in own]) for name, own in columns.items()},
         n=len(mixtures[0].scores),
         groups=len(set(mixtures[0].groups)),
         members=mixtures[0].groups,
-        score="certainty" if mixtures[0].own else "confidence",
+        score=monitor or ("certainty" if mixtures[0].own else "confidence"),
         histogram=histogram,
+        edges=edges,
         repeats=tuple(case.stimulus.repeat for case in cases),
     )
+
+
+def _edges(mixtures: Sequence[_Mixture]) -> NDArray[np.float64]:
+    """The edges (BINS + 1,) of equal bins from the lowest to the highest finite score."""
+    scores = np.concatenate([mixture.scores for mixture in mixtures])
+    finite = scores[np.isfinite(scores)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    return np.linspace(low, high if high > low else low + 1.0, BINS + 1)
 
 
 def _mix(inside: Readouts, outside: Readouts) -> _Mixture:
@@ -434,14 +455,16 @@ def gan_keys(cases: Sequence[KnownCase]) -> list[GanKey]:
     return sorted(drawn, key=lambda key: (key.order(), key.gan))
 
 
-def asked_sets(keys: Sequence[SetKey], gans: Sequence[GanKey], criterion: Criterion) -> Sequence[SetKey]:
+def asked_sets(
+    keys: Sequence[SetKey], gans: Sequence[GanKey], criterion: Criterion, metrics: Sequence[str] = NAMES
+) -> Sequence[SetKey]:
     """The sets, or the single GANs, that a criterion asks for; an `InputError` where it asks for what is not measured.
 
     It asks for single GANs where it has the condition `gan`: numbers as in the table `gan`, or `all` of them.
     """
     label = f"criterion {criterion.id}"
-    if criterion.metric not in NAMES:
-        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, NAMES)}")
+    if criterion.metric not in metrics:
+        raise InputError(f"{label}: {UnknownName('metric', criterion.metric, metrics)}")
     if criterion.over == "pooled":
         raise InputError(f"{label}: sets of outliers cannot be pooled: ask for each or worst")
     if "gan" in criterion.where:
