@@ -47,7 +47,7 @@ def charts(facts: OperatingFacts, named: Facts) -> drawing.Charts:
     return charts_by_id
 
 
-def fate_chart(facts: OperatingFacts, model: str, level: int) -> drawing.View:
+def fate_chart(facts: OperatingFacts, model: str, level: float) -> drawing.View:
     """What becomes of the images undisturbed and under every shift at one level: stacked shares of all images."""
     rows = [CLEAN, *(c for c in facts.conditions if c.level == level and c != CLEAN)]
     shares = [_fates(facts, model, condition) for condition in rows]
