@@ -240,7 +240,7 @@ def test_a_log_gets_one_line_per_stage_and_quiet_none(tmp_path: Path) -> None:
     loud = CliRunner().invoke(app, words)
     assert [line.rstrip("0123456789 s") for line in loud.stderr.splitlines()] == [
         "reading images: 70 done in",
-        "testing tiny: 490 done in",
+        "testing tiny: 560 done in",
         "computing tables: done in",
     ]
     assert loud.stdout.startswith("Verdict: ")

@@ -22,11 +22,13 @@ from roadworthy.data.arrays import ArrayDataset
 from roadworthy.data.table import Table
 from roadworthy.engine.conditions import CONDITION
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics import Answers
+from roadworthy.metrics import Answers, accuracy, brier
 from roadworthy.protocols.base import Part, StoredCase
 from roadworthy.protocols.classification import Classification
+from roadworthy.protocols.classification.by_condition import condition_tables
 from roadworthy.protocols.classification.settings import Settings
 from roadworthy.protocols.classification.stopped import Context
+from roadworthy.protocols.classification.table_specs import BY_CONDITION
 from roadworthy.protocols.condition_columns import ROLE, Breakdown, resolve_breakdown
 from roadworthy.protocols.condition_slices import asked_slices
 from roadworthy.protocols.ood import OutOfDistribution
@@ -217,27 +219,23 @@ def test_conditions_of_other_images_are_refused(hand_made: Any) -> None:
 IMAGES = st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abc"), st.sampled_from("uvwxy")), min_size=1, max_size=25)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(IMAGES, st.randoms(use_true_random=False))
 def test_slices_partition_the_images_and_order_does_not_matter(images: Any, random: Any) -> None:
     p_label, light, groups = (list(column) for column in zip(*images, strict=True))
     order = list(range(len(images)))
     random.shuffle(order)
-    one, turned = (
-        evidence({("none", 0): p_label, ("fog", 1): p_label[::-1]}, groups, {"light": light}, order=rows)
-        for rows in (None, order)
-    )
-    tables = one.tables()
-    whole, parts = tables["classification"], tables["classification_by_condition"]
-    for shift in ("none", "fog"):
-        for metric in ("accuracy", "brier"):
-            own = parts[(parts["shift"] == shift) & (parts["metric"] == metric)]
-            all_images = whole[(whole["shift"] == shift) & (whole["metric"] == metric)].iloc[0]
-            assert own.n.sum() == all_images.n == len(images)
-            assert (own.n * own.value).sum() / own.n.sum() == pytest.approx(all_images.value, abs=1e-6)
+    answers = {("none", 0): p_label, ("fog", 1): p_label[::-1]}
+    one, turned = (evidence(answers, groups, {"light": light}, order=rows) for rows in (None, order))
+    parts, again = (BY_CONDITION.frame(condition_tables(own)[BY_CONDITION]) for own in (one, turned))
+    for key in one.keys:
+        for metric in (accuracy, brier):
+            own = parts[(parts["shift"] == key.shift) & (parts["metric"] == metric.name)]
+            whole = one.estimate([key], metric)
+            assert own.n.sum() == whole.n == len(images)
+            assert (own.n * own.value).sum() / own.n.sum() == pytest.approx(whole.value, abs=1e-6)
             assert (own.groups >= 1).all()
-            assert own.groups.max() <= all_images.groups <= own.groups.sum()
-    again = turned.tables()["classification_by_condition"]
+            assert own.groups.max() <= whole.groups <= own.groups.sum()
     means = [frame[frame.metric.isin(["accuracy", "brier"])].reset_index(drop=True) for frame in (parts, again)]
     np.testing.assert_allclose(*(frame[["value", "lo", "hi"]].to_numpy(float) for frame in means), atol=1e-6)
     assert means[0][["n", "groups", "condition_value"]].equals(means[1][["n", "groups", "condition_value"]])
