@@ -26,6 +26,7 @@ from roadworthy.core.validation import MOST_BATCH, parse_size, read_yaml, valida
 from roadworthy.engine.plan import BATCH
 from roadworthy.plugins import GivenPlugins, load_plugins, name_plugins
 from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
+from roadworthy.verdict.questions import question_in_settings
 
 
 def _size(value: Any) -> Any:
@@ -182,7 +183,8 @@ class Study(_Section):
     """A whole study: of one source (`data`, `models` and what else a source has, at the top) or of several `sources`.
 
     Everything but test data and one model has a default. `outliers` and `monitors` serve all sources. `plugins` are
-    imported before the study is read.
+    imported before the study is read. `questions` are those that criteria must answer, each with a pass, before the
+    verdict is one; `criteria` is a file, or its content.
     """
 
     name: Annotated[str, Field(min_length=1)] = "study"
@@ -200,7 +202,15 @@ class Study(_Section):
     outliers: dict[str, Spec] = {}
     monitors: Annotated[dict[str, dict[str, Any]], BeforeValidator(_monitors)] = {}
     protocols: ProtocolsSection
-    criteria: str | list[Any] | None = None
+    questions: list[Annotated[str, AfterValidator(question_in_settings)]] = []
+    criteria: str | list[Any] | dict[str, Any] | None = None
+
+    @field_validator("questions")
+    @classmethod
+    def _once(cls, value: list[str]) -> list[str]:
+        if len({*value}) < len(value):
+            raise ValueError("a question is named twice")
+        return value
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Study:

@@ -55,12 +55,17 @@ def node_records(graph: Graph, outcome: Outcome) -> dict[str, Any]:
 
 
 def source_record(
-    bench: Bench, plan: Plan, seen: Mapping[str, Sequence[str]], changes: Mapping[str, float]
+    bench: Bench,
+    plan: Plan,
+    seen: Mapping[str, Sequence[str]],
+    changes: Mapping[str, float],
+    notes: Sequence[str] = (),
 ) -> SourceRecord:
     """The data and models of a source.
 
     seen     the ids of images that are training images too, of the `test` and of the `validation` data
     changes  by how much the answers of a model differ when it is asked again, by the model's name
+    notes    what a reader must know besides what the data itself says
     """
     data = bench.data
     assert isinstance(data, OpenedDataset)
@@ -73,7 +78,7 @@ def source_record(
             class_names=list(data.class_names),
             size=list(data.size),
             bad_images=[list(map(str, bad)) for bad in data.bad_images],
-            notes=list(data.notes),
+            notes=[*data.notes, *notes],
             seen=[*seen.get("test", ())],
             validation_seen=[*seen.get("validation", ())],
         ),

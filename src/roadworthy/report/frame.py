@@ -11,11 +11,14 @@ from typing import Any
 
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import ModelWords, Page
+from roadworthy.report.questions import answer_lines as answer_lines
 from roadworthy.report.words import listing, plural, whole
 from roadworthy.statistics import Estimate
 from roadworthy.verdict.failures import count_failed
 
 OTHER_CRITERIA = "These criteria are not those that the study was run with."
+
+EXAMPLE = "Thresholds are examples, not a judgement."
 
 SHORT_HASH = 12
 """How many digits of a SHA-256 tell files apart for a reader; all of them are in run.json."""
@@ -66,7 +69,9 @@ def data_words(facts: Facts) -> str:
 def verdict_line(facts: Facts) -> str:
     """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
     other = OTHER_CRITERIA if facts.has_other_criteria else ""
-    return " ".join(filter(None, [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), other]))
+    example = EXAMPLE if facts.decision and facts.decision.example else ""
+    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), other, example]
+    return " ".join(filter(None, words))
 
 
 def failed_words(facts: Facts) -> str:
@@ -85,6 +90,8 @@ def failure_words(facts: Facts) -> str:
 
 def verdict_words(facts: Facts) -> str:
     """The verdict in one sentence."""
+    if not facts.criteria and facts.answers:
+        return "Not judged: no threshold was given, so no question is answered with a pass."
     if not facts.criteria:
         return "No acceptance criteria were given, so nothing was judged."
     verbs = {

@@ -15,8 +15,9 @@ from roadworthy.outliers import make_outliers
 from roadworthy.outliers.gan import GanOutliers
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
+from roadworthy.protocols.ood.answers import FIGURES
 from roadworthy.protocols.ood.gan_bounds import GANS
-from roadworthy.protocols.ood.gans import planned_gans
+from roadworthy.protocols.ood.gans import Gans, planned_gans
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.page import page
 from roadworthy.protocols.ood.questions import QUESTIONS
@@ -49,6 +50,19 @@ class OutOfDistribution(base.Protocol):
     }
     metrics = METRICS
     repeat_questions = QUESTIONS
+    question_figures = FIGURES
+    suites: ClassVar[Mapping[str, Settings]] = {"approval@1": Settings()}
+    uses = frozenset({"outliers", "train"})
+
+    def describe(self, settings: Settings) -> str:
+        """Which makers and how many transformed sets there are."""
+        makers = "named sets" if settings.sets else f"{len((*NOISE, *DERIVED))} makers and every foreign set"
+        levels = ", ".join(map(str, settings.levels))
+        return f"{makers}, {len(settings.transformed)} transformed at level {levels}; GANs where training data is given"
+
+    def suite_settings(self, settings: Settings, given: Mapping[str, Any]) -> Settings:
+        """With the GANs of the thesis, of preset small, where there is training data for them."""
+        return settings.model_copy(update={"gans": Gans()}) if "train" in given else settings
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train."""
