@@ -17,6 +17,8 @@ from roadworthy.study import Study, parse_study
 
 OUTLIERS, TRAIN, VALIDATION = "outliers", "train", "validation"
 """Data that an evaluation may be given besides the test data."""
+LONGEST_NAME = 60
+"""How many letters of the names of several candidates name their study, and with it the folder of the run."""
 
 
 def candidates_of(model: Any, name: str | None = None) -> dict[str, Any]:
@@ -141,7 +143,7 @@ def evaluation_study(
     test = {"test": data_spec(data), "classes": str(classes) if isinstance(classes, Path) else classes}
     return parse_study(
         {
-            "name": "-".join(candidates)[:60],
+            "name": next(iter(candidates)) if len(candidates) == 1 else "-".join(candidates)[:LONGEST_NAME],
             "data": {**test, **learned},
             "models": {name: model_spec(model, settings or {}) for name, model in candidates.items()},
             "outliers": {name: data_spec(value) for name, value in given.outliers.items()},
