@@ -197,6 +197,13 @@ def test_a_template_fits_the_suite(name: str, tmp_path: Path) -> None:
     assert stored["questions"] == ALL
 
 
+def test_a_misspelled_head_names_the_nearest_key() -> None:
+    criteria = [{"id": "A", "metric": "accuracy", "at_least": 0.5}]
+    with pytest.raises(InputError, match="unknown key of a criteria file 'decidedby': did you mean 'decided_by'"):
+        load_criteria({"decidedby": "me", "criteria": criteria})
+    assert load_decided({"criteria": criteria}).decision is None
+
+
 def test_templates_are_listed_and_an_unknown_one_names_the_nearest(tmp_path: Path) -> None:
     listed = call("criteria", "new", "--list").splitlines()
     assert [line.split()[0] for line in listed] == template_names()

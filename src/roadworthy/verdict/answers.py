@@ -94,9 +94,9 @@ def _answer(
     status = combined([*(finding.status for finding in own), *(answer.status for answer in judged.values())])
     if question in not_run and status != "fail":
         return Answer(question, "inconclusive", not_run[question], criteria, candidates)
-    because = [_sentence(finding) for finding in own if finding.status == status]
-    because += [f"{model}: {answer.because}" for model, answer in judged.items() if answer.status == status]
-    return Answer(question, status, because[0], criteria, candidates)
+    reasons = [_sentence(finding) for finding in own if finding.status == status]
+    reasons += [f"{model}: {answer.because}" for model, answer in judged.items() if answer.status == status]
+    return Answer(question, status, reasons[0], criteria, candidates)
 
 
 def _candidate(question: str, findings: Sequence[Finding]) -> CandidateAnswer:

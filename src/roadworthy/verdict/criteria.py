@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.validation import check_no_nul, explain, read_yaml
 from roadworthy.metrics import current_name
 from roadworthy.verdict.questions import question_in_settings
@@ -170,7 +170,9 @@ def load_decided(source: CriteriaSource, base: Path = Path()) -> DecidedCriteria
         what = str(source)
         source = read_yaml(base / source, "criteria")
     decision = None
-    if isinstance(source, dict) and "criteria" in source and set(source) <= {"criteria", *HEAD}:
+    if isinstance(source, dict) and "criteria" in source:
+        for key in source.keys() - {"criteria", *HEAD}:
+            raise InputError(f"{what}: {UnknownName('key of a criteria file', str(key), ['criteria', *HEAD])}")
         head = {key: value for key, value in source.items() if key in HEAD}
         source = source["criteria"]
         decision = _decision(head, what) if head else None

@@ -74,7 +74,8 @@ class QuestionFigure:
         if not len(known):
             return {**NO_WORST, "conditions": len(cells), "reason": reason}
         values = known["value"].to_numpy()
-        row = known.iloc[int(values.argmin() if higher_is_better else values.argmax())].to_dict()
+        position = int(values.argmin() if higher_is_better else values.argmax())
+        row = {str(name): value for name, value in known.iloc[position].to_dict().items()}
         measured = {f"worst_{name}": row[name] for name in ("value", "lo", "hi", "n", "groups")}
         return {"conditions": len(cells), "worst": self.condition(row), **measured, "reason": reason}
 
