@@ -104,8 +104,8 @@ def execute(
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
         run = Run(folder.path)
         verdict = judge_run(prepared.criteria, evidence, folder, record)
-        noted = {"criteria_file": criteria_file_of(prepared.study.criteria), "decision": prepared.decision}
-        run.conclude(record, replace(verdict, **noted))
+        file = criteria_file_of(prepared.study.criteria)
+        run.conclude(record, replace(verdict, criteria_file=file, decision=prepared.decision))
     return run
 
 

@@ -170,8 +170,8 @@ class Run:
         chosen = own_criteria(record) if criteria is None else load_decided(criteria)
         check_criteria(chosen.criteria, stored_parts(self.folder, record), stored_settings(record))
         verdict = judge_run(chosen.criteria, load_evidence(self.folder, record), self.folder, record)
-        noted = {"criteria_file": criteria_file_of(criteria), "other_code": tuple(other)}
-        return replace(verdict, decision=chosen.decision, **noted)
+        file = criteria_file_of(criteria)
+        return replace(verdict, decision=chosen.decision, criteria_file=file, other_code=tuple(other))
 
     @property
     def has_other_criteria(self) -> bool:

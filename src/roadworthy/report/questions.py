@@ -110,17 +110,21 @@ def _name(row: Row) -> str:
 
 
 def _figure(row: Row) -> AnswerFigure:
-    measured = {name: number_of(row[name]) for name in ("value", "lo", "hi")}
-    worst = {name: number_of(row[f"worst_{name}"]) for name in ("value", "lo", "hi")}
     return AnswerFigure(
         label=row["figure"],
         metric=words_of(row["metric"], metrics_of(row["protocol"])),
         protocol=row["protocol"],
-        estimate=Estimate(**measured, n=row["n"], groups=row["groups"], reason=row["reason"]),
+        estimate=_estimate(row, ""),
         conditions=row["conditions"],
         worst=row["worst"],
-        worst_estimate=Estimate(**worst, n=row["worst_n"], groups=row["worst_groups"], reason=row["reason"]),
+        worst_estimate=_estimate(row, "worst_"),
     )
+
+
+def _estimate(row: Row, start: str) -> Estimate:
+    """The estimate in the columns whose names start so."""
+    value, lo, hi = (number_of(row[f"{start}{name}"]) for name in ("value", "lo", "hi"))
+    return Estimate(value, lo, hi, n=row[f"{start}n"], groups=row[f"{start}groups"], reason=row["reason"])
 
 
 def _text(metric: Metric, estimate: Estimate) -> str:
