@@ -94,19 +94,27 @@ def verdict_words(facts: Facts) -> str:
         return "Not judged: no threshold was given, so no question is answered with a pass."
     if not facts.criteria:
         return "No acceptance criteria were given, so nothing was judged."
+    words = f"{_counted([answer.status for answer in facts.answers], 'question')} " if facts.answers else ""
+    return words + _counted([criterion.status for criterion in facts.criteria], "criterion")
+
+
+def _counted(statuses: Sequence[str], noun: str) -> str:
+    """How many of some things fail, are inconclusive or pass, in a sentence.
+
+    >>> _counted(["pass", "fail", "pass"], "question"), _counted(["pass"], "criterion")
+    ('Of 3 questions 1 fails and 2 pass.', 'The one criterion passes.')
+    """
     verbs = {
         "fail": ("fails", "fail"),
         "inconclusive": ("is inconclusive", "are inconclusive"),
         "pass": ("passes", "pass"),
     }
-    parts = []
-    for status, (one, many) in verbs.items():
-        count = sum(criterion.status == status for criterion in facts.criteria)
-        if count:
-            parts.append(f"{count} {one if count == 1 else many}")
-    if len(facts.criteria) == 1:
-        return f"The one criterion {verbs[facts.criteria[0].status][0]}."
-    return f"Of {len(facts.criteria)} criteria {listing(parts)}."
+    if len(statuses) == 1:
+        return f"The one {noun} {verbs[statuses[0]][0]}."
+    counts = {status: statuses.count(status) for status in verbs}
+    parts = [f"{count} {verbs[status][0 if count == 1 else 1]}" for status, count in counts.items() if count]
+    several = {"criterion": "criteria"}.get(noun, f"{noun}s")
+    return f"Of {len(statuses)} {several} {listing(parts)}."
 
 
 def judged_words(facts: Facts) -> str:
