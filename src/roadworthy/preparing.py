@@ -40,8 +40,8 @@ from roadworthy.verdict import (
 )
 
 STAND_IN = (
-    "No foreign images were given: built-in drawn scenery serves as the foreign set, which is easier than what a "
-    "camera meets."
+    "No foreign images were given: drawn scenery that comes along serves as the foreign set, in place of photographs "
+    "of what the model does not know."
 )
 
 

@@ -31,7 +31,7 @@ OutliersOption = Annotated[
     typer.Option(
         "--outliers",
         metavar="[NAME=]PATH",
-        help="Images of nothing that the model knows; default: the built-in scenery; can be repeated.",
+        help="Images of nothing that the model knows; default: the built-in scenery; repeat it for several sets.",
     ),
 ]
 SuiteOption = Annotated[
