@@ -43,7 +43,7 @@ lint: $(VENV)/.dev
 
 bench: $(BENCH)/.ready
 	mkdir -p runs
-	missed=0; for part in shifts chain mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided; do \
+	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided; do \
 		$(BENCH)/bin/python benchmarks/$$part.py --out runs/bench-$$part.json || missed=1; \
 	done; exit $$missed
 

@@ -18,6 +18,7 @@ from elsewhere import answer_elsewhere
 from roadworthy import demo
 from roadworthy.cli import app
 from roadworthy.core.errors import InputError
+from roadworthy.verdict import QUESTIONS
 from tiny import contents, save_onnx, study, write_study
 
 
@@ -170,9 +171,16 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo with fewer images: all its stations, in seconds."""
     data = {"train": {"builtin": "signs", "split": "train", "n": 210}, "test": {"builtin": "signs", "n": 42}}
     monkeypatch.setitem(demo.STUDY, "data", data)
+    monkeypatch.setitem(demo.STUDY["models"], "mc_dropout", {"reference": "mc_dropout", "passes": 2})
     lines = call("demo", "--out", tmp_path / "demo").splitlines()
     heads = [line.split(":")[0] for line in lines if not line.startswith("No better than chance")]
-    assert heads[:3] == ["Verdict", "Accuracy", "Worst condition (lowest of any model)"]
+    heads = [head.partition("?")[0] for head in heads]
+    assert heads[0] == "Verdict"
+    assert heads[1:4] == [question.sentence.rstrip("?") for question in QUESTIONS.values()]
+    assert heads[4:6] == ["Accuracy", "Worst condition (lowest of any model)"]
+    verdict = json.loads((tmp_path / "demo" / "verdict.json").read_text())
+    assert verdict["decision"]["example"] is True
+    assert [criterion["id"] for criterion in verdict["criteria"]] == [*demo.THRESHOLDS]
     assert lines[-1] == f"report: {tmp_path / 'demo' / 'report.html'}"
     built = json.loads((tmp_path / "demo" / "run.json").read_text())["artifacts"]
     assert {(each["system"], each["competence"]["epochs"]) for each in built.values()} == {

@@ -25,6 +25,9 @@ sys.meta_path.insert(0, Absent())
 from roadworthy import cli, demo
 demo.STUDY["data"]["test"]["n"] = 140
 demo.STUDY["protocols"]["classification"] = {"shifts": ["fog", "rain"], "levels": [1, 3]}
+demo.STUDY["protocols"]["ood"] = {"sets": ["uniform_noise"], "transformed": []}
+first, *_ = demo.STUDY["criteria"]["criteria"]
+demo.STUDY["criteria"]["criteria"] = [first]
 cli.main()
 """
 
@@ -57,6 +60,7 @@ def test_the_demo_without_torch(tmp_path: Path) -> None:
     assert "[torch]'" in first
     assert {line.partition(":")[0] for line in stages} >= {"reading images", "testing demo", "computing tables"}
     assert done.stdout.startswith("Verdict: ")
+    assert "Thresholds are examples, not a judgement." in done.stdout.splitlines()[0]
     assert (tmp_path / "demo" / "report.html").is_file()
     record = json.loads((tmp_path / "demo" / "run.json").read_text())
     assert list(record["sources"][""]["models"]) == ["small_vgg"]

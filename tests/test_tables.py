@@ -29,7 +29,7 @@ RUNS = [
 """A run of every protocol; that the tables of today are the same is for test_golden."""
 WRITTEN_ELSEWHERE = {
     *("break_point", "break_point_curve", "break_point_gallery"),
-    *("corruption_error", "classification_gallery_answers", "classification_human", "localization_search"),
+    *("approval", "corruption_error", "classification_gallery_answers", "classification_human", "localization_search"),
     *(f"classification_{name}" for name in ("by_condition", "by_condition_overall", "condition_columns")),
     *("ood_by_condition", "ood_condition_columns"),
     *("classification_stopping", "classification_looks"),

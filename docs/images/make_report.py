@@ -1,4 +1,8 @@
-"""Takes the picture of a report's first screen anew, with chromium: `python docs/images/make_report.py RUN`."""
+"""Takes the picture of a report's first screen anew, with chromium.
+
+python docs/images/make_report.py RUN                      report.png, 1280x900
+python docs/images/make_report.py RUN approval.png 800     another picture, of that height
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,19 @@ from pathlib import Path
 
 from PIL import Image
 
-PICTURE = Path(__file__).parent / "report.png"
+HERE = Path(__file__).parent
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=20000 --window-size=1280,900"
+    "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=20000"
 )
 
 if __name__ == "__main__":
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None or len(sys.argv) != 2:
-        sys.exit("give the folder of a run; chromium must be installed")
-    report = Path(sys.argv[1]).resolve() / "report.html"
+    if browser is None or len(sys.argv) not in (2, 4):
+        sys.exit("give the folder of a run, or also a picture and its height; chromium must be installed")
+    name, height = sys.argv[2:] or ("report.png", "900")
+    picture, report = HERE / name, Path(sys.argv[1]).resolve() / "report.html"
     with tempfile.TemporaryDirectory() as profile:
-        command = [browser, *FLAGS.split(), f"--user-data-dir={profile}", f"--screenshot={PICTURE}", report.as_uri()]
-        subprocess.run(command, check=True, capture_output=True)
-    Image.open(PICTURE).convert("RGB").save(PICTURE, optimize=True)
+        options = (f"--window-size=1280,{height}", f"--user-data-dir={profile}", f"--screenshot={picture}")
+        subprocess.run([browser, *FLAGS.split(), *options, report.as_uri()], check=True, capture_output=True)
+    Image.open(picture).convert("RGB").save(picture, optimize=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel
 
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.core.errors import InputError
@@ -24,10 +23,19 @@ from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
 from roadworthy.engine.progress import terminal_progress as terminal_progress
+from roadworthy.evaluation import (
+    GivenData,
+    candidates_of,
+    evaluation_study,
+    in_memory,
+    name_of,
+    outlier_sets,
+    with_whole_path,
+)
+from roadworthy.evaluation import model_spec as model_spec
 from roadworthy.executing import execute as execute
 from roadworthy.exporting import export_images
 from roadworthy.metrics import METRICS, current_name
-from roadworthy.models import kind_of
 from roadworthy.models.check import CheckReport, check_model, open_given
 from roadworthy.opening import Given, model_builder
 from roadworthy.plugins import GivenPlugins, load_given, replaced_components
@@ -42,7 +50,7 @@ from roadworthy.protocols.operating_points.settings import NAME as OPERATING_POI
 from roadworthy.stored import Run as Run
 from roadworthy.stored import open_run as open_run
 from roadworthy.stored import stored_parts, stored_settings
-from roadworthy.study import load_study, parse_study
+from roadworthy.study import load_study, whole_paths
 
 
 def compare_runs(
@@ -149,7 +157,10 @@ def evaluate(
     *,
     suite: str = "standard",
     metrics: str | Sequence[str] = (),
-    criteria: str | Path | list[Any] | None = None,
+    criteria: str | Path | list[Any] | dict[str, Any] | None = None,
+    outliers: Any = None,
+    train: Any = None,
+    validation: Any = None,
     until_decided: bool = False,
     complete: bool = False,
     out: str | Path | None = None,
@@ -168,43 +179,46 @@ def evaluate(
     progress: ProgressBar = terminal_progress,
     **model_settings: Any,
 ) -> Run:
-    """Evaluate one classifier under a suite of shifts.
+    """Evaluate one classifier, or several candidates side by side, under a suite.
 
-    `model` is a path, a torch module, a callable or a `Model`; `data` a path, a `Dataset` or `(images, labels)`.
-    Settings of the model such as `range="0-255"` go on to its adapter. The run lands in `out` (default: runs/<model>),
-    and one that was stopped is resumed; the finished run of another model or of other data there is refused, unless
-    `fresh` makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set.
-    `metrics` are further metrics to measure, by name, besides those of the suite. `plugins` are Python files (or
-    modules) that add metrics, suites, kinds of models or of data; their code runs only with `trust`. With
+    `model` is a path, a torch module, a callable or a `Model`, or a mapping of names to several; `data` a path, a
+    `Dataset` or `(images, labels)`. Settings of the model such as `range="0-255"` go on to its adapter, of several to
+    each. `outliers` (a path or a mapping of names to sets), `train` and `validation` are further data that suites such
+    as `approval` make use of; what would be ignored is refused. The run lands in `out` (default: runs/<model>), and one
+    that was stopped is resumed; the finished run of another model or of other data there is refused, unless `fresh`
+    makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set. `metrics`
+    are further metrics to measure, by name, besides those of the suite. `plugins` are Python files (or modules) that
+    add metrics, suites, kinds of models or of data; their code runs only with `trust`. With
     `until_decided` cases stop as soon as their criteria are decided; `complete` goes on with such a run to the last
     image.
     """
-    name = name or _name_of(model)
     loaded = load_given(plugins, trust)
-    data_spec = str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
-    protocol, settings = find_suite(suite)
-    content = _with_metrics(settings.model_dump(), type(settings), [metrics] if isinstance(metrics, str) else metrics)
-    if content is None:
-        raise InputError(f"suite {suite} takes no further metrics (`metrics=`): its protocol {protocol.name} has none")
-    study = parse_study(
-        {
-            "name": name,
-            "seed": seed,
-            "size": size,
-            "data": {"test": data_spec, "classes": str(classes) if isinstance(classes, Path) else classes},
-            "models": {name: model_spec(model, model_settings)},
-            "protocols": {protocol.name: content},
-            "criteria": str(criteria) if isinstance(criteria, Path) else criteria,
-            "until_decided": "complete" if complete else until_decided,
-            "plugins": [record.model_dump() for record in loaded],
-        },
-        "evaluate",
+    candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation)
+    study = evaluation_study(
+        candidates,
+        data,
+        suite,
+        given_data,
+        metrics=[metrics] if isinstance(metrics, str) else metrics,
+        settings=model_settings,
+        classes=classes,
+        seed=seed,
+        size=size,
+        criteria=str(criteria) if isinstance(criteria, Path) else criteria,
+        plugins=[record.model_dump() for record in loaded],
+        until_decided="complete" if complete else until_decided,
     )
     base = Path.cwd()  # code of a model may change it
     target = base / (out or Path("runs") / study.name)
     allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
-    build = model_builder(model, study.size, name=name, base=base, **allowed, **model_settings)
-    given = Given({name: build()}, {name: build}, None if isinstance(data, str | Path) else data)
+    builders = {
+        own: model_builder(candidate, study.size, name=own, base=base, **allowed, **model_settings)
+        for own, candidate in candidates.items()
+    }
+    opened = {own: build() for own, build in builders.items()}
+    given_data.check_used(find_suite(suite), opened.values())
+    learned = (in_memory(data), in_memory(train), in_memory(validation))
+    given = Given(opened, builders, *learned, outliers=given_data.outliers)
     allowed |= {"on_bad_image": on_bad_image, "accept_chance": accept_chance}
     prepared = prepare(study, base=base, given=given, progress=progress, **allowed)
     if not fresh:
@@ -212,22 +226,53 @@ def evaluate(
     return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
 
 
-def _with_metrics(content: dict[str, Any], settings: type[BaseModel], metrics: Sequence[str]) -> dict[str, Any] | None:
-    """The content of settings with further metrics; None where these settings have no field for them."""
-    if not metrics:
-        return content
-    if "metrics" not in settings.model_fields:
-        return None
-    return {**content, "metrics": [*dict.fromkeys([*content.get("metrics", ()), *metrics])]}
+def study_of_evaluation(
+    model: Any,
+    data: str | Path,
+    *,
+    suite: str = "standard",
+    metrics: str | Sequence[str] = (),
+    criteria: str | Path | list[Any] | dict[str, Any] | None = None,
+    outliers: Any = None,
+    train: Any = None,
+    validation: Any = None,
+    until_decided: bool = False,
+    complete: bool = False,
+    name: str | None = None,
+    size: str | tuple[int, int] | None = None,
+    classes: str | Sequence[str] | None = None,
+    seed: int = 0,
+    plugins: GivenPlugins = (),
+    trust: bool = False,
+    **model_settings: Any,
+) -> str:
+    """The study (YAML) that `evaluate` would run, for `export_study` and `run_study`; no model is opened.
 
-
-def model_spec(model: Any, settings: Mapping[str, Any]) -> Any:
-    """A model as a study names it; one that lives in memory as `<its type>`."""
-    if isinstance(model, dict):
-        return {**model, **settings}
-    if isinstance(model, str | Path):
-        return {kind_of(str(model)): str(model), **settings}
-    return f"<{type(model).__name__}>"
+    Paths are written out whole. A model may be a file of answers that is still to be written.
+    """
+    loaded = load_given(plugins, trust)
+    candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation)
+    in_files = [data, train, validation, *given_data.outliers.values(), *candidates.values()]
+    if any(in_memory(one) is not None for one in in_files):
+        raise InputError("a study names files: models and data that live in memory cannot be written into one")
+    given_data.check_used(find_suite(suite))
+    base = Path.cwd()
+    study = evaluation_study(
+        {own: with_whole_path(candidate, base) for own, candidate in candidates.items()},
+        data,
+        suite,
+        given_data,
+        metrics=[metrics] if isinstance(metrics, str) else metrics,
+        settings=model_settings,
+        classes=classes,
+        seed=seed,
+        size=size,
+        criteria=str(base / criteria) if isinstance(criteria, str | Path) else criteria,
+        until_decided="complete" if complete else until_decided,
+        plugins=[record.model_dump() for record in loaded],
+    )
+    whole = {key: whole_paths(getattr(study, key), base) for key in ("data", "models", "outliers")}
+    return study.model_copy(update=whole).to_yaml()
 
 
 def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
@@ -280,7 +325,7 @@ def check(
     wanted = parse_size(size)
     base = Path.cwd()  # code of a model may change it
     allowed = {"trust": trust, "unpickle": unpickle, "device": device}
-    build = model_builder(model, wanted, name=name or _name_of(model), base=base, **allowed, **model_settings)
+    build = model_builder(model, wanted, name=name or name_of(model), base=base, **allowed, **model_settings)
     fallback = open_given(build)[0].input_size
     dataset = open_dataset(
         data, base=base, classes=classes, size=wanted, fallback_size=fallback, on_bad_image=on_bad_image, seed=seed
@@ -320,12 +365,6 @@ def choose_operating_point(
     evidence = protocol.evidence_of(parts, settings, seed=record.seed)
     asked = None if cost is None else parse_cost(cost)
     return choose_thresholds(evidence, cost=asked, accepted_wrong_at_most=accepted_wrong_at_most)
-
-
-def _name_of(model: Any) -> str:
-    if isinstance(model, str | Path):
-        return Path(str(model).partition(":")[0]).stem or "model"
-    return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)
 
 
 def curate_data(

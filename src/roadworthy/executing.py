@@ -30,8 +30,7 @@ from roadworthy.protocols import find_protocol
 from roadworthy.protocols.base import Evidence
 from roadworthy.protocols.declared import answers_for_tables, check_own_tables, check_tables
 from roadworthy.protocols.latex import to_latex
-from roadworthy.protocols.repeat_analysis.analysis import analyse
-from roadworthy.stored import Run, judge_run, load_evidence, utc_now, write_history
+from roadworthy.stored import Run, derived_tables, judge_run, load_evidence, utc_now, write_history
 from roadworthy.verdict import criteria_file_of
 from roadworthy.verdict.history import HISTORY, read_history
 
@@ -86,7 +85,7 @@ def execute(
             for name, own_tables in printed.items():
                 check_own_tables(own_tables, name, evidence, "" not in prepared.sources)
             tables = {name: table for own in printed.values() for name, table in own.items()}
-            analysed = analyse(tables, evidence)
+            analysed = derived_tables(tables, record)
             painted = {name: picture.result() for name, picture in pictures.items()}
         timing = timing_tables(folder, graph, outcome)
         costs = {name: own.timing(*timing.values()) for name, own in evidence.items()}
@@ -105,7 +104,8 @@ def execute(
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
         run = Run(folder.path)
         verdict = judge_run(prepared.criteria, evidence, folder, record)
-        run.conclude(record, replace(verdict, criteria_file=criteria_file_of(prepared.study.criteria)))
+        file = criteria_file_of(prepared.study.criteria)
+        run.conclude(record, replace(verdict, criteria_file=file, decision=prepared.decision))
     return run
 
 
@@ -212,10 +212,12 @@ def make_record(prepared: Prepared, graph: Graph, outcome: Outcome, folder: RunF
         | ({"until_decided": study.until_decided} if study.until_decided else {}),
         plugins=list(study.plugins),
         sources={
-            name: source_record(bench, prepared.plan, prepared.seen[name], prepared.changes(name))
+            name: source_record(bench, prepared.plan, prepared.seen[name], prepared.changes(name), prepared.notes(name))
             for name, bench in prepared.sources.items()
         },
         criteria=[criterion.model_dump() for criterion in prepared.criteria],
+        decision=prepared.decision.model_dump() if prepared.decision else {},
+        questions=list(study.questions),
         **node_records(graph, outcome),
         protocols={
             name: records.ProtocolRecord(

@@ -14,7 +14,7 @@ from roadworthy.data.signs import BUILTIN
 from roadworthy.metrics import METRICS
 from roadworthy.models import MODELS
 from roadworthy.monitors import MONITORS
-from roadworthy.protocols import PROTOCOLS, Protocol, find_protocol
+from roadworthy.protocols import PROTOCOLS, Protocol, find_protocol, known_suites
 from roadworthy.protocols.declared import declared_by, declared_tables
 from roadworthy.shifts import ATTACKS
 
@@ -60,7 +60,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
     if kind == "tables":
         return [(name, spec.about) for name, spec in declared_tables(PROTOCOLS).items()]
     if kind == "suites":
-        return [(name, p.describe(settings)) for p in protocols for name, settings in p.suites.items()]
+        return [(name, suite.describe()) for name, suite in known_suites().items()]
     rows = [(name, _summary(registry.get(name))) for registry in REGISTRIES[kind] for name in registry]
     return rows + ([(f"builtin:{name}", _builtin_summary(name)) for name in BUILTIN] if kind == "data" else [])
 

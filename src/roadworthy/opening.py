@@ -49,6 +49,7 @@ class Given:
     builders: Mapping[str, Callable[..., Model]] = field(default_factory=dict)
     test: Any = None
     train: Any = None
+    validation: Any = None
     outliers: Mapping[str, Any] = field(default_factory=dict)
     monitors: Mapping[str, Monitor] = field(default_factory=dict)
 
@@ -117,7 +118,8 @@ class OpeningSource:
             parts = split_by_group(test, section.split, seed)
             roles = dict(zip(SPLIT_ROLES[len(parts)], parts, strict=True))
         train_spec = section.train if given.train is None else given.train
-        for role, spec in (("train", train_spec), ("validation", section.validation)):
+        validation_spec = section.validation if given.validation is None else given.validation
+        for role, spec in (("train", train_spec), ("validation", validation_spec)):
             if spec is not None:
                 roles[role] = opened(spec, size=test.size)
         if section.mirror and "train" in roles:

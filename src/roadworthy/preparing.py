@@ -30,7 +30,19 @@ from roadworthy.protocols import Protocol, protocol_of
 from roadworthy.protocols.base import KnownCase, Part, Planned
 from roadworthy.protocols.declared import check_declares
 from roadworthy.study import Study, parse_study, whole_paths
-from roadworthy.verdict import Criterion, check_threshold, load_criteria, threshold_remark
+from roadworthy.verdict import (
+    Criterion,
+    DecidedCriteria,
+    Decision,
+    check_threshold,
+    load_decided,
+    threshold_remark,
+)
+
+STAND_IN = (
+    "No foreign images were given: drawn scenery that comes along serves as the foreign set, in place of photographs "
+    "of what the model does not know."
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Prepared:
     rehearsals  by source and model;  left_out: models by protocol and source, with the reason
     contexts    by protocol and source
     seen        ids of test and of validation images that are training images too, by source and role
-    allowed     device, trust and the like
+    allowed     device, trust and the like;  decision: who decided on the thresholds of criteria, where it is known
     """
 
     study: Study
@@ -54,6 +66,7 @@ class Prepared:
     seen: Mapping[str, Mapping[str, Sequence[str]]]
     rehearsals: Mapping[tuple[str, str], Rehearsal] = field(default_factory=dict)
     allowed: Mapping[str, Any] = field(default_factory=dict)
+    decision: Decision | None = None
 
     @property
     def models(self) -> Mapping[str, Model]:
@@ -91,6 +104,11 @@ class Prepared:
             name: float(rehearsal.changes_by) for (own, name), rehearsal in self.rehearsals.items() if own == source
         }
 
+    def notes(self, source: str) -> list[str]:
+        """What a reader must know of what was shown besides the data that the study names."""
+        stands_in = not self.study.outliers and bool(self.sources[source].foreign)
+        return [STAND_IN] if stands_in else []
+
     def stored_study(self) -> Study:
         """The study with whole paths and its criteria inside, so that the copy in the run can be run by itself."""
         study, base = self.study, self.base.resolve()
@@ -103,7 +121,7 @@ class Prepared:
             for label, chosen in study.monitors.items()
             for monitor in [monitors.get(label)]
         }
-        update["criteria"] = [criterion.model_dump(exclude_none=True) for criterion in self.criteria] or None
+        update["criteria"] = DecidedCriteria(tuple(self.criteria), self.decision).content()
         return study.model_copy(update=update)
 
     def recipe(self) -> dict[str, Any]:
@@ -201,7 +219,8 @@ def prepare(
     base = base.absolute()
     given = given or Given(models=models or {})
     allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
-    criteria = load_criteria(study.criteria, base)
+    decided = load_decided(study.criteria, base)
+    criteria = decided.criteria
     chosen = study.protocols.chosen()
     sections = study.by_source()
     check_study_size(study, sum(len(section.models) for section in sections.values()))
@@ -225,7 +244,8 @@ def prepare(
             cases += planned.cases
     plan = Plan(tuple(cases), study.batch)
     allowed |= {"on_bad_image": on_bad_image}
-    prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen, allowed=allowed)
+    options: dict[str, Any] = {"allowed": allowed, "decision": decided.decision}
+    prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen, **options)
     check_criteria(criteria, prepared.parts, prepared.settings)
     prepared = _looked_at(prepared) if study.until_decided else prepared
     return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance)) if rehearse else prepared

@@ -39,10 +39,13 @@ from roadworthy.preparing import check_criteria, remarks
 from roadworthy.protocols import find_protocol, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.declared import check_stored_tables, declared_tables
+from roadworthy.protocols.joint_test.answers import answer_tables, unanswered
 from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.verdict import (
     Criterion,
+    DecidedCriteria,
+    Decision,
     Failed,
     Measurement,
     Verdict,
@@ -51,6 +54,7 @@ from roadworthy.verdict import (
     history,
     judge,
     load_criteria,
+    load_decided,
 )
 from roadworthy.verdict.history import HISTORY, read_history
 from roadworthy.verdict.judge import never_pass
@@ -158,15 +162,16 @@ class Run:
                 "the study again with that code"
             )
 
-    def verdict(self, criteria: str | Path | list[Any] | None = None) -> Verdict:
+    def verdict(self, criteria: str | Path | list[Any] | dict[str, Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
         self.folder.check_finished()
         _, other = self.require_plugins()
         record = self.record
-        chosen = load_criteria(record.criteria or None if criteria is None else criteria)
-        check_criteria(chosen, stored_parts(self.folder, record), stored_settings(record))
-        verdict = judge_run(chosen, load_evidence(self.folder, record), self.folder, record)
-        return replace(verdict, criteria_file=criteria_file_of(criteria), other_code=tuple(other))
+        chosen = own_criteria(record) if criteria is None else load_decided(criteria)
+        check_criteria(chosen.criteria, stored_parts(self.folder, record), stored_settings(record))
+        verdict = judge_run(chosen.criteria, load_evidence(self.folder, record), self.folder, record)
+        file = criteria_file_of(criteria)
+        return replace(verdict, decision=chosen.decision, criteria_file=file, other_code=tuple(other))
 
     @property
     def has_other_criteria(self) -> bool:
@@ -186,7 +191,9 @@ class Run:
             self._note(verdict, "replaced")
             write_json(self.path / "verdict.json", verdict.to_json())
             self._render()
-            self.folder.update_record(["verdict.json", "report.html"], criteria=verdict.criteria)
+            decision = verdict.decision.model_dump() if verdict.decision else {}
+            changes = {"decision": decision} if decision or self.record.decision else {}
+            self.folder.update_record(["verdict.json", "report.html"], criteria=verdict.criteria, **changes)
 
     def note_verdict(self, verdict: Verdict) -> None:
         """Add a verdict to the history, which the report lists; the run's own verdict stays.
@@ -268,7 +275,7 @@ class Run:
         problems += map(_is_other_code, self.load_plugins()[1])
         stored_names, evidence = self.folder.table_names(), load_evidence(self.folder, record)
         declared = declared_tables(record.protocols)
-        for name, table in _tables(evidence).items():
+        for name, table in _tables(evidence, record).items():
             later = declared[name].added_later if name in declared else ()
             if name in stored_names and not follows(table, self.folder.table(name), later):
                 problems.append(f"table {name} does not follow from the readouts")
@@ -282,8 +289,10 @@ class Run:
         stored = json.loads((self.path / "verdict.json").read_text())
         status = stored["status"] if "failed" in stored else never_pass(stored["status"], failed_parts(record))
         before = [status, *((criterion["id"], criterion["status"]) for criterion in stored["criteria"])]
+        before += [(answer["question"], answer["status"]) for answer in stored.get("questions", ())]
         judged = judge_run(load_criteria(record.criteria or None), evidence, self.folder, record)
-        if before != [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]:
+        after = [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]
+        if before != [*after, *((answer.question, answer.status) for answer in judged.answers)]:
             problems.append("verdict.json does not follow from the readouts and the criteria")
         return problems
 
@@ -316,9 +325,20 @@ def check_components(record: RunRecord) -> None:
         raise InputError(f"{what}: name the code that brings it with `plugins=`, or install its package") from None
 
 
-def _tables(evidence: Mapping[str, Evidence]) -> dict[str, pd.DataFrame]:
+def _tables(evidence: Mapping[str, Evidence], record: RunRecord) -> dict[str, pd.DataFrame]:
     tables = {name: table for own in evidence.values() for name, table in own.tables().items()}
-    return tables | analyse(tables, evidence)
+    return tables | derived_tables(tables, record)
+
+
+def derived_tables(tables: Mapping[str, pd.DataFrame], record: RunRecord) -> dict[str, pd.DataFrame]:
+    """Tables made from those of protocols: analyses over repeats, and what answers the questions of the study."""
+    return analyse(tables, record.protocols) | answer_tables(tables, record.protocols, record.questions)
+
+
+def own_criteria(record: RunRecord) -> DecidedCriteria:
+    """The criteria of a run's own verdict, and who decided on them."""
+    decision = Decision.model_validate(record.decision) if record.decision else None
+    return DecidedCriteria(tuple(load_criteria(record.criteria or None)), decision)
 
 
 class _Tables(Mapping[str, pd.DataFrame]):
@@ -429,9 +449,44 @@ def judge_run(
     def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
         return evidence[protocol_of(criterion, evidence).name].measure(criterion, confidence)
 
+    parts, settings = stored_parts(folder, record), stored_settings(record)
     until_decided = bool(record.settings.get("until_decided"))
-    of_thresholds = remarks(criteria, stored_parts(folder, record), stored_settings(record), until_decided)
-    return judge(criteria, measure, remarks=of_thresholds, failed=failed_parts(record))
+    candidates = {
+        f"{source}/{model}" if source else model: partial(_narrowed, source, model, parts, settings)
+        for source, own in record.sources.items()
+        for model in own.models
+    }
+    return judge(
+        criteria,
+        measure,
+        remarks=remarks(criteria, parts, settings, until_decided),
+        failed=failed_parts(record),
+        questions=record.questions,
+        not_run=unanswered(record),
+        candidates=candidates if len(candidates) > 1 else {name: lambda criterion: criterion for name in candidates},
+    )
+
+
+def _narrowed(
+    source: str,
+    model: str,
+    parts: Mapping[str, Sequence[Part]],
+    settings: Mapping[str, Any],
+    criterion: Criterion,
+) -> Criterion | None:
+    """A criterion for one model of one source alone; None where it speaks of others, or of no model."""
+    where = dict(criterion.where)
+    for column, name in (("source", source), ("model", model)):
+        wanted = where.get(column, name)
+        if name not in (wanted if isinstance(wanted, list) else [wanted]):
+            return None
+        where |= {column: name} if name else {}
+    narrowed, protocol = criterion.model_copy(update={"where": where}), protocol_of(criterion, parts)
+    try:
+        protocol.check_all(parts[protocol.name], narrowed, settings[protocol.name])
+    except InputError:
+        return None
+    return narrowed
 
 
 def write_history(run: Path, entries: Sequence[history.Entry]) -> None:

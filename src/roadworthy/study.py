@@ -30,6 +30,7 @@ from roadworthy.engine.plan import BATCH
 from roadworthy.plugins import GivenPlugins, load_plugins, name_plugins
 from roadworthy.protocols import PROTOCOLS, Protocol, default_protocol, find_protocol
 from roadworthy.protocols.choices import check_names
+from roadworthy.verdict.questions import question_in_settings
 
 
 def _size(value: Any) -> Any:
@@ -200,8 +201,9 @@ class Study(_Section):
     """A whole study: of one source (`data`, `models` and what else a source has, at the top) or of several `sources`.
 
     Everything but test data and one model has a default. `outliers` and `monitors` serve all sources. `plugins` are
-    imported before the study is read. With `until_decided` a case ends as soon as the criteria that speak of it are
-    decided; `complete` shows it the images that are left, in the same order.
+    imported before the study is read. `questions` are those that criteria must answer, each with a pass, before the
+    verdict is one; `criteria` is a file, or its content. With `until_decided` a case ends as soon as the criteria that
+    speak of it are decided; `complete` shows it the images that are left, in the same order.
     """
 
     name: Annotated[str, Field(min_length=1)] = "study"
@@ -219,8 +221,16 @@ class Study(_Section):
     outliers: dict[str, Spec] = {}
     monitors: Annotated[dict[str, dict[str, Any]], BeforeValidator(_monitors)] = {}
     protocols: ProtocolsSection
-    criteria: str | list[Any] | None = None
+    questions: list[Annotated[str, AfterValidator(question_in_settings)]] = []
+    criteria: str | list[Any] | dict[str, Any] | None = None
     until_decided: bool | Literal["complete"] = False
+
+    @field_validator("questions")
+    @classmethod
+    def _once(cls, value: list[str]) -> list[str]:
+        if len({*value}) < len(value):
+            raise ValueError("a question is named twice")
+        return value
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Study:

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from roadworthy.cli import components, data, judging, monitors, running  # noqa: F401 (these add their commands)
+from roadworthy.cli import components, criteria, data, judging, monitors, running  # noqa: F401 (these add their commands)
 from roadworthy.cli.app import app
 from roadworthy.cli.interrupts import STOPPED, leave, watched
 from roadworthy.cli.messages import OTHER_NAMES, one_line, say, spelled

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.cli.messages import one_line, print_criteria, say, say_failed, spelled
+from roadworthy.cli.messages import one_line, print_criteria, print_questions, say, say_failed, spelled, write_text
 from roadworthy.cli.options import FailOn, PluginOption, RunArgument, Trust
 from roadworthy.core.errors import InputError, from_here
 
@@ -66,7 +66,7 @@ def compare(
         from roadworthy.report import render_comparison
 
         title = " and ".join(run.name or str(run) for run in runs)
-        _write_text(html, render_comparison(table, title, alpha, margin))
+        write_text(html, render_comparison(table, title, alpha, margin))
         typer.echo(f"page: {html}")
     if fail_on is FailOn.regression:
         _exit_by_results([*table["result"]])
@@ -105,7 +105,7 @@ def verdict(
         opened.require_own_code()
     judged = opened.verdict(criteria)
     if junit:
-        _write_text(junit, judged.to_junit())
+        write_text(junit, judged.to_junit())
     if replace:
         opened.save_verdict(judged)
     _print_verdict(judged)
@@ -124,13 +124,6 @@ def _note_verdict(opened: Run, judged: Verdict) -> None:
         say(f"this verdict is not recorded in the history of the run: {one_line(str(error))}")
     if judged.criteria != opened.record.criteria:
         say("the run's own verdict and criteria stay as they were; --replace puts these in their place")
-
-
-def _write_text(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 @app.command("operating-point")
@@ -189,6 +182,7 @@ def verify(run_folder: RunArgument, plugin: PluginOption = None, trust: Trust = 
 def _print_verdict(verdict: Verdict) -> None:
     from roadworthy.verdict.failures import count_failed
 
+    print_questions(verdict.to_json())
     print_criteria(verdict.to_json())
     say_failed(verdict.to_json())
     reasons = [] if verdict.findings else ["no criteria given"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from roadworthy.cli.app import app
+from roadworthy.core.errors import InputError
 
 
 @cache
@@ -80,6 +82,23 @@ def print_criteria(verdict: dict[str, Any]) -> None:
     for criterion in verdict["criteria"]:
         print_line(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
     say_remarks({criterion["id"]: criterion["remark"] for criterion in verdict["criteria"] if criterion["remark"]})
+
+
+def print_questions(verdict: dict[str, Any]) -> None:
+    """Print the answer to each question of the study, and to each of several models."""
+    for answer in verdict.get("questions", ()):
+        print_line(f"{answer['status']:>12}  question {answer['question']}: {answer['because']}")
+        if len(answer["models"]) > 1:
+            for model, own in answer["models"].items():
+                print_line(f"{own['status'] or 'not judged':>12}  question {answer['question']}, {model}")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file; where that is not possible, the reason in a sentence."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def say_failed(verdict: dict[str, Any]) -> None:

@@ -18,6 +18,42 @@ Kind = StrEnum("Kind", ["shifts", "outliers", "monitors", "metrics", "protocols"
 """What `list` can list."""
 
 ModelOption = Annotated[str, typer.Option("--model", help="An .onnx, torch or predictions file, or code.py:function.")]
+CandidatesOption = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        metavar="[NAME=]MODEL",
+        help="An .onnx, torch or predictions file, or code.py:function; repeat it to compare candidates.",
+    ),
+]
+OutliersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outliers",
+        metavar="[NAME=]PATH",
+        help="Images of nothing that the model knows; default: the built-in scenery; repeat it for several sets.",
+    ),
+]
+SuiteOption = Annotated[
+    str, typer.Option("--suite", help="quick, standard, full or approval; a version such as standard@1 pins it.")
+]
+MetricsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric", metavar="NAME", help="A further metric to measure, such as one of a plugin; can be repeated."
+    ),
+]
+WriteStudy = Annotated[
+    Path | None,
+    typer.Option(
+        "--write-study", metavar="FILE", help="Write the study of this evaluation for export and run; test nothing."
+    ),
+]
+BadImages = Annotated[
+    OnBadImage, typer.Option("--on-bad-image", help="Stop at a corrupt image, or skip, record and count it.")
+]
+TrainOption = Annotated[str | None, typer.Option("--train", help="Training data, which GANs learn from.")]
+ValidationOption = Annotated[str | None, typer.Option("--validation", help="Held-out data, for what is fitted to it.")]
 DataOption = Annotated[
     str, typer.Option("--data", help="A folder with a subfolder per class, a .csv/.parquet manifest or .npz.")
 ]

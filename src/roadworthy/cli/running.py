@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.cli.messages import print_criteria, print_line, say, say_failed, say_remarks, spelled
+from roadworthy.cli.messages import print_criteria, print_line, say, say_failed, say_remarks, spelled, write_text
 from roadworthy.cli.options import (
     AcceptChance,
     Arch,
+    BadImages,
     Boxes,
     BoxOutput,
+    CandidatesOption,
     Classes,
     ClassOutput,
     Colour,
@@ -22,9 +24,11 @@ from roadworthy.cli.options import (
     Engine,
     Fresh,
     Layout,
+    MetricsOption,
     ModelOption,
     ModelVersion,
     OnBadImage,
+    OutliersOption,
     OutOption,
     Outputs,
     PluginOption,
@@ -33,9 +37,13 @@ from roadworthy.cli.options import (
     Seed,
     Size,
     StudyArgument,
+    SuiteOption,
+    TrainOption,
     Trust,
     Unpickle,
+    ValidationOption,
     Workers,
+    WriteStudy,
     given_settings,
 )
 from roadworthy.core.errors import from_here
@@ -60,15 +68,13 @@ def demo(
 
 @app.command()
 def evaluate(
-    model: ModelOption,
+    model: CandidatesOption,
     data: DataOption,
-    suite: Annotated[
-        str, typer.Option(help="quick, standard or full; a version such as standard@1 pins it.")
-    ] = "standard",
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A further metric to measure, such as one of a plugin; can be repeated."),
-    ] = None,
+    suite: SuiteOption = "standard",
+    outliers: OutliersOption = None,
+    train: TrainOption = None,
+    validation: ValidationOption = None,
+    metric: MetricsOption = None,
     criteria: Annotated[Path | None, typer.Option(help="YAML file of acceptance criteria.")] = None,
     until_decided: Annotated[
         bool, typer.Option("--until-decided", help="Stop a case once the criteria that speak of it are decided.")
@@ -93,44 +99,58 @@ def evaluate(
     unpickle: Unpickle = False,
     seed: Seed = 0,
     workers: Workers = None,
-    on_bad_image: Annotated[
-        OnBadImage, typer.Option(help="Stop at a corrupt image, or skip, record and count it.")
-    ] = OnBadImage.error,
+    on_bad_image: BadImages = OnBadImage.error,
     name: Annotated[str | None, typer.Option(help="Name of the model in tables and report.")] = None,
     model_version: ModelVersion = None,
     accept_chance: AcceptChance = False,
+    write_study: WriteStudy = None,
     fresh: Fresh = False,
     quiet: Quiet = False,
 ) -> None:
-    """Test one classifier under a suite of shifts and write a report."""
+    """Test a classifier, or several candidates, under a suite and write a report."""
     from roadworthy import api
+    from roadworthy.evaluation import named_paths
 
     settings = given_settings(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
     ) | given_settings(boxes=boxes, box_output=box_output, class_output=class_output)
+    given: dict[str, Any] = {
+        "suite": suite,
+        "metrics": metric or (),
+        "criteria": criteria,
+        "outliers": named_paths(outliers or (), "set of outlier"),
+        "train": train,
+        "validation": validation,
+        "until_decided": until_decided,
+        "complete": complete,
+        "name": name,
+        "size": size,
+        "classes": str(classes) if classes else None,
+        "seed": seed,
+        "plugins": plugin or (),
+        "trust": trust,
+        **settings,
+    }
+    candidates: Any = named_paths(model, "model")
+    if len(candidates) == 1:  # its name may be that of a kind of model
+        ((own_name, candidates),) = candidates.items()
+        given["name"] = name or own_name
+    if write_study:
+        write_text(write_study, api.study_of_evaluation(candidates, data, **given))
+        typer.echo(f"study: {from_here(write_study)}; roadworthy export and roadworthy run take it")
+        return
     run = api.evaluate(
-        model,
+        candidates,
         data,
-        suite=suite,
-        metrics=metric or (),
-        criteria=criteria,
-        until_decided=until_decided,
-        complete=complete,
         out=out,
-        name=name,
-        size=size,
-        classes=str(classes) if classes else None,
-        seed=seed,
         workers=workers,
         device=device,
-        plugins=plugin or (),
-        trust=trust,
         unpickle=unpickle,
         on_bad_image=on_bad_image.value,
         accept_chance=accept_chance,
         fresh=fresh,
         progress=_progress(quiet),
-        **settings,
+        **given,
     )
     _conclude(run, quiet)
 

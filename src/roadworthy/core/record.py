@@ -159,6 +159,10 @@ class RunRecord(_Part):
     plugins: list[PluginRecord] = []
     sources: Annotated[dict[str, SourceRecord], Field(min_length=1)]
     criteria: list[Any]
+    decision: dict[str, Any] = {}
+    """Who decided on the thresholds of the criteria, where their file says it."""
+    questions: list[str] = []
+    """The questions that the study asks: see `verdict.questions`."""
     cases: dict[str, CaseRecord]
     artifacts: dict[str, ArtifactRecord] = {}
     protocols: dict[str, ProtocolRecord]
@@ -186,8 +190,8 @@ class RunRecord(_Part):
                     yield protocol, source, asked, self.cases[asked.case]
 
     def dump(self) -> dict[str, Any]:
-        """As JSON holds it; `plugins` only where there are some."""
-        without = None if self.plugins else {"plugins"}
+        """As JSON holds it; `plugins`, `decision` and `questions` only where there are some."""
+        without = {name for name in ("plugins", "decision", "questions") if not getattr(self, name)}
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=without)
 
 

@@ -55,16 +55,22 @@ def node_records(graph: Graph, outcome: Outcome) -> dict[str, Any]:
 
 
 def source_record(
-    bench: Bench, plan: Plan, seen: Mapping[str, Sequence[str]], changes: Mapping[str, float]
+    bench: Bench,
+    plan: Plan,
+    seen: Mapping[str, Sequence[str]],
+    changes: Mapping[str, float],
+    notes: Sequence[str] = (),
 ) -> SourceRecord:
     """The data and models of a source.
 
     seen     the ids of images that are training images too, of the `test` and `validation` data and of recorded sets
     changes  by how much the answers of a model differ when it is asked again, by the model's name
+    notes    what a reader must know besides what the data itself says
     """
     return SourceRecord(
         data=_data_record(
             bench.data,
+            notes,
             seen=[*seen.get("test", ())],
             validation_seen=[*seen.get("validation", ())],
             recorded={name: _data_record(own, seen=[*seen.get(name, ())]) for name, own in bench.recorded.items()},
@@ -82,7 +88,7 @@ def source_record(
     )
 
 
-def _data_record(data: Dataset, **known: Any) -> DataRecord:
+def _data_record(data: Dataset, notes: Sequence[str] = (), **known: Any) -> DataRecord:
     assert isinstance(data, OpenedDataset)
     return DataRecord(
         name=data.name,
@@ -92,7 +98,7 @@ def _data_record(data: Dataset, **known: Any) -> DataRecord:
         class_names=list(data.class_names),
         size=list(data.size),
         bad_images=[list(map(str, bad)) for bad in data.bad_images],
-        notes=list(data.notes),
+        notes=[*data.notes, *notes],
         **known,
     )
 

@@ -6,15 +6,23 @@ from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 
-from pydantic import BaseModel
-
 import roadworthy.protocols.classification
 import roadworthy.protocols.ood  # noqa: F401 (these register, as the folders below do)
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.protocols.base import PROTOCOLS, Protocol
+from roadworthy.protocols.suites import Suite, find_suite, known_suites
 from roadworthy.verdict import Criterion
 
-__all__ = ["PROTOCOLS", "Protocol", "default_protocol", "find_protocol", "find_suite", "protocol_of"]
+__all__ = [
+    "PROTOCOLS",
+    "Protocol",
+    "Suite",
+    "default_protocol",
+    "find_protocol",
+    "find_suite",
+    "known_suites",
+    "protocol_of",
+]
 
 
 def find_protocol(name: str) -> Protocol:
@@ -25,19 +33,6 @@ def find_protocol(name: str) -> Protocol:
 def default_protocol() -> Protocol:
     """The protocol of studies and criteria that name none."""
     return next(PROTOCOLS.get(name)() for name in PROTOCOLS if PROTOCOLS.get(name).is_default)
-
-
-def find_suite(suite: str) -> tuple[Protocol, BaseModel]:
-    """The protocol and the settings of a named suite; a bare name is its newest version.
-
-    >>> find_suite("quick")[1].levels
-    [1, 3, 5]
-    """
-    known = {name: protocol for protocol in map(find_protocol, PROTOCOLS) for name in protocol.suites}
-    versions = [name for name in known if suite in (name, name.split("@")[0])]
-    if not versions:
-        raise UnknownName("suite", suite, [*known, *{name.split("@")[0] for name in known}])
-    return known[versions[-1]], known[versions[-1]].suites[versions[-1]]
 
 
 def protocol_of(criterion: Criterion, run: Iterable[str]) -> Protocol:

@@ -20,6 +20,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Metric, declare_metrics
+from roadworthy.protocols.joint_test.question_figures import QuestionFigure
 from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
@@ -178,7 +179,12 @@ class Protocol(ABC):
     subject: ClassVar[str] = ""
     """What its conditions are (outliers), as a comparison calls them; the default protocol's are shifts at levels."""
     suites: ClassVar[Mapping[str, BaseModel]] = {}
-    """Settings with a name and a version, such as `standard@1`: they never change, so that figures stay comparable."""
+    """Settings with a name and a version, such as `standard@1`: they never change, so that figures stay comparable.
+    A suite that several protocols declare spans them."""
+    uses: ClassVar[frozenset[str]] = frozenset()
+    """The data besides the test data that it makes use of in a suite: `outliers`, `train`, `validation`."""
+    question_figures: ClassVar[tuple[QuestionFigure, ...]] = ()
+    """Which of its figures answer the questions of an approval."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
     """The metrics of its tables, in their order, each as it is meant here; a study may name further ones."""
     repeat_questions: ClassVar[tuple[RepeatQuestion, ...]] = ()
@@ -199,6 +205,10 @@ class Protocol(ABC):
     def describe(self, settings: Any) -> str:
         """What settings ask for, in a few words, for the list of suites."""
         return ""
+
+    def suite_settings(self, settings: Any, given: Mapping[str, Any]) -> Any:
+        """The settings of a suite where this is given besides the test data: see `uses`."""
+        return settings
 
     def inlined(self, settings: Any, base: Path) -> Any:
         """The settings with the content of the files that they name, paths starting from `base`."""

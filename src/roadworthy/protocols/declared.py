@@ -13,8 +13,9 @@ from roadworthy.core.registry import is_built_in
 from roadworthy.core.tables import TableError, TableSpec
 from roadworthy.engine import table_specs as every_run
 from roadworthy.protocols import PROTOCOLS
+from roadworthy.verdict.questions import APPROVAL
 
-REPEATS, EVERY_RUN = "Analyses over repeats", "Every run"
+REPEATS, QUESTIONS, EVERY_RUN = "Analyses over repeats", "Questions of a study", "Every run"
 
 
 def declared_by(protocols: Iterable[str]) -> dict[str, tuple[TableSpec, ...]]:
@@ -23,7 +24,7 @@ def declared_by(protocols: Iterable[str]) -> dict[str, tuple[TableSpec, ...]]:
     own = {name: protocol.table_specs for name, protocol in installed.items()}
     questions = [question for protocol in installed.values() for question in protocol.repeat_questions]
     analyses = tuple(spec for asked in questions for spec in (asked.tests, asked.pairs, asked.means))
-    return {**own, REPEATS: analyses, EVERY_RUN: every_run.TABLE_SPECS}
+    return {**own, REPEATS: analyses, QUESTIONS: (APPROVAL,), EVERY_RUN: every_run.TABLE_SPECS}
 
 
 def declared_tables(protocols: Iterable[str]) -> dict[str, TableSpec]:

@@ -77,7 +77,7 @@ def run_short_form(
         },
         protocol,
     )
-    given = Given({opened.name: opened}, {opened.name: build}, data, learned, outliers, chosen)
+    given = Given({opened.name: opened}, {opened.name: build}, data, learned, outliers=outliers, monitors=chosen)
     prepared = prepare(study, base=base, given=given, accept_chance=accept_chance, progress=progress, **allowed)
     return execute(prepared, base / out, workers=workers, fresh=fresh, progress=progress)
 

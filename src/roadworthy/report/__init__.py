@@ -55,12 +55,17 @@ def render(path: str | Path, pages: Sequence[Page]) -> str:
 def headline(path: str | Path, pages: Sequence[Page]) -> list[str]:
     """What the run in a folder says, in a few lines of plain text: the verdict, then the lines of each page.
 
-    A model whose answers do not repeat has a line of its own before the figures.
+    The answers to the questions of the study follow the verdict. A model whose answers do not repeat has a line of
+    its own before the figures.
     """
     parts = _parts(path)
     warnings = [f"Warning: {words}" for part in parts for words in frame.unsteady_words(part)]
     lines = [f"{page.source}: {line}" if page.source else line for page in pages for line in page.headline]
-    return [frame.one_line(line) for line in (frame.verdict_line(load_facts(path)), *warnings, *lines)]
+    facts = load_facts(path)
+    return [
+        frame.one_line(line)
+        for line in (frame.verdict_line(facts), *frame.answer_lines(facts.answers), *warnings, *lines)
+    ]
 
 
 def _parts(path: str | Path) -> list[Facts]:

@@ -15,10 +15,11 @@ from roadworthy.core.manifests import MANIFEST, named_parts
 from roadworthy.core.record import ArtifactRecord, DataRecord, ModelRecord, RunRecord, read_record
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric
+from roadworthy.report.questions import AnswerFacts, load_answers
 from roadworthy.report.reading import Row, number_of, read_json, read_text
 from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, words_of
 from roadworthy.statistics.estimates import Estimate, no_estimate
-from roadworthy.verdict import Criterion, Failed, failed_parts
+from roadworthy.verdict import Criterion, Decision, Failed, failed_parts
 from roadworthy.verdict.history import Entry, other_criteria, own_entry, read_history
 from roadworthy.verdict.judge import never_pass
 
@@ -137,7 +138,8 @@ class Facts:
     """What a run says of itself, or of one of its sources: then `source` is the name of that source.
 
     `failed` names the cases or monitors that failed, `history` holds every verdict of the run, and `file_count` is how
-    many files have their hash in run.json or in a manifest.
+    many files have their hash in run.json or in a manifest. `answers` are those to the questions of the study,
+    `decision` says who decided on the thresholds, where it is known.
     """
 
     record: RunRecord
@@ -151,6 +153,8 @@ class Facts:
     criteria: tuple[CriterionFacts, ...] = ()
     source: str | None = None
     file_count: int = 0
+    answers: tuple[AnswerFacts, ...] = ()
+    decision: Decision | None = None
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -240,6 +244,8 @@ def load_facts(path: str | Path, source: str | None = None) -> Facts:
         history=tuple(read_history(run)),
         source=source,
         file_count=_count_files(run, record),
+        answers=load_answers(run, verdict),
+        decision=Decision.model_validate(verdict["decision"]) if "decision" in verdict else None,
     )
     return replace(facts, criteria=tuple(_criterion(entry, facts) for entry in verdict["criteria"]))
 

@@ -11,11 +11,14 @@ from typing import Any
 
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import ModelWords, Page
+from roadworthy.report.questions import answer_lines as answer_lines
 from roadworthy.report.words import listing, plural, whole
 from roadworthy.statistics import Estimate
 from roadworthy.verdict.failures import count_failed
 
 OTHER_CRITERIA = "These criteria are not those that the study was run with."
+
+EXAMPLE = "Thresholds are examples, not a judgement."
 
 SHORT_HASH = 12
 """How many digits of a SHA-256 tell files apart for a reader; all of them are in run.json."""
@@ -66,7 +69,9 @@ def data_words(facts: Facts) -> str:
 def verdict_line(facts: Facts) -> str:
     """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
     other = OTHER_CRITERIA if facts.has_other_criteria else ""
-    return " ".join(filter(None, [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), other]))
+    example = EXAMPLE if facts.decision and facts.decision.example else ""
+    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), other, example]
+    return " ".join(filter(None, words))
 
 
 def failed_words(facts: Facts) -> str:
@@ -85,21 +90,31 @@ def failure_words(facts: Facts) -> str:
 
 def verdict_words(facts: Facts) -> str:
     """The verdict in one sentence."""
+    if not facts.criteria and facts.answers:
+        return "Not judged: no threshold was given, so no question is answered with a pass."
     if not facts.criteria:
         return "No acceptance criteria were given, so nothing was judged."
+    words = f"{_counted([answer.status for answer in facts.answers], 'question')} " if facts.answers else ""
+    return words + _counted([criterion.status for criterion in facts.criteria], "criterion")
+
+
+def _counted(statuses: Sequence[str], noun: str) -> str:
+    """How many of some things fail, are inconclusive or pass, in a sentence.
+
+    >>> _counted(["pass", "fail", "pass"], "question"), _counted(["pass"], "criterion")
+    ('Of 3 questions 1 fails and 2 pass.', 'The one criterion passes.')
+    """
     verbs = {
         "fail": ("fails", "fail"),
         "inconclusive": ("is inconclusive", "are inconclusive"),
         "pass": ("passes", "pass"),
     }
-    parts = []
-    for status, (one, many) in verbs.items():
-        count = sum(criterion.status == status for criterion in facts.criteria)
-        if count:
-            parts.append(f"{count} {one if count == 1 else many}")
-    if len(facts.criteria) == 1:
-        return f"The one criterion {verbs[facts.criteria[0].status][0]}."
-    return f"Of {len(facts.criteria)} criteria {listing(parts)}."
+    if len(statuses) == 1:
+        return f"The one {noun} {verbs[statuses[0]][0]}."
+    counts = {status: statuses.count(status) for status in verbs}
+    parts = [f"{count} {verbs[status][0 if count == 1 else 1]}" for status, count in counts.items() if count]
+    several = {"criterion": "criteria"}.get(noun, f"{noun}s")
+    return f"Of {len(statuses)} {several} {listing(parts)}."
 
 
 def judged_words(facts: Facts) -> str:

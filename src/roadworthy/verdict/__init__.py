@@ -1,12 +1,23 @@
 """Verdict: acceptance criteria against measured bounds gives pass, fail or inconclusive."""
 
-from roadworthy.verdict.criteria import Criterion, criteria_file_of, load_criteria
+from roadworthy.verdict.criteria import (
+    Criterion,
+    DecidedCriteria,
+    Decision,
+    criteria_file_of,
+    load_criteria,
+    load_decided,
+)
 from roadworthy.verdict.failures import Failed, failed_parts
 from roadworthy.verdict.judge import Measure, Measurement, Verdict, judge
+from roadworthy.verdict.questions import QUESTIONS
 from roadworthy.verdict.thresholds import check_threshold, threshold_remark
 
 __all__ = [
+    "QUESTIONS",
     "Criterion",
+    "DecidedCriteria",
+    "Decision",
     "Failed",
     "Measure",
     "Measurement",
@@ -16,5 +27,6 @@ __all__ = [
     "failed_parts",
     "judge",
     "load_criteria",
+    "load_decided",
     "threshold_remark",
 ]

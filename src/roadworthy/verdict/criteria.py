@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.validation import check_no_nul, explain, read_yaml
 from roadworthy.metrics import current_name
+from roadworthy.verdict.questions import question_in_settings
 
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -20,6 +33,7 @@ class Criterion(BaseModel):
     `at_least` or `at_most` is the acceptance criterion (the tolerated risk); `min_groups` the validation target (the
     least number of independent objects that may support a pass). `over` says how several matching conditions count:
     `each` must hold by itself, `worst` judges the worst of them, `pooled` their average per image.
+    `question` names the question of an approval that it helps to answer (`verdict.questions`).
     A metric may be named as in an earlier version (`fpr95`).
 
     >>> Criterion(id="REQ-12", metric="accuracy", where={"shift": "fog"}, at_least=0.95).over
@@ -37,6 +51,13 @@ class Criterion(BaseModel):
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
     min_groups: Annotated[int, Field(ge=1)] = 1
     hazard: str = ""
+    question: Annotated[str, AfterValidator(question_in_settings)] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_question(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A criterion that carries no question is stored as it was before there were any."""
+        content: dict[str, Any] = handler(self)
+        return {name: value for name, value in content.items() if name != "question" or value is not None}
 
     @field_validator("id", "hazard")
     @classmethod
@@ -80,25 +101,86 @@ def _words(value: Any) -> str:
     return " or ".join(str(item) for item in value) if isinstance(value, list) else str(value)
 
 
-def criteria_file_of(source: str | Path | list[Any] | None) -> str:
+class Decision(BaseModel):
+    """Who decided on the thresholds of a criteria file, and when.
+
+    `example` marks thresholds that nobody decided on: they show how a verdict looks, and are no judgement.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    decided_by: str = ""
+    date: str = ""
+    example: bool = False
+
+    @field_validator("decided_by", "date", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """What is blank as empty text, and a date that YAML reads as one as it was written."""
+        return "" if value is None else str(value) if isinstance(value, date) else value
+
+    def words(self) -> str:
+        """In a few words: by whom, when."""
+        known = ", ".join(filter(None, [self.decided_by, self.date]))
+        return f"Thresholds decided by {known}." if known else ""
+
+
+HEAD = tuple(Decision.model_fields)
+"""The keys of a criteria file besides its criteria."""
+
+
+@dataclass(frozen=True)
+class DecidedCriteria:
+    """Criteria, and who decided on them where their file says it."""
+
+    criteria: tuple[Criterion, ...] = ()
+    decision: Decision | None = None
+
+    def content(self) -> Any:
+        """As a study holds them: a list, or a mapping where there is a decision; None where there are none."""
+        plain = [criterion.model_dump(exclude_none=True) for criterion in self.criteria]
+        if self.decision is None or not plain:
+            return plain or None
+        return {**self.decision.model_dump(exclude_defaults=True), "criteria": plain}
+
+
+CriteriaSource = str | Path | list[Any] | dict[str, Any] | None
+"""Where criteria come from: a YAML file, or its content already parsed."""
+
+
+def criteria_file_of(source: CriteriaSource) -> str:
     """The file that `load_criteria` reads, as it was named; empty where it is given a list or nothing."""
     return str(source) if isinstance(source, str | Path) else ""
 
 
-def load_criteria(source: str | Path | list[Any] | None, base: Path = Path()) -> list[Criterion]:
-    """Criteria from a YAML file (a list, or a mapping with the key `criteria`) or from a list already parsed."""
+def load_criteria(source: CriteriaSource, base: Path = Path()) -> list[Criterion]:
+    """Criteria from a YAML file (a list, or a mapping with the key `criteria`) or from its content already parsed."""
+    return [*load_decided(source, base).criteria]
+
+
+def load_decided(source: CriteriaSource, base: Path = Path()) -> DecidedCriteria:
+    """Criteria with the head of their file: who decided on the thresholds, and when.
+
+    A file that has a head, or a threshold, that is not filled in is refused.
+    """
     if source is None:
-        return []
+        return DecidedCriteria()
     what = "criteria"
     if isinstance(source, str | Path):
         what = str(source)
         source = read_yaml(base / source, "criteria")
-    if isinstance(source, dict) and set(source) == {"criteria"}:
+    decision = None
+    if isinstance(source, dict) and "criteria" in source:
+        for key in source.keys() - {"criteria", *HEAD}:
+            raise InputError(f"{what}: {UnknownName('key of a criteria file', str(key), ['criteria', *HEAD])}")
+        head = {key: value for key, value in source.items() if key in HEAD}
         source = source["criteria"]
+        decision = _decision(head, what) if head else None
     if not isinstance(source, list) or not source:
         raise InputError(f"{what} must be a list of criteria, each with id, metric and at_least or at_most")
     criteria = []
     for number, entry in enumerate(source, start=1):
+        _check_filled_in(entry, what)
         try:
             criteria.append(Criterion.model_validate(entry))
         except ValidationError as error:
@@ -107,4 +189,29 @@ def load_criteria(source: str | Path | list[Any] | None, base: Path = Path()) ->
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InputError(f"{what}: the id {repeated[0]!r} is used more than once")
-    return criteria
+    return DecidedCriteria(tuple(criteria), decision)
+
+
+def _decision(head: dict[str, Any], what: str) -> Decision:
+    """The head of a criteria file; a blank name or date is refused, unless the thresholds are marked as examples."""
+    try:
+        decision = Decision.model_validate(head)
+    except ValidationError as error:
+        raise InputError(f"{what}: {explain(error, Decision)}") from None
+    missing = {"decided_by": "the name of who decided on the thresholds", "date": "the day of that decision"}
+    for key, words in missing.items():
+        if not getattr(decision, key).strip() and not decision.example:
+            raise InputError(f"{what}: {key} is blank: write {words} after `{key}:`")
+    return decision
+
+
+def _check_filled_in(entry: Any, what: str) -> None:
+    """Refuse a criterion of a template whose threshold is still blank."""
+    if not isinstance(entry, dict):
+        return
+    blank = [key for key in ("at_least", "at_most") if key in entry and entry[key] is None]
+    if blank and entry.get("at_least") is None and entry.get("at_most") is None:
+        raise InputError(
+            f"{what}: the threshold of criterion {entry.get('id')} is blank: write the number that you decide on "
+            f"after `{blank[0]}:`"
+        )

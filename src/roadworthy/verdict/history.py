@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest
 from roadworthy.core.validation import explain, read_yaml
-from roadworthy.verdict.criteria import Criterion, load_criteria
+from roadworthy.verdict.criteria import Criterion, Decision, load_criteria
 from roadworthy.verdict.judge import VerdictStatus
 
 HISTORY = "verdicts.json"
@@ -31,7 +31,7 @@ class Entry(BaseModel):
 
     `criteria_file` is the file that the criteria were read from, as it was named; empty where they came as a list, or
     from a version that did not note it. `other_code` names the plugins that it was made with other code of than the
-    run.
+    run. `decision` says who decided on the thresholds, where the file of the criteria does.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -44,6 +44,7 @@ class Entry(BaseModel):
     criteria_file: str = ""
     verdict_sha256: str
     other_code: list[str] = []
+    decision: Decision | None = None
     sha256: str = ""
 
     @field_validator("criteria")
@@ -69,8 +70,8 @@ class Entry(BaseModel):
         return self.model_copy(update={"sha256": digest([content, before])})
 
     def dump(self) -> dict[str, Any]:
-        """As JSON holds it; `other_code` only where there is some."""
-        return self.model_dump(exclude=None if self.other_code else {"other_code"})
+        """As JSON holds it; `other_code` and `decision` only where there is some."""
+        return self.model_dump(exclude={name for name in ("other_code", "decision") if not getattr(self, name)})
 
 
 _ENTRIES = TypeAdapter(list[Entry])
@@ -132,6 +133,7 @@ def make_entry(
         criteria_file=file,
         verdict_sha256=digest(verdict),
         other_code=[*other_code],
+        decision=Decision.model_validate(verdict["decision"]) if "decision" in verdict else None,
     )
 
 

@@ -17,10 +17,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 from roadworthy.statistics.estimates import Estimate
 from roadworthy.statistics.intervals import further_groups
-from roadworthy.verdict.criteria import Criterion
+from roadworthy.verdict.answers import Answer, Status, answer_questions, combined
+from roadworthy.verdict.criteria import Criterion, Decision
 from roadworthy.verdict.failures import Failed
 
-Status = Literal["pass", "fail", "inconclusive"]
 VerdictStatus = Literal["pass", "fail", "inconclusive", "none"]
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "none": 0, "fail": 1, "inconclusive": 3}
 
@@ -43,6 +43,10 @@ class Measurement:
 
 Measure = Callable[[Criterion, float], Sequence[Measurement]]
 """What matches a criterion (its metric, `where`, and average if `over` is pooled), bounded with a given confidence."""
+
+
+Narrow = Callable[[Criterion], Criterion | None]
+"""A criterion for one model alone; None where it does not speak of that model."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,16 @@ class Finding:
 class Verdict:
     """All findings, and the cases (or monitors) that failed. `none` where there was no criterion and no failure.
 
-    `criteria_file` is the file that the criteria were read from, `other_code` the plugins whose code was other than the
-    run's: the history of verdicts holds them, not verdict.json.
+    `answers` are those to the questions of the study, `decision` says who decided on the thresholds, where their file
+    does. `criteria_file` is the file that the criteria were read from, `other_code` the plugins whose code was other
+    than the run's: the history of verdicts holds them, not verdict.json.
     """
 
     status: VerdictStatus
     findings: tuple[Finding, ...] = field(default=())
     failed: tuple[Failed, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    decision: Decision | None = None
     criteria_file: str = field(default="", compare=False)
     other_code: tuple[str, ...] = field(default=(), compare=False)
 
@@ -94,9 +101,11 @@ class Verdict:
         return [finding.criterion.model_dump() for finding in self.findings]
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dictionary for verdict.json."""
+        """A plain dictionary for verdict.json; `questions` and `decision` only where there are any."""
         return {
             "status": self.status,
+            **({"questions": [answer.to_json() for answer in self.answers]} if self.answers else {}),
+            **({"decision": self.decision.model_dump()} if self.decision else {}),
             "failed": [asdict(failed) for failed in self.failed],
             "criteria": [
                 {
@@ -111,11 +120,12 @@ class Verdict:
         }
 
     def to_junit(self) -> str:
-        """JUnit XML: a test case per criterion and condition, and one per failed case of the run.
+        """JUnit XML: a test case per question, per criterion and condition, and one per failed case of the run.
 
         Fail is a failure; inconclusive, and a case that failed, are errors.
         """
-        rows = [
+        rows = [(f"question: {answer.question}", answer.status, answer.because) for answer in self.answers]
+        rows += [
             (f"{finding.criterion.id} {_condition_text(row.measurement)}".strip(), row.status, row.because)
             for finding in self.findings
             for row in finding.rows
@@ -164,15 +174,33 @@ def judge(
     *,
     remarks: Mapping[str, str] | None = None,
     failed: Sequence[Failed] = (),
+    questions: Sequence[str] = (),
+    not_run: Mapping[str, str] | None = None,
+    candidates: Mapping[str, Narrow] | None = None,
 ) -> Verdict:
     """Judge every criterion; the verdict fails where one fails, and passes only where all pass and nothing failed.
 
-    remarks   what a reader must know of the thresholds of criteria, by their id;  failed   what of the run failed
+    remarks      what a reader must know of the thresholds of criteria, by their id;  failed   what of the run failed
+    questions    those that the study asks: the verdict fails where one fails, and passes only where all pass
+    not_run      questions that the run cannot answer, with the reason
+    candidates   the models, each with what narrows a criterion to it
     """
     remarks = remarks or {}
     findings = tuple(replace(_judge_one(c, measure), remark=remarks.get(c.id, "")) for c in criteria)
-    status = _combine([finding.status for finding in findings]) if findings else "none"
-    return Verdict(never_pass(status, failed), findings, tuple(failed))
+    of_candidates = {
+        name: _of_candidate(findings, narrow, measure) for name, narrow in (candidates or {}).items() if questions
+    }
+    answers = answer_questions(questions, findings, of_candidates, not_run or {})
+    statuses = [*(finding.status for finding in findings), *(answer.status for answer in answers)]
+    status = combined(statuses) if statuses else "none"
+    return Verdict(never_pass(status, failed), findings, tuple(failed), answers)
+
+
+def _of_candidate(findings: Sequence[Finding], narrow: Narrow, measure: Measure) -> list[Finding]:
+    """The findings of the criteria with a question for one model; one that is narrowed to itself is judged already."""
+    narrowed = [(finding, narrow(finding.criterion)) for finding in findings if finding.criterion.question]
+    known = [(finding, own) for finding, own in narrowed if own is not None]
+    return [finding if own is finding.criterion else _judge_one(own, measure) for finding, own in known]
 
 
 def never_pass(status: VerdictStatus, failed: Sequence[Failed]) -> VerdictStatus:
@@ -184,19 +212,12 @@ def never_pass(status: VerdictStatus, failed: Sequence[Failed]) -> VerdictStatus
     return "inconclusive" if failed and status != "fail" else status
 
 
-def _combine(statuses: Sequence[Status]) -> Status:
-    for status in ("fail", "inconclusive"):
-        if status in statuses:
-            return status
-    return "pass"
-
-
 def _judge_one(criterion: Criterion, measure: Measure) -> Finding:
     measured = measure(criterion, criterion.confidence)
     if criterion.over == "worst":
         measured = [_worst(criterion, measured, measure)]
     rows = tuple(judge_measurement(criterion, measurement) for measurement in measured)
-    return Finding(criterion, _combine([row.status for row in rows]), rows)
+    return Finding(criterion, combined([row.status for row in rows]), rows)
 
 
 def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measure) -> Measurement:

@@ -13,6 +13,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
 from roadworthy.metrics import Metric
 from roadworthy.protocols import base
+from roadworthy.protocols.classification.answers import FIGURES
 from roadworthy.protocols.classification.human import QuizImages, check_answers, read_answers
 from roadworthy.protocols.classification.looks import looked_at, parts_of
 from roadworthy.protocols.classification.page import page
@@ -55,10 +56,12 @@ class Classification(base.Protocol):
     metrics = METRICS
     summary = "Accuracy, calibration and AUROC of right answers, undisturbed and under every shift at every level."
     repeat_questions = QUESTIONS
+    question_figures = FIGURES
     suites: ClassVar[Mapping[str, Settings]] = {
         "quick@1": Settings(levels=[1, 3, 5]),
         "standard@1": Settings(),
         "full@1": Settings(repeats=5),
+        "approval@1": Settings(),
         "corruptions@2": Settings(shifts=[ShiftChoice(name=name) for name in (*COMMON, *EXTRA)]),
     }
 

@@ -31,7 +31,8 @@ from roadworthy.statistics.anytime import (
 from roadworthy.statistics.estimates import CONFIDENCE, no_estimate
 from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
-from roadworthy.verdict.judge import Status, judge_measurement
+from roadworthy.verdict.answers import Status
+from roadworthy.verdict.judge import judge_measurement
 
 if TYPE_CHECKING:
     from roadworthy.protocols.classification.tables import CellKey, Evidence

@@ -12,12 +12,14 @@ from roadworthy.protocols.base import KnownCase
 from roadworthy.protocols.condition_columns import Breakdown, resolve_breakdown
 from roadworthy.protocols.condition_slices import asked_slices
 from roadworthy.protocols.monitor_scores import scored_cases, scoring_data
+from roadworthy.protocols.ood.answers import FIGURES
 from roadworthy.protocols.ood.by_condition import WHERE
+from roadworthy.protocols.ood.gans import Gans
 from roadworthy.protocols.ood.metrics import METRICS
 from roadworthy.protocols.ood.page import page
 from roadworthy.protocols.ood.questions import QUESTIONS
 from roadworthy.protocols.ood.set_keys import SetKey
-from roadworthy.protocols.ood.settings import NAME, Settings
+from roadworthy.protocols.ood.settings import DERIVED, NAME, NOISE, Settings
 from roadworthy.protocols.ood.sides import check_outliers, count_outliers, outlier_sides
 from roadworthy.protocols.ood.table_specs import TABLE_SPECS
 from roadworthy.protocols.ood.tables import Evidence, asked_sets, gan_keys
@@ -43,6 +45,19 @@ class OutOfDistribution(base.Protocol):
     }
     metrics = METRICS
     repeat_questions = QUESTIONS
+    question_figures = FIGURES
+    suites: ClassVar[Mapping[str, Settings]] = {"approval@1": Settings()}
+    uses = frozenset({"outliers", "train"})
+
+    def describe(self, settings: Settings) -> str:
+        """Which makers and how many transformed sets there are."""
+        makers = "named sets" if settings.sets else f"{len((*NOISE, *DERIVED))} makers and every foreign set"
+        levels = ", ".join(map(str, settings.levels))
+        return f"{makers}, {len(settings.transformed)} transformed at level {levels}; GANs where training data is given"
+
+    def suite_settings(self, settings: Settings, given: Mapping[str, Any]) -> Settings:
+        """With the GANs of the thesis, of preset small, where there is training data for them."""
+        return settings.model_copy(update={"gans": Gans()}) if "train" in given else settings
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train; what a monitor learns from that gives the score."""
