@@ -161,6 +161,7 @@ def evaluate(
     outliers: Any = None,
     train: Any = None,
     validation: Any = None,
+    monitor: str | None = None,
     until_decided: bool = False,
     complete: bool = False,
     out: str | Path | None = None,
@@ -184,7 +185,8 @@ def evaluate(
     `model` is a path, a torch module, a callable or a `Model`, or a mapping of names to several; `data` a path, a
     `Dataset` or `(images, labels)`. Settings of the model such as `range="0-255"` go on to its adapter, of several to
     each. `outliers` (a path or a mapping of names to sets), `train` and `validation` are further data that suites such
-    as `approval` make use of; what would be ignored is refused. The run lands in `out` (default: runs/<model>), and one
+    as `approval` make use of, `monitor` the name of one whose score answers for outliers; what would be ignored is
+    refused. The run lands in `out` (default: runs/<model>), and one
     that was stopped is resumed; the finished run of another model or of other data there is refused, unless `fresh`
     makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set. `metrics`
     are further metrics to measure, by name, besides those of the suite. `plugins` are Python files (or modules) that
@@ -193,7 +195,7 @@ def evaluate(
     image.
     """
     loaded = load_given(plugins, trust)
-    candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation)
+    candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)
     study = evaluation_study(
         candidates,
         data,
@@ -236,6 +238,7 @@ def study_of_evaluation(
     outliers: Any = None,
     train: Any = None,
     validation: Any = None,
+    monitor: str | None = None,
     until_decided: bool = False,
     complete: bool = False,
     name: str | None = None,
@@ -251,7 +254,7 @@ def study_of_evaluation(
     Paths are written out whole. A model may be a file of answers that is still to be written.
     """
     loaded = load_given(plugins, trust)
-    candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation)
+    candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)
     in_files = [data, train, validation, *given_data.outliers.values(), *candidates.values()]
     if any(in_memory(one) is not None for one in in_files):
         raise InputError("a study names files: models and data that live in memory cannot be written into one")

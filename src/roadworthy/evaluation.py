@@ -15,8 +15,8 @@ from roadworthy.models import MODELS, WRAPPERS, kind_of
 from roadworthy.protocols import Suite, find_suite
 from roadworthy.study import Study, parse_study
 
-OUTLIERS, TRAIN, VALIDATION = "outliers", "train", "validation"
-"""Data that an evaluation may be given besides the test data."""
+OUTLIERS, TRAIN, VALIDATION, MONITOR = "outliers", "train", "validation", "monitor"
+"""What an evaluation may be given besides models and test data."""
 LONGEST_NAME = 60
 """How many letters of the names of several candidates name their study, and with it the folder of the run."""
 
@@ -88,16 +88,18 @@ def in_memory(data: Any) -> Any:
 
 @dataclass(frozen=True)
 class GivenData:
-    """Data besides the test data: sets of outliers by name, training data and validation data."""
+    """What is given besides models and test data: outliers by name, training and validation data, a monitor by name."""
 
     outliers: Mapping[str, Any] = field(default_factory=dict)
     train: Any = None
     validation: Any = None
+    monitor: str | None = None
 
     @property
     def by_role(self) -> dict[str, Any]:
         """What is given, by what it is."""
         named = {OUTLIERS: self.outliers or None, TRAIN: self.train, VALIDATION: self.validation}
+        named |= {MONITOR: self.monitor}
         return {role: data for role, data in named.items() if data is not None}
 
     def check_used(self, suite: Suite, models: Iterable[Model] = ()) -> None:
@@ -147,6 +149,7 @@ def evaluation_study(
             "data": {**test, **learned},
             "models": {name: model_spec(model, settings or {}) for name, model in candidates.items()},
             "outliers": {name: data_spec(value) for name, value in given.outliers.items()},
+            "monitors": [given.monitor] if given.monitor is not None else {},
             "protocols": _with_metrics(own, metrics, suite),
             "questions": list(chosen.questions),
             **top,

@@ -53,6 +53,10 @@ BadImages = Annotated[
     OnBadImage, typer.Option("--on-bad-image", help="Stop at a corrupt image, or skip, record and count it.")
 ]
 TrainOption = Annotated[str | None, typer.Option("--train", help="Training data, which GANs learn from.")]
+MonitorNameOption = Annotated[
+    str | None,
+    typer.Option("--monitor", metavar="NAME", help="A monitor whose score tells outliers, not the model's certainty."),
+]
 ValidationOption = Annotated[str | None, typer.Option("--validation", help="Held-out data, for what is fitted to it.")]
 DataOption = Annotated[
     str, typer.Option("--data", help="A folder with a subfolder per class, a .csv/.parquet manifest or .npz.")

@@ -27,6 +27,7 @@ from roadworthy.cli.options import (
     MetricsOption,
     ModelOption,
     ModelVersion,
+    MonitorNameOption,
     OnBadImage,
     OutliersOption,
     OutOption,
@@ -74,6 +75,7 @@ def evaluate(
     outliers: OutliersOption = None,
     train: TrainOption = None,
     validation: ValidationOption = None,
+    monitor: MonitorNameOption = None,
     metric: MetricsOption = None,
     criteria: Annotated[Path | None, typer.Option(help="YAML file of acceptance criteria.")] = None,
     until_decided: Annotated[
@@ -121,6 +123,7 @@ def evaluate(
         "outliers": named_paths(outliers or (), "set of outlier"),
         "train": train,
         "validation": validation,
+        "monitor": monitor,
         "until_decided": until_decided,
         "complete": complete,
         "name": name,

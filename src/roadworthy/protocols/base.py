@@ -182,7 +182,7 @@ class Protocol(ABC):
     """Settings with a name and a version, such as `standard@1`: they never change, so that figures stay comparable.
     A suite that several protocols declare spans them."""
     uses: ClassVar[frozenset[str]] = frozenset()
-    """The data besides the test data that it makes use of in a suite: `outliers`, `train`, `validation`."""
+    """What besides the test data it makes use of in a suite: `outliers`, `train`, `validation`, `monitor`."""
     question_figures: ClassVar[tuple[QuestionFigure, ...]] = ()
     """Which of its figures answer the questions of an approval."""
     metrics: ClassVar[tuple[Metric, ...]] = ()

@@ -31,7 +31,7 @@ class Suite:
         return next(iter(words.values())) if len(words) == 1 else "; ".join(f"{n}: {text}" for n, text in words.items())
 
     def settings_for(self, given: Mapping[str, Any]) -> dict[str, BaseModel]:
-        """The settings where this is given besides the test data: `outliers`, `train`, `validation`."""
+        """The settings where this is given besides the test data: `outliers`, `train`, `validation`, `monitor`."""
         return {name: PROTOCOLS.get(name)().suite_settings(own, given) for name, own in self.settings.items()}
 
     @property
@@ -62,7 +62,7 @@ def find_suite(suite: str) -> Suite:
     >>> find_suite("quick").settings["classification"].levels
     [1, 3, 5]
     >>> [*find_suite("approval").settings], find_suite("approval").questions
-    (['classification', 'ood'], ('outliers', 'conditions', 'certainty'))
+    (['classification', 'ood', 'operating_points'], ('outliers', 'conditions', 'certainty'))
     """
     known = known_suites()
     versions = [name for name in known if suite in (name, name.split("@")[0])]

@@ -22,7 +22,7 @@ KIND_WORDS = {
 }
 
 
-def _mean_over_sets(rows: pd.DataFrame) -> pd.DataFrame:
+def mean_over_sets(rows: pd.DataFrame) -> pd.DataFrame:
     """A row per model: the mean over its sets, with the mean of their bounds; n and groups of the smallest set.
 
     A set without a value makes none: the mean would be of other sets than those of another model.
@@ -55,7 +55,7 @@ def _of_kind(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["kind"] == kind]
 
 
-def _condition(row: Mapping[str, Any]) -> str:
+def set_words(row: Mapping[str, Any]) -> str:
     """The set, and the foreign set that it shows disturbed."""
     if row["kind"] == "transformed":
         return f"{row['foreign']} under {row['shift']}, level {row['level']}"
@@ -69,11 +69,11 @@ def _figure(figure: str, among: Any = None, *, is_main: bool = False) -> Questio
         "auroc",
         figure,
         SETS.name,
-        lambda rows: _mean_over_sets(chosen(rows)),
+        lambda rows: mean_over_sets(chosen(rows)),
         is_main,
         SETS.name,
         chosen,
-        _condition,
+        set_words,
     )
 
 

@@ -47,7 +47,7 @@ class OutOfDistribution(base.Protocol):
     repeat_questions = QUESTIONS
     question_figures = FIGURES
     suites: ClassVar[Mapping[str, Settings]] = {"approval@1": Settings()}
-    uses = frozenset({"outliers", "train"})
+    uses = frozenset({"outliers", "train", "monitor"})
 
     def describe(self, settings: Settings) -> str:
         """Which makers and how many transformed sets there are."""
@@ -56,8 +56,9 @@ class OutOfDistribution(base.Protocol):
         return f"{makers}, {len(settings.transformed)} transformed at level {levels}; GANs where training data is given"
 
     def suite_settings(self, settings: Settings, given: Mapping[str, Any]) -> Settings:
-        """With the GANs of the thesis, of preset small, where there is training data for them."""
-        return settings.model_copy(update={"gans": Gans()}) if "train" in given else settings
+        """With the GANs of the thesis where there is training data for them, and the score of a given monitor."""
+        changed = {"gans": Gans()} if "train" in given else {}
+        return settings.model_copy(update=changed | ({"monitor": given["monitor"]} if "monitor" in given else {}))
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train; what a monitor learns from that gives the score."""

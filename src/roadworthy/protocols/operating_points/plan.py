@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset
@@ -14,9 +14,11 @@ from roadworthy.engine.plan import Bench, PlannedStimulus, plan_cases
 from roadworthy.protocols import base
 from roadworthy.protocols.base import KnownCase
 from roadworthy.protocols.monitor_scores import HELD_OUT, SHOWN, scored_cases, scoring_data
+from roadworthy.protocols.ood.gans import Gans
 from roadworthy.protocols.ood.set_keys import SetKey
 from roadworthy.protocols.ood.sides import Side, check_outliers, count_outliers, outlier_sides
 from roadworthy.protocols.ood.tables import gan_keys
+from roadworthy.protocols.operating_points.answers import FIGURES
 from roadworthy.protocols.operating_points.keys import (
     HELD_OUT_OUTLIERS,
     ConditionKey,
@@ -51,6 +53,20 @@ class OperatingPoints(base.Protocol):
     metrics = METRICS
     compared = (ACCEPTED_WRONG.name, ACCEPTED_OUTLIER.name)
     subject = "operating points"
+    question_figures = FIGURES
+    suites: ClassVar[Mapping[str, Settings]] = {"approval@1": Settings()}
+    uses = frozenset({"outliers", "train", "validation", "monitor"})
+
+    def describe(self, settings: Settings) -> str:
+        """How the threshold is fixed."""
+        return f"{settings.rule}: validation data, or half of the test groups"
+
+    def suite_settings(self, settings: Settings, given: Mapping[str, Any]) -> Settings:
+        """With the GANs of the thesis where there is training data for them, and the score of a given monitor."""
+        changed: dict[str, Any] = {"score": given["monitor"]} if "monitor" in given else {}
+        if "train" in given and settings.outliers is not None:
+            changed["outliers"] = settings.outliers.model_copy(update={"gans": Gans()})
+        return settings.model_copy(update=changed)
 
     def learns_from(self, settings: Settings, monitors: Mapping[str, Any]) -> frozenset[str]:
         """Training data where there are GANs to train; what a monitor learns from that gives the score."""
