@@ -104,6 +104,7 @@ class Prepared:
             for monitor in [monitors.get(label)]
         }
         update["criteria"] = [criterion.model_dump(exclude_none=True) for criterion in self.criteria] or None
+        update["baseline"] = None if study.baseline is None else str(base / study.baseline)
         return study.model_copy(update=update)
 
     def recipe(self) -> dict[str, Any]:

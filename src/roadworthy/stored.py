@@ -39,6 +39,7 @@ from roadworthy.preparing import check_criteria, remarks
 from roadworthy.protocols import find_protocol, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
 from roadworthy.protocols.declared import check_stored_tables, declared_tables
+from roadworthy.protocols.explaining import explain
 from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse
 from roadworthy.verdict import (
@@ -54,6 +55,7 @@ from roadworthy.verdict import (
 )
 from roadworthy.verdict.history import HISTORY, read_history
 from roadworthy.verdict.judge import never_pass
+from roadworthy.verdict.why import DECIDING, deciding_rows
 
 
 class Run:
@@ -185,8 +187,9 @@ class Run:
             self._check_history()
             self._note(verdict, "replaced")
             write_json(self.path / "verdict.json", verdict.to_json())
+            tables = self._write_deciding(verdict)
             self._render()
-            self.folder.update_record(["verdict.json", "report.html"], criteria=verdict.criteria)
+            self.folder.update_record(["verdict.json", *tables, "report.html"], criteria=verdict.criteria)
 
     def note_verdict(self, verdict: Verdict) -> None:
         """Add a verdict to the history, which the report lists; the run's own verdict stays.
@@ -223,9 +226,16 @@ class Run:
         """End a run whose tables are written: verdict, report and the finished record; only for who holds the lock."""
         self._note(verdict, "study")
         write_json(self.path / "verdict.json", verdict.to_json())
+        if verdict.findings:
+            self._write_deciding(verdict)
         self.folder.write_record(record)
         self._render()
         self.folder.update_record(["report.html"], finished=utc_now())
+
+    def _write_deciding(self, verdict: Verdict) -> list[str]:
+        """Store what decides the criteria of the run's own verdict; the files that were written."""
+        self.folder.write_table(DECIDING.name, deciding_table(verdict, self.path))
+        return [f"tables/{DECIDING.name}.{ending}" for ending in ("csv", "parquet")]
 
     def report(self) -> Path:
         """Write report.html anew from the stored tables and pictures."""
@@ -245,6 +255,11 @@ class Run:
         """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
         self.require_plugins()
         return report.headline(self.path, pages_of(self.path))
+
+    def baseline_lines(self) -> list[str]:
+        """How its models differ from those of the run that its study names as baseline, in lines of plain text."""
+        self.require_plugins()
+        return report.baseline_lines(self.path)
 
     def file_problems(self) -> list[str]:
         """Files that are missing, changed or added, by their hashes in the run; and whether it is finished."""
@@ -285,6 +300,10 @@ class Run:
         judged = judge_run(load_criteria(record.criteria or None), evidence, self.folder, record)
         if before != [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]:
             problems.append("verdict.json does not follow from the readouts and the criteria")
+        if DECIDING.name in self.folder.table_names():
+            stored_rows = self.folder.table(DECIDING.name)
+            if not same_table(deciding_table(judged, self.path), stored_rows):
+                problems.append(f"table {DECIDING.name} does not follow from the readouts and the criteria")
         return problems
 
 
@@ -424,13 +443,18 @@ def load_evidence(
 def judge_run(
     criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], folder: RunFolder, record: RunRecord
 ) -> Verdict:
-    """The verdict from the evidence of a run and from what failed in it by its record."""
+    """The verdict from the evidence of a run and from what failed in it by its record, with what decides it."""
 
     def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
         return evidence[protocol_of(criterion, evidence).name].measure(criterion, confidence)
 
     of_thresholds = remarks(criteria, stored_parts(folder, record), stored_settings(record))
-    return judge(criteria, measure, remarks=of_thresholds, failed=failed_parts(record))
+    return explain(judge(criteria, measure, remarks=of_thresholds, failed=failed_parts(record)), evidence)
+
+
+def deciding_table(verdict: Verdict, run: Path) -> pd.DataFrame:
+    """The objects that decide the criteria of a verdict which are not met, with those pictures that the run has."""
+    return DECIDING.frame(deciding_rows(verdict.findings, [path.name for path in run.glob("media/*")]))
 
 
 def write_history(run: Path, entries: Sequence[history.Entry]) -> None:

@@ -182,7 +182,8 @@ class Study(_Section):
     """A whole study: of one source (`data`, `models` and what else a source has, at the top) or of several `sources`.
 
     Everything but test data and one model has a default. `outliers` and `monitors` serve all sources. `plugins` are
-    imported before the study is read.
+    imported before the study is read. `baseline` is the run of an earlier version: what is unchanged is taken over from
+    it, and the models are compared with its models.
     """
 
     name: Annotated[str, Field(min_length=1)] = "study"
@@ -201,6 +202,7 @@ class Study(_Section):
     monitors: Annotated[dict[str, dict[str, Any]], BeforeValidator(_monitors)] = {}
     protocols: ProtocolsSection
     criteria: str | list[Any] | None = None
+    baseline: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Study:

@@ -94,6 +94,10 @@ def evaluate(
     model_version: ModelVersion = None,
     accept_chance: AcceptChance = False,
     fresh: Fresh = False,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="Run of an earlier version: what is unchanged is taken over, regressions come first."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Test one classifier under a suite of shifts and write a report."""
@@ -121,6 +125,7 @@ def evaluate(
         on_bad_image=on_bad_image.value,
         accept_chance=accept_chance,
         fresh=fresh,
+        baseline=baseline,
         progress=_progress(quiet),
         **settings,
     )
@@ -149,6 +154,8 @@ def _print_summary(run: Run, quiet: bool) -> str:
         for line in run.headline():
             print_line(line)
         print_criteria(verdict)
+        for line in run.baseline_lines():
+            typer.echo(line)
     say_failed(verdict)
     if not quiet:
         typer.echo(f"report: {from_here(run.path / 'report.html')}")

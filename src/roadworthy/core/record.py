@@ -144,6 +144,21 @@ class PluginRecord(_Part):
     files: dict[str, str] = {}
 
 
+class BaselineRecord(_Part):
+    """The run that a new version was tested against: as it was named, and the SHA-256 of its run.json at that time.
+
+    `artifacts` and `cases` are how many were taken over from it, `damaged` those of it that had to be made again;
+    `not_compared` is why the two, or some models, could not be compared.
+    """
+
+    run: str
+    sha256: str
+    artifacts: int = 0
+    cases: int = 0
+    damaged: list[str] = []
+    not_compared: str = ""
+
+
 class RunRecord(_Part):
     """All that run.json says. A study of one source has it under the name ''."""
 
@@ -156,6 +171,7 @@ class RunRecord(_Part):
     earlier_environments: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
     plugins: list[PluginRecord] = []
+    baseline: BaselineRecord | None = None
     sources: Annotated[dict[str, SourceRecord], Field(min_length=1)]
     criteria: list[Any]
     cases: dict[str, CaseRecord]

@@ -16,6 +16,7 @@ from roadworthy.core.record import ArtifactRecord, DataRecord, ModelRecord, RunR
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric
 from roadworthy.report.reading import Row, number_of, read_json, read_text
+from roadworthy.report.why_facts import WhyFacts, read_why, why_facts
 from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, words_of
 from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.verdict import Criterion, Failed, failed_parts
@@ -76,6 +77,7 @@ class CriterionFacts:
     decisive: JudgedRow
     rows: tuple[JudgedRow, ...]
     remark: str = ""
+    why: WhyFacts | None = None
 
     @property
     def id(self) -> str:
@@ -241,7 +243,9 @@ def load_facts(path: str | Path, source: str | None = None) -> Facts:
         source=source,
         file_count=_count_files(run, record),
     )
-    return replace(facts, criteria=tuple(_criterion(entry, facts) for entry in verdict["criteria"]))
+    deciding = read_why(run)
+    criteria = [(_criterion(entry, facts), why_facts(run, entry, deciding)) for entry in verdict["criteria"]]
+    return replace(facts, criteria=tuple(replace(criterion, why=why) for criterion, why in criteria))
 
 
 def _count_files(run: Path, record: RunRecord) -> int:

@@ -4,6 +4,7 @@ from roadworthy.verdict.criteria import Criterion, criteria_file_of, load_criter
 from roadworthy.verdict.failures import Failed, failed_parts
 from roadworthy.verdict.judge import Measure, Measurement, Verdict, judge
 from roadworthy.verdict.thresholds import check_threshold, threshold_remark
+from roadworthy.verdict.why import Why
 
 __all__ = [
     "Criterion",
@@ -11,6 +12,7 @@ __all__ = [
     "Measure",
     "Measurement",
     "Verdict",
+    "Why",
     "check_threshold",
     "criteria_file_of",
     "failed_parts",

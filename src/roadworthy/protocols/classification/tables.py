@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, not_paired
 from roadworthy.protocols.classification import corruption_error, table_specs
+from roadworthy.protocols.classification.deciding import decide
 from roadworthy.protocols.classification.human import HumanAnswers, QuizImages, model_rows, people_rows
 from roadworthy.protocols.classification.settings import METRICS, NAME
 from roadworthy.protocols.classification.summaries import AnswerSummary, summarise_answers
@@ -40,7 +41,8 @@ from roadworthy.statistics.estimates import (
     no_estimate,
 )
 from roadworthy.statistics.paired import PairedChange
-from roadworthy.verdict import Criterion, Measurement
+from roadworthy.verdict import Criterion, Measurement, Why
+from roadworthy.verdict.why import no_single_images
 
 SIGN_FLIP_STEPS = 50
 """Differences are rounded to this many steps of the largest, so that all flips can be counted exactly."""
@@ -115,17 +117,17 @@ class Evidence(base.Evidence):
 
     def estimate(self, keys: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE) -> Estimate:
         """The mean of a metric over cells, bounded by objects: neither repeats nor cells raise n."""
-        whole, factor = self._whole(metric)
+        whole, factor = self.bounded_by(metric)
         return self._estimate(keys, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
 
     def drop(
         self, keys: Sequence[CellKey], baseline: Sequence[CellKey], metric: Metric, confidence: float = CONFIDENCE
     ) -> Estimate:
         """How much worse a metric is than at the baseline, on the same objects: positive is worse."""
-        whole, factor = self._whole(metric)
+        whole, factor = self.bounded_by(metric)
         return self._drop(keys, baseline, whole, confidence).scaled(factor).over(len(self.ids), self.group_count)
 
-    def _whole(self, metric: Metric) -> tuple[Metric, float]:
+    def bounded_by(self, metric: Metric) -> tuple[Metric, float]:
         """The metric by which one is bounded, and what the one is times that: itself, unless it is a multiple."""
         if metric.multiple_of in self.metrics and metric.multiple_of and metric.factor:
             return metric.multiple_of, metric.factor(len(self.class_names))
@@ -203,7 +205,7 @@ class Evidence(base.Evidence):
         values = [cell.values[metric.name] for cell in (before, after)]
         change = replace(change, before=mean_defined(values[0]), after=mean_defined(values[1]))
         change = replace(change, n=len(self.ids), groups=self.group_count)
-        whole, factor = self._whole(metric)
+        whole, factor = self.bounded_by(metric)
         if not metric.mean_over_objects:
             return by_bootstrap(change, *(factor * cell.resampled[whole.name] for cell in (before, after)))
         if missing := before.missing.get(metric.name) or after.missing.get(metric.name):
@@ -216,7 +218,7 @@ class Evidence(base.Evidence):
         self, change: PairedChange, metric: Metric, before: AnswerSummary, after: AnswerSummary
     ) -> PairedChange:
         """Add the test of a mean over images: the signs of its paired differences are flipped object by object."""
-        whole, factor = self._whole(metric)
+        whole, factor = self.bounded_by(metric)
         low, high = whole.limits(len(self.class_names))
         room = (high - low) * factor
         differences = (after.per_image[whole.name].astype(np.float64) - before.per_image[whole.name]) * factor
@@ -236,6 +238,16 @@ class Evidence(base.Evidence):
         matching = select(self.keys, criterion)
         selections = [matching] if criterion.over == "pooled" else [[key] for key in matching]
         return [self._measurement(keys, criterion, confidence) for keys in selections]
+
+    def deciding(self, criterion: Criterion, measured: Measurement) -> Why:
+        """The objects whose images weigh most, where the metric is a mean over images."""
+        known = {"conditions", *(field.name for field in fields(CellKey))}
+        if other := [name for name in measured.where if name not in known]:
+            return no_single_images(f"the condition {other[0]} speaks of a part of the images")
+        keys = select(self.keys, criterion)
+        if criterion.over != "pooled":
+            keys = [key for key in keys if key.where() == dict(measured.where)]
+        return decide(self, keys, criterion)
 
     def _measurement(self, keys: list[CellKey], criterion: Criterion, confidence: float) -> Measurement:
         metric = find_metric(criterion.metric, self.metrics)
