@@ -24,7 +24,7 @@ from roadworthy.report.comparison import load_comparison
 from samples import CLASSES, SIDE, network
 from tiny import contents
 
-IMAGES = 60
+IMAGES = 90
 QUIET: dict[str, Any] = {"workers": 1, "accept_chance": True, "progress": rw.no_progress}
 
 
@@ -56,7 +56,7 @@ def study(folder: Path, model: str, **changes: Any) -> dict[str, Any]:
             "detector": {"onnx": str(folder / model)},
             "calibrated": {"temperature": {"onnx": str(folder / "v1.onnx")}},
         },
-        "protocols": {"classification": {"shifts": ["grey"], "levels": [5]}},
+        "protocols": {"classification": {"shifts": ["rain"], "levels": [5]}},
         "criteria": [{"id": "ACC", "metric": "accuracy", "where": {"shift": "none"}, "at_least": 0.6}],
         **changes,
     }
@@ -136,14 +136,16 @@ def test_regressions_come_first_in_table_report_and_terminal(new_version: rw.Run
     assert {*table.loc[table["result"] == "regression", "model"]} == {"v2/detector"}, "the other model did not change"
     first = table.iloc[0]
     assert (first["metric"], round(first["before"], 4), round(first["after"], 4)) == ("accuracy", 1.0, 0.6667)
+    assert {*table.loc[table["metric"] == "accuracy", "condition"]} == {"none", "rain"}
+    assert "not compared" not in {*table.loc[table["metric"] == "accuracy", "result"]}, "both were shown the same rain"
     lines = new_version.baseline_lines()
     assert lines[0].startswith(f"compared with {new_version.record.baseline.run}: ")  # type: ignore[union-attr]
-    assert "accuracy −33.3 points, 100 % to 66.7 %" in lines[0]
-    assert lines[1].startswith("regression: v2/detector: ")
+    assert "regressions. 0 improvements, " in lines[0]
+    assert lines[1] == "regression: v2/detector: undisturbed: accuracy −33.3 points, 100 % to 66.7 %"
     assert lines[-1] == "Taken over from it, since unchanged: 1 artifact and 3 cases."
-    page = (new_version.path / "report.html").read_text()
+    page = (new_version.path / "report.html").read_text().replace("\xa0", " ")
     summary = page[page.index('<section id="summary"') : page.index('<section id="baseline"')]
-    assert "regressions." in summary
+    assert "regressions.</strong> undisturbed: accuracy −33.3 points, 100 % to 66.7 %;" in summary
     assert summary.index("Compared with") < summary.index('class="badge'), "before the verdict of the first screen"
     assert page.index('<section id="baseline"') < page.index('<section id="criteria"')
     assert new_version.verify() == []
@@ -162,7 +164,7 @@ def test_runs_that_cannot_be_compared_say_why(folder: Path, tmp_path: Path) -> N
     names = {"baseline": "v1/a", "model": "v2/a", "protocol": "classification", "subject": "", "condition": "fog"}
     table = pd.DataFrame([change | names | {"method": "", "reason": "shown otherwise", "result": "not compared"}])
     facts = BaselineFacts(BaselineRecord(run="v1", sha256=""), load_comparison(table))
-    assert (facts.heading, facts.sentence, facts.obstacle) == ("not compared", "", "Not compared: shown otherwise.")
+    assert (facts.heading, facts.rest, facts.obstacle) == ("not compared", "", "Not compared: shown otherwise.")
     models = {name: {"onnx": str(folder / "v2.onnx")} for name in ("a", "b")}
     renamed = study(folder, "v2.onnx", models=models, baseline=str(folder / "v1"))
     run = rw.run_study(renamed, out=tmp_path / "renamed", **QUIET)

@@ -128,10 +128,11 @@ def test_without_single_images_the_reason_is_said_and_the_number_of_criteria_is_
     whys = [finding.why for finding in verdict.findings]
     assert all(why is not None and not why.objects and not why.line for why in whys)
     assert whys[0]
-    assert "does not tell which" in whys[0].sentences[0]
+    assert whys[0].sentences[0] == "Of 3 conditions that decide it, this one is the furthest from the threshold."
+    assert "does not tell which" in whys[0].sentences[1]
     assert whys[0].where == {"level": 2}, "the condition that is furthest away is explained"
     assert whys[-1]
-    assert f"{CRITERIA_EXPLAINED} criteria" in whys[-1].sentences[0]
+    assert f"{CRITERIA_EXPLAINED} criteria" in whys[-1].sentences[1]
     passed = judge([Criterion(id="P", metric="accuracy", at_most=0.9)], evidence["classification"].measure)
     assert explain(passed, evidence).findings[0].why is None
     assert "why" not in passed.to_json()["criteria"][0]

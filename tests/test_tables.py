@@ -30,6 +30,7 @@ RUNS = [
 WRITTEN_ELSEWHERE = {
     *("corruption_error", "classification_gallery_answers", "classification_human", "localization_search"),
     *(f"dependability_{name}" for name in ("cell_results", "pattern_groups", "occlusion_parts", "parts_gallery")),
+    *("deciding", "baseline_changes"),
     *("od_test_gap", "od_test_gap_methods", "od_test_stability", "od_test_ranks", "od_test_valid_size"),
     *(
         "od_test_surest",

@@ -129,7 +129,7 @@ class Baseline:
         reason = f"no counterpart in {self.name}: {', '.join(left_out)}" if left_out else ""
         if not paired:
             return BASELINE_CHANGES.frame([]), reason
-        records, stores = [self.record, record], [self.run.folder, folder]
+        records, stores = [self.record, record.as_stored()], [self.run.folder, folder]
         try:
             _load_plugins_of([self.run], records, None)
             pairs = load_systems(

@@ -234,7 +234,9 @@ class Run:
 
     def _write_deciding(self, verdict: Verdict) -> list[str]:
         """Store what decides the criteria of the run's own verdict; the files that were written."""
-        self.folder.write_table(DECIDING.name, deciding_table(verdict, self.path))
+        table = deciding_table(verdict, self.path)
+        DECIDING.check(table)
+        self.folder.write_table(DECIDING.name, table)
         return [f"tables/{DECIDING.name}.{ending}" for ending in ("csv", "parquet")]
 
     def report(self) -> Path:

@@ -200,6 +200,10 @@ class RunRecord(_Part):
                 for asked in source_part.cases:
                     yield protocol, source, asked, self.cases[asked.case]
 
+    def as_stored(self) -> RunRecord:
+        """The same record as it is read back from JSON, which knows no tuples: to be compared with one on disk."""
+        return RunRecord.model_validate(json.loads(json.dumps(self.dump())))
+
     def dump(self) -> dict[str, Any]:
         """As JSON holds it; `plugins` only where there are some."""
         without = None if self.plugins else {"plugins"}

@@ -34,6 +34,10 @@ def explain(verdict: Verdict, evidence: Mapping[str, Evidence]) -> Verdict:
         else:
             own = evidence[protocol_of(criterion, evidence).name]
             why = own.deciding(criterion, replace(measured, where=where))
+        conditions = sum(row.status == finding.status for row in finding.rows)
+        if conditions > 1:
+            worst = f"Of {conditions} conditions that decide it, this one is the furthest from the threshold."
+            why = replace(why, sentences=(worst, *why.sentences), conditions=conditions)
         findings.append(replace(finding, why=replace(why, where=where)))
     return replace(verdict, findings=tuple(findings))
 

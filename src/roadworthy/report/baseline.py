@@ -45,19 +45,19 @@ class BaselineFacts:
         return plural(len(self.regressions), "regression") if self.regressions else "no regression"
 
     @property
-    def sentence(self) -> str:
-        """The counts in one sentence, the largest regressions named; empty where nothing was compared."""
+    def named(self) -> str:
+        """The first regressions in words: those of accuracy lead, the largest on top; empty where there is none."""
+        words = "; ".join(change_words(change) for change in self.regressions[:NAMED])
+        more = len(self.regressions) - NAMED
+        return (words + (f"; {more} more" if more > 0 else "") + ".") if words else ""
+
+    @property
+    def rest(self) -> str:
+        """How many conditions and metrics changed otherwise; empty where nothing was compared."""
         if self.status == "inconclusive":
             return ""
-        named = "; ".join(change_words(change) for change in self.regressions[:NAMED])
-        more = len(self.regressions) - NAMED
-        named += f"; {more} more" if more > 0 else ""
         unclear = sum(len(self.compared.of(result)) for result in (NO_DIFFERENCE, BELOW_MARGIN))
-        counts = [
-            plural(len(self.regressions), "regression") + (f" ({named})" if named else ""),
-            plural(len(self.compared.of(IMPROVEMENT)), "improvement"),
-            f"{unclear} without a change that matters",
-        ]
+        counts = [plural(len(self.compared.of(IMPROVEMENT)), "improvement"), f"{unclear} without a change that matters"]
         if missing := len(self.compared.of(NOT_COMPARED)):
             counts.append(f"{missing} not compared")
         return f"{listing(counts)}."
@@ -85,7 +85,7 @@ class BaselineFacts:
 
     def lines(self) -> list[str]:
         """What the terminal says: regressions first, each on a line."""
-        parts = [f"compared with {self.record.run}:", self.sentence, self.obstacle]
+        parts = [f"compared with {self.record.run}: {self.heading}.", self.rest, self.obstacle]
         lines = [" ".join(filter(None, parts))]
         lines += [f"{REGRESSION}: {change.model}: {change_words(change)}" for change in self.regressions[:MOST_LINES]]
         if len(self.regressions) > MOST_LINES:

@@ -59,6 +59,7 @@ class Why:
     """Why a criterion is not met in one condition: sentences, and the objects that weigh most, the heaviest first.
 
     `weighing` is how many objects weigh against the threshold in all; `classes` are those of most of them, in words.
+    `where` is the condition, the one furthest from the threshold of so many `conditions` that decide the criterion.
     """
 
     sentences: tuple[str, ...]
@@ -66,30 +67,28 @@ class Why:
     weighing: int = 0
     classes: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
+    conditions: int = 1
+
+    @property
+    def condition(self) -> str:
+        """The condition in words."""
+        return ", ".join(f"{key} {value}" for key, value in self.where.items())
 
     @property
     def line(self) -> str:
-        """The objects in one line of text; empty where no single ones decide.
-
-        >>> Why((), (_example("a"), _example("b")), 7, "stop 5 of 9").line
-        'decided by objects a, b and 5 more (stop 5 of 9)'
-        """
+        """The objects in one line of text; empty where no single ones decide."""
         if not self.objects:
             return ""
         names = [weighed.group for weighed in self.objects[:NAMED_IN_LINE]]
         more = self.weighing - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
-        return f"decided by object{'s' if len(names) > 1 else ''} {listed}" + (
-            f" ({self.classes})" * bool(self.classes)
-        )
+        classes = f" ({self.classes})" if self.classes else ""
+        where = f"{self.condition}: " if self.conditions > 1 else ""
+        return f"{where}decided by object{'s' if len(names) > 1 else ''} {listed}{classes}"
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary for verdict.json; the objects themselves are in the table `deciding`."""
         return {"where": dict(self.where), "sentences": [*self.sentences], "line": self.line}
-
-
-def _example(group: str) -> DecidingObject:
-    return DecidingObject(group, 1, 0.0, 0.1, group, "stop", "yield", 0.9, "m", "", 0, "")
 
 
 def no_single_images(reason: str) -> Why:
@@ -116,7 +115,7 @@ def deciding_rows(findings: Iterable[Finding], drawn: Sequence[str]) -> list[dic
             "criterion": finding.criterion.id,
             "rank": rank,
             "model": weighed.model,
-            "where": ", ".join(f"{key} {value}" for key, value in finding.why.where.items()),
+            "where": finding.why.condition,
             **{
                 name: getattr(weighed, name)
                 for name in ("group", "images", "value", "contribution", "id", "label", "prediction", "confidence")

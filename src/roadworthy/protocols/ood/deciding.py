@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ def decide(
 _Side = tuple[StoredCase, StoredCase, Readouts, Readouts]
 
 
-def _image(mixture: Mixture, position: int, side: _Side, class_names: Sequence[str]) -> dict[str, object]:
+def _image(mixture: Mixture, position: int, side: _Side, class_names: Sequence[str]) -> dict[str, Any]:
     """The image at a position of a mixture, as the table describes it."""
     inside = bool(mixture.inside[position])
     case, readouts = (side[0], side[2]) if inside else (side[1], side[3])
