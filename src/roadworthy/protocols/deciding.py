@@ -73,7 +73,7 @@ class ImageValues:
 
 
 def _had(first: int, count: int) -> str:
-    number = f"first {first}" if first > 1 else "first"
+    number = f"first {first:,}" if first > 1 else "first"
     return f"Had the answers been as good as possible for the {number} of {objects_in_words(count)}"
 
 
@@ -96,8 +96,9 @@ def weight_words(contributions: Floats, weighing: Sequence[int]) -> str:
     start = f"{len(weighing):,} of {objects_in_words(len(contributions))} weigh against the threshold"
     if len(weighing) <= OBJECTS_SHOWN:
         return f"{start}."
-    share = contributions[weighing[:OBJECTS_SHOWN]].sum() / contributions[weighing].sum()
-    return f"{start}; the {OBJECTS_SHOWN} shown make up {100 * share:.0f} % of that."
+    share = 100 * contributions[weighing[:OBJECTS_SHOWN]].sum() / contributions[weighing].sum()
+    in_words = f"{share:.0f} %" if share >= 1 else "less than 1 %"
+    return f"{start}; the {OBJECTS_SHOWN} shown make up {in_words} of that."
 
 
 def class_words(classes: Sequence[str], weighing: Sequence[int], contributions: Floats) -> str:
@@ -109,8 +110,10 @@ def class_words(classes: Sequence[str], weighing: Sequence[int], contributions: 
     'yield 1 of 2, stop 2 of 2'
     """
     in_all, counted = Counter(classes), Counter(classes[index] for index in weighing)
-    weights = {name: sum(contributions[index] for index in weighing if classes[index] == name) for name in counted}
-    most = sorted(counted, key=lambda name: (-round(float(weights[name]), DIGITS), name))
+    weights = dict.fromkeys(counted, 0.0)
+    for index in weighing:
+        weights[classes[index]] += float(contributions[index])
+    most = sorted(counted, key=lambda name: (-round(weights[name], DIGITS), name))
     named = ", ".join(f"{name} {counted[name]} of {in_all[name]}" for name in most[:CLASSES_NAMED])
     return named + (f", {len(most) - CLASSES_NAMED} more classes" if len(most) > CLASSES_NAMED else "")
 
