@@ -94,10 +94,10 @@ class Evidence(base.Evidence):
         resamples: int | None = None,
     ) -> None:
         self.class_names = class_names
-        shown = ((c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat) for c in cases if not c.labels)
-        self.inside = dict(zip(shown, (case for case in cases if not case.labels), strict=True))
+        inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.labels}
         self.outside = outside = grouped((SetKey.of(case), case) for case in cases if "ood_set" in case.labels)
         self.keys = sorted(outside, key=SetKey.order)
+        self.inside = inside
         self.failures: dict[SetKey, str] = {}
         self.results: dict[SetKey, _Result] = {}
         self.left_out: dict[SetKey, str] = {}
