@@ -18,7 +18,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.metrics.boxes import BoxAnswers, box_ece, box_nll, iou, mae
 from roadworthy.protocols.localization.tables import Evidence
 from roadworthy.protocols.localization.views import View
-from roadworthy.stored import load_evidence
+from roadworthy.stored_evidence import load_evidence
 from roadworthy.study import parse_study
 
 MODEL = "finder"

@@ -33,7 +33,8 @@ from roadworthy.protocols.monitoring.scenes import Answered, make_scene
 from roadworthy.protocols.monitoring.settings import BenchmarkNote, Settings
 from roadworthy.protocols.monitoring.streams import Mixing
 from roadworthy.protocols.monitoring.tables import Evidence
-from roadworthy.stored import Run, load_evidence
+from roadworthy.stored import Run
+from roadworthy.stored_evidence import load_evidence
 from roadworthy.study import load_study, parse_study
 from roadworthy.verdict import Criterion
 from stand_ins import Broken

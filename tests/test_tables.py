@@ -34,6 +34,7 @@ WRITTEN_ELSEWHERE = {
     *("ood_by_condition", "ood_condition_columns"),
     *("classification_stopping", "classification_looks"),
     *(f"dependability_{name}" for name in ("cell_results", "pattern_groups", "occlusion_parts", "parts_gallery")),
+    *("deciding", "baseline_changes"),
     *("od_test_gap", "od_test_gap_methods", "od_test_stability", "od_test_ranks", "od_test_valid_size"),
     *(
         "od_test_surest",

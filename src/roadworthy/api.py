@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 import roadworthy.uncertainty  # noqa: F401 (registers)
-from roadworthy.core.errors import InputError
-from roadworthy.core.record import RunRecord
+from roadworthy.comparing import compare_runs as compare_runs
+from roadworthy.core.errors import InputError, from_here
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
 from roadworthy.data.curation import Curation as Curation
@@ -35,74 +33,20 @@ from roadworthy.evaluation import (
 from roadworthy.evaluation import model_spec as model_spec
 from roadworthy.executing import execute as execute
 from roadworthy.exporting import export_images
-from roadworthy.metrics import METRICS, current_name
 from roadworthy.models.check import CheckReport, check_model, open_given
 from roadworthy.opening import Given, model_builder
-from roadworthy.plugins import GivenPlugins, load_given, replaced_components
+from roadworthy.plugins import GivenPlugins, load_given
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
 from roadworthy.protocols import find_protocol, find_suite
-from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.monitoring.standalone import evaluate_decisions as evaluate_decisions
 from roadworthy.protocols.od_test.choosing import choose
 from roadworthy.protocols.operating_points.choosing import ThresholdChoice, choose_thresholds, parse_cost
 from roadworthy.protocols.operating_points.settings import NAME as OPERATING_POINTS
 from roadworthy.stored import Run as Run
 from roadworthy.stored import open_run as open_run
-from roadworthy.stored import stored_parts, stored_settings
+from roadworthy.stored_evidence import stored_parts, stored_settings
 from roadworthy.study import load_study, whole_paths
-
-
-def compare_runs(
-    runs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    models: Sequence[str] | None = None,
-    metrics: Sequence[str] | None = None,
-    alpha: float = ALPHA,
-    margin: float = MARGIN,
-    workers: int | None = None,
-    plugins: GivenPlugins = (),
-    trust: bool = False,
-) -> pd.DataFrame:
-    """Compare models on the same images, condition by condition (see `protocols.comparison.compare`).
-
-    `runs` is a run or several, each by its path or as a `Run`. The first is the baseline: models of the others are
-    compared with its model of the same name, or its only model with their only one. A single run compares its later
-    models with its first. `models=("a", "b")` compares any two: b with a of a single run, or b of every later run with
-    a of the first. Runs with plugins need their code: see `open_run`.
-    """
-    runs = [runs] if isinstance(runs, str | os.PathLike) else runs
-    metrics = None if metrics is None else [current_name(metric) for metric in metrics]
-    opened = [open_run(os.fspath(path), plugins=plugins, trust=trust) for path in runs]
-    records = [run.record for run in opened]
-    _load_plugins_of(opened, records, metrics)
-    check_question(metrics, alpha, margin)
-    names, several = [[*record.models] for record in records], any("" not in record.sources for record in records)
-    pairs = load_systems(
-        choose_pairs([os.fspath(path) for path in runs], names, models, several),
-        [run.path.name for run in opened],
-        [stored_parts(run.folder, record) for run, record in zip(opened, records, strict=True)],
-        [stored_settings(record) for record in records],
-        metrics,
-        alpha,
-        workers or os.cpu_count() or 1,
-    )
-    return compare(pairs, metrics, alpha, margin)
-
-
-def _load_plugins_of(runs: Sequence[Run], records: Sequence[RunRecord], metrics: Sequence[str] | None) -> None:
-    """Import the plugins of all runs; refuse two that bring different code for what the comparison reads.
-
-    A metric that it does not read may be any of them.
-    """
-    used = [plugin for run in runs for plugin in run.require_plugins()[0]]
-    protocols = [find_protocol(name) for record in records for name in record.protocols]
-    read = {*metrics} if metrics is not None else {name for protocol in protocols for name in protocol.compared}
-    for kind, name in replaced_components(used):
-        if kind != METRICS.kind or name in read:
-            raise InputError(
-                f"two runs bring different code for the {kind} {name!r}: name the file to use for both with `plugins=`"
-            )
 
 
 def run_study(
@@ -177,6 +121,7 @@ def evaluate(
     on_bad_image: str = "error",
     accept_chance: bool = False,
     fresh: bool = False,
+    baseline: str | os.PathLike[str] | None = None,
     progress: ProgressBar = terminal_progress,
     **model_settings: Any,
 ) -> Run:
@@ -186,13 +131,13 @@ def evaluate(
     `Dataset` or `(images, labels)`. Settings of the model such as `range="0-255"` go on to its adapter, of several to
     each. `outliers` (a path or a mapping of names to sets), `train` and `validation` are further data that suites such
     as `approval` make use of, `monitor` the name of one whose score answers for outliers; what would be ignored is
-    refused. The run lands in `out` (default: runs/<model>), and one
-    that was stopped is resumed; the finished run of another model or of other data there is refused, unless `fresh`
-    makes everything anew. A model that is no better than chance is refused, unless `accept_chance` is set. `metrics`
-    are further metrics to measure, by name, besides those of the suite. `plugins` are Python files (or modules) that
-    add metrics, suites, kinds of models or of data; their code runs only with `trust`. With
-    `until_decided` cases stop as soon as their criteria are decided; `complete` goes on with such a run to the last
-    image.
+    refused. The run lands in `out` (default: runs/<model>), and one that was stopped is resumed; the finished run of
+    another model or of other data there is refused, unless `fresh` makes everything anew. A model that is no better
+    than chance is refused, unless `accept_chance` is set. `metrics` are further metrics to measure, by name, besides
+    those of the suite. `plugins` are Python files (or modules) that add metrics, suites, kinds of models or of data;
+    their code runs only with `trust`. With `until_decided` cases stop as soon as their criteria are decided; `complete`
+    goes on with such a run to the last image. `baseline` is the run of an earlier version: what is unchanged is taken
+    over from it, and the report starts with the regressions.
     """
     loaded = load_given(plugins, trust)
     candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)
@@ -209,6 +154,7 @@ def evaluate(
         criteria=str(criteria) if isinstance(criteria, Path) else criteria,
         plugins=[record.model_dump() for record in loaded],
         until_decided="complete" if complete else until_decided,
+        baseline=None if baseline is None else os.fspath(baseline),
     )
     base = Path.cwd()  # code of a model may change it
     target = base / (out or Path("runs") / study.name)
@@ -241,6 +187,7 @@ def study_of_evaluation(
     monitor: str | None = None,
     until_decided: bool = False,
     complete: bool = False,
+    baseline: str | os.PathLike[str] | None = None,
     name: str | None = None,
     size: str | tuple[int, int] | None = None,
     classes: str | Sequence[str] | None = None,
@@ -272,6 +219,7 @@ def study_of_evaluation(
         size=size,
         criteria=str(base / criteria) if isinstance(criteria, str | Path) else criteria,
         until_decided="complete" if complete else until_decided,
+        baseline=None if baseline is None else str(base / baseline),
         plugins=[record.model_dump() for record in loaded],
     )
     whole = {key: whole_paths(getattr(study, key), base) for key in ("data", "models", "outliers")}
@@ -298,8 +246,15 @@ def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
     if what:
         raise InputError(
             f"{folder.path} holds the run of {what} ({', '.join(models)} on {record.first.data.name}): choose "
-            "another folder with `out=`, or replace it with `fresh=True`"
+            f"another folder with `out=`, or replace it with `fresh=True`{_as_new_version(folder, what)}"
         )
+
+
+def _as_new_version(folder: RunFolder, what: str) -> str:
+    """How to test a model against the run of another that is in a folder; nothing where data or seed differ."""
+    here = from_here(folder.path)
+    again = f"; for a new version of it add `out='{here}-new'` and `baseline='{here}'` to the same command"
+    return again if what == "another model" else ""
 
 
 def check(

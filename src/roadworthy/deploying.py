@@ -25,7 +25,8 @@ from roadworthy.protocols.monitoring.image_decisions import decision_frame
 from roadworthy.protocols.monitoring.names import NAME, VALID
 from roadworthy.protocols.monitoring.tables import Evidence
 from roadworthy.protocols.monitoring.watching import open_watcher, watch
-from roadworthy.stored import Run, open_run, stored_parts, stored_settings
+from roadworthy.stored import Run, open_run
+from roadworthy.stored_evidence import stored_parts, stored_settings
 from roadworthy.study import load_study
 
 GUARD = "guard"

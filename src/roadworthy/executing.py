@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from roadworthy.building import apart_builder
+from roadworthy.comparing import Baseline
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.record import RunRecord
@@ -24,13 +25,17 @@ from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.recording import node_records, source_record
 from roadworthy.engine.table_specs import TIMING_ARTIFACTS
+from roadworthy.engine.taking_over import TakenOver
 from roadworthy.plugins import require_loaded
 from roadworthy.preparing import Prepared
 from roadworthy.protocols import find_protocol
 from roadworthy.protocols.base import Evidence
 from roadworthy.protocols.declared import answers_for_tables, check_own_tables, check_tables
+from roadworthy.protocols.explaining import save_deciding
 from roadworthy.protocols.latex import to_latex
-from roadworthy.stored import Run, derived_tables, judge_run, load_evidence, utc_now, write_history
+from roadworthy.protocols.table_specs import BASELINE_CHANGES
+from roadworthy.stored import Run, derived_tables, utc_now, write_history
+from roadworthy.stored_evidence import judge_run, load_evidence
 from roadworthy.verdict import criteria_file_of
 from roadworthy.verdict.history import HISTORY, read_history
 
@@ -51,8 +56,11 @@ def execute(
     require_loaded(prepared.study.plugins)
     workers = workers or os.cpu_count() or 1
     stored = prepared.stored_study().to_yaml()
+    baseline = _baseline(prepared, Path(out))
     with opened_folder(out, stored, fresh) as folder:
         graph, before = prepared.plan.graph(), set(folder.files())
+        taken = baseline.take_over(graph, folder) if baseline and not fresh else TakenOver()
+        _warn_of_damage(taken)
         _warn_of_other_images(prepared.plan, folder)
         if executor is None:
             apart = apart_builder(prepared, folder.path) if workers > 1 else None
@@ -86,8 +94,13 @@ def execute(
                 check_own_tables(own_tables, name, evidence, "" not in prepared.sources)
             tables = {name: table for own in printed.values() for name, table in own.items()}
             analysed = derived_tables(tables, record)
+            if baseline:
+                analysed[BASELINE_CHANGES.name], reason = baseline.changes(folder, record, workers)
+                record = baseline.noted(record, taken, reason)
             painted = {name: picture.result() for name, picture in pictures.items()}
-        timing = timing_tables(folder, graph, outcome)
+            verdict = judge_run(prepared.criteria, evidence, folder, record)
+            save_deciding(verdict, drawn, folder.path / "media")
+        timing = timing_tables(folder, graph, outcome, baseline.run.folder if baseline else None)
         costs = {name: own.timing(*timing.values()) for name, own in evidence.items()}
         if not graph.artifacts:
             del timing[TIMING_ARTIFACTS.name]
@@ -103,10 +116,22 @@ def execute(
             for name, table in some.items() if find_protocol(protocol).prints_latex else ():
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
         run = Run(folder.path)
-        verdict = judge_run(prepared.criteria, evidence, folder, record)
         file = criteria_file_of(prepared.study.criteria)
         run.conclude(record, replace(verdict, criteria_file=file, decision=prepared.decision))
     return run
+
+
+def _baseline(prepared: Prepared, out: Path) -> Baseline | None:
+    """The run of an earlier version that the study names, if any."""
+    named = prepared.study.baseline
+    return Baseline.opened(named, prepared.base, out, bool(prepared.allowed.get("trust"))) if named else None
+
+
+def _warn_of_damage(taken: TakenOver) -> None:
+    """Say what of the baseline is damaged, and so is made again instead of taken over."""
+    if taken.damaged:
+        more = f" and {len(taken.damaged) - 1} more" if len(taken.damaged) > 1 else ""
+        warnings.warn(f"damaged in the baseline, and made again: {taken.damaged[0]}{more}", stacklevel=3)
 
 
 def _warn_of_other_images(plan: Plan, folder: RunFolder) -> None:

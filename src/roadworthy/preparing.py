@@ -122,6 +122,7 @@ class Prepared:
             for monitor in [monitors.get(label)]
         }
         update["criteria"] = DecidedCriteria(tuple(self.criteria), self.decision).content()
+        update["baseline"] = None if study.baseline is None else str(base / study.baseline)
         return study.model_copy(update=update)
 
     def recipe(self) -> dict[str, Any]:

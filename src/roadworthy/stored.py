@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,11 @@ import pandas as pd
 from roadworthy import report
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, UnknownName, from_here
-from roadworthy.core.files import inside
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.record import RECORD, RunRecord
-from roadworthy.core.validation import read_yaml, validated
-from roadworthy.engine.artifacts import find_artifact
+from roadworthy.core.record import RunRecord
+from roadworthy.core.validation import read_yaml
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json
 from roadworthy.engine.provenance import missing_extensions
-from roadworthy.engine.readouts import read_case, read_columns
 from roadworthy.metrics import stored_name
 from roadworthy.monitors.opening import import_user_code, named_code
 from roadworthy.plugins import (
@@ -35,29 +31,28 @@ from roadworthy.plugins import (
     other_code,
     plugin_problems,
 )
-from roadworthy.preparing import check_criteria, remarks
-from roadworthy.protocols import find_protocol, protocol_of
-from roadworthy.protocols.base import Evidence, Part, StoredCase
+from roadworthy.preparing import check_criteria
+from roadworthy.protocols import find_protocol
+from roadworthy.protocols.base import Evidence
 from roadworthy.protocols.declared import check_stored_tables, declared_tables
-from roadworthy.protocols.joint_test.answers import answer_tables, unanswered
+from roadworthy.protocols.joint_test.answers import answer_tables
 from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse
+from roadworthy.stored_evidence import deciding_table, judge_run, load_evidence, stored_parts, stored_settings
 from roadworthy.verdict import (
-    Criterion,
     DecidedCriteria,
     Decision,
     Failed,
-    Measurement,
     Verdict,
     criteria_file_of,
     failed_parts,
     history,
-    judge,
     load_criteria,
     load_decided,
 )
 from roadworthy.verdict.history import HISTORY, read_history
 from roadworthy.verdict.judge import never_pass
+from roadworthy.verdict.why import DECIDING
 
 
 class Run:
@@ -190,10 +185,11 @@ class Run:
             self._check_history()
             self._note(verdict, "replaced")
             write_json(self.path / "verdict.json", verdict.to_json())
+            tables = self._write_deciding(verdict)
             self._render()
             decision = verdict.decision.model_dump() if verdict.decision else {}
             changes = {"decision": decision} if decision or self.record.decision else {}
-            self.folder.update_record(["verdict.json", "report.html"], criteria=verdict.criteria, **changes)
+            self.folder.update_record(["verdict.json", *tables, "report.html"], criteria=verdict.criteria, **changes)
 
     def note_verdict(self, verdict: Verdict) -> None:
         """Add a verdict to the history, which the report lists; the run's own verdict stays.
@@ -230,9 +226,18 @@ class Run:
         """End a run whose tables are written: verdict, report and the finished record; only for who holds the lock."""
         self._note(verdict, "study")
         write_json(self.path / "verdict.json", verdict.to_json())
+        if verdict.findings:
+            self._write_deciding(verdict)
         self.folder.write_record(record)
         self._render()
         self.folder.update_record(["report.html"], finished=utc_now())
+
+    def _write_deciding(self, verdict: Verdict) -> list[str]:
+        """Store what decides the criteria of the run's own verdict; the files that were written."""
+        table = deciding_table(verdict, self.path)
+        DECIDING.check(table)
+        self.folder.write_table(DECIDING.name, table)
+        return [f"tables/{DECIDING.name}.{ending}" for ending in ("csv", "parquet")]
 
     def report(self) -> Path:
         """Write report.html anew from the stored tables and pictures."""
@@ -252,6 +257,11 @@ class Run:
         """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
         self.require_plugins()
         return report.headline(self.path, pages_of(self.path))
+
+    def baseline_lines(self) -> list[str]:
+        """How its models differ from those of the run that its study names as baseline, in lines of plain text."""
+        self.require_plugins()
+        return report.baseline_lines(self.path)
 
     def file_problems(self) -> list[str]:
         """Files that are missing, changed or added, by their hashes in the run; and whether it is finished."""
@@ -294,6 +304,10 @@ class Run:
         after = [judged.status, *((finding.criterion.id, finding.status) for finding in judged.findings)]
         if before != [*after, *((answer.question, answer.status) for answer in judged.answers)]:
             problems.append("verdict.json does not follow from the readouts and the criteria")
+        if DECIDING.name in self.folder.table_names():
+            stored_rows = self.folder.table(DECIDING.name)
+            if not same_table(deciding_table(judged, self.path), stored_rows):
+                problems.append(f"table {DECIDING.name} does not follow from the readouts and the criteria")
         return problems
 
 
@@ -392,101 +406,6 @@ def _blank(table: pd.DataFrame) -> pd.DataFrame:
     """With None for every missing value of no number: a stored table knows no other."""
     mixed = [name for name in table.columns if table[name].dtype == object]
     return table.assign(**{name: table[name].where(table[name].notna(), None) for name in mixed})
-
-
-def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:
-    """What each protocol has of each source: its cases, their readouts read when asked for, and its context."""
-    lost = {name: artifact.reason for name, artifact in record.artifacts.items() if artifact.status == "failed"}
-    find = partial(find_artifact, folder, failures=lost)
-
-    def stored(asked: records.AskedCase) -> StoredCase:
-        case = record.cases[asked.case]
-        home = inside(folder.path, case.folder)
-        return StoredCase(
-            system=asked.system,
-            stimulus=case.stimulus.value(),
-            labels=asked.labels,
-            failure=case.reason if case.status == "failed" else "",
-            hash=asked.case,
-            load=partial(read_case, home),
-            columns=partial(read_columns, home),
-            artifact=find,
-        )
-
-    parts: dict[str, list[Part]] = {name: [] for name in record.protocols}
-    changed = f"{folder.path / RECORD} was changed or is incomplete"
-    for name, own in record.protocols.items():
-        for source, part in own.sources.items():
-            context = validated(find_protocol(name).context, part.context, f"{changed}: context of {name}")
-            cases, class_names = [*map(stored, part.cases)], record.sources[source].data.class_names
-            parts[name].append(Part(source, cases, context, class_names))
-    return parts
-
-
-def stored_settings(record: RunRecord) -> dict[str, Any]:
-    """The settings of each protocol of a run."""
-    changed = f"{RECORD} was changed or is incomplete"
-    forms = {name: (find_protocol(name).settings, own.settings) for name, own in record.protocols.items()}
-    return {name: validated(*settings, f"{changed}: settings of {name}") for name, settings in forms.items()}
-
-
-def load_evidence(
-    folder: RunFolder, record: RunRecord, workers: int = 1, seed: int | None = None
-) -> dict[str, Evidence]:
-    """What the stored readouts of a run say, by protocol; objects are resampled by the run's own seed or another."""
-    seed, settings = record.seed if seed is None else seed, stored_settings(record)
-    return {
-        name: find_protocol(name).evidence_of(parts, settings[name], seed=seed, workers=workers)
-        for name, parts in stored_parts(folder, record).items()
-    }
-
-
-def judge_run(
-    criteria: Sequence[Criterion], evidence: Mapping[str, Evidence], folder: RunFolder, record: RunRecord
-) -> Verdict:
-    """The verdict from the evidence of a run and from what failed in it by its record."""
-
-    def measure(criterion: Criterion, confidence: float) -> list[Measurement]:
-        return evidence[protocol_of(criterion, evidence).name].measure(criterion, confidence)
-
-    parts, settings = stored_parts(folder, record), stored_settings(record)
-    until_decided = bool(record.settings.get("until_decided"))
-    candidates = {
-        f"{source}/{model}" if source else model: partial(_narrowed, source, model, parts, settings)
-        for source, own in record.sources.items()
-        for model in own.models
-    }
-    return judge(
-        criteria,
-        measure,
-        remarks=remarks(criteria, parts, settings, until_decided),
-        failed=failed_parts(record),
-        questions=record.questions,
-        not_run=unanswered(record),
-        candidates=candidates if len(candidates) > 1 else {name: lambda criterion: criterion for name in candidates},
-    )
-
-
-def _narrowed(
-    source: str,
-    model: str,
-    parts: Mapping[str, Sequence[Part]],
-    settings: Mapping[str, Any],
-    criterion: Criterion,
-) -> Criterion | None:
-    """A criterion for one model of one source alone; None where it speaks of others, or of no model."""
-    where = dict(criterion.where)
-    for column, name in (("source", source), ("model", model)):
-        wanted = where.get(column, name)
-        if name not in (wanted if isinstance(wanted, list) else [wanted]):
-            return None
-        where |= {column: name} if name else {}
-    narrowed, protocol = criterion.model_copy(update={"where": where}), protocol_of(criterion, parts)
-    try:
-        protocol.check_all(parts[protocol.name], narrowed, settings[protocol.name])
-    except InputError:
-        return None
-    return narrowed
 
 
 def write_history(run: Path, entries: Sequence[history.Entry]) -> None:

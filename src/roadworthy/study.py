@@ -203,7 +203,8 @@ class Study(_Section):
     Everything but test data and one model has a default. `outliers` and `monitors` serve all sources. `plugins` are
     imported before the study is read. `questions` are those that criteria must answer, each with a pass, before the
     verdict is one; `criteria` is a file, or its content. With `until_decided` a case ends as soon as the criteria that
-    speak of it are decided; `complete` shows it the images that are left, in the same order.
+    speak of it are decided; `complete` shows it the images that are left, in the same order. `baseline` is
+    the run of an earlier version: what is unchanged is taken over from it, and the models are compared with its models.
     """
 
     name: Annotated[str, Field(min_length=1)] = "study"
@@ -223,6 +224,7 @@ class Study(_Section):
     protocols: ProtocolsSection
     questions: list[Annotated[str, AfterValidator(question_in_settings)]] = []
     criteria: str | list[Any] | dict[str, Any] | None = None
+    baseline: Annotated[str, Field(min_length=1)] | None = None
     until_decided: bool | Literal["complete"] = False
 
     @field_validator("questions")

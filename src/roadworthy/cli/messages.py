@@ -78,9 +78,11 @@ def print_line(text: str, *, err: bool = False) -> None:
 
 
 def print_criteria(verdict: dict[str, Any]) -> None:
-    """Print the finding of each criterion, and on standard error the remarks on thresholds."""
+    """Print the finding of each criterion with what decides it, and on standard error the remarks on thresholds."""
     for criterion in verdict["criteria"]:
         print_line(f"{criterion['status']:>12}  {criterion['id']}: {criterion['because']}")
+        if line := criterion.get("why", {}).get("line"):
+            print_line(f"{'':>12}  {one_line(line)}")
     say_remarks({criterion["id"]: criterion["remark"] for criterion in verdict["criteria"] if criterion["remark"]})
 
 

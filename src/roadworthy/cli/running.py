@@ -107,6 +107,10 @@ def evaluate(
     accept_chance: AcceptChance = False,
     write_study: WriteStudy = None,
     fresh: Fresh = False,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="Run of an earlier version: what is unchanged is taken over, regressions come first."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Test a classifier, or several candidates, under a suite and write a report."""
@@ -126,6 +130,7 @@ def evaluate(
         "monitor": monitor,
         "until_decided": until_decided,
         "complete": complete,
+        "baseline": baseline,
         "name": name,
         "size": size,
         "classes": str(classes) if classes else None,
@@ -180,6 +185,8 @@ def _print_summary(run: Run, quiet: bool) -> str:
         for line in run.headline():
             print_line(line)
         print_criteria(verdict)
+        for line in run.baseline_lines():
+            typer.echo(line)
     say_failed(verdict)
     if not quiet:
         typer.echo(f"report: {from_here(run.path / 'report.html')}")

@@ -145,6 +145,21 @@ class PluginRecord(_Part):
     files: dict[str, str] = {}
 
 
+class BaselineRecord(_Part):
+    """The run that a new version was tested against: as it was named, and the SHA-256 of its run.json at that time.
+
+    `artifacts` and `cases` are how many were taken over from it, `damaged` those of it that had to be made again;
+    `not_compared` is why the two, or some models, could not be compared.
+    """
+
+    run: str
+    sha256: str
+    artifacts: int = 0
+    cases: int = 0
+    damaged: list[str] = []
+    not_compared: str = ""
+
+
 class RunRecord(_Part):
     """All that run.json says. A study of one source has it under the name ''."""
 
@@ -157,6 +172,7 @@ class RunRecord(_Part):
     earlier_environments: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
     plugins: list[PluginRecord] = []
+    baseline: BaselineRecord | None = None
     sources: Annotated[dict[str, SourceRecord], Field(min_length=1)]
     criteria: list[Any]
     decision: dict[str, Any] = {}
@@ -188,6 +204,10 @@ class RunRecord(_Part):
             for source, source_part in protocol_record.sources.items():
                 for asked in source_part.cases:
                     yield protocol, source, asked, self.cases[asked.case]
+
+    def as_stored(self) -> RunRecord:
+        """The same record as it is read back from JSON, which knows no tuples: to be compared with one on disk."""
+        return RunRecord.model_validate(json.loads(json.dumps(self.dump())))
 
     def dump(self) -> dict[str, Any]:
         """As JSON holds it; `plugins`, `decision` and `questions` only where there are some."""

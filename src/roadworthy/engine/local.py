@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -388,12 +389,17 @@ class _Chunks:
                 raise ModelError(f"{what}: {error}") from error
 
 
-def timing_tables(store: RunFolder, graph: Graph, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """Seconds of inference per case and of building per artifact, as done in this session; others keep their row."""
+def timing_tables(
+    store: RunFolder, graph: Graph, outcome: Outcome, baseline: RunFolder | None = None
+) -> dict[str, pd.DataFrame]:
+    """Seconds of inference per case and of building per artifact, as done in this session; others keep their row.
+
+    What was taken over from the run `baseline` has its row there.
+    """
     earlier: dict[Any, dict[Any, Any]] = {}
-    for spec in (TIMING_CASES, TIMING_ARTIFACTS):
+    for folder, spec in product((baseline, store) if baseline else (store,), (TIMING_CASES, TIMING_ARTIFACTS)):
         with suppress(InputError, KeyError):  # there is none yet, or it is damaged
-            known = store.table(spec.name).reindex(columns=[*spec.columns])
+            known = folder.table(spec.name).reindex(columns=[*spec.columns])
             earlier |= {row[spec.key[0]]: row for row in known.to_dict("records")}
     rows: list[dict[Any, Any]] = []
     built: list[dict[Any, Any]] = []

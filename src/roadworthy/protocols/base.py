@@ -25,7 +25,8 @@ from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 from roadworthy.report.facts import Facts
 from roadworthy.report.page import Page
 from roadworthy.statistics.paired import PairedChange
-from roadworthy.verdict import Criterion, Measurement
+from roadworthy.verdict import Criterion, Measurement, Why
+from roadworthy.verdict.why import no_single_images
 
 
 class RefusedCriterion(InputError):
@@ -102,6 +103,10 @@ class Evidence(ABC):
     @abstractmethod
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """What matches a criterion: a measurement per condition, or one for all where `over` is pooled."""
+
+    def deciding(self, criterion: Criterion, measured: Measurement) -> Why:
+        """The objects and images that decide a criterion which is not met in a condition, one of `measure`."""
+        return no_single_images("this protocol does not tell which decide its figures")
 
     @abstractmethod
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
@@ -321,6 +326,12 @@ class BySource(Evidence):
             for source in self.matching(criterion)
             for measured in self.by_source[source].measure(without_source(criterion), confidence)
         ]
+
+    def deciding(self, criterion: Criterion, measured: Measurement) -> Why:
+        """What decides it in the source of the condition."""
+        where = {name: value for name, value in measured.where.items() if name != "source"}
+        own = self.by_source[measured.where["source"]]
+        return own.deciding(without_source(criterion), replace(measured, where=where))
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """Those of every source."""

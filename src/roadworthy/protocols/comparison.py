@@ -21,6 +21,7 @@ from roadworthy.core.grouping import grouped
 from roadworthy.metrics import METRICS, Metric, find_metric, metrics_of
 from roadworthy.protocols import PROTOCOLS, find_protocol
 from roadworthy.protocols.base import Compared, Part, Protocol, StoredCase
+from roadworthy.protocols.table_specs import CHANGE_COLUMNS
 from roadworthy.statistics import holm, p_text, paired
 from roadworthy.statistics.estimates import RESAMPLES
 from roadworthy.statistics.paired import BELOW_MARGIN, IMPROVEMENT, NO_DIFFERENCE, NOT_COMPARED, REGRESSION, RESULTS
@@ -36,10 +37,7 @@ MOST_RESAMPLES = 50_000
 NO_METRIC = ""
 """The metric of the row of a protocol that offers no comparison."""
 FURTHER = "further_metrics"
-COLUMNS = [
-    "baseline", "model", "protocol", "subject", "condition", "level", "metric", "before", "after", "change", "lo", "hi",
-    "p", "p_holm", "result", "n", "groups", "method", "reason",
-]  # fmt: skip
+COLUMNS = [*CHANGE_COLUMNS]
 
 Choice = tuple[int, str]
 """A model to compare: the position of its run among the runs, and its name there."""

@@ -13,6 +13,7 @@ from roadworthy.core.registry import is_built_in
 from roadworthy.core.tables import TableError, TableSpec
 from roadworthy.engine import table_specs as every_run
 from roadworthy.protocols import PROTOCOLS
+from roadworthy.protocols.table_specs import TABLE_SPECS
 from roadworthy.verdict.questions import APPROVAL
 
 REPEATS, QUESTIONS, EVERY_RUN = "Analyses over repeats", "Questions of a study", "Every run"
@@ -24,7 +25,8 @@ def declared_by(protocols: Iterable[str]) -> dict[str, tuple[TableSpec, ...]]:
     own = {name: protocol.table_specs for name, protocol in installed.items()}
     questions = [question for protocol in installed.values() for question in protocol.repeat_questions]
     analyses = tuple(spec for asked in questions for spec in (asked.tests, asked.pairs, asked.means))
-    return {**own, REPEATS: analyses, QUESTIONS: (APPROVAL,), EVERY_RUN: every_run.TABLE_SPECS}
+    every = (*every_run.TABLE_SPECS, *TABLE_SPECS)
+    return {**own, REPEATS: analyses, QUESTIONS: (APPROVAL,), EVERY_RUN: every}
 
 
 def declared_tables(protocols: Iterable[str]) -> dict[str, TableSpec]:

@@ -13,11 +13,12 @@ import pandas as pd
 from markupsafe import Markup
 
 from roadworthy.report import comparison, drawing, frame
+from roadworthy.report.baseline import load_baseline
 from roadworthy.report.facts import Facts, load_facts
 from roadworthy.report.page import FEW_MODELS, HERE, KIT, Page, environment, words_for
 from roadworthy.statistics import paired
 
-__all__ = ["headline", "render", "render_comparison"]
+__all__ = ["baseline_lines", "headline", "render", "render_comparison"]
 
 PILLS = 6
 """How many criteria are named beside the verdict."""
@@ -31,6 +32,7 @@ def render(path: str | Path, pages: Sequence[Page]) -> str:
         "frame.html.j2",
         {f"{page.prefix}{name}": chart for page in pages for name, chart in page.charts.items()},
         facts=facts,
+        baseline=load_baseline(Path(path), facts.record),
         parts=parts,
         pages=pages,
         models=_unique(model for part in parts for model in part.models),
@@ -66,6 +68,12 @@ def headline(path: str | Path, pages: Sequence[Page]) -> list[str]:
         frame.one_line(line)
         for line in (frame.verdict_line(facts), *frame.answer_lines(facts.answers), *warnings, *lines)
     ]
+
+
+def baseline_lines(path: str | Path) -> list[str]:
+    """How the models of a run differ from those of its baseline, in a few lines of plain text; none without one."""
+    baseline = load_baseline(Path(path), load_facts(path).record)
+    return [frame.one_line(line) for line in baseline.lines()] if baseline else []
 
 
 def _parts(path: str | Path) -> list[Facts]:

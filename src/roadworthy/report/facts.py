@@ -17,6 +17,7 @@ from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric
 from roadworthy.report.questions import AnswerFacts, load_answers
 from roadworthy.report.reading import Row, number_of, read_json, read_text
+from roadworthy.report.why_facts import WhyFacts, read_why, why_facts
 from roadworthy.report.words import MISSING, NO_BREAK, bounds, listing, number, words_of
 from roadworthy.statistics.estimates import Estimate, no_estimate
 from roadworthy.verdict import Criterion, Decision, Failed, failed_parts
@@ -77,6 +78,7 @@ class CriterionFacts:
     decisive: JudgedRow
     rows: tuple[JudgedRow, ...]
     remark: str = ""
+    why: WhyFacts | None = None
 
     @property
     def id(self) -> str:
@@ -247,7 +249,9 @@ def load_facts(path: str | Path, source: str | None = None) -> Facts:
         answers=load_answers(run, verdict),
         decision=Decision.model_validate(verdict["decision"]) if "decision" in verdict else None,
     )
-    return replace(facts, criteria=tuple(_criterion(entry, facts) for entry in verdict["criteria"]))
+    deciding = read_why(run)
+    criteria = [(_criterion(entry, facts), why_facts(run, entry, deciding)) for entry in verdict["criteria"]]
+    return replace(facts, criteria=tuple(replace(criterion, why=why) for criterion, why in criteria))
 
 
 def _count_files(run: Path, record: RunRecord) -> int:

@@ -12,6 +12,7 @@ from roadworthy.verdict.failures import Failed, failed_parts
 from roadworthy.verdict.judge import Measure, Measurement, Verdict, judge
 from roadworthy.verdict.questions import QUESTIONS
 from roadworthy.verdict.thresholds import check_threshold, threshold_remark
+from roadworthy.verdict.why import Why
 
 __all__ = [
     "QUESTIONS",
@@ -22,6 +23,7 @@ __all__ = [
     "Measure",
     "Measurement",
     "Verdict",
+    "Why",
     "check_threshold",
     "criteria_file_of",
     "failed_parts",

@@ -20,6 +20,7 @@ from roadworthy.statistics.intervals import further_groups
 from roadworthy.verdict.answers import Answer, Status, answer_questions, combined
 from roadworthy.verdict.criteria import Criterion, Decision
 from roadworthy.verdict.failures import Failed
+from roadworthy.verdict.why import Why
 
 VerdictStatus = Literal["pass", "fail", "inconclusive", "none"]
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "none": 0, "fail": 1, "inconclusive": 3}
@@ -61,12 +62,16 @@ class Judged:
 
 @dataclass(frozen=True)
 class Finding:
-    """One criterion and what follows for it. `remark` is what a reader must know of its threshold, if anything."""
+    """One criterion and what follows for it. `remark` is what a reader must know of its threshold, if anything.
+
+    `why` names the objects that decide it where it is not met.
+    """
 
     criterion: Criterion
     status: Status
     rows: tuple[Judged, ...]
     remark: str = ""
+    why: Why | None = field(default=None, compare=False)
 
     def sentence(self) -> str:
         """The finding in words: the row that decided it."""
@@ -114,6 +119,7 @@ class Verdict:
                     "because": finding.sentence(),
                     "remark": finding.remark,
                     "rows": [_row(row) for row in finding.rows],
+                    **({"why": finding.why.to_json()} if finding.why else {}),
                 }
                 for finding in self.findings
             ],

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.grouping import grouped
@@ -24,6 +23,8 @@ from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, matching
 from roadworthy.protocols.changes import by_bootstrap, by_mcnemar, flip_p, not_paired
 from roadworthy.protocols.classification import by_condition, corruption_error, table_specs
+from roadworthy.protocols.classification.deciding import decide
+from roadworthy.protocols.classification.detail_rows import confusion_rows, recall_rows, reliability_rows
 from roadworthy.protocols.classification.human import HumanAnswers, QuizImages, model_rows, people_rows
 from roadworthy.protocols.classification.settings import METRICS, NAME
 from roadworthy.protocols.classification.stopped import (
@@ -39,8 +40,7 @@ from roadworthy.protocols.classification.table_specs import CELL
 from roadworthy.protocols.condition_slices import Slice, Slicing, asked_slices, is_of_data, slice_where
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
 from roadworthy.protocols.summaries import Objects
-from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, proportion_interval, sign_flip_p
-from roadworthy.statistics.anytime import anytime_interval
+from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, sign_flip_p
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
@@ -51,7 +51,8 @@ from roadworthy.statistics.estimates import (
     no_estimate,
 )
 from roadworthy.statistics.paired import PairedChange
-from roadworthy.verdict import Criterion, Measurement
+from roadworthy.verdict import Criterion, Measurement, Why
+from roadworthy.verdict.why import no_single_images
 
 
 @dataclass(frozen=True)
@@ -198,9 +199,9 @@ class Evidence(base.Evidence):
             table_specs.OVERALL: _average_rows(self, "model"),
             table_specs.SEVERITY: _severity_rows(self),
             table_specs.REPEATS: _repeat_rows(self),
-            table_specs.RECALL: _recall_rows(self),
-            table_specs.CONFUSION: _confusion_rows(self),
-            table_specs.RELIABILITY: _reliability_rows(self),
+            table_specs.RECALL: recall_rows(self),
+            table_specs.CONFUSION: confusion_rows(self),
+            table_specs.RELIABILITY: reliability_rows(self),
         }
         if self.looks is not None:
             rows[table_specs.STOPPING] = stopping_rows(self, self.looks)
@@ -324,6 +325,18 @@ class Evidence(base.Evidence):
             unread = no_estimate(self.slicing.failure)
             yield replace(measured, estimate=unread) if self.slicing.failure else measured
 
+    def deciding(self, criterion: Criterion, measured: Measurement) -> Why:
+        """The objects whose images weigh most, where the metric is a mean over images."""
+        known = {"conditions", *(field.name for field in fields(CellKey))}
+        if other := [name for name in measured.where if name not in known]:
+            return no_single_images(f"the condition {other[0]} speaks of a part of the images")
+        keys = select(self.keys, criterion)
+        if criterion.over != "pooled":
+            keys = [key for key in keys if key.where() == dict(measured.where)]
+        if self.growing(keys):
+            return no_single_images("it was judged while answers came in, as soon as enough of them were there")
+        return decide(self, keys, criterion)
+
     def _measurement(self, keys: list[CellKey], criterion: Criterion, confidence: float) -> Measurement:
         metric = find_metric(criterion.metric, self.metrics)
         if metric.drop_of:
@@ -435,55 +448,4 @@ def _repeat_rows(evidence: Evidence) -> list[dict[str, Any]]:
         for key, cell in evidence.cells.items()
         for metric, values in cell.values.items()
         for repeat, value in enumerate(values)
-    ]
-
-
-def _recall_rows(evidence: Evidence) -> list[dict[str, Any]]:
-    members = [np.flatnonzero(evidence.labels == index) for index in range(len(evidence.class_names))]
-    return [
-        {
-            **key.where(),
-            "class": name,
-            "metric": "recall",
-            **_recall(evidence, key, rows),
-        }
-        for key, cell in evidence.cells.items()
-        for name, rows in zip(evidence.class_names, members, strict=True)
-    ]
-
-
-def _recall(evidence: Evidence, key: CellKey, rows: NDArray[np.int64]) -> dict[str, Any]:
-    growing = evidence.growing([key])
-    shown = rows[rows < growing.counted] if growing else rows
-    hits, objects = evidence.cells[key].per_image["accuracy"][shown].astype(np.float64), evidence.objects[shown]
-    recall = no_estimate("no image of this class")
-    if len(hits) and growing:
-        recall = anytime_interval(hits, objects, growing.looks.largest_group)
-    elif len(hits):
-        recall = proportion_interval(hits, objects, CONFIDENCE)
-    return {name: getattr(recall, name) for name in ("value", "lo", "hi", "n", "groups", "reason")}
-
-
-def _confusion_rows(evidence: Evidence) -> list[dict[str, Any]]:
-    names = evidence.class_names
-    return [
-        {**key.where(), "label": names[label], "prediction": names[prediction], "count": count}
-        for key, cell in evidence.cells.items()
-        for (label, prediction), count in cell.confusion.items()
-    ]
-
-
-def _reliability_rows(evidence: Evidence) -> list[dict[str, Any]]:
-    return [
-        {
-            **key.where(),
-            "bin": index,
-            "from": float(bins.edges[index]),
-            "to": float(bins.edges[index + 1]),
-            "count": int(bins.count[index]),
-            "confidence": float(bins.confidence[index]),
-            "accuracy": float(bins.accuracy[index]),
-        }
-        for key, bins in ((key, cell.reliability) for key, cell in evidence.cells.items())
-        for index in range(len(bins.count))
     ]

@@ -28,6 +28,7 @@ from roadworthy.protocols.condition_columns import Breakdown
 from roadworthy.protocols.condition_slices import Slicing, asked_slices, is_of_data
 from roadworthy.protocols.monitor_scores import with_scores
 from roadworthy.protocols.ood import by_condition, gan_bounds, table_specs
+from roadworthy.protocols.ood.deciding import decide
 from roadworthy.protocols.ood.gan_bounds import GanKey
 from roadworthy.protocols.ood.gans import save_gans, training_of
 from roadworthy.protocols.ood.metrics import METRICS
@@ -46,7 +47,8 @@ from roadworthy.statistics.estimates import (
     standard_deviation,
 )
 from roadworthy.statistics.paired import PairedChange
-from roadworthy.verdict import Criterion, Measurement
+from roadworthy.verdict import Criterion, Measurement, Why
+from roadworthy.verdict.why import no_single_images
 
 NAMES = tuple(metric.name for metric in METRICS)
 BINS = 20
@@ -54,13 +56,17 @@ GALLERY_IMAGES = 6
 
 
 @dataclass(frozen=True)
-class _Mixture:
-    """Both sides of one set in one repeat, equally many: scores, which are in-distribution, and their objects."""
+class Mixture:
+    """Both sides of one set in one repeat, equally many: scores, which are in-distribution, and their objects.
+
+    `rows` are those of the images in the readouts of their side.
+    """
 
     scores: NDArray[np.float64]
     inside: NDArray[np.bool_]
     groups: tuple[str, ...]
     own: bool
+    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,7 @@ class Evidence(base.Evidence):
         inside = {(c.system, c.stimulus.name, c.stimulus.level, c.stimulus.repeat): c for c in cases if not c.labels}
         self.outside = outside = grouped((SetKey.of(case), case) for case in cases if "ood_set" in case.labels)
         self.keys = sorted(outside, key=SetKey.order)
+        self.inside = inside
         self.failures: dict[SetKey, str] = {}
         self.results: dict[SetKey, _Result] = {}
         self.left_out: dict[SetKey, str] = {}
@@ -106,15 +113,10 @@ class Evidence(base.Evidence):
         self.gan_keys = gan_keys([case for own in outside.values() for case in own])
         self.counts_gans = any(case.labels.get("unit") == gan_bounds.GANS for own in outside.values() for case in own)
 
-        def partner(case: StoredCase) -> StoredCase:
-            condition = (case.labels.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.labels else 0)
-            own = inside.get((case.system, *condition, case.stimulus.repeat))
-            return own or inside[case.system, *condition, 0]
-
         def measure_set(keys: Sequence[SetKey]) -> None:
             bootstrap: tuple[tuple[str, ...], GroupBootstrap] | None = None
             for key in keys:
-                all_pairs = [(partner(case), case) for case in outside[key]]
+                all_pairs = self.pairs(key)
                 failed = [(case.failure, pair[1]) for pair in all_pairs for case in pair if case.failure]
                 pairs = [pair for pair in all_pairs if not any(case.failure for case in pair)]
                 if failed and (key.kind != GAN or not pairs):
@@ -127,7 +129,7 @@ class Evidence(base.Evidence):
                 separations: list[Separation] = []
                 mixtures = []
                 for one, other in pairs:
-                    mixture = _mix(one.load(), other.load())
+                    mixture = mix(one.load(), other.load())
                     if bootstrap is None or bootstrap[0] != mixture.groups:
                         drawn = GroupBootstrap(mixture.groups, resamples=resamples or RESAMPLES, seed=seed)
                         bootstrap = mixture.groups, drawn
@@ -143,6 +145,17 @@ class Evidence(base.Evidence):
         self.results = {key: self.results[key] for key in self.keys if key in self.results}
         self.by_gan = {key: self.by_gan[key] for key in sorted(self.by_gan, key=lambda p: (p[0].order(), p[1]))}
         self.hardest = _hardest_gans(self.by_gan)
+
+    def pairs(self, key: SetKey) -> list[tuple[StoredCase, StoredCase]]:
+        """The cases of a set, or of one GAN of it, each with that of the test images it is told from."""
+        gan = key.gan if isinstance(key, GanKey) else None
+        cases = self.outside[key.of_set() if isinstance(key, GanKey) else key]
+        return [(self._partner(case), case) for case in cases if gan is None or _gan(case) == gan]
+
+    def _partner(self, case: StoredCase) -> StoredCase:
+        condition = (case.labels.get("shift", UNDISTURBED), case.stimulus.level if "shift" in case.labels else 0)
+        own = self.inside.get((case.system, *condition, case.stimulus.repeat))
+        return own or self.inside[case.system, *condition, 0]
 
     def estimate(self, key: SetKey, metric: str, confidence: float = CONFIDENCE) -> Estimate:
         """A metric of one set, the mean over repeats, bounded by objects; of what GANs draw, by GANs."""
@@ -219,6 +232,15 @@ class Evidence(base.Evidence):
         if not asked.slices:
             return [self.measurement(key, criterion, confidence) for key in keys]
         return [*by_condition.measurements(self, asked.slices, keys, criterion, confidence)]
+
+    def deciding(self, criterion: Criterion, measured: Measurement) -> Why:
+        """The objects that lose most pairs of a test image and an outlier."""
+        if other := [name for name in measured.where if name not in {field.name for field in fields(GanKey)}]:
+            return no_single_images(f"the condition {other[0]} speaks of a part of the images")
+        asked = asked_sets(self.keys, self.gan_keys, criterion)
+        wanted = measured.where.items()
+        key = next(key for key in asked if all(getattr(key, name) == value for name, value in wanted))
+        return decide(self.pairs(key), mix, self.class_names, criterion)
 
     def measurement(self, key: SetKey, criterion: Criterion, confidence: float) -> Measurement:
         """What a criterion is told of a set, or of a single GAN."""
@@ -385,7 +407,7 @@ def _by_repeat(repeats: Sequence[int], values: Sequence[float]) -> list[tuple[in
     return [(repeat, own[0] if len(own) == 1 else mean_defined(own)) for repeat, own in by_repeat.items()]
 
 
-def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
+def _separations(mixture: Mixture, bootstrap: GroupBootstrap) -> Separation:
     """Of the mixture itself, then of every resample, (1 + resamples,) each; some resamples at a time."""
     parts = [separation(mixture.scores, mixture.inside)]
     parts += [separation(mixture.scores, mixture.inside, weights) for weights in bootstrap.chunks()]
@@ -394,7 +416,7 @@ def _separations(mixture: _Mixture, bootstrap: GroupBootstrap) -> Separation:
 
 def _result(
     separations: Sequence[Separation],
-    mixtures: Sequence[_Mixture],
+    mixtures: Sequence[Mixture],
     cases: Sequence[StoredCase],
     *,
     monitor: str | None = None,
@@ -420,7 +442,7 @@ def _result(
     )
 
 
-def _edges(mixtures: Sequence[_Mixture]) -> NDArray[np.float64]:
+def _edges(mixtures: Sequence[Mixture]) -> NDArray[np.float64]:
     """The edges (BINS + 1,) of equal bins from the lowest to the highest finite score."""
     scores = np.concatenate([mixture.scores for mixture in mixtures])
     finite = scores[np.isfinite(scores)]
@@ -428,14 +450,14 @@ def _edges(mixtures: Sequence[_Mixture]) -> NDArray[np.float64]:
     return np.linspace(low, high if high > low else low + 1.0, BINS + 1)
 
 
-def _mix(inside: Readouts, outside: Readouts) -> _Mixture:
+def mix(inside: Readouts, outside: Readouts) -> Mixture:
     """Equal numbers of both sides; of the larger one those whose ids have the smallest hashes."""
     count = min(len(inside.ids), len(outside.ids))
     one, other = _chosen(inside.ids, count), _chosen(outside.ids, count)
     own = inside.certainty is not None and outside.certainty is not None
     scores = np.concatenate([_scores(inside, own)[one], _scores(outside, own)[other]])
     groups = tuple(inside.groups[row] for row in one) + tuple(outside.groups[row] for row in other)
-    return _Mixture(scores, np.arange(2 * count) < count, groups, own)
+    return Mixture(scores, np.arange(2 * count) < count, groups, own, (*one, *other))
 
 
 def _scores(readouts: Readouts, own: bool) -> NDArray[np.float64]:
