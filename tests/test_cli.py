@@ -168,10 +168,12 @@ def test_preview_and_calibrate(tmp_path: Path) -> None:
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo with fewer images: all its stations, in seconds."""
+    """The demo with fewer images, levels and sets: all its stations, in seconds."""
     data = {"train": {"builtin": "signs", "split": "train", "n": 210}, "test": {"builtin": "signs", "n": 42}}
     monkeypatch.setitem(demo.STUDY, "data", data)
     monkeypatch.setitem(demo.STUDY["models"], "mc_dropout", {"reference": "mc_dropout", "passes": 2})
+    monkeypatch.setitem(demo.STUDY["protocols"], "classification", {"levels": [1, 2, 3]})
+    monkeypatch.setitem(demo.STUDY["protocols"], "ood", {"sets": ["uniform_noise", "scenery"], "transformed": ["fog"]})
     lines = call("demo", "--out", tmp_path / "demo").splitlines()
     heads = [line.split(":")[0] for line in lines if not line.startswith("No better than chance")]
     heads = [head.partition("?")[0] for head in heads]
