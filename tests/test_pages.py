@@ -28,6 +28,9 @@ DEPENDABILITY = {
 }
 
 
+BREAK_POINT = {"shifts": [{"name": "fog", "levels": {1: {"factor": 0.3}, 2: {"factor": 0.9}}}], "at_least": 0.3}
+
+
 @pytest.fixture(autouse=True)
 def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roadworthy.report._plotly", lambda: "var Plotly = {};")
@@ -63,7 +66,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of all protocols."""
     folder = tmp_path_factory.mktemp("everything")
     worse = {"net": {"onnx": str(save_onnx(folder / "net.onnx", blur=0.3))}}
-    return run_of(folder, source_of(folder, **worse), {}, dependability=DEPENDABILITY)
+    return run_of(folder, source_of(folder, **worse), {}, dependability=DEPENDABILITY, break_point=BREAK_POINT)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +96,13 @@ def test_all_protocols_of_a_run_share_one_report(everything: Path) -> None:
     html = rw.open_run(everything).report().read_text()
     check_ids(html)
     text = Elements(html).text
-    titles = ("By shift and level", "Is the model less sure", "1. Scenario coverage", "Ranking of the monitors")
+    titles = (
+        "By shift and level",
+        "Is the model less sure",
+        "1. Scenario coverage",
+        "Ranking of the monitors",
+        "From which severity on?",
+    )
     places = [text.index(title) for title in titles]
     top = text[: min(places)]
     assert html.count('class="badge ') == html.count('class="badge fail"') == 1
@@ -102,7 +111,10 @@ def test_all_protocols_of_a_run_share_one_report(everything: Path) -> None:
     assert "OD-test, outliers scenery, uniform_noise and normal_noise" in top
     assert max(places) < text.index("How to read this") < text.index("Images of OD-test")
     lines = "\n".join(headline(everything))
-    assert all(words in lines for words in ("Verdict: ", "Accuracy: ", "Hardest outliers: ", "Coverage ", "Monitors: "))
+    assert all(
+        words in lines
+        for words in ("Verdict: ", "Accuracy: ", "Hardest outliers: ", "Coverage ", "Monitors: ", "Break points ")
+    )
 
 
 def test_a_model_that_a_protocol_did_not_ask_is_on_none_of_its_pages(everything: Path, tmp_path: Path) -> None:

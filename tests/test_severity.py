@@ -142,8 +142,9 @@ def test_own_tables_follow_the_same_rules() -> None:
     assert make_shift("fog", 0.5, table).parameters() == {"factor": 0.05}
     with pytest.raises(InputError, match=r"up to 4, not 4\.5"):
         make_shift("fog", 4.5, table)
-    with pytest.raises(InputError, match=r"has levels \[1, 4\], not 2"):
-        make_shift("fog", 2, table)
+    assert make_shift("fog", 2, table).parameters() == {"factor": 0.2}
+    with pytest.raises(InputError, match=r"has levels \[1, 4\], not 5"):
+        make_shift("fog", 5, table)
     mixed = {1: {"visual_range": 300}, 2: {"mor": 100}}
     with pytest.raises(InputError, match="no severity between 1 and 2: its visual_range is given at one of them alone"):
         make_shift("fog_veil", 1.5, mixed)

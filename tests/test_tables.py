@@ -28,6 +28,7 @@ RUNS = [
 ]
 """A run of every protocol; that the tables of today are the same is for test_golden."""
 WRITTEN_ELSEWHERE = {
+    *("break_point", "break_point_curve", "break_point_gallery"),
     *("corruption_error", "classification_gallery_answers", "classification_human", "localization_search"),
     *(f"dependability_{name}" for name in ("cell_results", "pattern_groups", "occlusion_parts", "parts_gallery")),
     *("od_test_gap", "od_test_gap_methods", "od_test_stability", "od_test_ranks", "od_test_valid_size"),

@@ -80,7 +80,7 @@ class Shift(CodeIdentified, ABC):
     def at(cls, level: float, table: Mapping[int, Mapping[str, Any]] | None = None) -> Self:
         """The shift at a level of its own table, or of the one given (level -> parameters), or between two of them."""
         levels, level = level_rows(cls, table), plain_severity(level)
-        if level not in levels and (isinstance(level, int) or not levels):
+        if not levels or (isinstance(level, int) and not min(levels) <= level <= max(levels)):
             raise InputError(f"shift {cls.name} has levels {sorted(levels)}, not {level}")
         values = parameters_at(cls, level, levels)
         known = {f.name for f in fields(cls)} - {"level"}

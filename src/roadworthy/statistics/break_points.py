@@ -27,14 +27,13 @@ look or in the second. Then bounds of confidence 1 - a / 2 at every severity kee
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from roadworthy.statistics.estimates import Estimate
 
 METHOD = "inverted bounds"
-Bounds = Callable[[float], Sequence[Estimate]]
-"""From a confidence to the estimates at every severity of a grid."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def break_point(severities: Sequence[float], curve: Sequence[Estimate], threshol
     """
     if len(severities) != len(curve) or len(curve) < 2 or severities[0] != 0:
         raise ValueError("a break point needs a grid of severities that starts at 0, and a value at each")
-    if any(lower >= upper for lower, upper in zip(severities[:-1], severities[1:], strict=True)):
+    if any(lower >= upper for lower, upper in pairwise(severities)):
         raise ValueError(f"severities must rise, not {list(severities)}")
     missing = next((cell for cell in curve if cell.unbounded), None)
     if missing is not None:
@@ -90,19 +89,18 @@ def break_point(severities: Sequence[float], curve: Sequence[Estimate], threshol
     final = _leading(lost[::-1])
     hi = severities[len(lost) - final] if final else math.inf
     crossed = next((index for index, margin in enumerate(margins) if margin < 0), None)
-    groups = min(cell.groups for cell in curve)
-    known = {"n": curve[0].n, "groups": groups, "method": METHOD}
+    bounded = Estimate(math.inf, lo, hi, n=curve[0].n, groups=min(cell.groups for cell in curve), method=METHOD)
     back_at = _back_at(severities, safe, lost)
     if crossed is None:
-        estimate = Estimate(math.inf, lo, math.inf, **known, reason=f"beyond level {severities[-1]:g}")
+        estimate = replace(bounded, reason=f"beyond level {severities[-1]:g}")
         return BreakPoint(estimate, before=severities[-1], back_at=back_at)
     if crossed == 0:
-        reason = "beyond the threshold already undisturbed"
-        return BreakPoint(Estimate(0.0, 0.0, hi, **known, reason=reason), after=0.0, back_at=back_at)
+        estimate = replace(bounded, value=0.0, reason="beyond the threshold already undisturbed")
+        return BreakPoint(estimate, after=0.0, back_at=back_at)
     before, after = severities[crossed - 1], severities[crossed]
     share = margins[crossed - 1] / (margins[crossed - 1] - margins[crossed])
     reason = "" if math.isnan(back_at) else f"not monotone: it meets the threshold again at {back_at:g}"
-    estimate = Estimate(before + share * (after - before), lo, hi, **known, reason=reason)
+    estimate = replace(bounded, value=before + share * (after - before), reason=reason)
     return BreakPoint(estimate, before, after, back_at)
 
 

@@ -115,11 +115,11 @@ class ClassificationFacts(Facts):
     """A run, or a source, with what its models do under shifts, which are ordered from the hardest to the easiest."""
 
     shifts: tuple[str, ...] = ()
-    levels: tuple[int, ...] = ()
+    levels: tuple[float, ...] = ()
     metrics: tuple[str, ...] = ()
     cells: Mapping[tuple[str, Condition, str], Estimate] = field(default_factory=dict)
     by_shift: Mapping[tuple[str, str, str], Estimate] = field(default_factory=dict)
-    by_level: Mapping[tuple[str, int, str], Estimate] = field(default_factory=dict)
+    by_level: Mapping[tuple[str, float, str], Estimate] = field(default_factory=dict)
     overall: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
     severities: Mapping[tuple[str, str], tuple[str, Estimate]] = field(default_factory=dict)
     corruption_errors: tuple[CorruptionErrors, ...] = ()

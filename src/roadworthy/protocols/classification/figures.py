@@ -67,7 +67,7 @@ def curve(facts: ClassificationFacts, shift: str, metric: str) -> drawing.View:
     levels = sorted({c.level for c in facts.conditions if c.shift == shift})
     lines = []
     for model in facts.models:
-        points = [(0, facts.cell(model, CLEAN, metric))]
+        points: list[tuple[float, Estimate]] = [(0, facts.cell(model, CLEAN, metric))]
         points += [(level, facts.cell(model, Condition(shift, level), metric)) for level in levels]
         lines.append(points)
     shown = _curve_view(facts, metric, lines)
@@ -81,14 +81,14 @@ def average_curve(facts: ClassificationFacts, metric: str) -> drawing.View:
     """A metric over levels, averaged over all shifts."""
     lines = []
     for model in facts.models:
-        points = [(0, facts.cell(model, CLEAN, metric))]
+        points: list[tuple[float, Estimate]] = [(0, facts.cell(model, CLEAN, metric))]
         points += [(level, cell) for (name, level, m), cell in facts.by_level.items() if (name, m) == (model, metric)]
         lines.append(sorted(points, key=lambda point: point[0]))
     return _curve_view(facts, metric, lines)
 
 
 def _curve_view(
-    facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[int, Estimate]]]
+    facts: ClassificationFacts, metric: str, lines: Sequence[Sequence[tuple[float, Estimate]]]
 ) -> drawing.View:
     traces = []
     dodge = 0.07

@@ -77,7 +77,7 @@ def scatter_by_level(scatter: RepeatScatter, facts: ClassificationFacts, metric:
 
 
 def scatter_by_shift(
-    scatter: RepeatScatter, facts: ClassificationFacts, metric: str, levels: Sequence[int]
+    scatter: RepeatScatter, facts: ClassificationFacts, metric: str, levels: Sequence[float]
 ) -> drawing.View:
     """A metric under each shift, the mean over the levels, with its standard deviation over repeats."""
     columns = {shift: [c for c in facts.conditions if c.shift == shift and c.level in levels] for shift in facts.shifts}

@@ -160,7 +160,7 @@ def _falls(facts: ClassificationFacts, model: str, thresholds: Mapping[str, Thre
     return [Fall(*key[1:], tuple(shifts_by_fall[key])) for key in sorted(shifts_by_fall, key=lambda key: key[0])]
 
 
-def _levels_below(below: Sequence[int], measured: Sequence[int], levels: Sequence[int]) -> str:
+def _levels_below(below: Sequence[float], measured: Sequence[float], levels: Sequence[float]) -> str:
     """Which levels are below: all, from one on, or single ones where accuracy recovers.
 
     >>> [_levels_below(below, [1, 2, 3], [1, 2, 3]) for below in ([1, 2, 3], [2, 3], [3], [1, 3], [])]
