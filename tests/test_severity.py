@@ -22,6 +22,7 @@ from roadworthy.core.severity import has_neutral, level_rows, parameters_at, pla
 from roadworthy.core.types import Stimulus
 from roadworthy.data import open_dataset
 from roadworthy.shifts import ATTACKS, THESIS_SHIFTS, find_shift, make_shift
+from roadworthy.shifts.distances import ThroughDistance
 from roadworthy.shifts.severity_rules import rules_table
 
 NAMES = [name for name in (*SHIFTS, *ATTACKS) if find_shift(name).LEVELS]
@@ -71,9 +72,8 @@ def test_below_level_1_a_shift_fades_or_is_refused(name: str) -> None:
     if name in ATTACKS:
         assert shift.at(0.25).epsilon < shift.at(1).epsilon  # type: ignore[attr-defined]
         return
-    from roadworthy.preview import _shown_by
-
-    data = open_dataset(_shown_by(name), size=(32, 32))
+    by_distance = issubclass(shift, ThroughDistance)
+    data = open_dataset("builtin:traffic" if by_distance else "builtin:signs", size=(32, 32))
     batch = data.batch(range(0, 8))
     changes = []
     for severity in (0.1, 1):

@@ -31,8 +31,7 @@ def preview(
         Path | None, typer.Option(help="YAML file with your own levels: {1: {factor: 0.1}, ...}.")
     ] = None,
     severity: Annotated[
-        list[float] | None,
-        typer.Option(help="Severities to show instead, one per option: 2.5 lies between levels 2 and 3."),
+        list[float] | None, typer.Option(help="A severity to show instead, such as 2.5; may be given several times.")
     ] = None,
     quiz: Annotated[
         Path | None,

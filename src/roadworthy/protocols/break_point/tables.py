@@ -25,12 +25,12 @@ from roadworthy.protocols.break_point.metrics import BREAK_SEVERITY, FAILURE_PRO
 from roadworthy.protocols.break_point.settings import Settings, chosen_metric
 from roadworthy.protocols.pictures import gallery_rows, save_strip
 from roadworthy.statistics import Estimate, mean_interval, proportion_interval
-from roadworthy.statistics.break_points import BreakPoint, break_point, pointwise_confidence
+from roadworthy.statistics.crossings import Crossing, first_crossing, pointwise_confidence
 from roadworthy.statistics.estimates import failed_estimate, no_estimate, standard_deviation
 from roadworthy.verdict import Criterion, Measurement
 
 Row = dict[str, Any]
-Place = tuple[str, str, float]
+Condition = tuple[str, str, float]
 """A model, a shift (or undisturbed data) and a severity."""
 
 
@@ -64,22 +64,22 @@ class Evidence(base.Evidence):
     ) -> None:
         self.settings, self.metric, self.num_classes = settings, chosen_metric(settings), len(class_names)
         self.choices = {choice.name: choice for choice in settings.shifts}
-        by_place = grouped((_place(case), case) for case in cases)
+        by_condition = grouped((_condition(case), case) for case in cases)
         self.keys = sorted({PointKey.of(case) for case in cases if case.stimulus.name != UNDISTURBED})
-        done = [place for place, own in by_place.items() if not any(case.failure for case in own)]
+        done = [condition for condition, own in by_condition.items() if not any(case.failure for case in own)]
         self.failures = {
-            place: next(case.failure for case in own if case.failure)
-            for place, own in by_place.items()
-            if place not in set(done)
+            condition: next(case.failure for case in own if case.failure)
+            for condition, own in by_condition.items()
+            if condition not in set(done)
         }
-        first = by_place[done[0]][0].load() if done else None
+        first = by_condition[done[0]][0].load() if done else None
         self.ids: tuple[str, ...] = first.ids if first else ()
         self.objects = np.unique(np.array(first.groups if first else (), dtype=object), return_inverse=True)[1]
 
-        def measure(place: Place) -> _Values:
-            readouts = [case.load() for case in by_place[place]]
+        def measure(condition: Condition) -> _Values:
+            readouts = [case.load() for case in by_condition[condition]]
             if any(one.ids != self.ids for one in readouts):
-                raise InputError(f"the readouts of {place} are of other images than those of {done[0]}")
+                raise InputError(f"the readouts of {condition} are of other images than those of {done[0]}")
             answers = [one.answers for one in readouts]
             measured = [self.metric.measure(one) for one in answers]
             if missing := [one.reason or "no value" for one in measured if np.isnan(one.values).any()]:
@@ -88,7 +88,7 @@ class Evidence(base.Evidence):
             return _Values(np.mean(values, axis=0), [float(one.mean()) for one in values])
 
         with ThreadPoolExecutor(workers) as pool:
-            self.values: Mapping[Place, _Values] = dict(zip(done, pool.map(measure, done), strict=True))
+            self.values: Mapping[Condition, _Values] = dict(zip(done, pool.map(measure, done), strict=True))
 
     def severities(self, key: PointKey) -> list[float]:
         """The grid of a shift, from 0 on."""
@@ -103,17 +103,17 @@ class Evidence(base.Evidence):
         """How often the grid of a shift was looked at before it was as it is: twice where it is finer somewhere."""
         return 1 if self.choices[key.shift].finer is None else 2
 
-    def point(self, key: PointKey, confidence: float) -> BreakPoint:
+    def point(self, key: PointKey, confidence: float) -> Crossing:
         """Where the curve crosses the threshold first."""
         curve = self.curve(key, confidence)
-        return break_point(self.severities(key), curve, self.settings.threshold, self.settings.sign)
+        return first_crossing(self.severities(key), curve, self.settings.threshold, self.settings.sign)
 
-    def _estimate(self, place: Place, confidence: float) -> Estimate:
-        if place in self.failures:
-            return failed_estimate(self.failures[place])
-        if place not in self.values:
+    def _estimate(self, condition: Condition, confidence: float) -> Estimate:
+        if condition in self.failures:
+            return failed_estimate(self.failures[condition])
+        if condition not in self.values:
             return no_estimate("not part of this run")
-        values = self.values[place]
+        values = self.values[condition]
         if values.reason:
             return no_estimate(values.reason)
         if self.metric.proportion:
@@ -176,7 +176,7 @@ class Evidence(base.Evidence):
 
     def pictures(self, cases: Sequence[PlannedCase], media: Path) -> dict[str, pd.DataFrame]:
         """A strip of every shift just before and just after the break point of every model."""
-        shown: dict[Place, PlannedStimulus] = {}
+        shown: dict[Condition, PlannedStimulus] = {}
         for planned in cases:
             if not planned.showing.stimulus.repeat:
                 stimulus = planned.showing.stimulus
@@ -185,9 +185,9 @@ class Evidence(base.Evidence):
         for key in self.keys:
             point = self.point(key, self.settings.confidence)
             for side, severity in ((table_specs.BEFORE, point.before), (table_specs.AFTER, point.after)):
-                place = _at(key, severity)
-                if math.isfinite(severity) and place in shown:
-                    showing = shown[place]
+                condition = _at(key, severity)
+                if math.isfinite(severity) and condition in shown:
+                    showing = shown[condition]
                     images = gallery_rows(showing.data.labels)
                     strip = save_strip(showing, media / f"break-{showing.stimulus.key}.png", images)
                     where = {"model": key.model, "shift": key.shift, "side": side, "severity": float(severity)}
@@ -195,11 +195,11 @@ class Evidence(base.Evidence):
         return {table_specs.GALLERY.name: table_specs.GALLERY.frame(rows)}
 
 
-def _place(case: KnownCase) -> Place:
+def _condition(case: KnownCase) -> Condition:
     return case.system, case.stimulus.name, float(case.stimulus.level)
 
 
-def _at(key: PointKey, severity: float) -> Place:
+def _at(key: PointKey, severity: float) -> Condition:
     """A severity of a shift; 0 is undisturbed data, whatever the shift."""
     return key.model, key.shift if severity else UNDISTURBED, float(severity)
 

@@ -1,8 +1,8 @@
-"""Break points: the lowest severity at which a metric is beyond a threshold, with bounds that need no model of it.
+"""Crossings: the lowest severity at which a metric is beyond a threshold, with bounds that need no model of it.
 
 A curve is measured on a grid of severities g_0 = 0 < g_1 < ... < g_m (0 is undisturbed data), each value f(g) with
 bounds [L(g), U(g)] of confidence 1 - a. The threshold t is to be met from above here: f >= t (`at_least`); a metric
-that must stay below it (`at_most`) is the same, mirrored. The break point s* lies between g_k, the last severity of the
+that must stay below it (`at_most`) is the same, mirrored. The crossing s* lies between g_k, the last severity of the
 grid before the metric is beyond t for the first time, and g_k+1, the first where f < t.
 
     lo = the last severity of the initial run of the grid in which L >= t        (0 where there is none)
@@ -37,8 +37,8 @@ METHOD = "inverted bounds"
 
 
 @dataclass(frozen=True)
-class BreakPoint:
-    """A break point and what is to be known of it.
+class Crossing:
+    """A crossing and what is to be known of it.
 
     severity  the estimate; infinite beyond the last severity, 0 where undisturbed data is beyond the threshold
     before    the last severity of the grid before the first crossing of the measured curve
@@ -53,7 +53,7 @@ class BreakPoint:
 
 
 def pointwise_confidence(confidence: float, looks: int = 1) -> float:
-    """The confidence at every severity that gives that of the break point.
+    """The confidence at every severity that gives that of the crossing.
 
     >>> pointwise_confidence(0.95), round(pointwise_confidence(0.95, looks=2), 6)
     (0.95, 0.975)
@@ -61,27 +61,27 @@ def pointwise_confidence(confidence: float, looks: int = 1) -> float:
     return 1 - (1 - confidence) / looks
 
 
-def break_point(severities: Sequence[float], curve: Sequence[Estimate], threshold: float, sign: int = 1) -> BreakPoint:
-    """The break point of a curve on a grid that starts at 0; see the module.
+def first_crossing(severities: Sequence[float], curve: Sequence[Estimate], threshold: float, sign: int = 1) -> Crossing:
+    """The first crossing of a curve on a grid that starts at 0; see the module.
 
     sign  1 where the metric is to be at least the threshold, -1 where at most
 
     The estimate is where the straight lines between the measured values cross the threshold first.
 
     >>> curve = [Estimate(v, v - 0.04, v + 0.04, n=9, groups=9) for v in (0.99, 0.95, 0.91, 0.85, 0.7)]
-    >>> point = break_point([0, 1, 2, 3, 4], curve, 0.9)
+    >>> point = first_crossing([0, 1, 2, 3, 4], curve, 0.9)
     >>> round(point.severity.value, 3), point.severity.lo, point.severity.hi, point.before, point.after
     (2.167, 1, 3, 2, 3)
-    >>> break_point([0, 1], curve[:2], 0.9).severity.reason
+    >>> first_crossing([0, 1], curve[:2], 0.9).severity.reason
     'beyond level 1'
     """
     if len(severities) != len(curve) or len(curve) < 2 or severities[0] != 0:
-        raise ValueError("a break point needs a grid of severities that starts at 0, and a value at each")
+        raise ValueError("a crossing needs a grid of severities that starts at 0, and a value at each")
     if any(lower >= upper for lower, upper in pairwise(severities)):
         raise ValueError(f"severities must rise, not {list(severities)}")
     missing = next((cell for cell in curve if cell.unbounded), None)
     if missing is not None:
-        return BreakPoint(Estimate(math.nan, n=missing.n, groups=missing.groups, reason=missing.reason or "no bounds"))
+        return Crossing(Estimate(math.nan, n=missing.n, groups=missing.groups, reason=missing.reason or "no bounds"))
     margins = [sign * (cell.value - threshold) for cell in curve]
     safe = [sign * ((cell.lo if sign > 0 else cell.hi) - threshold) >= 0 for cell in curve]
     lost = [sign * ((cell.hi if sign > 0 else cell.lo) - threshold) < 0 for cell in curve]
@@ -93,15 +93,15 @@ def break_point(severities: Sequence[float], curve: Sequence[Estimate], threshol
     back_at = _back_at(severities, safe, lost)
     if crossed is None:
         estimate = replace(bounded, reason=f"beyond level {severities[-1]:g}")
-        return BreakPoint(estimate, before=severities[-1], back_at=back_at)
+        return Crossing(estimate, before=severities[-1], back_at=back_at)
     if crossed == 0:
         estimate = replace(bounded, value=0.0, reason="beyond the threshold already undisturbed")
-        return BreakPoint(estimate, after=0.0, back_at=back_at)
+        return Crossing(estimate, after=0.0, back_at=back_at)
     before, after = severities[crossed - 1], severities[crossed]
     share = margins[crossed - 1] / (margins[crossed - 1] - margins[crossed])
     reason = "" if math.isnan(back_at) else f"not monotone: it meets the threshold again at {back_at:g}"
     estimate = replace(bounded, value=before + share * (after - before), reason=reason)
-    return BreakPoint(estimate, before, after, back_at)
+    return Crossing(estimate, before, after, back_at)
 
 
 def _leading(flags: Sequence[bool]) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from roadworthy.statistics import Estimate, proportion_interval
-from roadworthy.statistics.break_points import break_point, pointwise_confidence
+from roadworthy.statistics.crossings import first_crossing, pointwise_confidence
 
 GRID = np.arange(0.0, 6.0)
 GROUPS, FRAMES, SIMULATIONS = 40, 3, 120
@@ -47,11 +47,11 @@ CURVES = {
 
 
 @pytest.mark.parametrize("name", CURVES)
-def test_intervals_cover_the_true_break_point(name: str) -> None:
+def test_intervals_cover_the_true_first_crossing(name: str) -> None:
     truth, threshold, true = CURVES[name]
     covered = 0
     for seed in range(SIMULATIONS):
-        point = break_point(GRID, measured(failures(seed, truth), 0.8), threshold)
+        point = first_crossing(GRID, measured(failures(seed, truth), 0.8), threshold)
         assert point.severity.lo <= point.severity.value <= point.severity.hi
         covered += point.severity.lo <= true <= point.severity.hi
     assert not_below(covered, SIMULATIONS, 0.8), covered
@@ -62,7 +62,7 @@ def test_intervals_cover_the_true_break_point(name: str) -> None:
 @pytest.mark.parametrize("name", CURVES)
 def test_intervals_cover_the_true_break_point_in_many_simulations(name: str, confidence: float) -> None:
     truth, threshold, true = CURVES[name]
-    points = [break_point(GRID, measured(failures(s, truth), confidence), threshold).severity for s in range(1000)]
+    points = [first_crossing(GRID, measured(failures(s, truth), confidence), threshold).severity for s in range(1000)]
     assert not_below(sum(point.lo <= true <= point.hi for point in points), len(points), confidence)
 
 
@@ -73,7 +73,7 @@ def test_bounds_that_ignore_groups_would_miss_too_often() -> None:
     for seed in range(SIMULATIONS):
         right = failures(seed, truth)
         curve = [proportion_interval(column.astype(float), np.arange(len(column)), 0.8) for column in right.T]
-        point = break_point(GRID, curve, threshold).severity
+        point = first_crossing(GRID, curve, threshold).severity
         covered += point.lo <= true <= point.hi
     assert not not_below(covered, SIMULATIONS, 0.8), covered
 
@@ -81,13 +81,13 @@ def test_bounds_that_ignore_groups_would_miss_too_often() -> None:
 def test_a_metric_that_never_crosses_is_beyond_the_last_level_with_a_bound() -> None:
     beyond, held = 0, 0
     for seed in range(60):
-        point = break_point(GRID, measured(failures(seed, lambda s: 0.01 + 0.004 * s), 0.8), 0.9).severity
+        point = first_crossing(GRID, measured(failures(seed, lambda s: 0.01 + 0.004 * s), 0.8), 0.9).severity
         beyond += point.value == math.inf and point.reason == "beyond level 5" and point.hi == math.inf
         assert point.lo <= 5
     assert beyond == 60
     # A curve that breaks at 4.9: the answer is often `beyond`, and its one-sided bound must hold still.
     for seed in range(SIMULATIONS):
-        point = break_point(GRID, measured(failures(seed, lambda s: 0.05 + 0.05 / 4.9 * s), 0.8), 0.9).severity
+        point = first_crossing(GRID, measured(failures(seed, lambda s: 0.05 + 0.05 / 4.9 * s), 0.8), 0.9).severity
         held += point.lo <= 4.9
     assert not_below(held, SIMULATIONS, 0.9), held
 
@@ -97,24 +97,24 @@ def cells(values: list[float], half: float = 0.02) -> list[Estimate]:
 
 
 def test_examples_by_hand() -> None:
-    point = break_point([0, 1, 2, 3], cells([0.99, 0.95, 0.85, 0.7]), 0.9)
+    point = first_crossing([0, 1, 2, 3], cells([0.99, 0.95, 0.85, 0.7]), 0.9)
     assert (point.severity.value, point.severity.lo, point.severity.hi) == (pytest.approx(1.5), 1, 2)
     assert (point.before, point.after, point.severity.groups, point.severity.reason) == (1, 2, 10, "")
-    mirrored = break_point([0, 1, 2, 3], cells([0.01, 0.05, 0.15, 0.3]), 0.1, sign=-1).severity
+    mirrored = first_crossing([0, 1, 2, 3], cells([0.01, 0.05, 0.15, 0.3]), 0.1, sign=-1).severity
     assert (mirrored.value, mirrored.lo, mirrored.hi) == (pytest.approx(1.5), 1, 2)
-    back = break_point([0, 1, 2, 3, 4], cells([0.99, 0.8, 0.7, 0.99, 0.99]), 0.9)
+    back = first_crossing([0, 1, 2, 3, 4], cells([0.99, 0.8, 0.7, 0.99, 0.99]), 0.9)
     assert back.severity.reason == "not monotone: it meets the threshold again at 3"
     assert (back.severity.lo, back.severity.hi, back.back_at) == (0, math.inf, 3)
-    noisy = break_point([0, 1, 2, 3], cells([0.99, 0.895, 0.905, 0.7]), 0.9)
+    noisy = first_crossing([0, 1, 2, 3], cells([0.99, 0.895, 0.905, 0.7]), 0.9)
     assert noisy.severity.reason == "", "within its bounds a curve that comes back says nothing"
-    undisturbed = break_point([0, 1], cells([0.8, 0.7]), 0.9).severity
+    undisturbed = first_crossing([0, 1], cells([0.8, 0.7]), 0.9).severity
     assert (undisturbed.value, undisturbed.lo, undisturbed.hi) == (0, 0, 0)
     assert "undisturbed" in undisturbed.reason
-    few = break_point([0, 1], cells([0.95, 0.92], half=0.2), 0.9).severity
+    few = first_crossing([0, 1], cells([0.95, 0.92], half=0.2), 0.9).severity
     assert (few.value, few.lo, few.hi) == (math.inf, 0, math.inf)
-    exact = break_point([0, 1, 2], cells([0.9, 0.9, 0.8], half=0.0), 0.9).severity
+    exact = first_crossing([0, 1, 2], cells([0.9, 0.9, 0.8], half=0.0), 0.9).severity
     assert (exact.value, exact.lo, exact.hi) == (1, 1, 2), "at the threshold it is met"
-    lacking = break_point([0, 1], [*cells([0.9]), Estimate(math.nan, reason="case failed: no power")], 0.9).severity
+    lacking = first_crossing([0, 1], [*cells([0.9]), Estimate(math.nan, reason="case failed: no power")], 0.9).severity
     assert lacking.missing
     assert lacking.reason == "case failed: no power"
 
@@ -122,7 +122,7 @@ def test_examples_by_hand() -> None:
 @pytest.mark.parametrize("grid", [[0.5, 1], [0, 1, 1], [0, 2, 1], [0]])
 def test_a_grid_rises_from_zero(grid: list[float]) -> None:
     with pytest.raises(ValueError, match="severities"):
-        break_point(grid, cells([0.9] * len(grid)), 0.5)
+        first_crossing(grid, cells([0.9] * len(grid)), 0.5)
 
 
 @settings(max_examples=60, deadline=None)
@@ -130,11 +130,11 @@ def test_a_grid_rises_from_zero(grid: list[float]) -> None:
 def test_the_estimate_lies_within_its_bounds(values: list[float], threshold: float, half: float) -> None:
     grid = list(range(len(values)))
     curve = cells(values, half)
-    point = break_point(grid, curve, threshold).severity
+    point = first_crossing(grid, curve, threshold).severity
     assert 0 <= point.lo <= point.value <= point.hi
-    flipped = break_point(grid, [Estimate(-c.value, -c.hi, -c.lo, n=1, groups=1) for c in curve], -threshold, -1)
+    flipped = first_crossing(grid, [Estimate(-c.value, -c.hi, -c.lo, n=1, groups=1) for c in curve], -threshold, -1)
     assert (flipped.severity.value, flipped.severity.lo, flipped.severity.hi) == (point.value, point.lo, point.hi)
-    wider = break_point(grid, cells(values, half + 0.1), threshold).severity
+    wider = first_crossing(grid, cells(values, half + 0.1), threshold).severity
     assert wider.lo <= point.lo
     assert wider.hi >= point.hi
 
