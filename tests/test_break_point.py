@@ -149,6 +149,19 @@ def test_a_finer_grid_reuses_what_is_there_and_splits_the_error(done: Path) -> N
     assert any("dark-1.625-r0-" in path.name for path in (done / "run" / "readouts").iterdir())
 
 
+def test_a_shift_whose_cases_fail_has_no_break_point_and_says_why(tmp_path: Path) -> None:
+    study = breaking(tmp_path, shifts=["fog_veil", "dark"], metric="brier", at_least=None, at_most=1.2, step=1)
+    opened = run(study | {"criteria": None}, tmp_path / "run")
+    rows = opened.tables["break_point"].set_index(["model", "shift"])
+    assert rows.loc["answer", "fog_veil"]["reason"].startswith("case failed: ")
+    assert math.isnan(rows.loc["answer", "fog_veil"]["value"])
+    assert 0 < rows.loc["answer", "dark"]["lo"] < rows.loc["answer", "dark"]["hi"]
+    assert set(opened.tables["break_point_curve"]["metric"]) == {"brier"}
+    text = Elements(opened.report().read_text()).text
+    assert "No break point: case failed: " in text
+    assert "Brier" in text
+
+
 def test_several_sources_and_exported_images(tmp_path: Path) -> None:
     settings = {"shifts": [{"name": "fog", "levels": {1: {"factor": 0.3}, 2: {"factor": 0.7}}}], "step": 0.5}
     study = tiny_study(tmp_path, n=28, protocols={"break_point": {**settings, "at_least": 0.2}})
@@ -182,6 +195,9 @@ def test_several_sources_and_exported_images(tmp_path: Path) -> None:
         ({"metric": "acuracy"}, "accuracy"),
         ({"shifts": ["fogg"]}, "fog"),
         ({"shifts": [{"name": "fog", "finer": {"start": 4, "end": 6}}]}, "its last level is 5"),
+        ({"shifts": [{"name": "fog", "finer": {"start": 4, "end": math.inf}}]}, "its last level is 5"),
+        ({"shifts": [{"name": "fog", "levels": {10**12: {"factor": 1}}}]}, "more than 1,000 severities"),
+        ({"at_least": math.nan}, "it has no threshold nan"),
     ],
 )
 def test_settings_that_cannot_be_searched_are_refused(settings: dict[str, Any], says: str) -> None:

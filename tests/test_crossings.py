@@ -42,6 +42,7 @@ CURVES = {
     "rising": (lambda s: 0.02 + 0.06 * s, 0.8, 3.0),
     "steep": (lambda s: norm.cdf((s - 2.2) / 0.3), 0.9, 2.2 - 0.3 * norm.ppf(0.9)),
     "on the grid": (lambda s: 0.01 + 0.045 * s, 0.91, 2.0 - 1e-9),
+    "nearly flat": (lambda s: 0.2 + 0.0002 * (s - 2.5), 0.8, 2.5),
     "comes back": (lambda s: 0.1 + 0.25 * np.sin(s) ** 2, 0.8, math.asin(math.sqrt(0.4))),
 }
 

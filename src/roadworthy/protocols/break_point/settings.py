@@ -21,6 +21,9 @@ DEFAULT_METRIC, DEFAULT_AT_LEAST = "accuracy", 0.9
 DECIMALS = 6
 """Of a severity of the grid, so that sums of steps have no binary noise."""
 
+MOST_SEVERITIES = 1_000
+"""Of one shift: a curve of more points is a mistake."""
+
 Step = Annotated[float, Field(ge=0.01, le=5)]
 
 
@@ -81,13 +84,18 @@ class SearchedShift(ShiftChoice):
         """
         rows = self.rows
         last, lowest = max(rows), 0.0 if has_neutral(find_shift(self.name), rows) else float(min(rows))
+        if last / step > MOST_SEVERITIES:
+            raise InputError(
+                f"{NAME}: shift {self.name} has levels up to {last}, in steps of {step:g} more than "
+                f"{MOST_SEVERITIES:,} severities: use a larger `step`"
+            )
         severities = {*_steps(0, last, step), *map(float, rows)}
         if self.finer is not None:
-            severities |= {*_steps(self.finer.start, self.finer.end, self.finer.step), self.finer.end}
             if self.finer.end > last:
                 raise InputError(
                     f"{NAME}: shift {self.name} is to be finer up to {self.finer.end:g}, but its last level is {last}"
                 )
+            severities |= {*_steps(self.finer.start, self.finer.end, self.finer.step), self.finer.end}
         return [plain_severity(severity) for severity in sorted(severities) if severity >= lowest and severity > 0]
 
 

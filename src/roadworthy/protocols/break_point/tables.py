@@ -87,6 +87,7 @@ class Evidence(base.Evidence):
             values = [np.asarray(self.metric.per_image(one), np.float64) for one in answers]
             return _Values(np.mean(values, axis=0), [float(one.mean()) for one in values])
 
+        self._curves: dict[tuple[PointKey, float], list[Estimate]] = {}
         with ThreadPoolExecutor(workers) as pool:
             self.values: Mapping[Condition, _Values] = dict(zip(done, pool.map(measure, done), strict=True))
 
@@ -97,7 +98,10 @@ class Evidence(base.Evidence):
     def curve(self, key: PointKey, confidence: float) -> list[Estimate]:
         """The metric at every severity of the grid, bounded so that the break point has that confidence."""
         pointwise = pointwise_confidence(confidence, self.looks(key))
-        return [self._estimate(_at(key, severity), pointwise) for severity in self.severities(key)]
+        if (key, pointwise) not in self._curves:
+            curve = [self._estimate(_at(key, severity), pointwise) for severity in self.severities(key)]
+            self._curves[key, pointwise] = curve
+        return self._curves[key, pointwise]
 
     def looks(self, key: PointKey) -> int:
         """How often the grid of a shift was looked at before it was as it is: twice where it is finer somewhere."""
