@@ -104,6 +104,22 @@ class BreakFacts:
         """The break point of a model under a shift; one that was not run says so."""
         return self.points.get((model, shift)) or Point(shift, NOT_RUN)
 
+    def captioned(self, shift: str) -> list[tuple[str, Picture]]:
+        """The pictures of a shift, each once, by severity, with what they show of which models."""
+        roles: dict[tuple[float, Path], dict[str, list[str]]] = {}
+        for (model, name, side), strip in self.strips.items():
+            if name == shift:
+                role = "the last level" if self.point(model, shift).is_beyond else f"just {side}"
+                roles.setdefault((strip.severity, strip.picture.path), {}).setdefault(role, []).append(model)
+        pictures = {strip.picture.path: strip.picture for strip in self.strips.values()}
+        captions = []
+        for (severity, path), models in sorted(roles.items(), key=lambda item: item[0]):
+            shown = f"Severity {severity_words(severity)}" if severity else "Undisturbed"
+            several = len(self.models) > 1
+            words = [f"{role} ({', '.join(own)})" if several else role for role, own in models.items()]
+            captions.append((f"{shown}: {', '.join(words)}", pictures[path]))
+        return captions
+
     def of_model(self, model: str) -> list[Point]:
         """Those of a model that have a value, the weakest first."""
         own = [self.point(model, shift) for shift in self.shifts]
@@ -206,6 +222,8 @@ def sentence(breaks: BreakFacts, point: Point) -> str:
         return f"Already undisturbed it misses {requirement}."
     unit = f", {point.quantity_words()}" if point.quantity_words() else ""
     sure = f"bounds {bounds(BREAK_SEVERITY, point.cell.lo, point.cell.hi)}"
+    if math.isinf(point.cell.hi):
+        sure = f"surely not before {severity_words(point.cell.lo)}" if point.cell.lo else "too few objects for bounds"
     remark = f" It is {point.cell.reason}." if point.cell.reason else ""
     return f"From severity {severity_words(point.cell.value)} on ({sure}{unit}) it misses {requirement}.{remark}"
 

@@ -36,12 +36,12 @@ def forest(breaks: BreakFacts, facts: Facts) -> drawing.View:
         offset = dodge * (index - (len(breaks.models) - 1) / 2)
         points = [breaks.point(model, shift) for shift in breaks.shifts]
         rows = [row + offset for row in range(len(points))]
-        traces += [_bar(point, row, colour, edge) for point, row in zip(points, rows, strict=True)]
+        traces += [_bar(point, row, colour) for point, row in zip(points, rows, strict=True)]
         traces += [_met(point, row, colour) for point, row in zip(points, rows, strict=True)]
         hover = [f"<b>{drawing.text(facts.named(model))}</b>, {_hover(breaks, point)}" for point in points]
         symbols = ["triangle-right-open" if point.is_beyond else symbol for point in points]
         marks = drawing.trace("scatter", hover, mode="markers", y=rows, cliponaxis=False)
-        marks["x"] = [None if point.cell.missing else drawing.plain(point.cell.value, edge) for point in points]
+        marks["x"] = [None if point.cell.missing else _drawn_at(point) for point in points]
         traces.append(marks | {"marker": {"color": colour, "size": 9, "symbol": symbols}})
     rows_high = 16 * max(len(breaks.models), 1) + 14
     layout = drawing.layout_of(height=76 + rows_high * len(breaks.shifts), margin={"l": 8, "r": 20, "t": 8, "b": 44})
@@ -51,13 +51,18 @@ def forest(breaks: BreakFacts, facts: Facts) -> drawing.View:
     return drawing.view("Break points", [trace for trace in traces if trace], layout)
 
 
-def _bar(point: Point, row: float, colour: str, edge: float) -> dict[str, Any]:
-    """The interval of a break point as a horizontal line; it runs to the edge where it has no upper end."""
+def _bar(point: Point, row: float, colour: str) -> dict[str, Any]:
+    """The interval of a break point as a horizontal line; it runs beyond the last level where it has no upper end."""
     if point.cell.missing:
         return {}
-    ends = [drawing.plain(point.cell.lo), drawing.plain(point.cell.hi, edge)]
+    ends = [drawing.plain(point.cell.lo), drawing.plain(point.cell.hi, point.last + BEYOND)]
     line = {"color": colour, "width": 2.5}
     return {"type": "scatter", "mode": "lines", "x": ends, "y": [row, row], "line": line, "hoverinfo": "skip"}
+
+
+def _drawn_at(point: Point) -> float | None:
+    """The severity at which a break point is drawn: right of the last level where it is beyond."""
+    return drawing.plain(point.cell.value, point.last + BEYOND)
 
 
 def _met(point: Point, row: float, colour: str) -> dict[str, Any]:
@@ -109,9 +114,9 @@ def curve_chart(breaks: BreakFacts, facts: Facts, shift: str) -> drawing.View:
         colour, symbol = drawing.look(index)
         height = -room * (index + 0.6)
         bottom = min(bottom, height - 0.4 * room)
-        traces.append(_bar(point, height, colour, edge))
+        traces.append(_bar(point, height, colour))
         mark = drawing.trace("scatter", [_hover(breaks, point)], mode="markers", y=[height], cliponaxis=False)
-        mark["x"] = [drawing.plain(point.cell.value, edge)]
+        mark["x"] = [_drawn_at(point)]
         mark["marker"] = {"color": colour, "size": 8, "symbol": "triangle-right-open" if point.is_beyond else symbol}
         traces.append(mark)
     metric = breaks.shown_metric
