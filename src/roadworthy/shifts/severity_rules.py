@@ -17,8 +17,8 @@ HEAD = ("shift", "between levels", "at severity 0", "unit")
 def rules_table() -> str:
     """The table of docs/shifts.md in Markdown: how the parameters of every shift and attack lie between its levels.
 
-    >>> [line for line in rules_table().splitlines() if line.startswith("| fog_veil ")]
-    ['| fog_veil | `visual_range` by its inverse | `visual_range` infinite | visual range (m) |']
+    >>> [line for line in rules_table().splitlines() if "fog_veil" in line]
+    ['| `fog_veil` | `visual_range` by its inverse | `visual_range` infinite | visual range (m) |']
     """
     rows = [_row(find_shift(name)) for name in (*SHIFTS, *ATTACKS)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (HEAD, ("---",) * len(HEAD), *rows)).replace("| --- ", "|---")
@@ -27,14 +27,14 @@ def rules_table() -> str:
 def _row(shift: type[Shift]) -> tuple[str, ...]:
     levels = level_rows(shift)
     if not levels:
-        return shift.name, "has no levels", "", ""
+        return f"`{shift.name}`", "has no levels", "", ""
     rules = {entry.name: entry.metadata for entry in fields(shift)}
     names = list(levels[1])
     neutrals = [f"`{name}` {_shown(rules[name]['neutral'])}" for name in names if rules[name]["neutral"] is not None]
     between = ", ".join(f"`{name}` {_rule(levels[1][name], rules[name])}" for name in names)
     quantity = quantity_of(shift, levels)
     return (
-        shift.name,
+        f"`{shift.name}`",
         between + "".join(f"; not from {lower} to {lower + 1}" for lower in _gaps(shift, levels)),
         ", ".join(neutrals) if has_neutral(shift, levels) else "starts at 1",
         f"{quantity.name} ({quantity.unit})" if quantity else "",
