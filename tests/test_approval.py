@@ -31,6 +31,10 @@ ALL = [*QUESTIONS]
 SMALL = {
     "classification": {"shifts": ["noise", "fog"], "levels": [1, 5]},
     "ood": {"sets": ["uniform_noise", "scenery", "swirl"], "transformed": ["fog"]},
+    "operating_points": {
+        **{"shifts": ["noise", "fog"], "levels": [1, 5]},
+        "outliers": {"sets": ["uniform_noise", "scenery", "swirl"], "transformed": ["fog"]},
+    },
 }
 CRITERIA: list[dict[str, Any]] = [
     {"id": "C", "question": "conditions", "metric": "accuracy", "where": {"shift": "none"}, "at_least": 0.2},
@@ -235,8 +239,12 @@ def approved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_table_of_answers_follows_from_the_tables_of_the_protocols(approved: Path) -> None:
     run = rw.open_run(approved / "run")
     table, cells, sets = run.tables["approval"], run.tables["classification"], run.tables["ood"]
-    main = table[table["main"]].set_index(["question", "model"])
+    rates = run.tables["operating_points"]
+    point = table["protocol"] == "operating_points"
+    main = table[table["main"] & ~point].set_index(["question", "model"])
+    counted = table[table["main"] & point].set_index(["question", "model"])
     assert [*main.index] == [(question, model) for question in ALL for model in "ab"]
+    assert [*counted.index] == [(question, model) for question in ("outliers", "certainty") for model in "ab"]
     for model in "ab":
         shown = cells.query(f"model == '{model}' and shift != 'none'")
         accuracy = shown.query("metric == 'accuracy'")
@@ -253,6 +261,14 @@ def test_the_table_of_answers_follows_from_the_tables_of_the_protocols(approved:
         for column in ("value", "lo", "hi"):
             assert row[column] == pytest.approx(auroc[column].mean())
         assert row["worst_value"] == auroc["value"].min()
+        own = rates.query(f"model == '{model}'")
+        silent = own.query("metric == 'accepted_wrong'").set_index("shift")["value"]
+        row = counted.loc["certainty", model]
+        assert (row["value"], row["worst_value"]) == (silent["none"], silent.drop("none").max())
+        assert row["conditions"] == 4
+        accepted = own.query("metric == 'accepted_outlier'")["value"]
+        row = counted.loc["outliers", model]
+        assert (row["value"], row["worst_value"]) == (pytest.approx(accepted.mean()), accepted.max())
     kinds = table.query("question == 'outliers' and model == 'a' and not main")["figure"]
     assert [*kinds] == [
         "mean over noise and foreign images",
@@ -406,6 +422,10 @@ def tiny_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     small_settings = {
         "classification": {"shifts": ["fog"], "levels": [1]},
         "ood": {"sets": ["uniform_noise", "park"], "transformed": []},
+        "operating_points": {
+            **{"shifts": ["fog"], "levels": [1]},
+            "outliers": {"sets": ["uniform_noise", "park"], "transformed": []},
+        },
     }
     for name, settings in small_settings.items():
         protocol = type(find_protocol(name))
@@ -446,7 +466,21 @@ def test_the_study_of_an_evaluation_serves_export_and_run(approved: Path, tmp_pa
         rw.api.study_of_evaluation(lambda images: images, data)
 
 
-@pytest.mark.parametrize("option", ["--outliers", "--train", "--validation"])
+@pytest.mark.usefixtures("tiny_suite")
+def test_a_monitor_may_answer_for_outliers(approved: Path, tmp_path: Path) -> None:
+    data, park, held = (
+        write_npz(tmp_path / f"{name}.npz", 70, seed=i) for i, name in enumerate(("signs", "park", "v"))
+    )
+    given = ("--data", data, "--suite", "approval", "--outliers", park, "--validation", held, "--monitor", "msp")
+    call("evaluate", "--model", approved / "a.onnx", *given, "--out", tmp_path / "run", code=3)
+    run = rw.open_run(tmp_path / "run")
+    assert {*run.tables["ood"]["score"]} == {"msp"}
+    (threshold,) = run.tables["operating_points_thresholds"].to_dict("records")
+    assert (threshold["score"], threshold["held_out"]) == ("msp", "validation")
+    assert run.verify() == []
+
+
+@pytest.mark.parametrize("option", ["--outliers", "--train", "--validation", "--monitor"])
 def test_data_that_a_suite_cannot_use_is_refused(option: str, approved: Path, tmp_path: Path) -> None:
     data = write_npz(tmp_path / "signs.npz", 28)
     given = ("--data", data, option, data, "--suite", "quick", "--out", tmp_path / "run")

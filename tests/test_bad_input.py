@@ -682,6 +682,12 @@ RUNS = [
     Row("record without files", edit_record(lambda r: r.pop("files")), "verify run", r"run/run\.json.*files"),
     Row("record with odd cases", edit_record(lambda r: r.update(cases=[5])), "verdict run", r"run/run\.json.*cases"),
     Row(
+        "record that asks for a case which is not listed",
+        edit_record(lambda r: r["protocols"]["classification"]["sources"][""]["cases"][0].update(case="f00")),
+        "verdict run",
+        r"run/run\.json.*classification asks for the case 'f00', which is not listed",
+    ),
+    Row(
         "record with an odd context",
         edit_record(lambda r: r["protocols"]["classification"]["sources"][""]["context"].update(strange=1)),
         "verdict run",

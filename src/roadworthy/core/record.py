@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import check_name_inside
@@ -183,6 +183,17 @@ class RunRecord(_Part):
     artifacts: dict[str, ArtifactRecord] = {}
     protocols: dict[str, ProtocolRecord]
     files: dict[NameInside, str]
+
+    @model_validator(mode="after")
+    def _lists_what_is_asked(self) -> RunRecord:
+        for name, protocol in self.protocols.items():
+            for source, part in protocol.sources.items():
+                if source not in self.sources:
+                    raise ValueError(f"protocols: {name} speaks of the source {source!r}, which is not listed")
+                for asked in part.cases:
+                    if asked.case not in self.cases:
+                        raise ValueError(f"protocols: {name} asks for the case {asked.case!r}, which is not listed")
+        return self
 
     @property
     def models(self) -> dict[str, ModelRecord]:
