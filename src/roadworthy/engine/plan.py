@@ -272,15 +272,17 @@ def is_stored(model: Model) -> bool:
     return any(isinstance(leaf, StoredPredictions) for leaf in leaves(model))
 
 
-def chunk_size(data: Dataset, batch: int = BATCH, most: int = CHUNK_IMAGES) -> int:
-    """Images decoded together: at most 64 MiB and `most` images, a whole number of batches where one fits.
+def chunk_size(data: Dataset, batch: int = BATCH, most: int | None = None) -> int:
+    """Images decoded together: at most 64 MiB and `most` images (1,024 unless given).
+
+    It is a whole number of batches where one fits.
 
     >>> class Small: size, channels = (64, 64), 3
     >>> chunk_size(Small())
     1024
     """
     height, width = data.size
-    fitting = min(most, max(1, CHUNK_BYTES // (height * width * data.channels)))
+    fitting = min(most or CHUNK_IMAGES, max(1, CHUNK_BYTES // (height * width * data.channels)))
     return max(batch, fitting // batch * batch)
 
 

@@ -86,8 +86,8 @@ class Breakdown(BaseModel):
     cuts        the numbers at which columns of numbers are cut
     left_out    the other columns of the data, and why they are none
 
-    >>> Breakdown(conditions={"light": ["day", "night"]}).named("light")
-    'light'
+    >>> [*Breakdown(conditions={"light": ["day", "night"]}).values()]
+    [('light', 'day'), ('light', 'night')]
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

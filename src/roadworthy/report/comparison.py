@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from roadworthy.core.grouping import grouped
+from roadworthy.core.severity import plain_severity
 from roadworthy.metrics import Metric, metrics_of
 from roadworthy.report import drawing
 from roadworthy.report.drawing import MUTED, Charts, Square, View, layout_of, names_axis, plain, text, view
@@ -117,7 +118,7 @@ def load_comparison(table: pd.DataFrame) -> Compared:
     ()
     """
     kinds: dict[str, Any] = {"str": str, "float": float, "int": int}
-    makers = {field.name: kinds[str(field.type)] for field in fields(Change)}
+    makers = {field.name: kinds[str(field.type)] for field in fields(Change)} | {"level": plain_severity}
     return Compared(
         tuple(Change(**{name: make(row[name]) for name, make in makers.items()}) for row in table.to_dict("records"))
     )
