@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from roadworthy.statistics import Estimate, mean_interval, proportion_interval, wilson
-from roadworthy.statistics.situations import (
+from roadworthy.statistics.expectation import (
     JOINT,
     SHARED_OBJECTS,
     SituationSample,

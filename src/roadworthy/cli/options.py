@@ -53,6 +53,17 @@ BadImages = Annotated[
     OnBadImage, typer.Option("--on-bad-image", help="Stop at a corrupt image, or skip, record and count it.")
 ]
 TrainOption = Annotated[str | None, typer.Option("--train", help="Training data, which GANs learn from.")]
+CriteriaOption = Annotated[Path | None, typer.Option("--criteria", help="YAML file of acceptance criteria.")]
+UntilDecided = Annotated[
+    bool, typer.Option("--until-decided", help="Stop a case once the criteria that speak of it are decided.")
+]
+Complete = Annotated[
+    bool, typer.Option("--complete", help="Go on with a run that stopped --until-decided, to the last image.")
+]
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option("--baseline", help="Run of an earlier version: what is unchanged is taken over, regressions first."),
+]
 MonitorNameOption = Annotated[
     str | None,
     typer.Option("--monitor", metavar="NAME", help="A monitor whose score tells outliers, not the model's certainty."),

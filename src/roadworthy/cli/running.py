@@ -13,12 +13,15 @@ from roadworthy.cli.options import (
     AcceptChance,
     Arch,
     BadImages,
+    BaselineOption,
     Boxes,
     BoxOutput,
     CandidatesOption,
     Classes,
     ClassOutput,
     Colour,
+    Complete,
+    CriteriaOption,
     DataOption,
     Device,
     Engine,
@@ -42,6 +45,7 @@ from roadworthy.cli.options import (
     TrainOption,
     Trust,
     Unpickle,
+    UntilDecided,
     ValidationOption,
     Workers,
     WriteStudy,
@@ -77,13 +81,9 @@ def evaluate(
     validation: ValidationOption = None,
     monitor: MonitorNameOption = None,
     metric: MetricsOption = None,
-    criteria: Annotated[Path | None, typer.Option(help="YAML file of acceptance criteria.")] = None,
-    until_decided: Annotated[
-        bool, typer.Option("--until-decided", help="Stop a case once the criteria that speak of it are decided.")
-    ] = False,
-    complete: Annotated[
-        bool, typer.Option("--complete", help="Go on with a run that stopped --until-decided, to the last image.")
-    ] = False,
+    criteria: CriteriaOption = None,
+    until_decided: UntilDecided = False,
+    complete: Complete = False,
     out: OutOption = None,
     classes: Classes = None,
     range_: Range = None,
@@ -107,10 +107,7 @@ def evaluate(
     accept_chance: AcceptChance = False,
     write_study: WriteStudy = None,
     fresh: Fresh = False,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(help="Run of an earlier version: what is unchanged is taken over, regressions come first."),
-    ] = None,
+    baseline: BaselineOption = None,
     quiet: Quiet = False,
 ) -> None:
     """Test a classifier, or several candidates, under a suite and write a report."""
@@ -121,22 +118,11 @@ def evaluate(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
     ) | given_settings(boxes=boxes, box_output=box_output, class_output=class_output)
     given: dict[str, Any] = {
-        "suite": suite,
-        "metrics": metric or (),
-        "criteria": criteria,
-        "outliers": named_paths(outliers or (), "set of outlier"),
-        "train": train,
-        "validation": validation,
-        "monitor": monitor,
-        "until_decided": until_decided,
-        "complete": complete,
-        "baseline": baseline,
-        "name": name,
-        "size": size,
-        "classes": str(classes) if classes else None,
-        "seed": seed,
-        "plugins": plugin or (),
-        "trust": trust,
+        **{"suite": suite, "metrics": metric or (), "criteria": criteria, "baseline": baseline},
+        **{"outliers": named_paths(outliers or (), "set of outlier"), "train": train, "validation": validation},
+        **{"monitor": monitor, "until_decided": until_decided, "complete": complete},
+        **{"name": name, "size": size, "classes": str(classes) if classes else None, "seed": seed},
+        **{"plugins": plugin or (), "trust": trust},
         **settings,
     }
     candidates: Any = named_paths(model, "model")

@@ -13,8 +13,8 @@ from scipy.special import gammaincinv
 
 from roadworthy.metrics.coverage import Columns, Scenario
 from roadworthy.statistics.estimates import Estimate
+from roadworthy.statistics.expectation import share_met, situation_confidence
 from roadworthy.statistics.intervals import mean_interval
-from roadworthy.statistics.situations import share_met, situation_confidence
 from roadworthy.statistics.slices import Conjunctions, checked_values, condition_column
 
 Floats = NDArray[np.float64]

@@ -30,8 +30,7 @@ from roadworthy.protocols.situations.requirements import Requirement
 from roadworthy.protocols.situations.table_specs import NAME
 from roadworthy.statistics import Estimate, further_groups, mean_interval, proportion_interval
 from roadworthy.statistics.estimates import CONFIDENCE, failed_estimate, no_estimate
-from roadworthy.statistics.paired import PairedChange
-from roadworthy.statistics.situations import (
+from roadworthy.statistics.expectation import (
     UNDECIDED,
     ShareMet,
     SituationSample,
@@ -39,6 +38,7 @@ from roadworthy.statistics.situations import (
     share_met,
     situation_confidence,
 )
+from roadworthy.statistics.paired import PairedChange
 from roadworthy.verdict import Criterion, Measurement
 
 ALL_SITUATIONS = "expected situations"
