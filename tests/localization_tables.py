@@ -98,8 +98,7 @@ def _record(samples: Mapping[str, Sample]) -> Any:
     }
     parts = {source: SourcePart(cases=[], context=_context(own)) for source, own in samples.items()}
     part = ProtocolRecord(settings={"repeats": 1, "resamples": 1000}, sources=parts)
-    record = run_record(next(iter(records.values())), "traffic", protocols={"localization": part})
-    return record.model_copy(update={"sources": records})
+    return run_record(next(iter(records.values())), "traffic", protocols={"localization": part}, sources=records)
 
 
 def _context(sample: Sample) -> dict[str, Any]:

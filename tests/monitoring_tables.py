@@ -73,8 +73,7 @@ def _record(samples: Mapping[str, Sample]) -> Any:
     first = next(iter(records.values()))
     parts = {source: SourcePart(cases=[], context=_context(own)) for source, own in samples.items()}
     part = ProtocolRecord(settings=settings, sources=parts)
-    record = run_record(first, "monitors", protocols={"monitoring": part})
-    return record.model_copy(update={"sources": records})
+    return run_record(first, "monitors", protocols={"monitoring": part}, sources=records)
 
 
 def _context(sample: Sample) -> dict[str, Any]:

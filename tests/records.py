@@ -43,11 +43,11 @@ def source_record(models: Sequence[str], class_names: Sequence[str], **data: Any
 
 
 def run_record(source: SourceRecord, study: str = "signs", **changes: Any) -> RunRecord:
-    """A run of one source without any case; `changes` are further fields of the record."""
+    """A run of one source without any case; `changes` are further fields of the record, several sources among them."""
     fixed = {"seed": 0, "created": "2026-03-01T12:30:00+00:00", "environment": ENVIRONMENT, "criteria": []}
     settings = {"batch": 128, "chunk": 512, "size": [32, 32]}
-    empty: dict[str, Any] = {"cases": {}, "protocols": {}, "files": {}, "settings": settings}
-    return RunRecord(study=study, sources={"": source}, **fixed | empty | changes)
+    empty: dict[str, Any] = {"cases": {}, "protocols": {}, "files": {}, "settings": settings, "sources": {"": source}}
+    return RunRecord(study=study, **fixed | empty | changes)
 
 
 def with_cases(record: RunRecord, protocol: str, shown: Sequence[Shown]) -> RunRecord:

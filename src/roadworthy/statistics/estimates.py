@@ -8,9 +8,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from roadworthy.statistics.bootstrap import bootstrap_interval
+from roadworthy.statistics.bootstrap import GroupBootstrap, bootstrap_interval
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
@@ -93,6 +93,16 @@ def bootstrap_estimate(
     if groups >= LEAST_BOOTSTRAP_GROUPS:
         lo, hi, reason = bootstrap_interval(value, resampled, groups, confidence, bounds)
     return Estimate(value, lo, hi, groups=groups, method="group bootstrap", reason=reason)
+
+
+def bounding_bootstrap(groups: ArrayLike, resamples: int, seed: int) -> GroupBootstrap:
+    """The bootstrap that bounds are taken from; a single resample where too few groups give none.
+
+    >>> bounding_bootstrap(["a", "a", "b"], 1000, 0).resamples
+    1
+    """
+    few = len(np.unique(np.asarray(groups))) < LEAST_BOOTSTRAP_GROUPS
+    return GroupBootstrap(groups, resamples=1 if few else resamples, seed=seed)
 
 
 def mean_defined(values: Sequence[float]) -> float:

@@ -20,7 +20,7 @@ from roadworthy.protocols.classification import table_specs
 from roadworthy.protocols.classification.stopped import NOT_SLICED
 from roadworthy.protocols.condition_slices import NO_IMAGE, Rows
 from roadworthy.protocols.summaries import MetricSummary, summarise_metrics
-from roadworthy.statistics import GroupBootstrap
+from roadworthy.statistics.estimates import bounding_bootstrap
 
 if TYPE_CHECKING:
     from roadworthy.core.tables import TableSpec
@@ -47,7 +47,7 @@ def within(evidence: Evidence, rows: Rows, metrics: Sequence[Metric], keys: Sequ
     cells = {key: _means(evidence.cells[key], rows, whole) for key in read}
     cells |= {key: _not_read(whole) for key in done if key in evidence.watched}
     if drawn and read and len(rows):
-        bootstrap = GroupBootstrap(part.objects, resamples=evidence.resamples, seed=evidence.seed)
+        bootstrap = bounding_bootstrap(part.objects, evidence.resamples, evidence.seed)
         for key in read:
             answers = [of_repeat.take(rows) for of_repeat in evidence.answers(key)]
             cells[key] = _joined(cells[key], summarise_metrics(answers, drawn, bootstrap))

@@ -44,6 +44,7 @@ from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, sign_
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
+    bounding_bootstrap,
     deviation_over_conditions,
     deviation_over_repeats,
     failed_estimate,
@@ -122,7 +123,7 @@ class Evidence(base.Evidence):
         self.group_count = len(names)
         if not first:
             return
-        bootstrap = GroupBootstrap(self.objects, resamples=self.resamples, seed=seed)
+        bootstrap = bounding_bootstrap(self.objects, self.resamples, seed)
 
         def summarise(key: CellKey) -> AnswerSummary:
             repeats = [case.load() for case in by_key[key]]

@@ -21,6 +21,7 @@ from roadworthy.protocols.localization.settings import SetNote
 from roadworthy.protocols.localization.views import View
 from roadworthy.protocols.summaries import MetricSummary, Objects, summarise_metrics
 from roadworthy.statistics import GroupBootstrap
+from roadworthy.statistics.estimates import bounding_bootstrap
 
 METRICS_OF: Mapping[str, tuple[Metric, ...]] = {CLASSES: CLASS_METRICS, BOXES: BOX_METRICS}
 NO_IMAGE_IN_VIEW = "no image of this set shows a class of this view"
@@ -87,7 +88,7 @@ class SetRows:
         key = rows.tobytes() + num_classes.to_bytes(4, "little")
         if key not in self._drawn:
             names, index = np.unique(np.array(self.groups, dtype=object)[rows], return_inverse=True)
-            bootstrap = GroupBootstrap(index, resamples=self.resamples, seed=self.seed)
+            bootstrap = bounding_bootstrap(index, self.resamples, self.seed)
             self._drawn[key] = bootstrap, Objects(index, len(names), num_classes)
         return self._drawn[key]
 

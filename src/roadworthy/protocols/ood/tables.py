@@ -40,6 +40,7 @@ from roadworthy.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
     bootstrap_estimate,
+    bounding_bootstrap,
     failed_estimate,
     mean_defined,
     mean_rows,
@@ -131,7 +132,7 @@ class Evidence(base.Evidence):
                 for one, other in pairs:
                     mixture = mix(one.load(), other.load())
                     if bootstrap is None or bootstrap[0] != mixture.groups:
-                        drawn = GroupBootstrap(mixture.groups, resamples=resamples or RESAMPLES, seed=seed)
+                        drawn = bounding_bootstrap(mixture.groups, resamples or RESAMPLES, seed)
                         bootstrap = mixture.groups, drawn
                     separations.append(_separations(mixture, bootstrap[1]))
                     mixtures.append(mixture)
