@@ -130,6 +130,25 @@ def test_each_candidate_is_judged_as_if_alone() -> None:
     assert [models[name]["status"] for name in candidates] == ["pass", "fail", None]
 
 
+def test_a_candidate_fails_the_worst_of_many_only_where_the_criterion_does() -> None:
+    """A bound that misses by itself, and not once it is corrected for the conditions of all candidates."""
+
+    def measure(asked: Criterion, confidence: float) -> list[Measurement]:
+        models = [asked.where["model"]] if "model" in asked.where else ["a", "b", "c"]
+        high = 0.49 if confidence < 0.96 else 0.55
+        bounds = {"a": (0.3, high), "b": (0.4, 0.7), "c": (0.4, 0.7)}
+        return [Measurement({"model": m}, Estimate(0.45, *bounds[m], n=100, groups=100)) for m in models]
+
+    def narrow(model: str) -> Any:
+        return lambda asked: asked.model_copy(update={"where": {"model": model}})
+
+    worst = [criterion("A", "conditions", over="worst")]
+    verdict = judge(worst, measure, questions=["conditions"], candidates={name: narrow(name) for name in "abc"})
+    assert verdict.findings[0].status == "inconclusive"
+    assert {answer.status for answer in verdict.answers[0].candidates.values()} == {"inconclusive"}
+    assert verdict.status == "inconclusive"
+
+
 def test_an_unknown_question_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"criterion 1: question: unknown question 'outlier': did you mean 'outliers'"):
         load_criteria([{"id": "A", "metric": "accuracy", "at_least": 0.5, "question": "outlier"}])

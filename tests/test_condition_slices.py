@@ -275,6 +275,8 @@ def test_columns_that_can_be_conditions_are_and_the_others_say_why_not() -> None
     assert len(named.conditions["frame"]) == 30
     assert named.left_out["light"] == "the study does not name it"
     assert resolve_breakdown("classification", [], data_of(**columns)) == Breakdown()
+    strange = {"mark": np.array(["--1", "\u00b2", "3"] * 2)}
+    assert resolve_breakdown("classification", None, data_of(**strange)).conditions == {"mark": ["--1", "3", "\u00b2"]}
     many = resolve_breakdown("ood", None, data_of(**{f"column{place}": np.arange(60) % 15 for place in range(9)}))
     assert len(many.conditions) == 6, "ninety values"
     assert many.left_out["column8"].startswith("15 values, with which there would be more than 100 in all")

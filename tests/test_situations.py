@@ -28,7 +28,7 @@ from roadworthy.protocols.base import StoredCase
 from roadworthy.protocols.situations.expected import Context, Situation, find_situations
 from roadworthy.protocols.situations.requirements import Requirement
 from roadworthy.protocols.situations.settings import EXAMPLE, Settings
-from roadworthy.protocols.situations.tables import Evidence
+from roadworthy.protocols.situations.tables import Evidence, load_shown
 from roadworthy.statistics import mean_interval, proportion_interval, wilson
 from roadworthy.study import parse_study
 from roadworthy.verdict import Criterion
@@ -451,3 +451,11 @@ def test_a_recorded_folder_of_some_classes_is_kept_by_its_whole_path_in_each_sou
     assert "recorded" not in stored_study["sources"]["second"]["data"]
     again = prepare(parse_study(stored_study, "study"), rehearse=False)
     assert [planned.case.hash for planned in again.plan.cases] == [p.case.hash for p in prepared.plan.cases]
+
+
+def test_an_object_that_is_named_after_its_first_image_is_one_object() -> None:
+    names = ("s1", "s1-b", "s2", "alone")
+    answers = Answers.from_probabilities(np.array([[0.9, 0.1]] * 4), np.zeros(4, int))
+    case = StoredCase("m", Stimulus("test"), load=lambda: Readouts(names, ("s1", "s1", "other", "alone"), answers))
+    shown = load_shown(case, Situation(name="night", set="night", share=1.0), [accuracy])
+    assert [*shown.objects] == ["s1", "s1", "other", "night\0alone"]

@@ -291,6 +291,33 @@ def test_a_drop_needs_undisturbed_data_in_full(tmp_path: Path) -> None:
     assert remarks == {"A": "", "D": "run in full: accuracy_drop compares two cases"}
 
 
+def test_a_run_in_which_nothing_can_stop_verifies(tmp_path: Path) -> None:
+    run = decided_run(tmp_path / "run", criteria=[RANKED], n=160)
+    assert {*run.tables["classification_stopping"]["images"]} == {160}
+    assert run.verify() == []
+
+
+def test_a_drop_against_images_that_stopped_earlier_is_judged_on_those_of_both(stopped: rw.Run) -> None:
+    shown = stopped.tables["classification_stopping"].set_index("shift")["images"]
+    assert shown["none"] < shown["noise"]
+    drop = {"id": "D", "metric": "accuracy_drop", "where": {"shift": "noise"}, "at_most": 0.0}
+    (finding,) = stopped.verdict([drop]).findings
+    assert finding.rows[0].measurement.estimate.n <= shown["none"]
+    assert finding.why is not None
+    assert "judged while answers came in" in " ".join(finding.why.sentences)
+
+
+def test_cases_that_another_protocol_asks_for_run_in_full_and_say_so(tmp_path: Path) -> None:
+    situations = {"frequencies": {"none": 0.9, "fog": {1: 0.1}}}
+    protocols = {"classification": {"shifts": ["fog"], "levels": [1]}, "situations": situations}
+    run = decided_run(tmp_path / "run", criteria=[ACCURATE], protocols=protocols, n=160)
+    cells = run.tables["classification"].query("metric == 'accuracy'")
+    assert {*cells["n"]} == {160}
+    assert not cells["method"].str.contains("betting").any()
+    (criterion,) = json.loads((run.path / "verdict.json").read_text())["criteria"]
+    assert criterion["remark"] == "run in full: protocol situations needs the same cases in full"
+
+
 def test_the_worst_of_many_is_decided_with_the_correction_that_judges_it(tmp_path: Path) -> None:
     worst = {**ACCURATE, "over": "worst"}
     run = decided_run(tmp_path / "run", criteria=[worst])
@@ -310,7 +337,7 @@ def test_the_worst_of_several_sources_counts_the_conditions_of_all() -> None:
     sources = {source: protocol.plan(chosen, replace(bench, source=source)) for source in ("a", "b")}
     worst = Criterion(id="W", metric="accuracy", over="worst", at_least=0.5)
     single = Criterion(id="S", metric="brier_mean", at_most=0.5, where={"source": "b", "level": 3})
-    ruled = protocol.looked_at(sources, [worst, single], chosen)
+    ruled = protocol.looked_at(sources, [worst, single], chosen, {})
     watched = {source: planned.context.looks for source, planned in ruled.items()}  # type: ignore[attr-defined]
     assert watched["a"].criteria["W"].conditions == 6
     assert watched["a"].criteria["W"].strict == pytest.approx(1 - 0.05 / 6)

@@ -264,7 +264,8 @@ def _looked_at(prepared: Prepared) -> Prepared:
             source: Planned(prepared.plan.of(protocol.name, source), context)
             for source, context in contexts[protocol.name].items()
         }
-        for source, planned in protocol.looked_at(asked, own, settings).items():
+        others = {p.case.hash: p.protocol for p in prepared.plan.cases if p.protocol != protocol.name}
+        for source, planned in protocol.looked_at(asked, own, settings, others).items():
             contexts[protocol.name][source] = planned.context
             cases += planned.cases
     if prepared.study.until_decided == "complete":

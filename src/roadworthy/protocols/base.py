@@ -248,9 +248,15 @@ class Protocol(ABC):
         """What stored cases of one source say."""
 
     def looked_at(
-        self, sources: Mapping[str, Planned], criteria: Sequence[Criterion], settings: Any
+        self,
+        sources: Mapping[str, Planned],
+        criteria: Sequence[Criterion],
+        settings: Any,
+        asked_by_others: Mapping[str, str],
     ) -> Mapping[str, Planned]:
         """What it asks of each source, where criteria are judged while answers come in: some cases may `stop` early.
+
+        asked_by_others   by the hash of a case, another protocol that needs it in full
 
         A protocol that does not define this shows every case in full.
         """

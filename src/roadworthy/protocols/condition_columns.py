@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any
@@ -57,11 +58,16 @@ def why_no_condition(columns: Sequence[NDArray[Any]]) -> str:
     ('', 'numbers that are not whole')
     """
     kinds = set[str]().union(*map(shown_values, columns))
-    if any(own.dtype.kind == "f" for own in columns) and not all(kind.lstrip("-").isdigit() for kind in kinds):
+    if any(own.dtype.kind == "f" for own in columns) and not all(map(_is_whole, kinds)):
         return "numbers that are not whole"
     if not kinds:
         return "no values"
     return f"{len(kinds)} values, more than {MOST_VALUES}" if len(kinds) > MOST_VALUES else ""
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a value is a whole number as Python writes one."""
+    return re.fullmatch("-?[0-9]+", text) is not None
 
 
 def _checked_choices(choices: list[str | Cuts]) -> list[str | Cuts]:
@@ -177,6 +183,6 @@ def _kinds(column: NDArray[Any], edges: Sequence[float] | None) -> list[str]:
         shown, names = {*range_texts(column, edges)}, _range_names(edges)
         return [name for index, name in enumerate(names) if name in shown or 0 < index < len(edges)]
     kinds = shown_values(column)
-    if all(kind.lstrip("-").isdigit() for kind in kinds):
+    if all(map(_is_whole, kinds)):
         return sorted(kinds, key=int)
     return sorted(kinds)

@@ -64,13 +64,14 @@ class Judged:
 class Finding:
     """One criterion and what follows for it. `remark` is what a reader must know of its threshold, if anything.
 
-    `why` names the objects that decide it where it is not met.
+    `conditions` is how many it covers; `why` names the objects that decide it where it is not met.
     """
 
     criterion: Criterion
     status: Status
     rows: tuple[Judged, ...]
     remark: str = ""
+    conditions: int = field(default=1, compare=False)
     why: Why | None = field(default=None, compare=False)
 
     def sentence(self) -> str:
@@ -203,10 +204,15 @@ def judge(
 
 
 def _of_candidate(findings: Sequence[Finding], narrow: Narrow, measure: Measure) -> list[Finding]:
-    """The findings of the criteria with a question for one model; one that is narrowed to itself is judged already."""
+    """The findings of the criteria with a question for one model; one that is narrowed to itself is judged already.
+
+    The worst of several conditions is corrected for those of all models: a model fails only where the criterion does.
+    """
     narrowed = [(finding, narrow(finding.criterion)) for finding in findings if finding.criterion.question]
     known = [(finding, own) for finding, own in narrowed if own is not None]
-    return [finding if own is finding.criterion else _judge_one(own, measure) for finding, own in known]
+    return [
+        finding if own is finding.criterion else _judge_one(own, measure, finding.conditions) for finding, own in known
+    ]
 
 
 def never_pass(status: VerdictStatus, failed: Sequence[Failed]) -> VerdictStatus:
@@ -218,22 +224,24 @@ def never_pass(status: VerdictStatus, failed: Sequence[Failed]) -> VerdictStatus
     return "inconclusive" if failed and status != "fail" else status
 
 
-def _judge_one(criterion: Criterion, measure: Measure) -> Finding:
+def _judge_one(criterion: Criterion, measure: Measure, corrected_for: int = 0) -> Finding:
+    """The finding of a criterion; the worst of several conditions is corrected for so many, or for its own number."""
     measured = measure(criterion, criterion.confidence)
+    conditions = max(len(measured), corrected_for)
     if criterion.over == "worst":
-        measured = [_worst(criterion, measured, measure)]
+        measured = [_worst(criterion, measured, measure, conditions)]
     rows = tuple(judge_measurement(criterion, measurement) for measurement in measured)
-    return Finding(criterion, combined([row.status for row in rows]), rows)
+    return Finding(criterion, combined([row.status for row in rows]), rows, conditions=conditions)
 
 
-def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measure) -> Measurement:
+def _worst(criterion: Criterion, measured: Sequence[Measurement], measure: Measure, corrected_for: int) -> Measurement:
     """The worst condition. Its safe-side bound is the worst of all bounds; its other bound is corrected (Bonferroni).
 
     That every condition meets the threshold is shown where each one's bound does, so the safe side needs no correction;
     that at least one misses it is a claim about the worst of many, so the other side does.
     """
     missing = [m for m in measured if m.estimate.unbounded]
-    strict = measure(criterion, 1 - (1 - criterion.confidence) / len(measured))
+    strict = measure(criterion, 1 - (1 - criterion.confidence) / corrected_for)
     corrected = [m.estimate for m in strict if not m.estimate.unbounded]
     conditions = len(measured)
     measured = [m for m in measured if not m.estimate.unbounded]
@@ -286,8 +294,10 @@ def judge_measurement(criterion: Criterion, m: Measurement) -> Judged:
         short_of = f"{shown}: the {side} bound is {'below' if criterion.sign > 0 else 'above'} {threshold:g}"
         if further is None and math.isinf(estimate.value):
             return Judged(m, "inconclusive", f"{short_of}; more data would raise it, how much cannot be said")
-        if further is None:
+        if further is None and estimate.value == threshold:
             return Judged(m, "inconclusive", f"{short_of}, and the value lies on the threshold: no n would settle it")
+        if further is None:
+            return Judged(m, "inconclusive", f"{short_of}; how much more data would settle it cannot be said")
         if math.isinf(further):
             return Judged(m, "inconclusive", f"{short_of}, and no number of further {m.unit} would settle it alone")
         further = max(int(further), short, 1)

@@ -68,8 +68,12 @@ def looked_at(
     matching: Callable[[Criterion], Sequence[str]],
     criteria: Sequence[Criterion],
     settings: Settings,
+    asked_by_others: Mapping[str, str],
 ) -> dict[str, Planned]:
-    """The cases with rules to stop; `matching` gives the sources that a criterion speaks of."""
+    """The cases with rules to stop; `matching` gives the sources that a criterion speaks of.
+
+    asked_by_others   by the hash of a case, another protocol that needs it in full
+    """
     if settings.human:
         raise InputError("`until_decided=True` may stop before images that people answered: leave out human, or this")
     metrics = metrics_of(settings)
@@ -82,10 +86,21 @@ def looked_at(
     for c in criteria:
         if any(known[source][key] > 1 for source, key in chosen[c.id]):
             reasons[c.id] = reasons[c.id] or "repeats are averaged"
-    needed = {cell: c.id for c in criteria if reasons[c.id] for cell in _with_baseline(chosen[c.id], c, metrics)}
+    needed = {
+        (source, key_of(case)): f"protocol {asked_by_others[case.case.hash]}"
+        for source, planned in sources.items()
+        for case in _shown(planned)
+        if case.case.hash in asked_by_others
+    }
+    needed |= {
+        cell: f"criterion {c.id}"
+        for c in criteria
+        if reasons[c.id]
+        for cell in _with_baseline(chosen[c.id], c, metrics)
+    }
     for c in criteria:
         if all(cell in needed for cell in chosen[c.id]):
-            reasons[c.id] = reasons[c.id] or f"criterion {needed[chosen[c.id][0]]} needs the same cases in full"
+            reasons[c.id] = reasons[c.id] or f"{needed[chosen[c.id][0]]} needs the same cases in full"
     watched = {
         c.id: Watched(criterion=c, conditions=len(chosen[c.id]) if c.over == "worst" else 1)
         for c in criteria

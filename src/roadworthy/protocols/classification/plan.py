@@ -118,10 +118,15 @@ class Classification(base.Protocol):
         return base.Planned(cases, Context(**dict(breakdown)))
 
     def looked_at(
-        self, sources: Mapping[str, base.Planned], criteria: Sequence[Criterion], settings: Settings
+        self,
+        sources: Mapping[str, base.Planned],
+        criteria: Sequence[Criterion],
+        settings: Settings,
+        asked_by_others: Mapping[str, str],
     ) -> Mapping[str, base.Planned]:
         """Cases whose criteria are all about means over images stop once these are decided."""
-        return looked_at(sources, partial(self.matching_sources, parts_of(sources)), criteria, settings)
+        matching = partial(self.matching_sources, parts_of(sources))
+        return looked_at(sources, matching, criteria, settings, asked_by_others)
 
     def why_in_full(self, criterion: Criterion, parts: Sequence[base.Part]) -> str:
         """As it was planned; of a criterion that came later nothing was planned."""

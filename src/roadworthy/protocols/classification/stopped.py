@@ -252,7 +252,7 @@ def stopping_rows(evidence: Evidence, looks: Looks) -> Iterator[dict[str, Any]]:
         if not watched:
             yield {
                 **where,
-                "criterion": "",
+                **{"criterion": "", "metric": "", "status": ""},
                 "reason": "no criterion is judged on it while answers come in: run in full",
             }
         for one in watched:

@@ -334,7 +334,9 @@ class Evidence(base.Evidence):
         keys = select(self.keys, criterion)
         if criterion.over != "pooled":
             keys = [key for key in keys if key.where() == dict(measured.where)]
-        if self.growing(keys):
+        compared = find_metric(criterion.metric, self.metrics).drop_of is not None
+        baseline = [CellKey(key.model, UNDISTURBED, 0) for key in keys] if compared else []
+        if self.growing([*keys, *baseline]):
             return no_single_images("it was judged while answers came in, as soon as enough of them were there")
         return decide(self, keys, criterion)
 

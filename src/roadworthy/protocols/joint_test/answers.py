@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import pandas as pd
 
 from roadworthy.core.record import RunRecord
+from roadworthy.engine.conditions import Conditions
 from roadworthy.protocols.base import PROTOCOLS, joined
 from roadworthy.verdict.questions import APPROVAL
 
@@ -52,7 +53,8 @@ def unanswered(record: RunRecord) -> dict[str, str]:
         cases = [
             (case.status, case.reason)
             for protocol, _, _, case in record.asked()
-            if protocol in PROTOCOLS
+            if case.kind != Conditions.kind
+            and protocol in PROTOCOLS
             and question in {figure.question for figure in PROTOCOLS.get(protocol).question_figures}
         ]
         if not cases:

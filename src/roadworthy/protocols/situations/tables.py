@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -78,7 +79,11 @@ def load_shown(case: base.StoredCase, situation: Situation, metrics: Sequence[Me
     answers = readouts.answers
     measured = {metric.name: metric.measure(answers) for metric in metrics}
     pairs = zip(readouts.ids, readouts.groups, strict=True)
-    objects = [group if group != name else f"{situation.set}\0{name}" for name, group in pairs]
+    sizes = Counter(readouts.groups)
+    single = [group == name and sizes[group] == 1 for name, group in pairs]
+    objects = [
+        f"{situation.set}\0{group}" if alone else group for group, alone in zip(readouts.groups, single, strict=True)
+    ]
     return ShownSituation(
         ids=readouts.ids,
         objects=np.array(objects, dtype=object),
