@@ -149,6 +149,28 @@ def test_a_candidate_fails_the_worst_of_many_only_where_the_criterion_does() -> 
     assert verdict.status == "inconclusive"
 
 
+def test_a_candidate_that_a_question_leaves_out_is_never_passed() -> None:
+    def measure(asked: Criterion, confidence: float) -> list[Measurement]:
+        return [Measurement({}, Estimate(0.95, *BOUNDS["pass"], n=100, groups=100))]
+
+    def narrow(model: str) -> Any:
+        return lambda asked: None if asked.where.get("model", model) != model else asked
+
+    asked = [criterion("A", "conditions"), criterion("B", "certainty", where={"model": "a"})]
+    names = {name: narrow(name) for name in "ab"}
+    verdict = judge(asked, measure, questions=["conditions", "certainty"], candidates=names)
+    assert [answer.status for answer in verdict.answers] == ["pass", "inconclusive"]
+    assert verdict.answers[1].because == "not judged for b"
+    assert verdict.status == "inconclusive"
+    one = [criterion("A", "conditions", where={"model": "a"}), asked[1]]
+    assert judge(one, measure, questions=["conditions", "certainty"], candidates=names).status == "pass", "a alone"
+
+
+def test_a_date_is_a_day() -> None:
+    with pytest.raises(InputError, match="'soon' is no day: write it as 2026-11-30"):
+        load_decided({"decided_by": "the board", "date": "soon", "criteria": CRITERIA})
+
+
 def test_an_unknown_question_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"criterion 1: question: unknown question 'outlier': did you mean 'outliers'"):
         load_criteria([{"id": "A", "metric": "accuracy", "at_least": 0.5, "question": "outlier"}])
@@ -365,7 +387,12 @@ def test_a_question_that_was_not_run_is_never_passed(approved: Path, tmp_path: P
     content["models"] = {"a": {"onnx": str(approved / "a.onnx")}}
     content["data"] = {"test": {"builtin": "signs", "n": 70}}
     mislabelled = {"id": "O", "question": "outliers", "metric": "accuracy", "at_least": 0.1}
-    content["criteria"] = [CRITERIA[0], mislabelled]
+    with pytest.raises(InputError, match="accuracy of classification does not answer the question outliers, but cond"):
+        rw.run_study({**content, "criteria": [mislabelled]}, out=tmp_path / "refused", progress=rw.no_progress)
+    assert not (tmp_path / "refused").exists()
+    with pytest.raises(InputError, match="criterion C answers the question conditions, which the study does not ask"):
+        rw.run_study({**content, "questions": ["certainty"]}, out=tmp_path / "refused", progress=rw.no_progress)
+    content["criteria"] = [CRITERIA[0]]
     run = rw.run_study(content, out=tmp_path / "run", progress=rw.no_progress)
     answers = {answer.question: answer for answer in run.verdict().answers}
     assert answers["outliers"].status == "inconclusive"
@@ -481,6 +508,10 @@ def test_the_study_of_an_evaluation_serves_export_and_run(approved: Path, tmp_pa
     answer_elsewhere(tmp_path / "images", approved / "a.onnx", tmp_path / "answers.csv")
     call("run", tmp_path / "s.yaml", "--out", tmp_path / "run", code=3)
     assert rw.open_run(tmp_path / "run").record.questions == ALL
+    said = call("evaluate", "--model", tmp_path / "answers.csv", *given, code=2)
+    assert "s.yaml is there already" in said
+    said = call("evaluate", "--model", tmp_path / "answers.csv", *given[:-1], tmp_path / "t.yaml", "--fresh", code=2)
+    assert "--write-study runs nothing, so that --fresh would be ignored" in said
     with pytest.raises(InputError, match="models and data that live in memory cannot be written"):
         rw.api.study_of_evaluation(lambda images: images, data)
 

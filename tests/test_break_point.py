@@ -195,6 +195,8 @@ def test_several_sources_and_exported_images(tmp_path: Path) -> None:
         ({"metric": "acuracy"}, "accuracy"),
         ({"shifts": ["fogg"]}, "fog"),
         ({"shifts": [{"name": "fog", "finer": {"start": 4, "end": 6}}]}, "its last level is 5"),
+        ({"shifts": [{"name": "fog", "finer": {"start": 2, "end": 3, "step": 5}}]}, "adds no severity"),
+        ({"shifts": [{"name": "c_jpeg_compression", "finer": {"start": 0.2, "end": 0.8}}]}, "starts at severity 1"),
         ({"shifts": [{"name": "fog", "finer": {"start": 4, "end": math.inf}}]}, "its last level is 5"),
         ({"shifts": [{"name": "fog", "levels": {10**12: {"factor": 1}}}]}, "more than 1,000 severities"),
         ({"at_least": math.nan}, "it has no threshold nan"),

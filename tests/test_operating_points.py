@@ -118,6 +118,15 @@ def test_everything_accepted_and_nothing_accepted(threshold: float, expected: tu
         specs[name].check(frame)
 
 
+@pytest.mark.parametrize("metric", ["accepted_wrong", "accepted_outlier"])
+def test_a_model_that_accepts_nothing_does_not_pass(metric: str) -> None:
+    criterion = Criterion(id="A", metric=metric, at_most=0.9)
+    (measured,) = example(threshold=1.5).measure(criterion, 0.95)
+    assert measured.estimate.reason.endswith("rejects every undisturbed image at its threshold: nothing is accepted")
+    assert measured.estimate.unbounded
+    assert not any(row.estimate.unbounded for row in example(threshold=1.0).measure(criterion, 0.95))
+
+
 def test_a_single_image_has_bounds_and_one_class_has_rates() -> None:
     one = Evidence([case("test", [0.75])], Settings(threshold=0.5), Context(held_out=NOTHING))
     assert [*rates(one).values()] == [0, 0, 0, 0]

@@ -47,6 +47,7 @@ from roadworthy.stored import Run as Run
 from roadworthy.stored import open_run as open_run
 from roadworthy.stored_evidence import stored_parts, stored_settings
 from roadworthy.study import load_study, whole_paths
+from roadworthy.verdict import load_decided
 
 
 def run_study(
@@ -207,6 +208,9 @@ def study_of_evaluation(
         raise InputError("a study names files: models and data that live in memory cannot be written into one")
     given_data.check_used(find_suite(suite))
     base = Path.cwd()
+    load_decided(criteria, base)
+    if (until_decided or complete) and criteria is None:
+        raise InputError("`until_decided=True` needs criteria that can be decided: name some with `criteria=`")
     study = evaluation_study(
         {own: with_whole_path(candidate, base) for own, candidate in candidates.items()},
         data,

@@ -182,11 +182,23 @@ def remarks(
 
 
 def check_criteria(
-    criteria: Sequence[Criterion], parts: Mapping[str, Sequence[Part]], settings: Mapping[str, Any]
+    criteria: Sequence[Criterion],
+    parts: Mapping[str, Sequence[Part]],
+    settings: Mapping[str, Any],
+    questions: Sequence[str],
 ) -> None:
-    """Refuse criteria that match nothing of the parts, by protocol, or whose threshold the metric cannot have."""
+    """Refuse criteria that match nothing of the parts, by protocol, or whose threshold the metric cannot have.
+
+    So are those that answer a question which is not asked, where `questions` are, or which their metric cannot answer.
+    """
     for criterion in criteria:
         protocol = protocol_of(criterion, parts)
+        protocol.check_question(criterion)
+        if questions and criterion.question not in (None, *questions):
+            raise InputError(
+                f"criterion {criterion.id} answers the question {criterion.question}, which the study does not ask: "
+                "add it to questions"
+            )
         protocol.check_all(parts[protocol.name], criterion, settings[protocol.name])
         check_threshold(criterion, _metric_and_range(protocol, criterion, parts, settings)[1])
 
@@ -247,7 +259,7 @@ def prepare(
     allowed |= {"on_bad_image": on_bad_image}
     options: dict[str, Any] = {"allowed": allowed, "decision": decided.decision}
     prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen, **options)
-    check_criteria(criteria, prepared.parts, prepared.settings)
+    check_criteria(criteria, prepared.parts, prepared.settings, study.questions)
     prepared = _looked_at(prepared) if study.until_decided else prepared
     return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance)) if rehearse else prepared
 

@@ -163,7 +163,7 @@ class Run:
         _, other = self.require_plugins()
         record = self.record
         chosen = own_criteria(record) if criteria is None else load_decided(criteria)
-        check_criteria(chosen.criteria, stored_parts(self.folder, record), stored_settings(record))
+        check_criteria(chosen.criteria, stored_parts(self.folder, record), stored_settings(record), record.questions)
         verdict = judge_run(chosen.criteria, load_evidence(self.folder, record), self.folder, record)
         file = criteria_file_of(criteria)
         return replace(verdict, decision=chosen.decision, criteria_file=file, other_code=tuple(other))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +52,7 @@ from roadworthy.cli.options import (
     WriteStudy,
     given_settings,
 )
-from roadworthy.core.errors import from_here
+from roadworthy.core.errors import InputError, from_here
 
 if TYPE_CHECKING:
     from roadworthy.api import Prepared, Run
@@ -130,6 +131,9 @@ def evaluate(
         ((own_name, candidates),) = candidates.items()
         given["name"] = name or own_name
     if write_study:
+        ignored = {"--out": out, "--workers": workers, "--fresh": fresh, "--accept-chance": accept_chance}
+        ignored |= {"--unpickle": unpickle, "--device": device != "auto"}
+        _check_new(write_study, ignored | {"--on-bad-image": on_bad_image is not OnBadImage.error})
         write_text(write_study, api.study_of_evaluation(candidates, data, **given))
         typer.echo(f"study: {from_here(write_study)}; roadworthy export and roadworthy run take it")
         return
@@ -147,6 +151,14 @@ def evaluate(
         **given,
     )
     _conclude(run, quiet)
+
+
+def _check_new(study: Path, ignored: Mapping[str, Any]) -> None:
+    """Refuse to write a study in place of a file, or to leave out options that are given."""
+    for option in (option for option, value in ignored.items() if value):
+        raise InputError(f"--write-study runs nothing, so that {option} would be ignored: give it to the run")
+    if study.exists():
+        raise InputError(f"{study} is there already: choose another name, or remove it")
 
 
 def _progress(quiet: bool) -> ProgressBar:

@@ -20,6 +20,7 @@ from roadworthy.core.types import Stimulus
 from roadworthy.engine.plan import Bench, PlannedCase, PlannedStimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import Metric, declare_metrics
+from roadworthy.metrics.base import DROP
 from roadworthy.protocols.joint_test.question_figures import QuestionFigure
 from roadworthy.protocols.repeat_analysis.questions import RepeatQuestion
 from roadworthy.report.facts import Facts
@@ -190,6 +191,8 @@ class Protocol(ABC):
     """What besides the test data it makes use of in a suite: `outliers`, `train`, `validation`, `monitor`."""
     question_figures: ClassVar[tuple[QuestionFigure, ...]] = ()
     """Which of its figures answer the questions of an approval."""
+    further_questions: ClassVar[frozenset[str]] = frozenset()
+    """Questions that its criteria may answer besides those of its figures."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
     """The metrics of its tables, in their order, each as it is meant here; a study may name further ones."""
     repeat_questions: ClassVar[tuple[RepeatQuestion, ...]] = ()
@@ -206,6 +209,21 @@ class Protocol(ABC):
     def comparable(self, settings: Any) -> tuple[Metric, ...]:
         """All metrics that runs with these settings can be compared by, in the order of the table."""
         return self.metrics_of(settings) if self.compared else ()
+
+    def check_question(self, criterion: Criterion) -> None:
+        """Raise an `InputError` where a criterion carries a question that its metric does not answer here.
+
+        A metric that is declared as a figure answers the questions it is declared for; others answer any question of
+        the protocol.
+        """
+        question, metric = criterion.question, criterion.metric.removesuffix(DROP)
+        of_metric = {figure.question for figure in self.question_figures if figure.metric == metric}
+        known = of_metric or {figure.question for figure in self.question_figures} | self.further_questions
+        if question is not None and known and question not in known:
+            raise InputError(
+                f"criterion {criterion.id}: {criterion.metric} of {self.name} does not answer the question {question}, "
+                f"but {' and '.join(sorted(known))}"
+            )
 
     def describe(self, settings: Any) -> str:
         """What settings ask for, in a few words, for the list of suites."""

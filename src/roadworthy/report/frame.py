@@ -19,6 +19,7 @@ from roadworthy.verdict.failures import count_failed
 OTHER_CRITERIA = "These criteria are not those that the study was run with."
 
 EXAMPLE = "Thresholds are examples, not a judgement."
+NO_NAME = "Nobody is named who decided on these thresholds."
 
 SHORT_HASH = 12
 """How many digits of a SHA-256 tell files apart for a reader; all of them are in run.json."""
@@ -69,9 +70,15 @@ def data_words(facts: Facts) -> str:
 def verdict_line(facts: Facts) -> str:
     """The verdict, how many cases failed, and whether the criteria are the study's, in one line."""
     other = OTHER_CRITERIA if facts.has_other_criteria else ""
-    example = EXAMPLE if facts.decision and facts.decision.example else ""
-    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), other, example]
+    words = [f"Verdict: {facts.status}.", verdict_words(facts), failure_words(facts), other, decision_mark(facts)]
     return " ".join(filter(None, words))
+
+
+def decision_mark(facts: Facts) -> str:
+    """What must be said of who decided on the thresholds: nobody, since they are examples or no name is there."""
+    if facts.decision is not None:
+        return EXAMPLE if facts.decision.example else ""
+    return NO_NAME if facts.answers and facts.criteria else ""
 
 
 def failed_words(facts: Facts) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,10 +71,17 @@ def answer_questions(
     of_candidates   the findings of the same criteria for each model by itself
     not_run         questions that the run cannot answer, with the reason: they are never passed
 
-    A question passes only where it passes over all models and for each that a criterion speaks of.
+    A question passes only where it passes over all models and for each that a criterion of any question speaks of.
     """
+    spoken_of = {model for model, own in of_candidates.items() if own}
     return tuple(
-        _answer(name, findings, {model: _candidate(name, own) for model, own in of_candidates.items()}, not_run)
+        _answer(
+            name,
+            findings,
+            {model: _candidate(name, own) for model, own in of_candidates.items()},
+            not_run,
+            spoken_of,
+        )
         for name in questions
     )
 
@@ -84,6 +91,7 @@ def _answer(
     findings: Sequence[Finding],
     candidates: Mapping[str, CandidateAnswer],
     not_run: Mapping[str, str],
+    spoken_of: Collection[str],
 ) -> Answer:
     own = [finding for finding in findings if finding.criterion.question == question]
     criteria = tuple(finding.criterion.id for finding in own)
@@ -94,6 +102,9 @@ def _answer(
     status = combined([*(finding.status for finding in own), *(answer.status for answer in judged.values())])
     if question in not_run and status != "fail":
         return Answer(question, "inconclusive", not_run[question], criteria, candidates)
+    left_out = [model for model in candidates if model in spoken_of and model not in judged]
+    if left_out and status == "pass":
+        return Answer(question, "inconclusive", f"not judged for {', '.join(left_out)}", criteria, candidates)
     reasons = [_sentence(finding) for finding in own if finding.status == status]
     reasons += [f"{model}: {answer.because}" for model, answer in judged.items() if answer.status == status]
     return Answer(question, status, reasons[0], criteria, candidates)

@@ -119,6 +119,14 @@ class Decision(BaseModel):
         """What is blank as empty text, and a date that YAML reads as one as it was written."""
         return "" if value is None else str(value) if isinstance(value, date) else value
 
+    @field_validator("date")
+    @classmethod
+    def _is_day(cls, value: str) -> str:
+        try:
+            return date.fromisoformat(value).isoformat() if value.strip() else ""
+        except ValueError:
+            raise ValueError(f"{value!r} is no day: write it as 2026-11-30") from None
+
     def words(self) -> str:
         """In a few words: by whom, when."""
         known = ", ".join(filter(None, [self.decided_by, self.date]))

@@ -27,6 +27,7 @@ class BreakPoints(base.Protocol):
     name = NAME
     settings = Settings
     table_specs = TABLE_SPECS
+    further_questions = frozenset({"conditions"})
     metrics = METRICS
     summary = "From which severity of a shift on a metric misses its threshold, with bounds, and its curve up to there."
 

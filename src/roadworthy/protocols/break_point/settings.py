@@ -95,7 +95,17 @@ class SearchedShift(ShiftChoice):
                 raise InputError(
                     f"{NAME}: shift {self.name} is to be finer up to {self.finer.end:g}, but its last level is {last}"
                 )
-            severities |= {*_steps(self.finer.start, self.finer.end, self.finer.step), self.finer.end}
+            if self.finer.start < lowest:
+                raise InputError(
+                    f"{NAME}: shift {self.name} is to be finer from {self.finer.start:g}, but it starts at severity "
+                    f"{lowest:g}"
+                )
+            added = {*_steps(self.finer.start, self.finer.end, self.finer.step), self.finer.end} - severities
+            if not added:
+                raise InputError(
+                    f"{NAME}: the finer grid of shift {self.name} adds no severity: use a smaller `step` under finer"
+                )
+            severities |= added
         return [plain_severity(severity) for severity in sorted(severities) if severity >= lowest and severity > 0]
 
 

@@ -57,6 +57,7 @@ class Dependability(base.Protocol):
     settings = Settings
     context = Context
     table_specs = TABLE_SPECS
+    further_questions = frozenset({"conditions", "certainty"})
     metrics = tuple(metric for measure in MEASURES for metric in measure.metrics)
     summary = "The eight dependability metrics: coverage, neurons, confidence loss, degradation, heat maps, confusion."
 

@@ -37,6 +37,7 @@ class Localization(base.Protocol):
     settings = Settings
     context = Context
     table_specs = TABLE_SPECS
+    further_questions = frozenset({"conditions", "certainty"})
     columns = frozenset[str]()
     summary = "What and where a network sees, and how well it knows how sure it is, under natural and simulated shift."
     shows_outliers = True

@@ -48,6 +48,7 @@ class Monitoring(base.Protocol):
     settings = Settings
     context = Context
     table_specs = TABLE_SPECS
+    further_questions = frozenset({"outliers", "certainty"})
     summary = "Is a model safer with a runtime monitor: what it rejects of wrong answers and of images from outside."
     shows_outliers = True
     metrics = METRICS

@@ -52,6 +52,7 @@ class OdTest(base.Protocol):
     settings = Settings
     context = Context
     table_specs = TABLE_SPECS
+    further_questions = frozenset({"outliers"})
     summary = "OD-test: how well a monitor rejects outliers of a kind that it was not calibrated with."
     shows_outliers = True
     prints_latex = True

@@ -45,3 +45,5 @@ INSIDE_METRICS = (ACCEPTED_WRONG, REJECTED_RIGHT, REJECTED, ACCEPTED_ERROR)
 """Those of in-distribution images."""
 METRICS = (*INSIDE_METRICS, ACCEPTED_OUTLIER)
 """In the order of the table."""
+ACCEPTED = frozenset({ACCEPTED_WRONG.name, ACCEPTED_OUTLIER.name})
+"""Those that are 0 wherever nothing is accepted, whatever the model knows."""

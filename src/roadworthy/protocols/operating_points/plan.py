@@ -112,8 +112,10 @@ class OperatingPoints(base.Protocol):
 
     def remark(self, criterion: Criterion, parts: Sequence[base.Part]) -> str:
         """That the figures are over half of the test data, where the threshold was fixed on the other half."""
-        if criterion.metric == ACCEPTED_OUTLIER.name or all(part.context.held_out != HALF for part in parts):
+        if all(part.context.held_out != HALF for part in parts):
             return ""
+        if criterion.metric == ACCEPTED_OUTLIER.name:
+            return "at a threshold that was fixed on half of the test groups"
         return "over the half of the test groups that the threshold was not fixed on"
 
     def page(self, run: Path, facts: Facts) -> Page:

@@ -29,7 +29,7 @@ from roadworthy.protocols.ood.tables import gan_keys
 from roadworthy.protocols.operating_points import changes, table_specs
 from roadworthy.protocols.operating_points.curve import curve_rows
 from roadworthy.protocols.operating_points.keys import ConditionKey, asked, is_inside, is_outside
-from roadworthy.protocols.operating_points.metrics import ACCEPTED_OUTLIER, INSIDE_METRICS, METRICS
+from roadworthy.protocols.operating_points.metrics import ACCEPTED, ACCEPTED_OUTLIER, INSIDE_METRICS, METRICS
 from roadworthy.protocols.operating_points.rates import inside_estimate, outside_estimate
 from roadworthy.protocols.operating_points.reading import ModelScores, read_model
 from roadworthy.protocols.operating_points.settings import Context, Settings
@@ -139,11 +139,20 @@ class Evidence(base.Evidence):
     def measure(self, criterion: Criterion, confidence: float) -> list[Measurement]:
         """A measurement per condition or set, or one for all conditions where `over` is pooled."""
         keys = asked(self.conditions, self.sets, self.gan_keys, criterion)
+        if rejecting := [key.model for key in keys if criterion.metric in ACCEPTED and self._rejects_all(key.model)]:
+            reason = f"{rejecting[0]} rejects every undisturbed image at its threshold: nothing is accepted"
+            return [Measurement({"model": rejecting[0]}, no_estimate(reason))]
         conditions = [key for key in keys if isinstance(key, ConditionKey)]
         if conditions:
             selections = [conditions] if criterion.over == "pooled" else [[key] for key in conditions]
             return [self._inside_measurement(own, criterion, confidence) for own in selections]
         return [self._set_measurement(key, criterion, confidence) for key in keys if isinstance(key, SetKey)]
+
+    def _rejects_all(self, model: str) -> bool:
+        """Whether a model accepts nothing, so that it cannot fail: every undisturbed test image is rejected."""
+        clean = ConditionKey(model, UNDISTURBED, 0)
+        known = clean in self.models[model].inside and not self._lost(clean)
+        return known and not any(decided.accepted.any() for decided in self.inside(clean))
 
     def _inside_measurement(self, keys: list[ConditionKey], criterion: Criterion, confidence: float) -> Measurement:
         estimate = self.estimate(keys, find_metric(criterion.metric, METRICS), confidence)

@@ -31,6 +31,7 @@ class Situations(base.Protocol):
     settings = Settings
     context = Context
     table_specs = TABLE_SPECS
+    further_questions = frozenset({"conditions"})
     summary = "Expected performance, and the share of expected situations in which requirements are met, by frequency."
     shows_recorded = True
     compared = ("expected_accuracy",)
