@@ -242,7 +242,7 @@ def _refuse_another(prepared: Prepared, folder: RunFolder) -> None:
     if models != {name: bench.fingerprint(model) for name, model in bench.models.items()}:
         what = "another model"
     elif bool(record.settings.get("until_decided")) != bool(prepared.study.until_decided):
-        what = "the same images in another order (`until_decided`)"
+        what = "the same images in another order (`until_decided=True`)"
     elif record.first.data.fingerprint != bench.data.fingerprint():
         what = "other data"
     elif record.seed != prepared.study.seed:

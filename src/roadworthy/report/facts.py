@@ -363,11 +363,16 @@ def _judged(row: Row, metric: str, facts: Facts) -> JudgedRow:
     return JudgedRow(
         where=condition,
         finding=_finding(row, metric, condition),
-        value=number(metric, number_of(row["value"])),
+        value=number(metric, _judged_value(row)),
         bounds=bounds(metric, number_of(row["lo"]), number_of(row["hi"])),
         unit=row.get("unit", "objects").removeprefix("independent "),
         **{name: row[name] for name in ("status", "because", "n", "groups", "method", "further_groups")},
     )
+
+
+def _judged_value(row: Row) -> float:
+    """The value of a judged row; one without a value and with a lower bound is infinite, which JSON cannot say."""
+    return math.inf if row["value"] is None and row["lo"] is not None else number_of(row["value"])
 
 
 def _finding(row: Row, metric: str, condition: str) -> str:

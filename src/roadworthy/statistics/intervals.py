@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ Floats = NDArray[np.float64]
 
 NEGLIGIBLE = 1e-9
 """A mean this close to the worst value, as a share of the range, has the worst value as its bound."""
+MOST_KEPT_GROUPS = 100
+"""The bounds of means over at most so many groups are kept."""
 
 
 def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -165,7 +168,21 @@ def _mean_interval(
 
 
 def _lower_bound(means: Floats, sizes: Floats, confidence: float) -> float:
-    """The lower bound of the mean of groups whose means lie in [0, 1]."""
+    """The lower bound of the mean of groups whose means lie in [0, 1].
+
+    That of few groups is kept: tables, criteria and a check of both ask for the same ones.
+    """
+    if len(means) > MOST_KEPT_GROUPS:
+        return _solved_lower_bound(means, sizes, confidence)
+    return _kept_lower_bound(means.tobytes(), sizes.tobytes(), confidence)
+
+
+@lru_cache(maxsize=10_000)
+def _kept_lower_bound(means: bytes, sizes: bytes, confidence: float) -> float:
+    return _solved_lower_bound(np.frombuffer(means), np.frombuffer(sizes), confidence)
+
+
+def _solved_lower_bound(means: Floats, sizes: Floats, confidence: float) -> float:
     shares = sizes / sizes.sum()
     effective_groups = 1 / float((shares**2).sum())
     best = wilson(effective_groups, effective_groups, confidence)[0]

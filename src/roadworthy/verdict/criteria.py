@@ -70,6 +70,8 @@ class Criterion(BaseModel):
     def _is_number(cls, value: Any) -> Any:
         if isinstance(value, bool):
             raise ValueError(f"give a number, not {str(value).lower()}")
+        if isinstance(value, str) and "," in value:
+            raise ValueError(f"give a number with a point, such as 0.95, not {value!r}")
         return value
 
     @model_validator(mode="after")

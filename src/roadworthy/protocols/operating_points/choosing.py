@@ -113,7 +113,10 @@ def choose_thresholds(
     The bound is that of 95 % bounds by group on held-out images.
     """
     if (cost is None) == (accepted_wrong_at_most is None):
-        raise InputError("say what the threshold is chosen by: a cost, or a rate of silent failures at most; not both")
+        raise InputError(
+            "say what the threshold is chosen by: `cost='accepted_wrong=10,rejected_right=1'`, or "
+            "`accepted_wrong_at_most=0.01`; not both"
+        )
     if accepted_wrong_at_most is not None and not 0 < accepted_wrong_at_most < 1:
         raise InputError(f"a rate of silent failures lies between 0 and 1, not {accepted_wrong_at_most}")
     by_source = evidence.by_source if isinstance(evidence, BySource) else {"": evidence}
