@@ -136,6 +136,7 @@ def test_small_images_are_refused() -> None:
 
 
 def test_the_class_changes_what_is_drawn_and_how_it_is_judged() -> None:
+    torch.manual_seed(0)
     draw, judge = networks.make_generator(3, (16, 16), width=2), networks.make_discriminator(3, (16, 16), width=2)
     noise = torch.randn(1, 100)
     one, other = (draw.eval()(noise, torch.tensor([label])) for label in (0, 1))
