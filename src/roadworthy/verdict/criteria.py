@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -27,7 +27,33 @@ from roadworthy.verdict.questions import question_in_settings
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Criterion(BaseModel):
+class OneThreshold:
+    """What criteria and requirements share: exactly one of the fields `at_least` and `at_most` is given."""
+
+    if TYPE_CHECKING:  # fields of the classes that are derived from it, in an order of their own
+        at_least: float | None
+        at_most: float | None
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> Self:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError("give exactly one of at_least and at_most")
+        return self
+
+    @property
+    def threshold(self) -> float:
+        """The value that the bound on the safe side must reach."""
+        limit = self.at_least if self.at_least is not None else self.at_most
+        assert limit is not None
+        return limit
+
+    @property
+    def sign(self) -> int:
+        """+1 where more is better (at_least), -1 where less is (at_most)."""
+        return 1 if self.at_least is not None else -1
+
+
+class Criterion(OneThreshold, BaseModel):
     """One requirement.
 
     `at_least` or `at_most` is the acceptance criterion (the tolerated risk); `min_groups` the validation target (the
@@ -73,24 +99,6 @@ class Criterion(BaseModel):
         if isinstance(value, str) and "," in value:
             raise ValueError(f"give a number with a point, such as 0.95, not {value!r}")
         return value
-
-    @model_validator(mode="after")
-    def _one_threshold(self) -> Criterion:
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("give exactly one of at_least and at_most")
-        return self
-
-    @property
-    def threshold(self) -> float:
-        """The value that the bound on the safe side must reach."""
-        limit = self.at_least if self.at_least is not None else self.at_most
-        assert limit is not None
-        return limit
-
-    @property
-    def sign(self) -> int:
-        """+1 where more is better (at_least), -1 where less is (at_most)."""
-        return 1 if self.at_least is not None else -1
 
     def sentence(self) -> str:
         """The requirement in words."""
