@@ -1,12 +1,13 @@
 # make demo   a report on drawn signs, nothing downloaded        make test   the whole test suite
 # make bench  speed against peers, side by side                  make lint   ruff, mypy, import contracts
-# make fuzz   20,000 bad inputs (ROADWORTHY_FUZZ: another number)
+# make chaos  60 runs stopped at random instants, and a cluster that is lost (ROADWORTHY_CHAOS: another number)
+# make fuzz   5,000 bad inputs for every reader of files and 500 bad runs for the report (ROADWORTHY_FUZZ: another number)
 PYTHON ?= python3
 VENV   := .venv
 BENCH  := .venv-bench
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz bench lint clean
+.PHONY: demo test fuzz chaos bench lint clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,7 +24,7 @@ $(VENV)/.dev: $(VENV)/.torch
 
 $(BENCH)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python $(PIP) -e '.[torch,backbones,bench]'
+	$(BENCH)/bin/python $(PIP) -e '.[torch,backbones,bench,ray]'
 	touch $@
 
 demo: $(VENV)/.torch
@@ -33,7 +34,10 @@ test: lint
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 fuzz: $(VENV)/.dev
-	ROADWORTHY_FUZZ=$${ROADWORTHY_FUZZ:-20000} $(VENV)/bin/pytest -q -m fuzz tests/test_fuzz.py
+	cd tests && PYTHONPATH=$(CURDIR)/src:$(CURDIR)/tests ../$(VENV)/bin/python -m fuzzing
+
+chaos: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -s -m chaos tests
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
@@ -43,7 +47,7 @@ lint: $(VENV)/.dev
 
 bench: $(BENCH)/.ready
 	mkdir -p runs
-	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided; do \
+	missed=0; for part in shifts chain approval mc_dropout perception monitors monitor_export patterns monitoring_stream dependability detectors until_decided isolation ray_workers scale cost; do \
 		$(BENCH)/bin/python benchmarks/$$part.py --out runs/bench-$$part.json || missed=1; \
 	done; exit $$missed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ ROOT = Path(__file__).parent.parent
 
 SLOW_FIRST = (
     *("test_docs", "test_engine", "test_nodes", "test_cli", "test_od_test", "test_stubborn_models", "test_compare"),
-    *("test_monitors_in_runs", "test_rehearsal", "test_damage", "test_dependability", "test_example_plugin"),
+    *(
+        "test_monitors_in_runs",
+        "test_rehearsal",
+        "test_damage",
+        "test_dependability",
+        "test_example_plugin",
+        "test_stores",
+    ),
 )
 """Files of more than 15 seconds: begun first, so that no worker is left with one when the others are done."""
 
@@ -22,6 +30,29 @@ SLOW_FIRST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {name: index for index, name in enumerate(SLOW_FIRST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is left in the cache of who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROADWORTHY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+IN_PROCESSES_OF_THEIR_OWN = ("test_isolation", "test_example_plugin", "test_found_inputs", "test_ray")
+"""Test files whose models are isolated as they are for users; commands that tests start as programs always are."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def models_here(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ask models that are code in the process of the test: the bits are the same, and a process takes long to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.stem not in IN_PROCESSES_OF_THEIR_OWN and "tests" in request.path.parts:
+            import roadworthy.models
+
+            patch.setattr(roadworthy.models, "is_foreign", lambda loader: False)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ def answer(images):
     return quick(images)
 """
 )
-MODEL = {"callable": "m.py:answer", "num_classes": 2, "version": "1"}
+MODEL = {"callable": "m.py:answer", "num_classes": 2, "version": "1", "isolate": False}
 STUDIES: dict[str, dict[str, Any]] = {
     "plain": study(Path("data.npz"), {"m": MODEL}, protocols={"classification": {"shifts": ["noise"], "levels": [3]}}),
     "dependable": study(
@@ -297,6 +297,7 @@ def test_the_seal_of_a_manifest_that_was_edited_breaks_whatever_run_json_says(fi
     record = json.loads((finished / "run.json").read_text())
     assert record["files"][name] != digest_file(path)
     record["files"][name] = digest_file(path)
+    del record["digest"]  # as runs were before records had a seal
     (finished / "run.json").write_text(json.dumps(record))
     assert call("verify", finished, code=1).splitlines() == [f"{name} was changed", f"{finished}: 1 problem"]
 

@@ -177,13 +177,13 @@ def test_an_attempt_in_which_every_case_fails_leaves_a_finished_run_as_it_was(tm
 
 def test_a_stimulus_is_made_once_for_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    original = local.PlannedStimulus.show
+    original = PlannedStimulus.show
 
-    def counted(self: local.PlannedStimulus, batch: Batch) -> Batch:
+    def counted(self: PlannedStimulus, batch: Batch) -> Batch:
         made.append(self.stimulus.key)
         return original(self, batch)
 
-    monkeypatch.setattr(local.PlannedStimulus, "show", counted)
+    monkeypatch.setattr(PlannedStimulus, "show", counted)
     prepared = prepare(
         parse_study(study(tmp_path, models={"a": "<>", "b": "<>", "c": "<>"}), "study"),
         models={name: Counting(name) for name in "abc"},

@@ -21,6 +21,7 @@ import yaml
 import roadworthy as rw
 from commands import call_main, check_sentence, snapshot
 from roadworthy.core.errors import InputError
+from roadworthy.core.files import json_bytes
 from roadworthy.core.hashing import sealed
 from samples import SIDE, arrays, fill, squares, study
 
@@ -80,12 +81,13 @@ def put_study(folder: Path, **changes: Any) -> None:
 
 
 TRAP = {"torch": "trap.pt", "arch": "own.py:net", "size": SIDE}
+HERE = {**TRAP, "isolate": False}
 GIVEN = "--model trap.pt --data data.npz --size 8x8 --arch own.py:net"
 NESTED = [
     TRAP,
     {"mc_dropout": TRAP},
-    {"temperature": TRAP, "value": 2.0},
-    {"ensemble": ["model.onnx", TRAP]},
+    {"temperature": HERE, "value": 2.0},
+    {"ensemble": ["model.onnx", HERE]},
     {"ensemble": [{"temperature": {"mc_dropout": TRAP}, "value": 2.0}, "model.onnx"]},
 ]
 
@@ -174,7 +176,7 @@ def edit(path: Path, change: Callable[[Any], object]) -> None:
     content = json.loads(path.read_text())
     seal = content.pop("digest", None)
     change(content)
-    path.write_text(json.dumps(content if seal is None else sealed(content)))
+    path.write_bytes(json_bytes(content if seal is None else sealed(content)))
 
 
 def redirect_case(kind: str) -> Callable[[Path], object]:

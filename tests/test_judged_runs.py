@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 import roadworthy as rw
 from roadworthy.cli import app
 from roadworthy.core.errors import RoadworthyError
-from roadworthy.core.hashing import digest
+from roadworthy.core.files import write_json
+from roadworthy.core.hashing import digest, sealed
 from roadworthy.metrics import find_metric
 from roadworthy.protocols.classification import Classification
 from roadworthy.protocols.classification.tables import metric_names
@@ -260,12 +261,13 @@ Change = Callable[[Path], None]
 
 
 def edited(name: str, change: Callable[[Any], None]) -> Change:
-    """Change a JSON file of a run, and its hash in run.json with it."""
+    """Change a JSON file of a run, and its hash in run.json with it, or the seal of that."""
 
     def edit(run: Path) -> None:
         content = json.loads((run / name).read_text())
+        seal = content.pop("digest", None) if name == "run.json" else None
         change(content)
-        (run / name).write_text(json.dumps(content))
+        write_json(run / name, content if seal is None else sealed(content))
         if name != "run.json":
             opened = rw.open_run(run)
             opened.folder.update_record([name])

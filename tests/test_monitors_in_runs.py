@@ -176,7 +176,7 @@ def test_a_killed_run_goes_on_by_chunk(tmp_path: Path) -> None:
         "name": "s",
         "batch": 4,
         "data": {"test": "data.npz", "split": [0.6, 0.2, 0.2]},
-        "models": {"m": {"callable": "m.py:answer", "num_classes": 2, "version": "1"}},
+        "models": {"m": {"callable": "m.py:answer", "num_classes": 2, "version": "1", "isolate": False}},
         "outliers": {"a": "uniform_noise", "b": "normal_noise"},
         "monitors": ["msp", "kl_matching"],
         "protocols": {"od_test": {}},

@@ -15,8 +15,9 @@ import roadworthy as rw
 import tiny
 from roadworthy.api import execute, no_progress, prepare
 from roadworthy.core.errors import InputError
+from roadworthy.engine.executor import Executor, load_artifact
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.local import Executor, Outcome, load_artifact
+from roadworthy.engine.ledger import Outcome
 from roadworthy.engine.plan import Graph
 from roadworthy.study import parse_study
 

@@ -84,7 +84,7 @@ def test_check_takes_paths_functions_modules_and_arrays(kitchen: Path) -> None:
 
 def test_check_takes_the_keywords_of_evaluate() -> None:
     outcome = {"suite", "metrics", "criteria", "out", "workers", "progress", "accept_chance", "fresh"}
-    outcome |= {"until_decided", "complete"}
+    outcome |= {"until_decided", "complete", "engine", "address", "memory"}
     outcome |= {"outliers", "train", "validation", "monitor", "baseline"}
     shared = set(inspect.signature(rw.evaluate).parameters) - outcome
     assert set(inspect.signature(rw.check).parameters) == shared | {"sample"}

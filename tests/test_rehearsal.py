@@ -166,8 +166,12 @@ def test_a_model_that_answers_differently_when_asked_twice_is_named(tmp_path: Pa
     )
     data = write_squares(tmp_path / "d.npz")
     words = ("evaluate", "--model", f"{code}:answer", "--trust", "--data", data, "--suite", "quick")
+    said = call(*words, "--out", tmp_path / "run", code=2)
+    assert "answers the same images differently when asked twice: its probabilities change by up to 0." in said
+    assert said.endswith("--accept-varying")
+    assert not (tmp_path / "run").exists()
     with pytest.warns(UserWarning, match="answers the same images differently when asked again"):
-        output = call(*words, "--out", tmp_path / "run")
+        output = call(*words, "--out", tmp_path / "run", "--accept-varying")
     assert "differently when asked again" in output
     assert "Answers that do not repeat" in (tmp_path / "run" / "report.html").read_text()
 

@@ -35,7 +35,7 @@ from reports import (
 from roadworthy import api
 from roadworthy.core.cells import escape_cell, unescape_cell
 from roadworthy.core.errors import InputError
-from roadworthy.core.record import AskedCase, ProtocolRecord, RunRecord, SourcePart
+from roadworthy.core.record import AskedCase, ProtocolRecord, RunRecord, SourcePart, read_record
 from roadworthy.engine.folder import RunFolder
 from roadworthy.models import load_model
 from roadworthy.protocols.classification import figures, table_specs
@@ -47,7 +47,7 @@ from roadworthy.report.facts import CLEAN, Condition, CriterionFacts, JudgedRow
 from roadworthy.report.words import NO_BREAK, bounds, number
 from roadworthy.statistics import Estimate
 from roadworthy.study import parse_study
-from roadworthy.verdict import Criterion, failed_parts, failures
+from roadworthy.verdict import Criterion, failed_parts, failure_lines, failures
 from roadworthy.verdict.failures import count_failed
 
 
@@ -343,11 +343,33 @@ def test_headline_of_failed_cases_hostile_names_and_no_pictures(tmp_path: Path) 
     verdict, accuracies, worst = headline(run)
     assert verdict == "Verdict: fail. The one criterion fails. 1 case of 4 failed."
     assert accuracies.startswith(
-        "Accuracy: two lines \ufffd[2J 98.0 % (96.0 to 99.5 %) undisturbed, n/a (case failed: "
+        "Accuracy: two lines \\x1b[2J 98.0 % (96.0 to 99.5 %) undisturbed, n/a (1 of 2 cases failed) under shifts"
     )
     assert worst.startswith(
-        "Worst condition (lowest of any model): fog level 1: two lines \ufffd[2J n/a (case failed: no answer), b 70.0 %"
+        "Worst condition (lowest of any model): fog level 1: two lines \\x1b[2J n/a (1 of 2 cases failed), b 70.0 %"
     )
+
+
+def test_a_model_that_failed_in_all_cases_is_one_figure_of_the_headline(tmp_path: Path) -> None:
+    accuracy = {("b", "none", 0): 0.9, ("b", "fog", 1): 0.7}
+    failed = {("hangs", "none", 0): "no answer in time", ("hangs", "fog", 1): "no answer in time"}
+    lines = headline(make_run(tmp_path / "run", accuracy, failed=failed))
+    assert "hangs n/a (2 of 2 cases failed)" in lines[1].partition(": ")[2].split("; ")
+    assert "hangs n/a (2 of 2 cases failed)" in lines[2]
+    assert "no answer in time" not in " ".join(lines), "causes are printed once, by themselves"
+
+
+def test_cases_that_all_failed_for_one_cause_are_one_line(tmp_path: Path) -> None:
+    accuracy = {("b", "none", 0): 0.9}
+    failed = {("hangs", "none", 0): "late", ("hangs", "fog", 1): "late", ("b", "fog", 1): "no power"}
+    failed |= {("dies", "none", 0): "exit code 3", ("dies", "fog", 1): "exit code 4"}
+    record = read_record(make_run(tmp_path / "run", accuracy, failed=failed))
+    assert sorted(failure_lines(record)) == [
+        "b at fog 1: no power",
+        "dies at fog 1: exit code 4",
+        "dies at none 0: exit code 3",
+        "hangs, all 2 cases: late",
+    ]
 
 
 def test_headline_without_shifts(tmp_path: Path) -> None:

@@ -358,9 +358,15 @@ OD = {
 }
 
 
-@pytest.mark.parametrize(("kind", "calls"), [("study", 0), ("study", 2), ("od", 3)])
+@pytest.mark.parametrize(
+    ("kind", "calls", "stop", "code"),
+    [
+        *(("study", 0, signal.SIGINT, 130), ("study", 2, signal.SIGINT, 130), ("od", 3, signal.SIGINT, 130)),
+        *(("study", 0, signal.SIGTERM, 143), ("study", 2, signal.SIGTERM, 143)),
+    ],
+)
 def test_one_interrupt_ends_a_run_that_hangs(
-    tmp_path: Path, kind: str, calls: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, calls: int, stop: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the first look at the model, in a worker and in an OD-test; the same command continues from there."""
     monkeypatch.chdir(tmp_path)
@@ -377,13 +383,13 @@ def test_one_interrupt_ends_a_run_that_hangs(
         while not Path("hanging").exists():
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, stop)
         started = time.monotonic()
         _, said = process.communicate(timeout=30)
     finally:
         process.kill()
     assert time.monotonic() - started < 6.5
-    assert process.returncode == 130
+    assert process.returncode == code
     assert said.endswith("stopped; run the same command again to continue from here\n")
     if not calls:
         assert not Path("run").exists()
@@ -417,7 +423,7 @@ def test_a_function_is_entered_by_one_thread_at_a_time_whatever_it_is_wrapped_in
         CODE + "\nimport turnstile\nplain = answer\n\ndef answer(images):\n    return turnstile.enter(images, plain)\n"
     )
     (tmp_path / "m.py").write_text(counted)
-    inner = {"callable": "m.py:answer", "num_classes": 2, "version": "1"}
+    inner = {"callable": "m.py:answer", "num_classes": 2, "version": "1", "isolate": False}
     turned = {**inner, "classes": NAMES[::-1]}
     models = {
         "alone": inner,

@@ -24,7 +24,8 @@ from roadworthy.data.subset import in_random_order
 from roadworthy.data.table import Table
 from roadworthy.engine import readouts
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.local import Outcome, show
+from roadworthy.engine.ledger import Outcome
+from roadworthy.engine.local import show
 from roadworthy.engine.plan import Bench, Graph, PlannedCase, PlannedStimulus
 from roadworthy.engine.readouts import Readouts
 from roadworthy.metrics import find_metric

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         check,
         choose_monitor,
         choose_operating_point,
+        clean,
         compare_runs,
         evaluate,
         evaluate_decisions,
@@ -52,7 +53,7 @@ __version__ = version("roadworthy")
 _MODULES = {
     "api": (
         *("Run", "check", "choose_monitor", "choose_operating_point", "compare_runs", "evaluate", "evaluate_decisions"),
-        "export_monitor",
+        *("clean", "export_monitor"),
         *("export_study", "monitor_decisions", "no_progress", "open_run", "run_study"),
     ),
     "core.errors": ("InputError", "ModelError", "RoadworthyError"),
@@ -100,6 +101,7 @@ __all__ = [
     "check_usefulness",
     "choose_monitor",
     "choose_operating_point",
+    "clean",
     "compare",
     "compare_runs",
     "evaluate",

@@ -11,16 +11,19 @@ from typing import Any
 import roadworthy.uncertainty  # noqa: F401 (registers)
 from roadworthy.comparing import compare_runs as compare_runs
 from roadworthy.core.errors import InputError, from_here
+from roadworthy.core.remote import absolute_location
 from roadworthy.core.validation import check_number, parse_size
 from roadworthy.data import open_dataset
 from roadworthy.data.curation import Curation as Curation
 from roadworthy.data.curation import curate, read_settings
 from roadworthy.deploying import export_monitor as export_monitor
 from roadworthy.deploying import monitor_decisions as monitor_decisions
+from roadworthy.engine.cleaning import Cleaning
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.progress import ProgressBar as ProgressBar
 from roadworthy.engine.progress import no_progress as no_progress
 from roadworthy.engine.progress import terminal_progress as terminal_progress
+from roadworthy.engines import check_options
 from roadworthy.evaluation import (
     GivenData,
     candidates_of,
@@ -34,7 +37,8 @@ from roadworthy.evaluation import model_spec as model_spec
 from roadworthy.executing import execute as execute
 from roadworthy.exporting import export_images
 from roadworthy.models.check import CheckReport, check_model, open_given
-from roadworthy.opening import Given, model_builder
+from roadworthy.models.isolation import FOREIGN
+from roadworthy.opening import Given, model_builder, open_or_stand_in
 from roadworthy.plugins import GivenPlugins, load_given
 from roadworthy.preparing import Prepared as Prepared
 from roadworthy.preparing import prepare as prepare
@@ -55,26 +59,45 @@ def run_study(
     *,
     out: str | Path | None = None,
     workers: int | None = None,
+    memory: str | int | None = None,
     plugins: GivenPlugins = (),
     trust: bool = False,
     unpickle: bool = False,
     device: str = "auto",
     accept_chance: bool = False,
     fresh: bool = False,
+    engine: str = "local",
+    address: str | None = None,
     progress: ProgressBar = terminal_progress,
 ) -> Run:
     """Run a study file (or its content) into `out` (default: runs/<name of the study>); resumes by itself.
 
+    It runs in threads of this process, or with `engine="ray"` on the Ray cluster at `address` (without one: a Ray that
+    is started on this machine).
+
     `fresh` makes everything anew, also what the folder holds already; `accept_chance` tests models that are no better
     than chance all the same. `plugins` are Python files (or modules) with components of one's own, imported before the
-    study is read, beside those that it names; all of their code runs only with `trust`.
+    study is read, beside those that it names; all of their code runs only with `trust`. With `memory`, such as "2GB",
+    as many workers are at work as this process has memory for below it.
     """
     study, base = load_study(source, plugins=plugins, trust=trust)
-    target = Path(out or Path("runs") / study.name).absolute()  # code of a model may change the working folder
+    target = absolute_location(out or Path("runs") / study.name)  # code of a model may change the working folder
+    check_options(engine, address=address, memory=memory, out=target)
     prepared = prepare(
         study, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance, progress=progress
     )
-    return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
+    options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory, "progress": progress}
+    return execute(prepared, target, workers=workers, fresh=fresh, **options)
+
+
+def clean(run: str | Path | Run, *, dry_run: bool = False, foreign: bool = False) -> Cleaning:
+    """Remove from a finished run what nothing refers to, such as cases of an earlier version of its study.
+
+    Files that somebody else put into its folder stay, and are listed, unless `foreign` ones are to go too. A `dry_run`
+    only says what would be removed.
+    """
+    opened = run if isinstance(run, Run) else open_run(run)
+    return opened.clean(dry_run=dry_run, foreign=foreign)
 
 
 def export_study(
@@ -115,6 +138,7 @@ def evaluate(
     classes: str | Sequence[str] | None = None,
     seed: int = 0,
     workers: int | None = None,
+    memory: str | int | None = None,
     device: str = "auto",
     plugins: GivenPlugins = (),
     trust: bool = False,
@@ -123,6 +147,8 @@ def evaluate(
     accept_chance: bool = False,
     fresh: bool = False,
     baseline: str | os.PathLike[str] | None = None,
+    engine: str = "local",
+    address: str | None = None,
     progress: ProgressBar = terminal_progress,
     **model_settings: Any,
 ) -> Run:
@@ -138,7 +164,7 @@ def evaluate(
     those of the suite. `plugins` are Python files (or modules) that add metrics, suites, kinds of models or of data;
     their code runs only with `trust`. With `until_decided` cases stop as soon as their criteria are decided; `complete`
     goes on with such a run to the last image. `baseline` is the run of an earlier version: what is unchanged is taken
-    over from it, and the report starts with the regressions.
+    over from it, and the report starts with the regressions. `engine`, `address` and `memory` are those of `run_study`.
     """
     loaded = load_given(plugins, trust)
     candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)
@@ -158,13 +184,16 @@ def evaluate(
         baseline=None if baseline is None else os.fspath(baseline),
     )
     base = Path.cwd()  # code of a model may change it
-    target = base / (out or Path("runs") / study.name)
+    target = absolute_location(out or Path("runs") / study.name, base)
+    check_options(engine, address=address, memory=memory, out=target)
     allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
     builders = {
-        own: model_builder(candidate, study.size, name=own, base=base, **allowed, **model_settings)
+        own: model_builder(
+            candidate, study.size, name=own, base=base, **allowed, **{"isolate": FOREIGN, **model_settings}
+        )
         for own, candidate in candidates.items()
     }
-    opened = {own: build() for own, build in builders.items()}
+    opened = {own: open_or_stand_in(build, own, candidates[own]) for own, build in builders.items()}
     given_data.check_used(find_suite(suite), opened.values())
     learned = (in_memory(data), in_memory(train), in_memory(validation))
     given = Given(opened, builders, *learned, outliers=given_data.outliers)
@@ -172,7 +201,8 @@ def evaluate(
     prepared = prepare(study, base=base, given=given, progress=progress, **allowed)
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
-    return execute(prepared, target, workers=workers, fresh=fresh, progress=progress)
+    options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory, "progress": progress}
+    return execute(prepared, target, workers=workers, fresh=fresh, **options)
 
 
 def study_of_evaluation(
@@ -223,7 +253,7 @@ def study_of_evaluation(
         size=size,
         criteria=str(base / criteria) if isinstance(criteria, str | Path) else criteria,
         until_decided="complete" if complete else until_decided,
-        baseline=None if baseline is None else str(base / baseline),
+        baseline=None if baseline is None else str(absolute_location(baseline, base)),
         plugins=[record.model_dump() for record in loaded],
     )
     whole = {key: whole_paths(getattr(study, key), base) for key in ("data", "models", "outliers")}
@@ -317,7 +347,7 @@ def choose_operating_point(
 
     `cost` is written as `accepted_wrong=10,rejected_right=1`. Writes nothing.
     """
-    opened = open_run(Path(run), plugins=plugins, trust=trust)
+    opened = open_run(os.fspath(run), plugins=plugins, trust=trust)
     opened.folder.check_finished()
     opened.require_plugins()
     record, protocol = opened.record, find_protocol(OPERATING_POINTS)

@@ -113,7 +113,10 @@ def main() -> None:
     graph = prepare_recipe(task["recipe"]).plan.graph()
     executor, store = LocalExecutor(1, _reporting(answers)), RunFolder(Path(task["folder"]))
     while (node := asked.get()) is not None:
-        outcome = executor.run_node(node, graph, store)
+        try:
+            outcome = executor.run_node(node, graph, store)
+        except OSError:
+            return  # of the disk, such as a full one: the process that started this one meets it too, and says so
         seconds, peak = outcome.spent.get(node, (0.0, 0))[0], outcome.peaks.get(node, math.nan)
         _say(answers, {"node": node, **Building(seconds, outcome.failures.get(node, ""), peak)._asdict()})
 

@@ -12,6 +12,7 @@ import pandas as pd
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RECORD, BaselineRecord, RunRecord
+from roadworthy.core.remote import absolute_location
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.plan import Graph
 from roadworthy.engine.taking_over import TakenOver, take_over
@@ -21,7 +22,7 @@ from roadworthy.protocols import find_protocol
 from roadworthy.protocols.comparison import ALPHA, MARGIN, check_question, choose_pairs, compare, load_systems
 from roadworthy.protocols.table_specs import BASELINE_CHANGES
 from roadworthy.stored import Run, open_run
-from roadworthy.stored_evidence import stored_parts, stored_settings
+from roadworthy.stored_evidence import blamed_on, stored_parts, stored_settings
 
 
 def compare_runs(
@@ -49,16 +50,17 @@ def compare_runs(
     _load_plugins_of(opened, records, metrics)
     check_question(metrics, alpha, margin)
     names, several = [[*record.models] for record in records], any("" not in record.sources for record in records)
-    pairs = load_systems(
-        choose_pairs([os.fspath(path) for path in runs], names, models, several),
-        [run.path.name for run in opened],
-        [stored_parts(run.folder, record) for run, record in zip(opened, records, strict=True)],
-        [stored_settings(record) for record in records],
-        metrics,
-        alpha,
-        workers or os.cpu_count() or 1,
-    )
-    return compare(pairs, metrics, alpha, margin)
+    with blamed_on(*opened):
+        pairs = load_systems(
+            choose_pairs([os.fspath(path) for path in runs], names, models, several),
+            [run.path.name for run in opened],
+            [stored_parts(run.folder, record) for run, record in zip(opened, records, strict=True)],
+            [stored_settings(record) for record in records],
+            metrics,
+            alpha,
+            workers or os.cpu_count() or 1,
+        )
+        return compare(pairs, metrics, alpha, margin)
 
 
 def _load_plugins_of(runs: Sequence[Run], records: Sequence[RunRecord], metrics: Sequence[str] | None) -> None:
@@ -86,16 +88,17 @@ class Baseline:
     sha256: str
 
     @classmethod
-    def opened(cls, name: str, base: Path, out: Path, trust: bool) -> Baseline:
+    def opened(cls, name: str, base: Path, out: str | Path, trust: bool) -> Baseline:
         """Open the run that a study names, its path starting from `base`; the run in `out` itself is refused."""
-        path = (base / name).absolute()
-        if path.resolve() == out.resolve():
+        path, target = absolute_location(name, base), absolute_location(out)
+        resolved = [one if isinstance(one, str) else one.resolve() for one in (path, target)]
+        if resolved[0] == resolved[1]:
             raise InputError(
                 f"{name} is the folder of this run, and so cannot be its baseline: choose another folder with `out=`"
             )
         run = open_run(path, trust=trust)
         run.folder.check_finished()
-        return cls(name, run, run.record, digest_file(path / RECORD))
+        return cls(name, run, run.record, digest_file(run.path / RECORD))
 
     def take_over(self, graph: Graph, folder: RunFolder) -> TakenOver:
         """Put what is unchanged into the folder of a new run."""
@@ -133,13 +136,14 @@ class Baseline:
         records, stores = [self.record, record.as_stored()], [self.run.folder, folder]
         try:
             _load_plugins_of([self.run], records, None)
-            pairs = load_systems(
-                choose_pairs([self.name, str(folder.path)], [names[0], paired], None, "" not in record.sources),
-                [self.run.path.name, folder.path.name],
-                [stored_parts(store, own) for store, own in zip(stores, records, strict=True)],
-                [stored_settings(own) for own in records],
-                workers=workers,
-            )
-            return compare(pairs), reason
+            with blamed_on(self.run):
+                pairs = load_systems(
+                    choose_pairs([self.name, str(folder.path)], [names[0], paired], None, "" not in record.sources),
+                    [self.run.path.name, folder.path.name],
+                    [stored_parts(store, own) for store, own in zip(stores, records, strict=True)],
+                    [stored_settings(own) for own in records],
+                    workers=workers,
+                )
+                return compare(pairs), reason
         except InputError as error:
             return BASELINE_CHANGES.frame([]), "; ".join(filter(None, [str(error), reason]))

@@ -211,7 +211,7 @@ def _open_bench(
     alone = section.model_copy(update={"models": {model: section.models[model]}})
     allowed = {"trust": trust, "unpickle": unpickle, "device": "auto"}
     monitors = open_monitors(study, base, trust=trust)
-    bench, _, _ = OpeningSource(study, source, alone, base, monitors, progress, allowed=allowed).bench()
+    bench, _, _ = OpeningSource(study, source, alone, base, monitors, progress, allowed=allowed, isolate=False).bench()
     return bench, entry if isinstance(entry, Mapping) and "onnx" in entry else None, base
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.remote import absolute_location, is_address
 from roadworthy.core.roles import Model
 from roadworthy.models import MODELS, WRAPPERS, kind_of
 from roadworthy.protocols import Suite, find_suite
@@ -41,7 +42,8 @@ def candidates_of(model: Any, name: str | None = None) -> dict[str, Any]:
 def name_of(model: Any) -> str:
     """What a model is called that was given without a name."""
     if isinstance(model, str | Path):
-        return Path(str(model).partition(":")[0]).stem or "model"
+        named = str(model) if is_address(model) else str(model).partition(":")[0]
+        return Path(named).stem or "model"
     return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)
 
 
@@ -73,7 +75,7 @@ def model_spec(model: Any, settings: Mapping[str, Any]) -> Any:
 
 def with_whole_path(model: Any, base: Path) -> Any:
     """A model that is given as a path, whole, whether or not there is a file yet; any other as it is."""
-    return str(base / model) if isinstance(model, str | Path) else model
+    return str(absolute_location(model, base)) if isinstance(model, str | Path) else model
 
 
 def data_spec(data: Any) -> Any:

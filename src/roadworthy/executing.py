@@ -12,20 +12,24 @@ from pathlib import Path
 
 import pandas as pd
 
-from roadworthy.building import apart_builder
 from roadworthy.comparing import Baseline
 from roadworthy.core import record as records
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.files import remove_if_empty
 from roadworthy.core.record import RunRecord
 from roadworthy.engine.artifacts import is_built
+from roadworthy.engine.executor import Executor
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes
-from roadworthy.engine.local import Executor, LocalExecutor, Outcome, timing_tables
+from roadworthy.engine.ledger import Outcome
+from roadworthy.engine.local import timing_tables
+from roadworthy.engine.memory import MemoryLimit
 from roadworthy.engine.plan import THREADS, Graph, Plan, is_stored
 from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.engine.provenance import environment
 from roadworthy.engine.recording import node_records, source_record
 from roadworthy.engine.table_specs import TIMING_ARTIFACTS
 from roadworthy.engine.taking_over import TakenOver
+from roadworthy.engines import check_options, make_executor
 from roadworthy.plugins import require_loaded
 from roadworthy.preparing import Prepared
 from roadworthy.protocols import find_protocol
@@ -47,25 +51,37 @@ def execute(
     workers: int | None = None,
     fresh: bool = False,
     progress: ProgressBar = terminal_progress,
+    engine: str = "local",
+    address: str | None = None,
     executor: Executor | None = None,
+    memory: str | int | None = None,
 ) -> Run:
     """Run a prepared study into a folder; one that holds part of it already is resumed, unless it is to be `fresh`.
+
+    `engine` is where: see `engines.ENGINES`; `address` that of a cluster. With `memory`, such as "2GB", as many workers
+    are at work as this process has memory for below it.
 
     Results that are there stay until all new ones are known: an attempt that fails leaves a finished run as it was.
     """
     require_loaded(prepared.study.plugins)
+    if executor is not None and memory is not None:
+        raise InputError("`memory=` is for the executor that is made here: give the `executor=` its limit itself")
+    if executor is None:
+        check_options(engine, address=address, memory=memory)
+    limit = None if memory is None else MemoryLimit(memory)
+    executor = executor or make_executor(
+        engine, prepared, RunFolder(out).path, workers=workers, address=address, limit=limit, progress=progress
+    )
     workers = workers or os.cpu_count() or 1
     stored = prepared.stored_study().to_yaml()
-    baseline = _baseline(prepared, Path(out))
+    baseline = _baseline(prepared, out)
     with opened_folder(out, stored, fresh) as folder:
         graph, before = prepared.plan.graph(), set(folder.files())
         taken = baseline.take_over(graph, folder) if baseline and not fresh else TakenOver()
         _warn_of_damage(taken)
         _warn_of_other_images(prepared.plan, folder)
-        if executor is None:
-            apart = apart_builder(prepared, folder.path) if workers > 1 else None
-            executor = LocalExecutor(workers, progress, f"testing {prepared.study.name}", apart)
         outcome = executor.run(graph, folder)
+        workers = limit.fitting(workers) if limit else workers
         record = make_record(prepared, graph, outcome, folder)
         try:
             evidence = _evidence(prepared, outcome, folder, record, workers)
@@ -115,13 +131,13 @@ def execute(
         for protocol, some in (*printed.items(), *costs.items(), *lasting.items()):
             for name, table in some.items() if find_protocol(protocol).prints_latex else ():
                 write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
-        run = Run(folder.path)
+        run = Run(folder)
         file = criteria_file_of(prepared.study.criteria)
         run.conclude(record, replace(verdict, criteria_file=file, decision=prepared.decision))
     return run
 
 
-def _baseline(prepared: Prepared, out: Path) -> Baseline | None:
+def _baseline(prepared: Prepared, out: str | Path) -> Baseline | None:
     """The run of an earlier version that the study names, if any."""
     named = prepared.study.baseline
     return Baseline.opened(named, prepared.base, out, bool(prepared.allowed.get("trust"))) if named else None
@@ -187,6 +203,7 @@ def _take_back(folder: RunFolder, before: Collection[Path]) -> None:
     for path in folder.files():
         if path not in before and not path.is_relative_to(folder.path / "artifacts"):
             path.unlink()
+            remove_if_empty(path.parent)
 
 
 @contextmanager

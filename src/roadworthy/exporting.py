@@ -8,8 +8,10 @@ from typing import Any
 
 from roadworthy.core.errors import InputError, ModelError
 from roadworthy.core.manifests import is_whole, named_parts
+from roadworthy.core.remote import absolute_location
+from roadworthy.engine.executor import load_built
 from roadworthy.engine.folder import RunFolder, writing
-from roadworthy.engine.local import LocalExecutor, load_built
+from roadworthy.engine.local import LocalExecutor
 from roadworthy.engine.plan import Graph, PlannedStimulus
 from roadworthy.engine.progress import ProgressBar, terminal_progress
 from roadworthy.opening import check_study_size, open_benches
@@ -44,7 +46,7 @@ def export_images(
     exported; and what such a run has built already is used. Stopped, the same call goes on.
     """
     study, base = load_study(source, plugins=plugins, trust=trust)
-    run = Path(out or Path("runs") / study.name).absolute()
+    store = RunFolder(absolute_location(out or Path("runs") / study.name))
     check_study_size(study, len(study.by_source()))
     chosen = study.protocols.chosen()
     for protocol, settings in chosen:
@@ -59,14 +61,14 @@ def export_images(
     check_exportable([showing for showing, _, _ in shown], [*benches], Path(folder))
     graph = Graph((), study.batch, [showing for showing, _, _ in shown])
     if graph.artifacts:
-        _build(graph, RunFolder(run), progress)
-    artifacts = {hash_: named_parts(RunFolder(run).artifact(hash_)) for hash_ in graph.artifacts}
+        _build(graph, store, progress)
+    artifacts = {hash_: named_parts(store.artifact(hash_)) for hash_ in graph.artifacts}
     images = sum(len(showing.data) for showing, _, _ in shown)
     classes = {name: bench.data.class_names for name, bench in benches.items()}
     with progress(f"export {study.name}", images) as advance, writing(Path(folder)):
         fixed: dict[str, Any] = {"batch": study.batch, "artifacts": artifacts}
         written = export(shown, classes, Path(folder), progress=advance, workers=workers or 1, **fixed)
-    return Exported(written, tuple(node.name for node in graph.artifacts.values()), run)
+    return Exported(written, tuple(node.name for node in graph.artifacts.values()), store.path)
 
 
 def _build(graph: Graph, store: RunFolder, progress: ProgressBar) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.errors import InputError, ModelError, UnknownName
+from roadworthy.core.fetching import fetch_named
 from roadworthy.core.roles import OUTLIERS, Dataset, Model, Outliers
 from roadworthy.data import OpenedDataset, Subset, open_dataset, split_by_group
 from roadworthy.data.base import contents
@@ -23,6 +24,7 @@ from roadworthy.engine.progress import ProgressBar
 from roadworthy.models import align, load_model
 from roadworthy.models.callable import check_versions
 from roadworthy.models.classes import box_hint
+from roadworthy.models.isolation import FOREIGN, UnopenedModel
 from roadworthy.models.signals import LearningData
 from roadworthy.monitors import MONITORS, Monitor, MonitorOpening, NamesFiles, open_monitor
 from roadworthy.outliers import make_outliers
@@ -56,7 +58,10 @@ class Given:
 
 @dataclass(frozen=True)
 class OpeningSource:
-    """What is needed to open one source of a study. `allowed` are settings of all models: device, trust, unpickle."""
+    """What is needed to open one source of a study. `allowed` are settings of all models: device, trust, unpickle.
+
+    `isolate` is what holds for models whose entry says nothing of it.
+    """
 
     study: Study
     name: str
@@ -67,15 +72,19 @@ class OpeningSource:
     given: Given = Given()
     on_bad_image: str = "error"
     allowed: Mapping[str, Any] = field(default_factory=dict)
+    isolate: bool | str = FOREIGN
 
     def bench(self) -> tuple[Bench, dict[str, Callable[..., Model]], dict[str, Sequence[str]]]:
         """Its bench, what makes its models anew, and which held-out images are training images too, by role."""
         asked = [(p, s) for p, s in self.study.protocols.chosen() if self.name in (s.sources or [self.name])]
+        outliers = {} if self.given.outliers else self.study.outliers
+        fetch_named([self.section.models, self.section.data.model_dump(), outliers], self.progress)
         opened, builders = dict(self.given.models), dict(self.given.builders)
         for name, spec in self.section.models.items():
             if name not in opened:
-                builders[name] = model_builder(spec, self.section.size, name=name, base=self.base, **self.allowed)
-                opened[name] = builders[name]()
+                settings = {"name": name, "base": self.base, "isolate": self.isolate, **self.allowed}
+                builders[name] = model_builder(spec, self.section.size, **settings)
+                opened[name] = open_or_stand_in(builders[name], name, spec)
         check_versions(opened)
         inputs = [model.input_size for model in opened.values() if model.input_size]
         roles = self._data(max(inputs, default=None))
@@ -259,6 +268,14 @@ def open_benches(study: Study, base: Path, progress: ProgressBar) -> dict[str, B
 def model_builder(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Callable[..., Model]:
     """What makes a model, as given or with some of its settings changed."""
     return partial(_load_sized, spec, size, **settings)
+
+
+def open_or_stand_in(build: Callable[..., Model], name: str, entry: Any) -> Model:
+    """The model that is made; one whose process fails meanwhile has a stand-in, so that others can go on without it."""
+    try:
+        return build()
+    except ModelError as error:
+        return UnopenedModel(name, entry, str(error))
 
 
 def _load_sized(spec: Any, size: tuple[int, int] | None, **settings: Any) -> Model:

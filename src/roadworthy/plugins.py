@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+import stat
 import sys
 import traceback
 import warnings
@@ -23,7 +24,7 @@ import roadworthy.uncertainty  # noqa: F401 (both: every component of ours is re
 from roadworthy.core.code import code_files
 from roadworthy.core.errors import InputError, first_line, foreign_code
 from roadworthy.core.hashing import digest_file
-from roadworthy.core.importing import import_code
+from roadworthy.core.importing import import_code, name_plugins_by
 from roadworthy.core.record import PluginRecord
 from roadworthy.core.registry import Registered, RegistrationError, Registry, registering
 from roadworthy.core.validation import find_mode, require_file
@@ -76,6 +77,7 @@ class _Loaded:
 
 
 _LOADED: dict[str, _Loaded] = {}
+name_plugins_by(lambda: {name: loaded.record.files for name, loaded in _LOADED.items() if loaded.in_force})
 
 
 GivenPlugins = str | Path | Sequence[str | Path]
@@ -192,7 +194,7 @@ def _located(plugin: str, files: dict[str, str], base: Path) -> PluginRecord:
         return PluginRecord(plugin=str(path.absolute()), files=files)
     is_module_name = re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", plugin) is not None
     is_module = is_module_name and _can_be_imported(plugin.partition(".")[0])
-    if plugin and "\0" not in plugin and not is_module and path.is_file():
+    if plugin and "\0" not in plugin and not is_module and stat.S_ISREG(find_mode(path, "plugin")):
         raise InputError(f"plugin {plugin} is a file whose name does not end in .py: rename it, a plugin must")
     if not is_module_name:
         raise InputError(f"plugin {plugin!r} is neither a Python file (my.py) nor a module (package.module)")
@@ -338,7 +340,7 @@ def _changed_files(plugin: PluginRecord) -> list[str]:
     return [
         name
         for name, value in plugin.files.items()
-        if not (folder / name).is_file() or digest_file(folder / name) != value
+        if not stat.S_ISREG(find_mode(folder / name, "plugin")) or digest_file(folder / name) != value
     ]
 
 

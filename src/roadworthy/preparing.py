@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from roadworthy.core.errors import InputError, ModelError
+from roadworthy.core.remote import absolute_location
 from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.core.types import UNDISTURBED, Stimulus
 from roadworthy.data.base import contents
@@ -21,6 +22,7 @@ from roadworthy.engine.progress import ProgressBar, no_progress, terminal_progre
 from roadworthy.metrics import Metric, find_metric
 from roadworthy.metrics.base import Range
 from roadworthy.models import StoredPredictions
+from roadworthy.models.isolation import UnopenedModel
 from roadworthy.models.rehearsal import Rehearsal, chance_error
 from roadworthy.models.rehearsal import rehearse as rehearse_model
 from roadworthy.monitors import MONITORS, NamesFiles, StoredMonitor
@@ -54,6 +56,7 @@ class Prepared:
     contexts    by protocol and source
     seen        ids of test and of validation images that are training images too, by source and role
     allowed     device, trust and the like;  decision: who decided on the thresholds of criteria, where it is known
+    refused     why a model is not asked that failed in its rehearsal, by source and model
     """
 
     study: Study
@@ -67,6 +70,7 @@ class Prepared:
     rehearsals: Mapping[tuple[str, str], Rehearsal] = field(default_factory=dict)
     allowed: Mapping[str, Any] = field(default_factory=dict)
     decision: Decision | None = None
+    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def models(self) -> Mapping[str, Model]:
@@ -122,7 +126,7 @@ class Prepared:
             for monitor in [monitors.get(label)]
         }
         update["criteria"] = DecidedCriteria(tuple(self.criteria), self.decision).content()
-        update["baseline"] = None if study.baseline is None else str(base / study.baseline)
+        update["baseline"] = None if study.baseline is None else str(absolute_location(study.baseline, base))
         return study.model_copy(update=update)
 
     def recipe(self) -> dict[str, Any]:
@@ -135,7 +139,8 @@ class Prepared:
                 f"{name} lives in the memory of this process alone, so it cannot be made anew elsewhere: name a file "
                 "in the study, or register the class"
             )
-        return {"study": study, "base": str(self.base), "allowed": dict(self.allowed)}
+        refused = [[*model, cause] for model, cause in self.refused.items()]
+        return {"study": study, "base": str(self.base), "allowed": dict(self.allowed), "refused": refused}
 
 
 def _in_memory(content: Any, name: str = "") -> Iterator[str]:
@@ -153,9 +158,10 @@ def _in_memory(content: Any, name: str = "") -> Iterator[str]:
 def prepare_recipe(recipe: Mapping[str, Any]) -> Prepared:
     """The study of a `Prepared.recipe`, prepared in this process: the same graph, node by node."""
     study = parse_study(recipe["study"], "study", trust=recipe["allowed"]["trust"])
-    return prepare(
+    prepared = prepare(
         study, base=Path(recipe["base"]), **recipe["allowed"], accept_chance=True, rehearse=False, progress=no_progress
     )
+    return _without_refused(prepared, {(source, name): cause for source, name, cause in recipe["refused"]})
 
 
 def remarks(
@@ -261,7 +267,7 @@ def prepare(
     prepared = Prepared(study, benches, plan, criteria, base, left_out, contexts, seen, **options)
     check_criteria(criteria, prepared.parts, prepared.settings, study.questions)
     prepared = _looked_at(prepared) if study.until_decided else prepared
-    return replace(prepared, rehearsals=_rehearse_all(prepared, builders, accept_chance)) if rehearse else prepared
+    return _rehearse_all(prepared, builders, accept_chance) if rehearse else prepared
 
 
 def _looked_at(prepared: Prepared) -> Prepared:
@@ -299,13 +305,16 @@ def _left_out(protocol: Protocol, models: Mapping[str, Model]) -> dict[str, str]
 
 def _rehearse_all(
     prepared: Prepared, builders: Mapping[str, Mapping[str, Callable[..., Model]]], accept_chance: bool
-) -> dict[tuple[str, str], Rehearsal]:
+) -> Prepared:
     """Find what would spoil every figure before anything is written: a rehearsal of each model that is ready.
+
+    A model that fails in it, or that answers differently when asked twice, is not asked in the run: its cases fail with
+    that cause, and the others go on. Where there are no others, that is an error.
 
     Of a wrapper that is still to be fitted, the model inside is asked, so that nothing is fitted to one at chance.
     Stored answers must be complete, and are looked at where they hold those to undisturbed test data.
     """
-    rehearsals = {}
+    rehearsals, refused = dict[tuple[str, str], Rehearsal](), dict[tuple[str, str], str]()
     cases = [node.planned for node in prepared.plan.graph().cases.values() if not node.planned.refused]
     asked_models = [(planned.showing, planned.system.underlying) for planned in cases]
     planned_stimuli = [(showing, {*map(id, leaves(model))}) for showing, model in asked_models if model is not None]
@@ -320,12 +329,43 @@ def _rehearse_all(
                     shown = [showing for showing, asked in planned_stimuli if id(own) in asked]
                     _check_answered(own, shown, bench.data)
                     can_be_asked &= clean.key in {showing.stimulus.key for showing in shown}
-            if inner is model and can_be_asked:
-                build = builders[source].get(name)
-                rehearsals[source, name] = _rehearsed(model, bench, clean.key, build, accept_chance)
-            elif inner is not None and can_be_asked:
-                _rehearsed(inner, bench, clean.key, None, accept_chance)
-    return rehearsals
+            if inner is None or not can_be_asked:
+                continue
+            build = builders[source].get(name) if inner is model else None
+            try:
+                rehearsal = _rehearsed(inner, bench, clean.key)
+            except ModelError as error:
+                refused[source, name] = str(error)
+                continue
+            if cause := _unsteady(inner, rehearsal):
+                refused[source, name] = cause
+            elif not accept_chance:
+                _check_above_chance(inner, bench, rehearsal, build)
+            rehearsals |= {(source, name): rehearsal} if inner is model else {}
+    if len(refused) == len(prepared.models):
+        raise ModelError(next(iter(refused.values())))
+    return replace(_without_refused(prepared, refused), rehearsals=rehearsals)
+
+
+def _without_refused(prepared: Prepared, refused: Mapping[tuple[str, str], str]) -> Prepared:
+    """The study in which nothing is asked of the models that are refused, nor of what is inside them alone."""
+    causes: dict[int, str] = {}
+    healthy: set[int] = set()
+    for source, bench in prepared.sources.items():
+        for name, model in bench.models.items():
+            if (source, name) in refused:
+                causes |= {id(part): f"not asked: {refused[source, name]}" for part in _with_parts(model)}
+            else:
+                healthy |= {id(part) for part in _with_parts(model)}
+    asked = replace(prepared.plan, refused={part: cause for part, cause in causes.items() if part not in healthy})
+    return replace(prepared, plan=asked, refused=refused)
+
+
+def _with_parts(model: Model) -> Iterator[Model]:
+    """A model and all that it passes answers on from."""
+    yield model
+    for inner in model.wrapped():
+        yield from _with_parts(inner)
 
 
 def _ready_part(model: Model) -> Model | None:
@@ -381,29 +421,31 @@ def _check_answered(model: StoredPredictions, shown: Sequence[PlannedStimulus], 
     model.check_complete({showing.stimulus.key: showing.data.ids for showing in shown})
 
 
-def _rehearsed(
-    model: Model, bench: Bench, stimulus: str, build: Callable[..., Model] | None, accept_chance: bool
-) -> Rehearsal:
-    """Ask a model about a sample of undisturbed images; refuse one that is no better than chance.
-
-    Of a localizer, chance is to answer the mean box always.
-    """
+def _rehearsed(model: Model, bench: Bench, stimulus: str) -> Rehearsal:
+    """Ask a model twice about a sample of undisturbed images."""
     try:
-        rehearsal = rehearse_model(model, bench.data, stimulus=stimulus, batch=bench.batch)
+        return rehearse_model(model, bench.data, stimulus=stimulus, batch=bench.batch)
     except ModelError as error:
-        raise ModelError(f"{error} (on undisturbed images)") from error
-    changes = [
-        text
-        for text, change in (
-            (f"its probabilities change by up to {rehearsal.changes_by:.2g}", rehearsal.changes_by),
-            (f"its boxes change by up to {rehearsal.boxes_change_by:.2g} pixels", rehearsal.boxes_change_by),
-        )
-        if change
-    ]
-    if changes:
+        unopened = any(isinstance(leaf, UnopenedModel) for leaf in leaves(model))
+        raise ModelError(str(error) if unopened else f"in the check before the run, {error}") from error
+
+
+def _unsteady(model: Model, rehearsal: Rehearsal) -> str:
+    """Why a model cannot be tested whose answers differ when it is asked twice; a warning where that is accepted."""
+    if not rehearsal.changes:
+        return ""
+    if rehearsal.is_steady or any(leaf.varies for leaf in leaves(model)):
         again = f"model {model.name} answers the same images differently when asked again"
-        warnings.warn(f"{again}: {' and '.join(changes)}", stacklevel=2)
-    refusal = None if accept_chance else chance_error(model, bench.data, rehearsal, build)
+        warnings.warn(f"{again}: {rehearsal.changes}", stacklevel=2)
+        return ""
+    return (
+        f"model {model.name} answers the same images differently when asked twice: {rehearsal.changes}; switch off "
+        "dropout, fix its seed, or declare that it does so on purpose with `varies=True`"
+    )
+
+
+def _check_above_chance(model: Model, bench: Bench, rehearsal: Rehearsal, build: Callable[..., Model] | None) -> None:
+    """Refuse a model that is no better than chance. Of a localizer, chance is to answer the mean box always."""
+    refusal = chance_error(model, bench.data, rehearsal, build)
     if refusal:
         raise InputError(refusal)
-    return rehearsal

@@ -18,7 +18,9 @@ from roadworthy.core.errors import InputError, UnknownName, from_here
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.record import RunRecord
 from roadworthy.core.validation import read_yaml
+from roadworthy.engine.cleaning import Cleaning, clean
 from roadworthy.engine.folder import STUDY, RunFolder, write_bytes, write_json
+from roadworthy.engine.inventory import file_problems
 from roadworthy.engine.provenance import missing_extensions
 from roadworthy.metrics import stored_name
 from roadworthy.monitors.opening import import_user_code, named_code
@@ -38,7 +40,14 @@ from roadworthy.protocols.declared import check_stored_tables, declared_tables
 from roadworthy.protocols.joint_test.answers import answer_tables
 from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse
-from roadworthy.stored_evidence import deciding_table, judge_run, load_evidence, stored_parts, stored_settings
+from roadworthy.stored_evidence import (
+    blames_the_run,
+    deciding_table,
+    judge_run,
+    load_evidence,
+    stored_parts,
+    stored_settings,
+)
 from roadworthy.verdict import (
     DecidedCriteria,
     Decision,
@@ -64,8 +73,8 @@ class Run:
     file name that the run names.
     """
 
-    def __init__(self, path: str | Path, *, plugins: GivenPlugins = (), trust: bool = False) -> None:
-        self.folder = RunFolder.existing(path)
+    def __init__(self, path: str | Path | RunFolder, *, plugins: GivenPlugins = (), trust: bool = False) -> None:
+        self.folder = path if isinstance(path, RunFolder) else RunFolder.existing(path)
         record, columns = self.folder.record(), self.folder.table_columns()
         check_stored_tables(self.path, columns, record.protocols, several_sources="" not in record.sources)
         self._plugins, self._trust = plugins, trust
@@ -157,6 +166,7 @@ class Run:
                 "the study again with that code"
             )
 
+    @blames_the_run
     def verdict(self, criteria: str | Path | list[Any] | dict[str, Any] | None = None) -> Verdict:
         """Judge the run against criteria (default: those of its own verdict). Writes nothing."""
         self.folder.check_finished()
@@ -239,6 +249,7 @@ class Run:
         self.folder.write_table(DECIDING.name, table)
         return [f"tables/{DECIDING.name}.{ending}" for ending in ("csv", "parquet")]
 
+    @blames_the_run
     def report(self) -> Path:
         """Write report.html anew from the stored tables and pictures."""
         self.folder.check_finished()
@@ -253,33 +264,37 @@ class Run:
         write_bytes(path, report.render(self.path, pages_of(self.path)).encode())
         return path
 
+    @blames_the_run
     def headline(self) -> list[str]:
         """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
         self.require_plugins()
         return report.headline(self.path, pages_of(self.path))
 
+    @blames_the_run
     def baseline_lines(self) -> list[str]:
         """How its models differ from those of the run that its study names as baseline, in lines of plain text."""
         self.require_plugins()
         return report.baseline_lines(self.path)
 
     def file_problems(self) -> list[str]:
-        """Files that are missing, changed or added, by their hashes in the run; and whether it is finished."""
-        recorded = self.folder.hashes()
-        present = {str(path.relative_to(self.path)): path for path in self.folder.files()}
-        problems = [f"{name} is missing" for name in recorded if name not in present]
-        problems += [f"{name} is not part of the run" for name in present if name not in recorded]
-        problems += [
-            f"{n} was changed" for n, path in present.items() if n in recorded and digest_file(path) != recorded[n]
-        ]
-        if not self.record.finished:
-            problems.append("the run is not finished: run it again to resume")
-        return problems
+        """Files that are missing, changed, foreign or left behind; an `InputError` where the run is not finished."""
+        self.folder.check_finished()
+        self.folder.check_idle()
+        return file_problems(self.folder)
 
+    def clean(self, *, dry_run: bool = False, foreign: bool = False) -> Cleaning:
+        """Remove what nothing refers to: what it was, and the `foreign` files, which stay unless they are to go too."""
+        return clean(self.folder, dry_run=dry_run, foreign=foreign)
+
+    @blames_the_run
     def verify(self) -> list[str]:
-        """What is wrong with the run: files missing, changed or added, tables that do not follow from the readouts."""
-        record = self.record
-        problems, of_plugins = self.file_problems(), plugin_problems(self._named_plugins(record))
+        """What is wrong with the run: files missing, changed or added, tables that do not follow from the readouts.
+
+        Of a run at an address every byte is fetched again: what is checked is what is there.
+        """
+        self.folder.refresh(again=True)
+        problems, record = self.file_problems(), self.record
+        of_plugins = plugin_problems(self._named_plugins(record))
         if problems or any(isinstance(problem, ChangedPlugin) for problem in of_plugins):
             return problems + [str(problem) for problem in of_plugins]
         problems += map(_is_other_code, self.load_plugins()[1])
@@ -312,7 +327,7 @@ class Run:
 
 
 def open_run(path: str | Path, *, plugins: GivenPlugins = (), trust: bool = False) -> Run:
-    """Open a run folder.
+    """Open a run folder, or a run at an address such as s3://bucket/run.
 
     Its tables can be read at once. A report, verdict or check of a run with plugins needs their code: this is imported
     from where the run names it, or from the given `plugins`, and only with `trust`.

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pandas as pd
 
 from roadworthy.core import record as records
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, RoadworthyError, first_line
 from roadworthy.core.files import inside
 from roadworthy.core.record import RECORD, RunRecord
 from roadworthy.core.validation import validated
 from roadworthy.engine.artifacts import find_artifact
 from roadworthy.engine.folder import RunFolder
 from roadworthy.engine.readouts import read_case, read_columns
+from roadworthy.plugins import plugin_behind
 from roadworthy.preparing import remarks
 from roadworthy.protocols import find_protocol, protocol_of
 from roadworthy.protocols.base import Evidence, Part, StoredCase
@@ -24,6 +26,49 @@ from roadworthy.protocols.explaining import explain
 from roadworthy.protocols.joint_test.answers import unanswered
 from roadworthy.verdict import Criterion, Measurement, Verdict, failed_parts, judge
 from roadworthy.verdict.why import DECIDING, deciding_rows
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextmanager
+def blamed_on(*runs: Any, verified: bool = False) -> Iterator[None]:
+    """For what reads runs that somebody else may have made: content that cannot be is one sentence.
+
+    Where something is raised that is no error of ours, the runs are verified, unless they are being `verified`: if one
+    is not whole, that is the cause. If all is as recorded, whoever wrote the record made it up, or this package has a
+    defect: the sentence names both.
+    """
+    try:
+        yield
+    except (RoadworthyError, OSError, MemoryError, Warning):
+        raise
+    except Exception as error:
+        if plugin_behind(error)[0]:
+            raise
+        by_path = {str(run.path): run for run in runs}
+        names = ", ".join(by_path)
+        problems = [] if verified else [problem for run in by_path.values() for problem in run.verify()]
+        why = (
+            f"it is not as it was written: {problems[0]}"
+            if problems
+            else (
+                "its files are as recorded, so they were made up; if you made this run yourself, it is a defect of "
+                "roadworthy, please report it"
+            )
+        )
+        raise InputError(f"{names} cannot be read ({type(error).__name__}: {first_line(error)}); {why}") from error
+
+
+def blames_the_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Decorator for methods of a run: see `blamed_on`."""
+
+    @wraps(method)
+    def call(run: Any, /, *arguments: P.args, **options: P.kwargs) -> T:
+        with blamed_on(run, verified=method.__name__ == "verify"):
+            return method(run, *arguments, **options)
+
+    return call
 
 
 def stored_parts(folder: RunFolder, record: RunRecord) -> dict[str, list[Part]]:

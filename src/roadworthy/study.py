@@ -24,6 +24,7 @@ from pydantic import (
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.record import PluginRecord
+from roadworthy.core.remote import is_address
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.core.validation import MOST_BATCH, parse_size, read_yaml, validated
 from roadworthy.engine.plan import BATCH
@@ -134,6 +135,13 @@ class SourceSection(_Section):
     leave_out: list[str] = []
 
 
+class Resources(_Section):
+    """What a worker of a cluster takes of its machine: CPUs and GPUs; never changes a result."""
+
+    cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
+    gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
+
+
 def _monitors(value: Any) -> Any:
     """Monitors by label: `{energy: {}, knn8: {monitor: deep_knn, k: 8}}`; a list of names stands for their defaults."""
     if isinstance(value, list):
@@ -144,7 +152,9 @@ def _monitors(value: Any) -> Any:
         if len({*value}) < len(value):
             raise ValueError("a monitor is named twice")
         value = dict.fromkeys(value)
-    return {label: {} if chosen is None else chosen for label, chosen in value.items()} if value else value
+    if not isinstance(value, dict):
+        return value
+    return {label: {} if chosen is None else chosen for label, chosen in value.items()}
 
 
 def _plugins(value: Any) -> Any:
@@ -205,6 +215,7 @@ class Study(_Section):
     verdict is one; `criteria` is a file, or its content. With `until_decided` a case ends as soon as the criteria that
     speak of it are decided; `complete` shows it the images that are left, in the same order. `baseline` is
     the run of an earlier version: what is unchanged is taken over from it, and the models are compared with its models.
+    `resources` are those of a worker where the study runs on a cluster.
     """
 
     name: Annotated[str, Field(min_length=1)] = "study"
@@ -226,6 +237,7 @@ class Study(_Section):
     criteria: str | list[Any] | dict[str, Any] | None = None
     baseline: Annotated[str, Field(min_length=1)] | None = None
     until_decided: bool | Literal["complete"] = False
+    resources: Resources = Resources()
 
     @field_validator("questions")
     @classmethod
@@ -292,6 +304,8 @@ class Study(_Section):
         content = {key: value for key, value in self.model_dump(mode="json").items() if value not in (None, {}, [])}
         if not self.until_decided:
             del content["until_decided"]
+        if self.resources == Resources():
+            del content["resources"]
         content["protocols"] = {name: chosen for name, chosen in content["protocols"].items() if chosen is not None}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
@@ -309,7 +323,7 @@ def whole_paths(spec: Any, base: Path) -> Any:
         return {key: whole_paths(value, base) if key != "builtin" else value for key, value in spec.items()}
     if isinstance(spec, list):
         return [whole_paths(item, base) for item in spec]
-    if isinstance(spec, str) and spec:
+    if isinstance(spec, str) and spec and not is_address(spec):
         path, colon, name = spec.partition(":")
         try:
             exists = (base / path).exists()

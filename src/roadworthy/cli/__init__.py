@@ -11,9 +11,10 @@ import typer
 
 from roadworthy.cli import components, criteria, data, judging, monitors, running  # noqa: F401 (these add their commands)
 from roadworthy.cli.app import app
-from roadworthy.cli.interrupts import STOPPED, leave, watched
-from roadworthy.cli.messages import OTHER_NAMES, one_line, say, spelled
-from roadworthy.core.errors import RoadworthyError, first_line
+from roadworthy.cli.interrupts import STOPPED, leave, was_stopped, watched
+from roadworthy.cli.messages import OTHER_NAMES, say, spelled
+from roadworthy.cli.supervision import supervised
+from roadworthy.core.errors import RoadworthyError, first_line, one_line
 
 __all__ = ["OTHER_NAMES", "app", "main", "spelled"]
 
@@ -22,7 +23,12 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
-    """Entry point: errors that a user can act on are one sentence and an exit code, never a traceback."""
+    """Entry point: a command, supervised, so that it never ends like a verdict by accident."""
+    supervised(_command)
+
+
+def _command() -> None:
+    """Run the command: errors that a user can act on are one sentence and an exit code, never a traceback."""
     warnings.filterwarnings("ignore", "Image size .* exceeds limit")  # such an image is an error of ours
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
@@ -51,6 +57,8 @@ def main() -> None:
     except SystemExit:
         raise
     except BaseException as error:
+        if was_stopped():  # an import that is interrupted may raise anything
+            leave()
         loaded = sys.modules.get("roadworthy.plugins")
         author, frames = loaded.plugin_behind(error) if loaded is not None else ("", [])
         if author:

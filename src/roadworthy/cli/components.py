@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from roadworthy.cli.app import app
+from roadworthy.cli.messages import print_line
 from roadworthy.cli.options import Kind, PluginOption, Range, Seed, Size, Trust, Unpickle, given_settings
 
 
@@ -91,7 +92,7 @@ def preview(
 
         lines = score_quiz(quiz, answers, plugins=plugin or (), trust=trust)
     for line in lines:
-        typer.echo(line)
+        print_line(line)
 
 
 def _refuse(options: dict[str, Any], where: str) -> None:
@@ -115,4 +116,4 @@ def list_(
 
     load_given(plugin or (), trust)
     for line in listing_lines(kind.value):
-        typer.echo(line)
+        print_line(line)

@@ -1,4 +1,4 @@
-"""Ctrl-C: a command ends within a few seconds, whatever the code of a model does."""
+"""Ctrl-C and SIGTERM: a command ends within a few seconds, whatever the code of a model does."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import FrameType
 from typing import NoReturn
 
 from roadworthy.cli.messages import say
+from roadworthy.cli.supervision import say_code
 
 STOPPED = 130
 """The exit code after Ctrl-C, which is also what typer makes of it."""
+TERMINATED = 143
+"""The exit code after SIGTERM, by which a system asks a process to end."""
 PATIENCE = 3.0
-"""Seconds that a command has after Ctrl-C to end by itself."""
+"""Seconds that a command has after either to end by itself."""
 CONTINUES = "run the same command again to continue from here"
 """What is said after Ctrl-C unless a command says otherwise: it keeps what it has done."""
 STARTS_OVER = "the result is put in place as a whole at the end, so the same command starts over"
@@ -25,6 +29,8 @@ STARTS_OVER = "the result is put in place as a whole at the end, so the same com
 
 _advice = CONTINUES
 """What the command that is running says after Ctrl-C: one for the process, since a thread of its own may say it."""
+_stopped, _terminated = False, False
+"""Whether Ctrl-C or SIGTERM, or SIGTERM alone, asked the command that is running to end: for the process too."""
 
 
 def after_interrupt(advice: str) -> None:
@@ -33,25 +39,41 @@ def after_interrupt(advice: str) -> None:
     _advice = advice
 
 
+def terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """Do on SIGTERM what Ctrl-C does, under an exit code of its own."""
+    global _terminated
+    _terminated = True
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def watched() -> Iterator[None]:
-    """End the process a few seconds after the first Ctrl-C, even where code of a model hangs and does not notice it.
+    """End the process a few seconds after the first Ctrl-C or SIGTERM, even where code of a model hangs.
 
     The interpreter writes the signal to a pipe at once, whatever its main thread does, and a thread waits for that. A
-    child process that a model forks writes nothing there.
+    child process that a model forks writes nothing there, and SIGTERM ends it as it ends any process.
     """
+    global _stopped, _terminated
     _note_nothing_in_children()
     after_interrupt(CONTINUES)
+    _stopped, _terminated = False, False
     process = os.getpid()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    ended_by = signal.getsignal(signal.SIGTERM)
+    if ended_by is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, terminate)
 
     def watch() -> None:
-        while (byte := os.read(reading, 1)) and byte != bytes([signal.SIGINT]):
+        global _stopped, _terminated
+        while (byte := os.read(reading, 1)) and byte[0] not in (signal.SIGINT, signal.SIGTERM):
             pass
-        os.close(reading)
-        if byte:
+        if not byte:
+            os.close(reading)
+        else:  # it stays open: a second signal is written there, too
+            _stopped = True
+            _terminated = _terminated or byte[0] == signal.SIGTERM
             time.sleep(PATIENCE)
             leave()
 
@@ -61,12 +83,25 @@ def watched() -> Iterator[None]:
     finally:
         if os.getpid() == process:
             signal.set_wakeup_fd(before)
+            if ended_by is signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN if _stopped else ended_by)
             os.close(writing)
 
 
 @cache
 def _note_nothing_in_children() -> None:
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    def forget() -> None:
+        signal.set_wakeup_fd(-1)
+        if signal.getsignal(signal.SIGTERM) is terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    os.register_at_fork(after_in_child=forget)
+
+
+def was_stopped() -> bool:
+    """True where the command was asked to end by Ctrl-C or SIGTERM, however it ended then."""
+    time.sleep(0.1)  # the thread that waits for the signal is told at once, but may be late
+    return _stopped
 
 
 def leave() -> NoReturn:
@@ -75,4 +110,6 @@ def leave() -> NoReturn:
     say(f"{show_cursor}stopped; {_advice}")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(STOPPED)
+    code = TERMINATED if _terminated else STOPPED
+    say_code(code)
+    os._exit(code)

@@ -1,4 +1,4 @@
-"""Commands on runs that are there: compare, verdict, operating-point, report and verify."""
+"""Commands on runs that are there: compare, verdict, operating-point, report, verify and clean."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.cli.messages import one_line, print_criteria, print_questions, say, say_failed, spelled, write_text
+from roadworthy.cli.messages import print_criteria, print_line, print_questions, say, say_failed, write_text
 from roadworthy.cli.options import FailOn, PluginOption, RunArgument, Trust
-from roadworthy.core.errors import InputError, from_here
+from roadworthy.core.errors import InputError, from_here, one_line
 
 if TYPE_CHECKING:
     from roadworthy.api import Run
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @app.command()
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Runs on the same images; the first is the baseline.")
+        list[str],
+        typer.Argument(metavar="RUN", help="Runs on the same images; the first is the baseline."),
     ],
     models: Annotated[
         tuple[str, str] | None,
@@ -56,18 +57,18 @@ def compare(
         runs, models=models, metrics=metric, alpha=alpha, margin=margin, plugins=plugin or (), trust=trust
     )
     for line in comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES):
-        typer.echo(spelled(line, "compare"))
+        print_line(line)
     if out:
         from roadworthy.engine.folder import write_csv
 
         write_csv(out, table)
-        typer.echo(f"all rows: {out}")
+        print_line(f"all rows: {out}")
     if html:
         from roadworthy.report import render_comparison
 
-        title = " and ".join(run.name or str(run) for run in runs)
+        title = " and ".join(Path(run).name or run for run in runs)
         write_text(html, render_comparison(table, title, alpha, margin))
-        typer.echo(f"page: {html}")
+        print_line(f"page: {html}")
     if fail_on is FailOn.regression:
         _exit_by_results([*table["result"]])
 
@@ -108,7 +109,7 @@ def verdict(
         write_text(junit, judged.to_junit())
     if replace:
         opened.save_verdict(judged)
-    _print_verdict(judged)
+    _print_verdict(judged, opened)
     if criteria is not None and not replace:
         _note_verdict(opened, judged)
     elif opened.has_other_criteria:
@@ -150,7 +151,7 @@ def operating_point(
         run_folder, cost=cost, accepted_wrong_at_most=accepted_wrong_at_most, plugins=plugin or (), trust=trust
     )
     for line in (line for choice in choices for line in choice.lines()):
-        typer.echo(line)
+        print_line(line)
     if any(choice.reason for choice in choices):
         raise typer.Exit(3)
 
@@ -161,31 +162,52 @@ def report(run_folder: RunArgument, plugin: PluginOption = None, trust: Trust = 
     from roadworthy.api import open_run
 
     opened = open_run(run_folder, plugins=plugin or (), trust=trust)
-    typer.echo(f"report: {from_here(opened.report())}")
+    print_line(f"report: {from_here(opened.report())}")
 
 
 @app.command()
 def verify(run_folder: RunArgument, plugin: PluginOption = None, trust: Trust = False) -> None:
-    """Compare every file of a run with its hash, and recompute its tables from the readouts."""
+    """Compare every file of a run with its hash, name missing and foreign ones, recompute tables from readouts."""
     from roadworthy.api import open_run
 
     opened = open_run(run_folder, plugins=plugin or (), trust=trust)
     problems = opened.verify()
     for problem in problems:
-        typer.echo(spelled(problem, "verify"))
+        print_line(problem)
     if problems:
-        typer.echo(f"{run_folder}: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+        print_line(f"{run_folder}: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
         raise typer.Exit(1)
-    typer.echo(f"{run_folder}: {len(opened.folder.hashes())} files as recorded; the tables follow from the readouts")
+    print_line(f"{run_folder}: {len(opened.folder.hashes())} files as recorded; the tables follow from the readouts")
 
 
-def _print_verdict(verdict: Verdict) -> None:
+@app.command()
+def clean(
+    run_folder: RunArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; change nothing.")] = False,
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="Remove files too that somebody else put into the folder.")
+    ] = False,
+) -> None:
+    """Remove from a run what nothing refers to: cases of an earlier study, pictures, what a kill left."""
+    from roadworthy.api import open_run
+
+    cleaning = open_run(run_folder).clean(dry_run=dry_run, foreign=foreign)
+    done = "would be removed" if dry_run else "removed"
+    for leftover in cleaning.removed:
+        print_line(f"{done}: {leftover.line()}")
+    for leftover in cleaning.kept:
+        print_line(f"kept: {leftover.line()}; `foreign=True` removes it")
+    count = f"{cleaning.files:,} file{'s' if cleaning.files != 1 else ''}, {cleaning.bytes:,} bytes"
+    print_line(f"{run_folder}: {count} {done}" if cleaning.removed else f"{run_folder}: nothing to remove")
+
+
+def _print_verdict(verdict: Verdict, run: Run) -> None:
     from roadworthy.verdict.failures import count_failed
 
     print_questions(verdict.to_json())
     print_criteria(verdict.to_json())
-    say_failed(verdict.to_json())
+    say_failed(run)
     reasons = [] if verdict.findings else ["no criteria given"]
     if verdict.failed:
         reasons.append(f"{count_failed(verdict.failed)} failed, which is never a pass")
-    typer.echo(f"verdict: {verdict.status}" + (f" ({'; '.join(reasons)})" if reasons else ""))
+    print_line(f"verdict: {verdict.status}" + (f" ({'; '.join(reasons)})" if reasons else ""))

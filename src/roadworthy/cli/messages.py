@@ -6,12 +6,15 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, one_line, printable
+
+if TYPE_CHECKING:
+    from roadworthy.api import Run
 
 
 @cache
@@ -28,7 +31,7 @@ SETTING = re.compile(r"`([a-z_]+)=(True|'[^'`]*'|)`")
 """A setting as messages write it: the Python keyword in backticks, with its value or without."""
 
 
-OTHER_NAMES = {"version": "model_version", "plugins": "plugin", "metrics": "metric"}
+OTHER_NAMES = {"version": "model_version", "plugins": "plugin", "metrics": "metric", "varies": "accept_varying"}
 """Keywords of Python whose option has another name."""
 
 
@@ -43,6 +46,8 @@ def spelled(text: str, command: str = "") -> str:
     'pass --trust, or give `size: HxW`'
     >>> spelled("declare `boxes='centre relative'`", "check")
     "declare --boxes 'centre relative'"
+    >>> spelled("declare `varies=True`", "run")
+    'declare `varies: true`'
     """
     options = _option_names(command)
 
@@ -50,21 +55,11 @@ def spelled(text: str, command: str = "") -> str:
         name, value = setting[1], setting[2].strip("'")
         option = f"--{OTHER_NAMES.get(name, name).replace('_', '-')}"
         if option not in options:
-            return f"`{name}: {value}`" if value else f"`{name}`"
+            return f"`{name}: {'true' if value == 'True' else value}`" if value else f"`{name}`"
         quoted = f"'{value}'" if " " in value else value
         return option if value in ("", "True") else f"{option} {quoted}"
 
     return SETTING.sub(spell, text)
-
-
-def one_line(text: str) -> str:
-    """A message as one line that a terminal shows as it is: no control characters.
-
-    >>> one_line("no file\\x1b[2J\\n  a.png")
-    'no file\\\\x1b[2J a.png'
-    """
-    line = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def say(text: str) -> None:
@@ -73,8 +68,11 @@ def say(text: str) -> None:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print a line on standard output (or error), its settings as options of the command."""
-    typer.echo(spelled(text, *sys.argv[1:2]).encode("utf-8", "backslashreplace").decode(), err=err)
+    """Print a line on standard output (or error), its settings as options of the command.
+
+    Names from files stay names: no code of theirs reaches the terminal, and none of them looks like another line.
+    """
+    typer.echo(printable(spelled(text, *sys.argv[1:2])), err=err)
 
 
 def print_criteria(verdict: dict[str, Any]) -> None:
@@ -103,10 +101,12 @@ def write_text(path: Path, text: str) -> None:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
-def say_failed(verdict: dict[str, Any]) -> None:
-    """Print what failed on standard error."""
-    for failed in verdict["failed"]:
-        say(one_line(f"failed: {failed['name']}: {failed['reason']}"))
+def say_failed(run: Run) -> None:
+    """Print what of a run failed on standard error."""
+    from roadworthy.verdict.failures import failure_lines
+
+    for line in failure_lines(run.record):
+        say(one_line(f"failed: {line}"))
 
 
 def say_remarks(remarks: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.cli.messages import one_line, print_line
+from roadworthy.cli.messages import print_line
 from roadworthy.cli.options import PluginOption, RunArgument, Trust, Unpickle
 
 monitors = typer.Typer(help="Runtime monitors: what their decisions are worth.", no_args_is_help=True)
@@ -33,12 +33,12 @@ def evaluate(
 
     tables = evaluate_decisions(table, threshold=threshold)
     for line in decision_lines(tables):
-        typer.echo(line)
+        print_line(line)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         for name, own in tables.items():
             write_csv(out / f"{name}.csv", own)
-        typer.echo(f"{len(tables)} tables are in {out}")
+        print_line(f"{len(tables)} tables are in {out}")
 
 
 @monitors.command()
@@ -74,7 +74,7 @@ def decisions(
             write_csv(out, table)
         else:
             table.to_parquet(out, index=False)
-    typer.echo(f"{len(table):,} decisions are in {out}")
+    print_line(f"{len(table):,} decisions are in {out}")
 
 
 @monitors.command()
@@ -85,7 +85,7 @@ def choose(
     """What the OD-test of a run says of which monitor to choose, in one paragraph. It only reads."""
     from roadworthy.api import choose_monitor
 
-    print_line(one_line(choose_monitor(run_folder, source=source)))
+    print_line(choose_monitor(run_folder, source=source))
 
 
 @monitors.command()
@@ -121,4 +121,4 @@ def export(
         unpickle=unpickle,
     )
     for line in deployed.lines():
-        print_line(one_line(line))
+        print_line(line)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-Engine = StrEnum("Engine", ["local"])
+Engine = StrEnum("Engine", ["local", "ray"])
 """Where cases run."""
 OnBadImage = StrEnum("OnBadImage", ["error", "skip"])
 """What to do with an image that cannot be read."""
@@ -73,7 +73,7 @@ DataOption = Annotated[
     str, typer.Option("--data", help="A folder with a subfolder per class, a .csv/.parquet manifest or .npz.")
 ]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Folder of the run; one that holds part of it is resumed.")
+    Path | None, typer.Option("--out", help="Folder of the run, or its address; one that holds part of it is resumed.")
 ]
 Classes = Annotated[Path | None, typer.Option(help="File with one class name per line, in the model's order.")]
 Range = Annotated[str | None, typer.Option("--range", help="0-1, 0-255, -1-1, imagenet or MEAN/STD.")]
@@ -112,12 +112,38 @@ ModelVersion = Annotated[
 AcceptChance = Annotated[
     bool, typer.Option("--accept-chance", help="Test a model that is no better than chance all the same.")
 ]
+AcceptVarying = Annotated[
+    bool | None,
+    typer.Option("--accept-varying", help="Test a model that answers the same images differently when asked twice."),
+]
+Isolate = Annotated[
+    bool | None,
+    typer.Option(
+        "--isolate/--no-isolate",
+        help="Run models in processes of their own, with limits of time and memory; by default those that are code.",
+        show_default=False,
+    ),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Make everything again, also what the folder holds already.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Worker threads; never changes a result.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Threads, or workers of a cluster; never changes a result.")]
+Threads = Annotated[int | None, typer.Option("--workers", min=1, help="Threads; never changes a result.")]
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", help="Where cases run: threads of this process, or a Ray cluster (extra ray).")
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="Ray cluster, or auto; default: a Ray on this machine."),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(help="Most memory to take, such as 2GB, with fewer workers at once; never changes a result."),
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
 StudyArgument = Annotated[Path, typer.Argument(help="The study file (YAML).")]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="The folder of a run, or its address, such as s3://bucket/run.")
+]
 
 
 def given_settings(**settings: Any) -> dict[str, Any]:

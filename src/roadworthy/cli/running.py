@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.cli.messages import print_criteria, print_line, say, say_failed, say_remarks, spelled, write_text
+from roadworthy.cli.messages import print_criteria, print_line, say, say_failed, say_remarks, write_text
 from roadworthy.cli.options import (
     AcceptChance,
+    AcceptVarying,
+    Address,
     Arch,
     BadImages,
     BaselineOption,
@@ -26,8 +28,11 @@ from roadworthy.cli.options import (
     DataOption,
     Device,
     Engine,
+    EngineOption,
     Fresh,
+    Isolate,
     Layout,
+    Memory,
     MetricsOption,
     ModelOption,
     ModelVersion,
@@ -43,6 +48,7 @@ from roadworthy.cli.options import (
     Size,
     StudyArgument,
     SuiteOption,
+    Threads,
     TrainOption,
     Trust,
     Unpickle,
@@ -53,6 +59,7 @@ from roadworthy.cli.options import (
     given_settings,
 )
 from roadworthy.core.errors import InputError, from_here
+from roadworthy.core.remote import absolute_location
 
 if TYPE_CHECKING:
     from roadworthy.api import Prepared, Run
@@ -61,7 +68,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder of the run, or its address.")] = Path("runs/demo"),
     quiet: Quiet = False,
 ) -> None:
     """Test small classifiers on drawn signs; needs nothing from outside."""
@@ -101,11 +108,16 @@ def evaluate(
     trust: Trust = False,
     unpickle: Unpickle = False,
     seed: Seed = 0,
+    engine: EngineOption = Engine.local,
+    address: Address = None,
     workers: Workers = None,
+    memory: Memory = None,
     on_bad_image: BadImages = OnBadImage.error,
     name: Annotated[str | None, typer.Option(help="Name of the model in tables and report.")] = None,
     model_version: ModelVersion = None,
     accept_chance: AcceptChance = False,
+    varies: AcceptVarying = None,
+    isolate: Isolate = None,
     write_study: WriteStudy = None,
     fresh: Fresh = False,
     baseline: BaselineOption = None,
@@ -117,7 +129,7 @@ def evaluate(
 
     settings = given_settings(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
-    ) | given_settings(boxes=boxes, box_output=box_output, class_output=class_output)
+    ) | given_settings(boxes=boxes, box_output=box_output, class_output=class_output, isolate=isolate, varies=varies)
     given: dict[str, Any] = {
         **{"suite": suite, "metrics": metric or (), "criteria": criteria, "baseline": baseline},
         **{"outliers": named_paths(outliers or (), "set of outlier"), "train": train, "validation": validation},
@@ -131,19 +143,21 @@ def evaluate(
         ((own_name, candidates),) = candidates.items()
         given["name"] = name or own_name
     if write_study:
-        ignored = {"--out": out, "--workers": workers, "--fresh": fresh, "--accept-chance": accept_chance}
-        ignored |= {"--unpickle": unpickle, "--device": device != "auto"}
+        ignored: dict[str, Any] = {"--out": out, "--workers": workers, "--memory": memory, "--fresh": fresh}
+        ignored |= {"--accept-chance": accept_chance, "--unpickle": unpickle, "--device": device != "auto"}
+        ignored |= {"--engine": engine is not Engine.local, "--address": address}
         _check_new(write_study, ignored | {"--on-bad-image": on_bad_image is not OnBadImage.error})
         write_text(write_study, api.study_of_evaluation(candidates, data, **given))
-        typer.echo(f"study: {from_here(write_study)}; roadworthy export and roadworthy run take it")
+        print_line(f"study: {from_here(write_study)}; roadworthy export and roadworthy run take it")
         return
+    how: dict[str, Any] = {"workers": workers, "memory": memory, "device": device, "unpickle": unpickle}
     run = api.evaluate(
         candidates,
         data,
         out=out,
-        workers=workers,
-        device=device,
-        unpickle=unpickle,
+        engine=engine.value,
+        address=address,
+        **how,
         on_bad_image=on_bad_image.value,
         accept_chance=accept_chance,
         fresh=fresh,
@@ -184,10 +198,10 @@ def _print_summary(run: Run, quiet: bool) -> str:
             print_line(line)
         print_criteria(verdict)
         for line in run.baseline_lines():
-            typer.echo(line)
-    say_failed(verdict)
+            print_line(line)
+    say_failed(run)
     if not quiet:
-        typer.echo(f"report: {from_here(run.path / 'report.html')}")
+        print_line(f"report: {from_here(run.path / 'report.html')}")
     return str(verdict["status"])
 
 
@@ -195,8 +209,10 @@ def _print_summary(run: Run, quiet: bool) -> str:
 def run(
     study: StudyArgument,
     out: OutOption = None,
-    engine: Annotated[Engine, typer.Option(help="Where cases run.")] = Engine.local,
+    engine: EngineOption = Engine.local,
+    address: Address = None,
     workers: Workers = None,
+    memory: Memory = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan with a time estimate; write nothing.")
     ] = False,
@@ -210,10 +226,14 @@ def run(
 ) -> None:
     """Run a study; resumes by itself."""
     from roadworthy import api
+    from roadworthy.engines import check_options
     from roadworthy.study import load_study
 
     loaded, base = load_study(study, plugins=plugin or (), trust=trust)
-    target = (out or Path("runs") / loaded.name).absolute()  # code of a model may change the working folder
+    target = absolute_location(out or Path("runs") / loaded.name)  # code of a model may change the working folder
+    if dry_run and memory:
+        raise InputError("--dry-run runs nothing, so that --memory would be ignored: leave one of them out")
+    check_options(engine.value, address=address, memory=memory, out=target)
     progress = _progress(quiet)
     prepared = api.prepare(
         loaded, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance, progress=progress
@@ -221,43 +241,45 @@ def run(
     if dry_run:
         _print_plan(prepared, target, workers)
         return
-    _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, progress=progress), quiet)
+    options: dict[str, Any] = {"engine": engine.value, "address": address, "memory": memory, "progress": progress}
+    _conclude(api.execute(prepared, target, workers=workers, fresh=fresh, **options), quiet)
 
 
-def _print_plan(prepared: Prepared, out: Path, workers: int | None) -> None:
+def _print_plan(prepared: Prepared, out: str | Path, workers: int | None) -> None:
     import os
 
-    from roadworthy.engine import local
+    from roadworthy.engine import ledger
     from roadworthy.engine.artifacts import is_built
     from roadworthy.engine.estimating import estimate_time
     from roadworthy.engine.folder import RunFolder
     from roadworthy.engine.progress import duration
 
     folder, graph = RunFolder(out), prepared.plan.graph()
-    done = sum(local.is_done(folder, node.planned) for node in graph.cases.values())
+    folder.refresh()
+    done = sum(ledger.is_done(folder, node.planned) for node in graph.cases.values())
     estimate = estimate_time(graph, folder, workers or os.cpu_count() or 1)
     for source, bench in prepared.sources.items():
         data = bench.data
         counts = f"{len(data):,} images of {len(set(data.groups)):,} objects, {len(data.class_names)} classes"
-        typer.echo(f"data      {f'{source}: ' if source else ''}{data.name}: {counts}")
-    typer.echo(f"models    {', '.join(prepared.models)}")
+        print_line(f"data      {f'{source}: ' if source else ''}{data.name}: {counts}")
+    print_line(f"models    {', '.join(prepared.models)}")
     for protocol in prepared.contexts:
         cases = [planned for planned in prepared.plan.cases if planned.protocol == protocol]
-        typer.echo(f"protocol  {protocol}: {len(cases)} cases")
+        print_line(f"protocol  {protocol}: {len(cases)} cases")
     if prepared.plan.stimuli:
-        typer.echo(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
+        print_line(f"stimuli   {len(prepared.plan.stimuli)} (undisturbed data among them)")
     most = "at most " if prepared.study.until_decided else ""
-    typer.echo(f"cases     {len(graph.cases)}, {done} of them done; {most}{graph.image_cases():,} answers in all")
+    print_line(f"cases     {len(graph.cases)}, {done} of them done; {most}{graph.image_cases():,} answers in all")
     waiting = [node.parts[0] for node in graph.artifacts.values() if not is_built(folder, node.parts[0].recipe)]
     built = (
         f", at most {duration(estimate.building)} of it to build {estimate.timed} artifacts" if estimate.timed else ""
     )
     untimed = f", without {estimate.untimed} artifacts that are built first" if estimate.untimed else ""
-    typer.echo(f"time      about {duration(estimate.total)}{built}{untimed}")
+    print_line(f"time      about {duration(estimate.total)}{built}{untimed}")
     for activity in dict.fromkeys(part.activity for part in waiting):
         work = [part.work for part in waiting if part.activity == activity]
-        typer.echo(f"{activity:<9} {len(work)} of them; images are looked at {sum(work):,} times")
-    typer.echo(f"run       {from_here(out)}")
+        print_line(f"{activity:<9} {len(work)} of them; images are looked at {sum(work):,} times")
+    print_line(f"run       {from_here(folder.path)}")
     say_remarks(prepared.remarks)
 
 
@@ -302,7 +324,7 @@ def check(
         **settings,
     )
     for line in report.lines():
-        typer.echo(spelled(line, "check"))
+        print_line(line)
     if strict and not report.ok:
         raise typer.Exit(1)
 
@@ -313,9 +335,9 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A new folder for the images.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the run that will read the answers; GANs that draw images are trained there."),
+        typer.Option(help="Folder (or address) of the run that will read the answers; GANs are trained there."),
     ] = None,
-    workers: Workers = None,
+    workers: Threads = None,
     plugin: PluginOption = None,
     trust: Trust = False,
     quiet: Quiet = False,
@@ -328,7 +350,7 @@ def export(
     )
     if quiet:
         return
-    typer.echo(f"{exported.images:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
+    print_line(f"{exported.images:,} images in {folder}; {folder / 'HOWTO.md'} says how to answer")
     if exported.built:
         where = from_here(exported.run)
-        typer.echo(f"networks that drew some: {len(exported.built)} in {where}; run the study with the answers there")
+        print_line(f"networks that drew some: {len(exported.built)} in {where}; run the study with the answers there")

@@ -15,18 +15,64 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+_SHOWN: dict[str, str] = {}
+"""How folders are named in messages, by their path, where that is not how the user named them."""
+
+
+def show_as(path: Path, name: str) -> None:
+    """Name a folder in messages as the user did: that of a run at an address is somewhere in a cache."""
+    _SHOWN[str(path)] = name
+
+
+def shown(text: object) -> str:
+    """A text in which folders and files are named as the user did: see `show_as`."""
+    named = str(text)
+    for path, name in tuple(_SHOWN.items()):  # another thread may add one
+        named = named.replace(path, name)
+    return named
+
 
 def from_here(text: object) -> str:
-    """A text in which paths below the working folder start there, as people write them.
+    """A text in which paths below the working folder start there, as people write them; see also `show_as`.
 
     >>> from_here(Path("runs/m").absolute())
     'runs/m'
     """
+    text = shown(text)
     try:
         here = str(Path.cwd())
     except OSError:  # it was deleted
         return str(text)
     return str(text) if here == os.sep else str(text).replace(here + os.sep, "")
+
+
+MOST_SHOWN = 2000
+"""Characters of a message at most: a name from a file may have millions."""
+
+
+def printable(text: str) -> str:
+    """A text that a terminal shows as it is: control codes, line breaks and marks of direction are spelled out.
+
+    >>> printable("stop\\n\\x1b[31mverdict: pass")
+    'stop\\\\n\\\\x1b[31mverdict: pass'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def one_line(text: str) -> str:
+    """A message as one printable line, whatever a file's name brings into it; what is too long loses its middle.
+
+    >>> one_line("no class\\n\\x1b[31mstop"), len(one_line("x" * 10**6))
+    ('no class \\\\x1b[31mstop', 2000)
+    """
+    if len(text) > 2 * MOST_SHOWN:
+        text = text[:MOST_SHOWN] + text[-MOST_SHOWN:]
+    line = " ".join(text.split())
+    if len(line) > MOST_SHOWN:
+        line = f"{line[: MOST_SHOWN // 2 - 4]} [...] {line[3 - MOST_SHOWN // 2 :]}"
+    return printable(line)
 
 
 class RoadworthyError(Exception):
@@ -44,11 +90,23 @@ class RoadworthyError(Exception):
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(from_here(message).split()))
+        super().__init__(one_line(from_here(message)))
 
 
 class InputError(RoadworthyError):
     """What the user gave cannot be used; the message names it and says what to do."""
+
+
+class UnreadableFile(InputError, OSError):
+    """A file whose bytes the system does not give; `strerror` is its reason.
+
+    >>> str(UnreadableFile("/proc/self/mem", OSError(5, "Input/output error")))
+    '/proc/self/mem cannot be read: Input/output error'
+    """
+
+    def __init__(self, path: str | Path, error: OSError) -> None:
+        super().__init__(f"{path} cannot be read: {error.strerror or error}")
+        self.strerror = error.strerror or str(error)
 
 
 class DamagedFile(InputError):
@@ -113,6 +171,12 @@ def _tool(installer: str) -> str:
 
 class ModelError(RoadworthyError):
     """The model under test raised, or answered something that is no answer (NaN, wrong number of rows)."""
+
+
+class ClusterLost(RoadworthyError):
+    """The cluster that a study ran on is gone; what was done is stored, and the message says how to go on."""
+
+    exit_code = 75
 
 
 def is_the_machine_s(error: BaseException) -> bool:

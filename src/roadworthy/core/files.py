@@ -5,14 +5,32 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from roadworthy.core.errors import InputError
 
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+"""What a file system answers that gives a file no second name."""
 TEMPORARY = ".tmp"
-"""How the name of a file that is still being written ends."""
+"""How the name of a file that is still being written ends, after the number of the process that writes it."""
+
+MOST_FILES = 100_000
+"""Names in a folder that is searched for files, at most."""
+
+
+def is_temporary(name: str) -> bool:
+    """True of a file that is still being written, or was left by a writer that was killed.
+
+    >>> is_temporary("run.json.4711.tmp"), is_temporary("notes.tmp")
+    (True, False)
+    """
+    return re.fullmatch(rf".+\.\d+{re.escape(TEMPORARY)}", name) is not None
 
 
 def check_name_inside(name: Any) -> str:
@@ -41,6 +59,34 @@ def inside(folder: Path, *names: str) -> Path:
     return path
 
 
+def check_inside(folder: Path, names: Iterable[str]) -> None:
+    """The same check of many names at once: folders are resolved once each, and of a part only whether it is a link."""
+    resolved: set[str] = set()
+    for name in names:
+        above, _, last = name.rpartition("/") if isinstance(name, str) else ("", "", "")
+        if above not in resolved or not last or "\0" in name or last == ".." or (folder / name).is_symlink():
+            inside(folder, name)
+            resolved.add(above)
+
+
+def files_below(folder: Path, what: str, most: int = MOST_FILES) -> list[Path]:
+    """What a folder and those below it hold besides folders; links to folders are not followed.
+
+    A folder that cannot be read, or holds more than `most` names, is an `InputError`: somebody named a whole disk.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"the folder {error.filename} cannot be read: {error.strerror}")
+
+    count, paths = 0, []
+    for above, folders, files in os.walk(folder, onerror=refuse):
+        count += len(folders) + len(files)
+        if count > most:
+            raise InputError(f"{folder} holds more than {most:,} files: {what} is expected there, name it")
+        paths += [Path(above, name) for name in files]
+    return paths
+
+
 def check_links_inside(folder: Path) -> None:
     """Refuse a folder that holds a link to something outside it, however deep."""
     for above, folders, files in os.walk(folder):
@@ -60,10 +106,27 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+            if (written := os.fstat(file.fileno()).st_size) != len(content):
+                raise OSError(errno.EIO, f"only {written:,} of {len(content):,} bytes were written")
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def create_whole(path: Path, content: bytes) -> None:
+    """Create a file exclusively, whole or not at all: a `FileExistsError` where one of that name is there already."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{threading.get_ident()}{TEMPORARY}")
+    try:
+        temporary.write_bytes(content)
+        os.link(temporary, path)  # never over another
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        with path.open("xb") as file:
+            file.write(content)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def remove(*paths: Path) -> None:
@@ -73,6 +136,12 @@ def remove(*paths: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder that holds nothing any more."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from roadworthy.core.errors import UnreadableFile
+
 
 def canonical_json(value: Any) -> str:
     """The one JSON text of a plain value: sorted keys, no spaces, no NaN.
@@ -68,6 +70,20 @@ def unsealed(text: str, keys: Iterable[str] = ()) -> dict[str, Any]:
     return record
 
 
+def resealed(record: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with other values, sealed anew; one whose seal is broken keeps that seal, and one without gets none.
+
+    >>> unsealed(json.dumps(resealed(sealed({"a": 1}), {"a": 2})))
+    {'a': 2}
+    >>> resealed({"a": 1, "digest": "0"}, {"a": 2})
+    {'a': 2, 'digest': '0'}
+    """
+    content = {key: value for key, value in record.items() if key != "digest"}
+    if "digest" in record and record["digest"] == _seal(content):
+        return sealed(json.loads(json.dumps({**content, **changes})))
+    return {**record, **changes}
+
+
 def _seal(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
@@ -80,6 +96,9 @@ def digest_array(array: np.ndarray) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """SHA-256 (hex) of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """SHA-256 (hex) of a file's bytes; an `UnreadableFile` where the system does not give them."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UnreadableFile(path, error) from None

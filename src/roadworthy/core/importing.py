@@ -6,12 +6,28 @@ import importlib
 import importlib.util
 import stat
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.fetching import refuse_code
 from roadworthy.core.hashing import digest
 from roadworthy.core.validation import find_mode
+
+_in_force: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+"""Names the plugins of this process; `roadworthy.plugins` says how."""
+
+
+def plugins_in_force() -> dict[str, dict[str, str]]:
+    """The plugins that this process has loaded, with the SHA-256 of their files: another process can load the same."""
+    return {plugin: dict(files) for plugin, files in _in_force().items()}
+
+
+def name_plugins_by(name: Callable[[], Mapping[str, Mapping[str, str]]]) -> None:
+    """Let `plugins_in_force` ask this function."""
+    global _in_force
+    _in_force = name
 
 
 def require_trust(what: str, trust: bool) -> None:
@@ -41,6 +57,7 @@ def import_code(source: str, base: Path, trust: bool) -> ModuleType:
 
     Whatever the code raises passes through.
     """
+    refuse_code(source)
     require_trust(f"{source} holds code that would be run", trust)
     return _run_file(base / source) if source.endswith(".py") else importlib.import_module(source)
 

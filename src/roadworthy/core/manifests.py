@@ -11,13 +11,14 @@ A folder without a manifest is a workshop: its builder continues from the parts 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from roadworthy.core.errors import DamagedFile, InputError, ModelError
-from roadworthy.core.files import TEMPORARY, check_name_inside, inside, json_bytes, write_json
+from roadworthy.core.files import check_inside, check_name_inside, create_whole, is_temporary, json_bytes, write_json
 from roadworthy.core.hashing import digest_file, sealed, unsealed
 
 MANIFEST, PARTS, RECEIPT = "manifest.json", "parts", ".sha256"
@@ -37,8 +38,7 @@ def write_receipt(path: Path) -> None:
     """Let a part count. A part that is made twice must have the same bytes."""
     sha = digest_file(path)
     try:
-        with receipt_path(path).open("x") as file:
-            file.write(sha)
+        create_whole(receipt_path(path), sha.encode())
     except FileExistsError:
         if not has_receipt(path, sha):
             raise ModelError(f"{path} was made twice and is not the same: delete it and run again") from None
@@ -62,7 +62,7 @@ def discard(path: Path) -> None:
 
 def files_in(folder: Path) -> list[str]:
     """The names of all files in a folder and below it that can be parts."""
-    paths = {path for path in folder.rglob("*") if path.is_file() and path.suffix != TEMPORARY}
+    paths = {path for path in folder.rglob("*") if path.is_file() and not is_temporary(path.name)}
     paths -= {folder / MANIFEST, *map(receipt_path, paths)}
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
@@ -76,8 +76,24 @@ def commit(folder: Path, facts: Mapping[str, Any], parts: Iterable[str]) -> None
 
 def drop_receipts(folder: Path, parts: Iterable[str]) -> None:
     """Of a finished folder: the hashes are in its manifest."""
+    there = {path.name for path in folder.iterdir()}
     for name in parts:
-        receipt_path(folder / name).unlink(missing_ok=True)
+        if "/" in name or f"{name}{RECEIPT}" in there:
+            receipt_path(folder / name).unlink(missing_ok=True)
+
+
+def counted_parts(folder: Path) -> set[str]:
+    """The names of the parts in a folder, without its subfolders, that count by a receipt or by the manifest.
+
+    The folder is listed once, however many parts it has.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            there = {entry.name for entry in entries if entry.is_file()}
+    except OSError:
+        return set()
+    named = named_parts(folder) if MANIFEST in there else {}
+    return {name for name in there if f"{name}{RECEIPT}" in there or name in named}
 
 
 def is_committed(folder: Path) -> bool:
@@ -100,8 +116,7 @@ def read_manifest(folder: Path, keys: Iterable[str] = ()) -> Manifest:
             raise ValueError(f"its {name} are not a record")
     except (OSError, ValueError) as error:
         raise DamagedFile(f"{path} is damaged ({error}): run the study, or save the monitor, again") from None
-    for part in parts:
-        inside(folder, part)
+    check_inside(folder, parts)
     return facts, parts
 
 

@@ -50,7 +50,8 @@ class ModelRecord(_Part):
 
     `artifacts` are the hashes of those it is made of; several where it is trained anew for each repeat. `origin` is its
     kind, as a study names it, `files` the SHA-256 of each file that the study names for it, `input` and `outputs` what
-    its adapter gives it and takes from it; they are empty where they are not known.
+    its adapter gives it and takes from it; they are empty where they are not known. `isolated`: whether it ran in a
+    process of its own.
     """
 
     fingerprint: str
@@ -60,6 +61,7 @@ class ModelRecord(_Part):
     outputs: str = ""
     capabilities: list[str] = []
     changes_by: float = 0.0
+    isolated: bool = False
     artifacts: list[str] = []
 
 
@@ -237,6 +239,8 @@ def read_record(run: Path) -> RunRecord:
             "intact is kept"
         ) from None
     schema = content.get("schema") if isinstance(content, dict) else None
+    if isinstance(content, dict):
+        content.pop("digest", None)  # the seal, which `verify` looks at
     if not isinstance(schema, int) or not FIRST_SCHEMA <= schema <= SCHEMA:
         known = f"{FIRST_SCHEMA} to {SCHEMA}"
         raise InputError(f"{run} was written with run schema {schema}; this version reads schemas {known}")

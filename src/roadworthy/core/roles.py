@@ -204,6 +204,12 @@ class Model(System):
     """The batch size the model insists on; None where it takes any."""
     concurrent: bool = False
     """True where `predict` may be called from several threads at once."""
+    only_reads: bool = False
+    """True where `predict` never writes into its batch, so that it needs no copy of the images."""
+    isolated: bool = False
+    """True where it runs in a process of its own."""
+    varies: bool = False
+    """True where its user knows that it answers the same images differently when asked again, and wants that."""
     capabilities: frozenset[str] = frozenset({"probabilities"})
     learns_from: frozenset[str] = frozenset()
     """The data that a study must give it before it is complete: `train`, `validation`."""
@@ -243,8 +249,9 @@ class Model(System):
         parts = []
         for start in range(0, len(batch), size):
             rows = range(start, min(start + size, len(batch)))
+            is_view = self.only_reads and len(rows) == size
             with foreign_code(f"model {self.name}"):
-                prediction = self.predict(batch.take(padded(rows, size)))
+                prediction = self.predict(batch.take(slice(start, start + size) if is_view else padded(rows, size)))
                 parts.append(prediction.check(size, self.num_classes, self.name, self.columns).rows(len(rows)))
         return Prediction.concatenate(parts, self.num_classes)
 

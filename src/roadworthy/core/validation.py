@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import stat
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from roadworthy.core.errors import InputError
@@ -56,17 +58,26 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def parse_yaml(text: str) -> Any:
+    """The content of a YAML text without aliases and repeated keys; what is none raises errors of many kinds.
+
+    >>> parse_yaml("a: [1, 2]")
+    {'a': [1, 2]}
+    """
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def read_yaml(path: Path, what: str) -> Any:
     """The content of a YAML file; what cannot be read or is not YAML is an `InputError` that names the file."""
     try:
         require_file(path, what)
         if path.stat().st_size > MAX_YAML_BYTES:
             raise InputError(f"{what} {path} has more than {MAX_YAML_BYTES // 2**20} MiB: it is too large")
-        loader = _Loader(path.read_text(encoding="utf-8"))
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except InputError:
         raise
     except OSError as error:
@@ -110,6 +121,21 @@ def require_memory(count: int, what: str) -> None:
     """
     if count > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MEMORY_SHARE:
         raise InputError(f"{what} needs {count / 2**30:,.1f} GiB of memory, more than this machine can give")
+
+
+def plain_array(stored: Any, name: str) -> NDArray[Any]:
+    """A member of an npz file, which must be an array, and its texts must be text; a `ValueError` where it is not.
+
+    >>> plain_array(np.array(["stop"]), "labels").tolist()
+    ['stop']
+    """
+    if not isinstance(stored, np.ndarray):
+        raise ValueError(f"its member {name!r} is not an array")
+    if stored.dtype.kind == "U" and stored.size and stored.dtype.itemsize:
+        characters = np.frombuffer(stored.tobytes(), f"{stored.dtype.byteorder}u4")
+        if characters.max() > sys.maxunicode:
+            raise ValueError(f"its member {name!r} holds what are no characters")
+    return stored
 
 
 def check_settings(function: Callable[..., Any], settings: Mapping[str, Any], what: str) -> None:
@@ -174,6 +200,22 @@ def check_no_nul(what: str, names: Iterable[Any]) -> None:
     for name in names:
         if isinstance(name, str) and "\0" in name:
             raise InputError(f"the {what} {name!r} holds a NUL character: take it out")
+
+
+def parse_bytes(value: str | int, what: str) -> int:
+    """A number of bytes from text such as `2GB`, `512 MiB` or a plain number; anything else is an `InputError`.
+
+    >>> parse_bytes("1.5GB", "memory"), parse_bytes("512MiB", "memory"), parse_bytes(10**9, "memory")
+    (1500000000, 536870912, 1000000000)
+    """
+    units = {"": 1, "b": 1}
+    units |= {letter + b: 1000**power for power, letter in enumerate("kmgt", 1) for b in ("", "b")}
+    units |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([a-zA-Z]*)\s*", str(value))
+    count = int(float(match[1]) * units[match[2].lower()]) if match and match[2].lower() in units else 0
+    if count < 1 or isinstance(value, bool):
+        raise InputError(f"{what} is a number of bytes such as 2GB or 512MiB, not {value!r}")
+    return count
 
 
 def parse_size(value: str | int | Sequence[int] | None) -> tuple[int, int] | None:

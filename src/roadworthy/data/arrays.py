@@ -1,4 +1,4 @@
-"""Data sets that are held in memory: arrays that the caller has, or those of a NumPy `.npz` file, read once."""
+"""Data sets of arrays: those that the caller has, or those of a NumPy `.npz` file, whose large ones stay on disk."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Batch
-from roadworthy.core.validation import require_file, require_memory
+from roadworthy.core.validation import plain_array, require_file, require_memory
 from roadworthy.data.base import OpenedDataset, Opening, Size, deliver, empty_images, row_index
 from roadworthy.data.images import resize, resize_mask
 from roadworthy.data.parallel import Progress
+from roadworthy.data.rows_on_disk import RowsOnDisk, is_plain, rows_on_disk
 from roadworthy.data.subset import rows_over_classes
 from roadworthy.data.table import Table, by_name, check_boxes_inside, checked_boxes, condition, index_labels, some
 
 RESERVED = ("images", "labels", "class_names", "id", "boxes", "masks", "group", "track", "meta")
 """Arrays with a meaning; every other one of length N is an operating condition."""
+PIXELS = ("images", "masks")
+"""Arrays that may stay on disk: all that grows with the size of the images."""
+HASHED_TOGETHER = 1024
+Pixels = NDArray[Any] | RowsOnDisk
 
 
 class ArrayDataset(OpenedDataset):
-    """Images (N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8 and masks (N, H, W), nonzero = object, in memory."""
+    """Images (N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8 and masks (N, H, W), nonzero = object, or rows on disk."""
 
     def __init__(
         self,
         table: Table,
-        images: NDArray[np.uint8],
-        masks: NDArray[np.generic] | None = None,
+        images: Pixels,
+        masks: Pixels | None = None,
         opening: Opening | None = None,
         notes: Iterable[str] = (),
     ) -> None:
@@ -42,10 +48,11 @@ class ArrayDataset(OpenedDataset):
             raise InputError(f"masks must be bool or whole numbers {images.shape[:3]}, not {masks.dtype} {masks.shape}")
         rows = rows_over_classes(table, opening.limit, opening.seed)
         whole = len(rows) == len(images)
-        self._images = images if whole else images[rows]
-        self._masks = None if masks is None else (masks if whole else masks[rows]) != 0
+        self._images = images if whole else _taken(images, rows)
+        self._masks = masks if whole or masks is None else _taken(masks, rows)
         self._stored = np.array(images.shape[1:3], dtype=np.int64)
-        self._hashes: dict[int, str] = {}
+        self._hashes = np.zeros((len(rows), hashlib.sha256().digest_size), np.uint8)
+        self._is_hashed = np.zeros(len(rows), np.bool_)
         self.name, self.notes, self.table = opening.name, tuple(notes), table.take(rows)
         self.class_names, self.channels = table.class_names, images.shape[3]
         if self.table.boxes is not None:
@@ -60,7 +67,7 @@ class ArrayDataset(OpenedDataset):
         """A copy of some images, in the order given."""
         index = row_index(rows, len(self))
         images = self._images[index]
-        masks = None if self._masks is None else self._masks[index]
+        masks = None if self._masks is None else self._masks[index] != 0
         if self.size != self.native_size():
             images = _resized(resize, images, empty_images(len(images), self.size, self.channels))
             if masks is not None:
@@ -69,24 +76,36 @@ class ArrayDataset(OpenedDataset):
 
     def content(self, rows: Sequence[int], progress: Progress | None = None) -> list[str]:
         """SHA-256 of the values of each image (and its mask)."""
-        for row in rows:
-            if row not in self._hashes:
-                sha = hashlib.sha256(f"{self._images.shape[1:]}".encode())
-                sha.update(np.ascontiguousarray(self._images[row]).data)
-                if self._masks is not None:
-                    sha.update(np.ascontiguousarray(self._masks[row]).data)
-                self._hashes[row] = sha.hexdigest()
-        return [self._hashes[row] for row in rows]
+        index = np.asarray(rows, np.int64)
+        missing = index[~self._is_hashed[index]]
+        for start in range(0, len(missing), HASHED_TOGETHER):
+            self._hash(missing[start : start + HASHED_TOGETHER])
+        return [digest.tobytes().hex() for digest in self._hashes[index]]
+
+    def _hash(self, index: NDArray[np.int64]) -> None:
+        images, prefix = self._images[index], f"{self._images.shape[1:]}".encode()
+        masks = None if self._masks is None else self._masks[index] != 0
+        for number, row in enumerate(index):
+            sha = hashlib.sha256(prefix)
+            sha.update(np.ascontiguousarray(images[number]).data)
+            if masks is not None:
+                sha.update(np.ascontiguousarray(masks[number]).data)
+            self._hashes[row] = np.frombuffer(sha.digest(), np.uint8)
+        self._is_hashed[index] = True
 
 
-def checked_images(images: NDArray[np.generic]) -> NDArray[np.uint8]:
+def _taken(pixels: Pixels, rows: NDArray[np.int64]) -> Pixels:
+    return pixels.take(rows) if isinstance(pixels, RowsOnDisk) else pixels[rows]
+
+
+def checked_images(images: Pixels) -> Pixels:
     """Images as (N, H, W, 1 or 3) uint8; others are an `InputError` that says how to convert them.
 
     >>> checked_images(np.zeros((2, 28, 28), dtype=np.uint8)).shape
     (2, 28, 28, 1)
     """
     if images.ndim == 3:
-        images = images[..., None]
+        images = images.reshape((*images.shape, 1))
     if images.ndim == 4 and images.shape[3] not in (1, 3) and images.shape[1] in (1, 3):
         raise InputError(
             f"images are {images.shape}, channels first; store them as (N, H, W, C): images.transpose(0, 2, 3, 1)"
@@ -95,7 +114,7 @@ def checked_images(images: NDArray[np.generic]) -> NDArray[np.uint8]:
         raise InputError(f"images must have shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), not {images.shape}")
     if images.dtype != np.uint8:
         raise InputError(f"images must be uint8, 0 to 255, not {images.dtype}; scale and round them first")
-    return images  # type: ignore[return-value]
+    return images
 
 
 def _resized(resizing: Callable[[Any, Size], Any], sources: NDArray[Any], result: NDArray[Any]) -> NDArray[Any]:
@@ -133,16 +152,21 @@ def from_arrays(
     return ArrayDataset(table, arrays["images"], None, opening, notes)
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """Every array of the file, each decompressed once."""
+def _read(path: Path) -> dict[str, Any]:
+    """Every array of the file, each decompressed once; large ones of pixels as rows on disk."""
     require_file(path, "data file")
     try:
         with path.open("rb") as handle:
             file = np.load(handle, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise ValueError("it holds a single array; save it with numpy.savez_compressed")
-            require_memory(sum(member.file_size for member in file.zip.infolist()), f"data file {str(path)!r}")
-            return {name: _array(file, name) for name in file.files}
+            members = {name: _member(file.zip, name) for name in file.files}
+            packed = [member for name, member in members.items() if name not in PIXELS or not is_plain(member)]
+            require_memory(sum(member.file_size for member in packed), f"data file {str(path)!r}")
+            on_disk = {name: rows_on_disk(file.zip, members[name], path) for name in PIXELS if name in members}
+            read = [member for name, member in members.items() if on_disk.get(name) is None]
+            require_memory(sum(member.file_size for member in read), f"data file {str(path)!r}")
+            return {name: on_disk.get(name) or plain_array(file[name], name) for name in members}
     except InputError:
         raise
     except Exception as error:  # on a broken file, zipfile and numpy raise almost anything
@@ -154,14 +178,12 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"data file {str(path)!r} cannot be read: {reason}") from error
 
 
-def _array(file: Any, name: str) -> NDArray[Any]:
-    array = file[name]
-    if not isinstance(array, np.ndarray):
-        raise ValueError(f"its member {name!r} is not an array")
-    return array
+def _member(archive: ZipFile, name: str) -> ZipInfo:
+    """The member that NumPy reads for a name."""
+    return archive.getinfo(name if name in archive.namelist() else f"{name}.npy")
 
 
-def _table(arrays: dict[str, NDArray[Any]], classes: Sequence[str] | None) -> tuple[Table, list[str]]:
+def _table(arrays: dict[str, Any], classes: Sequence[str] | None) -> tuple[Table, list[str]]:
     for required in ("images", "labels"):
         if required not in arrays:
             raise InputError(f"there is no array {required!r}; the arrays are {some(arrays, 20)}")

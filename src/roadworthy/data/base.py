@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.fetching import local_copy
 from roadworthy.core.hashing import digest
+from roadworthy.core.remote import is_address
 from roadworthy.core.roles import Dataset
 from roadworthy.core.types import Batch, Images
 from roadworthy.core.validation import parse_size, read_classes, require_memory
@@ -63,7 +65,9 @@ class Opening:
         parse_size(self.size), parse_size(self.fallback_size)
 
     def path(self, source: str | Path) -> Path:
-        """A path as the user wrote it, from `base`."""
+        """A path as the user wrote it, from `base`; of an address, that of its copy on this machine."""
+        if is_address(source):
+            return local_copy(source)
         path = Path(source)
         with suppress(RuntimeError):  # `~name` of an unknown user is taken as a plain name
             path = path.expanduser()

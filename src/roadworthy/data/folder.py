@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
@@ -17,6 +18,9 @@ from roadworthy.data.base import Opening
 from roadworthy.data.files import FileDataset, Listing
 from roadworthy.data.images import SUFFIXES
 from roadworthy.data.table import Table, natural_key, some
+
+MOST_FOLDERS = 100_000
+"""Folders that are looked into at most, one that links lead to in several ways counted each time."""
 
 
 class FolderDataset(FileDataset):
@@ -128,15 +132,23 @@ def _groups(ids: Sequence[str], labels: Sequence[str], pattern: str | None) -> t
     return tuple(f"{label}/{match[1]}" for label, match in zip(labels, matches, strict=True) if match)
 
 
-def walk(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, str]]:
-    """Every file below, with why it is not an image ("" where it is); a link to a folder above is not followed."""
+def walk(
+    folder: str, above: tuple[tuple[int, int], ...] = (), entered: Iterator[int] | None = None
+) -> Iterator[tuple[Path, str]]:
+    """Every file below, with why it is not an image ("" where it is); a link to a folder above is not followed.
+
+    `entered` counts folders: links that lead to the same folders in many ways are refused before they never end.
+    """
+    entered = entered or itertools.count(1)
+    if next(entered) > MOST_FOLDERS:
+        raise InputError(f"more than {MOST_FOLDERS:,} folders up to {folder!r}: do links lead to one in many ways?")
     here = _identity(folder)
     if here in above:
         yield Path(folder), "link to a folder above"
         return
     for entry in _entries(folder):
         if _is_folder(entry):
-            yield from walk(entry.path, (*above, here))
+            yield from walk(entry.path, (*above, here), entered)
         else:
             yield Path(entry.path), _kind(entry)
 
@@ -153,14 +165,20 @@ def _kind(entry: os.DirEntry[str]) -> str:
     if entry.name.startswith("."):
         return "hidden"
     path = Path(entry.path)
-    if not entry.is_file(follow_symlinks=False) and path.exists() and not path.is_file():
-        return "neither file nor folder"
+    try:
+        if not entry.is_file(follow_symlinks=False) and path.exists() and not path.is_file():
+            return "neither file nor folder"
+    except OSError:
+        return "not accessible"
     suffix = path.suffix.lower()
     return "" if suffix in SUFFIXES else readable(suffix) or "without suffix"
 
 
 def _identity(folder: str | Path) -> tuple[int, int]:
-    status = Path(folder).stat()
+    try:
+        status = Path(folder).stat()
+    except OSError as error:
+        raise InputError(f"folder {str(folder)!r} cannot be read: {error.strerror}") from error
     return status.st_dev, status.st_ino
 
 

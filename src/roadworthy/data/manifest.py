@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from roadworthy.core.errors import InputError
+from roadworthy.core.fetching import fetch_beside
 from roadworthy.core.validation import require_file
 from roadworthy.data.base import Opening
 from roadworthy.data.files import FileDataset, Listing
 from roadworthy.data.table import Table, checked_boxes, condition, index_labels, some
 
+MOST_COLUMNS = 10_000
 CORNERS = ("x0", "y0", "x1", "y1")
 RESERVED = ("path", "label", "id", "group", "mask", "box", *CORNERS)
 """Columns with a meaning; every other one is an operating condition."""
@@ -37,6 +39,7 @@ def read_manifest(path: Path, classes: Sequence[str] | None = None) -> Listing:
     """The rows of a manifest, in its order; every error names the manifest."""
     require_file(path, "manifest")
     columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    fetch_beside(path, (str(cell) for name in ("path", "mask") for cell in columns.get(name, ()) if not _blank(cell)))
     try:
         return _listing(columns, path.parent, classes)
     except InputError as error:
@@ -44,6 +47,8 @@ def read_manifest(path: Path, classes: Sequence[str] | None = None) -> Listing:
 
 
 def _listing(columns: Columns, folder: Path, classes: Sequence[str] | None) -> Listing:
+    if len(columns) > MOST_COLUMNS:
+        raise InputError(f"there are {len(columns):,} columns; at most {MOST_COLUMNS:,} are read")
     for required in ("path", "label"):
         if required not in columns:
             raise InputError(f"there is no column {required!r}; the columns are {some(columns, 20)}")
@@ -140,11 +145,13 @@ def _read_csv(path: Path) -> Columns:
 
 
 def _read_parquet(path: Path) -> Columns:
-    import pyarrow as pa
-    import pyarrow.parquet
+    from roadworthy.core.parquet import UnreadableParquet, arrow_errors, parquet_table
 
     try:
-        table = pa.parquet.read_table(path)
-    except (OSError, pa.ArrowException) as error:
+        table = parquet_table(path)
+        if len(set(table.column_names)) != len(table.column_names):
+            raise UnreadableParquet(f"it has two columns of one name: {some(table.column_names, 20)}")
+        with arrow_errors():
+            return {name: table.column(name).to_pylist() for name in table.column_names}
+    except UnreadableParquet as error:
         raise InputError(f"manifest {str(path)!r} is not a readable Parquet file: {error}") from error
-    return {name: table.column(name).to_pylist() for name in table.column_names}

@@ -203,14 +203,16 @@ def checked_boxes(boxes: ArrayLike, ids: Sequence[str]) -> tuple[NDArray[np.floa
         array = np.asarray(boxes)
         if array.dtype.kind == "c":
             raise ValueError("complex numbers")
-        array = np.array(array, dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as that
+            array = np.array(array, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(f"a box holds something that is not a number: {error}") from None
     if array.shape != (len(ids), 4):
         raise InputError(f"boxes must have shape ({len(ids)}, 4), x0 y0 x1 y1 for every image, not {array.shape}")
     known = np.isfinite(array).sum(axis=1)
     _refuse((known > 0) & (known < 4) | np.isinf(array).any(axis=1), ids, "boxes have a value missing or infinite")
-    width, height = array[:, 2] - array[:, 0], array[:, 3] - array[:, 1]
+    with np.errstate(over="ignore"):
+        width, height = array[:, 2] - array[:, 0], array[:, 3] - array[:, 1]
     _refuse((width < 0) | (height < 0), ids, "boxes end before they begin (they are x0 y0 x1 y1, not x y width height)")
     empty = (width == 0) | (height == 0)
     array[empty] = np.nan

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from roadworthy.core.errors import RoadworthyError
 from roadworthy.core.roles import Buildable, Trial
 from roadworthy.engine.artifacts import is_built
+from roadworthy.engine.chunks import ask_systems
+from roadworthy.engine.executor import load_built
 from roadworthy.engine.folder import RunFolder
-from roadworthy.engine.local import ask_systems, load_built, pending_tasks
+from roadworthy.engine.ledger import pending_tasks
 from roadworthy.engine.plan import Graph, PlannedCase, PlannedStimulus
 from roadworthy.engine.stopping import Stops
 

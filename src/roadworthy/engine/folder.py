@@ -8,17 +8,21 @@ RUN/
   media/                                      pictures the report shows
   verdict.json  verdicts.json  report.html    the run's own verdict; every verdict there was
 
-In runs of schema 1, readouts lie under the name of the protocol that asked for them.
+In runs of schema 1, readouts lie under the name of the protocol that asked for them. A run at an address such as
+s3://bucket/run has the same layout there, and a mirror on this machine: see engine/mirror.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -26,31 +30,47 @@ import pyarrow.parquet as pq
 
 from roadworthy.core.cells import ENDING, CsvText, escape_cell
 from roadworthy.core.errors import DamagedFile, InputError
-from roadworthy.core.files import TEMPORARY, check_links_inside, inside, remove
+from roadworthy.core.files import check_links_inside, inside, is_temporary, json_bytes, remove, remove_if_empty
 from roadworthy.core.files import write_bytes as write_bytes
 from roadworthy.core.files import write_json as write_json
-from roadworthy.core.hashing import digest_file
+from roadworthy.core.hashing import digest_file, resealed, sealed
 from roadworthy.core.manifests import MANIFEST, drop_damaged, is_committed, is_whole, named_parts, read_manifest
+from roadworthy.core.parquet import UnreadableParquet, parquet_frame
 from roadworthy.core.record import RECORD, SCHEMA, RunRecord, read_record
+from roadworthy.core.remote import parse_location
+from roadworthy.engine.mirror import LOCK as LOCK
+from roadworthy.engine.mirror import Mirror, Role
 
-LOCK = ".lock"
 STUDY = "study.yaml"
+RESULTS = (STUDY, "verdict.json", "verdicts.json", "report.html")
+"""The files of a run that lie in its folder itself, run.json apart."""
 NODES = ("readouts", "artifacts")
 """Where the folders of cases and artifacts lie, each with a manifest once it is finished."""
+ENDINGS = {"tables": (".parquet", ".csv", ".tex"), "media": (".png",)}
+"""Where tables and pictures lie, and how the names of their files end."""
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+"""What a file system answers that knows no locks."""
 
 
 class RunFolder:
-    """One run's folder. Reading needs nothing; writing needs the lock."""
+    """One run's folder. Reading needs nothing; writing needs the lock.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).absolute()
+    Of a run at an address, `path` is its mirror. What is written there is published by the functions of that name,
+    which do nothing for a run on a local disk.
+    """
+
+    def __init__(self, path: str | Path, role: Role = "holder") -> None:
+        location = parse_location(path)
+        self.mirror = Mirror(location, role) if isinstance(location, str) else None
+        self.path = self.mirror.path if self.mirror else Path(location).absolute()
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
         """Open a folder that must hold a run of a schema we can read."""
         folder = cls(path)
+        folder.refresh()
         if not (folder.path / RECORD).is_file():
-            if (folder.path / LOCK).is_file():
+            if (folder.path / LOCK).is_file() or (folder.mirror and folder.files()):
                 raise InputError(folder._unfinished())
             raise InputError(f"{path} is no run: it holds no {RECORD}")
         folder.record()
@@ -62,33 +82,88 @@ class RunFolder:
         if not self.record().finished:
             raise InputError(self._unfinished())
 
+    def check_idle(self) -> None:
+        """Refuse a run that another process is writing to."""
+        if self._is_held():
+            raise InputError(self._unfinished())
+
     def _unfinished(self) -> str:
         """Why a run has no results yet: it is being written, or it was stopped."""
         if self._is_held():
             return f"{self.path} is still being written by another process: wait until it has finished"
+        if holder := self.mirror.holder() if self.mirror else "":
+            return (
+                f"{self.path} is being written by {holder}, or was stopped while it was: wait until it has finished, "
+                "or run the same command again to go on"
+            )
         return f"the run in {self.path} was stopped before it finished; run the same command again to go on"
 
     def _is_held(self) -> bool:
         if not (self.path / LOCK).is_file():
             return False
-        with (self.path / LOCK).open() as file:
+        with contextlib.suppress(OSError), (self.path / LOCK).open() as file:  # no locks there, or none for readers
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return True
         return False
 
+    def refresh(self, *, again: bool = False, signs: Collection[str] = (RECORD,)) -> None:
+        """Fetch what is at the address of the run, for a reader; with `again` every byte of it.
+
+        What has neither a lock nor the files `signs` is no run. Where a process of this machine is writing to it, its
+        mirror is not touched.
+        """
+        if self.mirror is None:
+            return
+        if self._is_held():
+            raise InputError(self._unfinished())
+        with reading(self.path):
+            self.mirror.check_usable(signs)
+            self.mirror.fetch(again=again, first=self.check_idle)
+
+    def publish_part(self, part: Path) -> None:
+        """Let a part that was written, with its receipt, count at the address of the run as well."""
+        if self.mirror:
+            self.mirror.publish_part(part)
+
+    def publish(self, node: Path) -> None:
+        """Make the folder of a case or an artifact at the address of the run what it is here."""
+        if self.mirror:
+            self.mirror.publish(node)
+
+    @property
+    def address(self) -> str:
+        """Where the run is, for other machines too: its address, or the path of its folder."""
+        return self.mirror.address if self.mirror else str(self.path)
+
+    def publish_all(self) -> None:
+        """Bring the address of the run in line with what is here, for others who read it there."""
+        if self.mirror:
+            self.mirror.settle()
+
+    def fetch_all(self) -> None:
+        """Fetch what others put to the address of the run, for who holds it."""
+        if self.mirror:
+            self.mirror.fetch()
+
+    def fetch_node(self, node: Path) -> None:
+        """Fetch the folder of a case or an artifact from the address of the run: for who does not hold the run."""
+        if self.mirror:
+            self.mirror.fetch_node(node)
+
     def check_usable(self, fresh: bool = False) -> None:
         """Refuse a path that holds something else than a run, a link that leads outside, or an earlier version's run.
 
         The last may be replaced by one that is `fresh`. Changes nothing.
         """
+        self.refresh(signs=(RECORD, STUDY))
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: give a folder for the run")
         if not self.path.is_dir():
             return
         names = {entry.name for entry in self.path.iterdir()}
-        if names and not (LOCK in names or (RECORD in names and (STUDY in names or self.is_finished))):
+        if names and not (self.mirror or LOCK in names or (RECORD in names and (STUDY in names or self.is_finished))):
             raise InputError(f"{self.path} is not empty and holds no run: choose another folder with `out=`")
         check_links_inside(self.path)
         schema = self._schema()
@@ -108,30 +183,40 @@ class RunFolder:
             file = (self.path / LOCK).open("a")
         except OSError as error:
             raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
-        with file, writing(self.path):
+        with file, _not_in_children(file), writing(self.path):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(
                     f"another process is writing to {self.path}: wait for it or choose another folder"
                 ) from None
-            yield
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                raise InputError(
+                    f"the file system of {self.path} knows no locks ({error.strerror}), so that two runs could write "
+                    "there at once: choose a folder on another one with `out=`"
+                ) from None
+            with self.mirror.held() if self.mirror else contextlib.nullcontext():
+                yield
 
     def sweep(self) -> None:
         """Remove what killed writers left half-written, and what is not as it was written; only for who holds the lock.
 
         Of a case's readouts the damaged parts are dropped; an artifact is one thing, and is dropped as a whole.
         """
-        folders = [self.path / name for name in (*NODES, "tables", "media")]
-        left = [*self.path.glob(f"*{TEMPORARY}"), *(p for f in folders for p in f.rglob(f"*{TEMPORARY}"))]
-        for path in left:
-            if path.is_file():
+        folders = [self.path / name for name in (*NODES, *ENDINGS)]
+        for path in [*self.path.iterdir(), *(p for f in folders for p in f.rglob("*"))]:
+            if is_temporary(path.name) and path.is_file():
                 path.unlink()
         for node in self._nodes():
             if node.parent.name == "artifacts" and is_committed(node) and not is_whole(node):
                 remove(*sorted(node.iterdir(), key=lambda path: path.name == MANIFEST), node)
             elif node.parent.name == "readouts":
                 drop_damaged(node)
+                remove_if_empty(node)
+        if self.mirror:
+            self.mirror.settle()
 
     def _nodes(self) -> list[Path]:
         """The folders of cases and artifacts, finished or not."""
@@ -165,14 +250,19 @@ class RunFolder:
 
     def clear_results(self) -> None:
         """Remove what was computed from readouts, so that nothing old stands beside what is new."""
-        for path in [*self.path.glob("tables/*"), self.path / "verdict.json", self.path / "report.html"]:
+        for path in [*self._of_kind("tables"), self.path / "verdict.json", self.path / "report.html"]:
             path.unlink(missing_ok=True)
+
+    def _of_kind(self, folder: str) -> list[Path]:
+        """The tables or the pictures that are there, by how their names end."""
+        paths = (self.path / folder).glob("*")
+        return sorted(path for path in paths if path.suffix in ENDINGS[folder] and path.is_file())
 
     def clear_pictures(self) -> None:
         """Remove pictures that are not as recorded; the others may stay: they are named by what they show."""
         earlier = self.earlier_record()
         recorded = earlier.files if earlier else {}
-        for path in self.path.glob("media/*"):
+        for path in self._of_kind("media"):
             if recorded.get(f"media/{path.name}") != digest_file(path):
                 path.unlink()
 
@@ -189,10 +279,23 @@ class RunFolder:
         return read_record(self.path)
 
     def write_record(self, record: RunRecord) -> None:
-        """Write run.json, last of all, with the SHA-256 of every other file but the parts that manifests name."""
-        parts = {node / name for node in self._nodes() for name in named_parts(node)}
-        files = {str(path.relative_to(self.path)): digest_file(path) for path in self.files() if path not in parts}
-        write_json(self.path / RECORD, record.model_copy(update={"files": files}).dump())
+        """Write run.json, last of all, with the SHA-256 of every file of the run but the parts that manifests name.
+
+        A file that somebody else put there is none of the run's.
+        """
+        own = [self.path / name for name in RESULTS if (self.path / name).is_file()]
+        own += [path for name in ENDINGS for path in self._of_kind(name)]
+        for node in self._nodes():
+            own += [node / MANIFEST] if (node / MANIFEST).is_file() else self.files_below(node)
+        files = {str(path.relative_to(self.path)): digest_file(path) for path in sorted(own)}
+        content = record.model_copy(update={"files": files}).dump()
+        write_json(self.path / RECORD, sealed(json.loads(json_bytes(content))))
+        self.publish_record()
+
+    def publish_record(self) -> None:
+        """Put run.json at the address of the run, as it is now."""
+        if self.mirror:
+            self.mirror.publish_file(RECORD)
 
     def update_record(self, names: Iterable[str], **changes: Any) -> None:
         """Write run.json with new hashes for the files of these names alone: all others must stay as recorded.
@@ -201,7 +304,11 @@ class RunFolder:
         """
         content = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
         files = content["files"] | {name: digest_file(self.path / name) for name in names}
-        write_json(self.path / RECORD, {**content, **changes, "files": dict(sorted(files.items()))})
+        self.change_record(files=dict(sorted(files.items())), **changes)
+
+    def change_record(self, **changes: Any) -> None:
+        """Write run.json with other values; where it was changed by somebody, its seal stays broken."""
+        write_json(self.path / RECORD, resealed(json.loads((self.path / RECORD).read_text(encoding="utf-8")), changes))
 
     def hashes(self) -> dict[str, str]:
         """The SHA-256 of every file, from run.json or the manifest of its folder; "" for a manifest that is damaged."""
@@ -219,7 +326,11 @@ class RunFolder:
     def files(self) -> list[Path]:
         """Every file of the run but run.json, the lock and what a killed writer left, in a stable order."""
         skip = {self.path / RECORD, self.path / LOCK}
-        return sorted(p for p in self.path.rglob("*") if p.is_file() and p not in skip and p.suffix != TEMPORARY)
+        return [path for path in self.files_below(self.path) if path not in skip]
+
+    def files_below(self, folder: Path) -> list[Path]:
+        """Every file in a folder of the run and below it, but for what a killed writer left, in a stable order."""
+        return sorted(path for path in folder.rglob("*") if path.is_file() and not is_temporary(path.name))
 
     def write_table(self, name: str, table: pd.DataFrame) -> None:
         """Store a table as Parquet (exact) and CSV (for people)."""
@@ -237,7 +348,7 @@ class RunFolder:
         """The columns of every table that has rows, by its name; one that cannot be read is left out."""
         columns = {}
         for name in self.table_names():
-            with contextlib.suppress(OSError, pa.ArrowException):
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):
                 stored = pq.read_metadata(self.path / "tables" / f"{name}.parquet")
                 if stored.num_rows:
                     columns[name] = list(stored.schema.to_arrow_schema().names)
@@ -250,10 +361,33 @@ class RunFolder:
             names = ", ".join(self.table_names()) or "none"
             raise InputError(f"{self.path} has no table {name!r}; it has {names}")
         try:
-            frame: pd.DataFrame = pq.read_table(path).to_pandas()
-        except (OSError, pa.ArrowException) as error:
+            return parquet_frame(path)
+        except UnreadableParquet as error:
             raise InputError(f"table {path} cannot be read: {error}; run the study again to make it anew") from None
-        return frame
+
+
+_HELD: set[IO[str]] = set()
+"""The locks that this process holds."""
+
+
+@contextlib.contextmanager
+def _not_in_children(lock: IO[str]) -> Iterator[None]:
+    """Close a lock in what this process forks: a child of a model that outlives it must not keep the run locked."""
+    _close_in_children()
+    _HELD.add(lock)
+    try:
+        yield
+    finally:
+        _HELD.discard(lock)
+
+
+@cache
+def _close_in_children() -> None:
+    def close() -> None:
+        for lock in _HELD:
+            lock.close()
+
+    os.register_at_fork(after_in_child=close)
 
 
 @contextlib.contextmanager
@@ -264,6 +398,25 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         raise InputError(f"cannot write to {path}: {what}; fix that and run again to resume") from error
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what the file system of an address refuses to a reader into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def open_store(address: str, role: Role = "worker") -> RunFolder:
+    """The run at an address, or a path, for a driver or a worker on any machine, while another process holds it.
+
+    It takes no lock and fetches nothing by itself: `fetch_node` brings the folder of an artifact or a case that is
+    needed into a mirror of its own, and `publish_part` puts what was written to the address; a worker drops it here
+    then.
+    """
+    return RunFolder(address, role)
 
 
 def write_csv(path: Path, table: pd.DataFrame) -> None:

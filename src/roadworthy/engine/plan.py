@@ -111,6 +111,8 @@ class Plan:
 
     cases: tuple[PlannedCase, ...]
     batch: int = BATCH
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Why a model is not asked at all, by its `id`: all that it would be asked fails with that cause."""
 
     @property
     def stimuli(self) -> dict[str, PlannedStimulus]:
@@ -123,7 +125,7 @@ class Plan:
 
     def graph(self) -> Graph:
         """All that must be done, in order."""
-        return Graph(self.cases, self.batch)
+        return Graph(self.cases, self.batch, refused=self.refused)
 
 
 @dataclass
@@ -153,14 +155,19 @@ class Graph:
     A case is `early` where an artifact requires it, or one that asks the same model about the same stimulus.
 
     `stimuli` are shown to nobody: what must be built to make them is in the graph all the same, for an export.
+    `refused` says why a model is not asked, by its `id`.
 
     artifacts, cases   nodes by their hash, in the order of the plan
     """
 
     def __init__(
-        self, cases: Sequence[PlannedCase], batch: int = BATCH, stimuli: Sequence[PlannedStimulus] = ()
+        self,
+        cases: Sequence[PlannedCase],
+        batch: int = BATCH,
+        stimuli: Sequence[PlannedStimulus] = (),
+        refused: Mapping[int, str] | None = None,
     ) -> None:
-        self.batch = batch
+        self.batch, self._refused = batch, refused or {}
         self.artifacts: dict[str, ArtifactNode] = {}
         self.cases: dict[str, CaseNode] = {}
         for showing in stimuli:
@@ -205,6 +212,9 @@ class Graph:
         return reasons
 
     def _add_case(self, planned: PlannedCase, early: bool) -> int:
+        asked = (planned.system.underlying, planned.showing.attacked)
+        cause = next((self._refused[id(model)] for model in asked if id(model) in self._refused), "")
+        planned = replace(planned, refused=cause) if cause and not planned.refused else planned
         known = self.cases.get(planned.case.hash)
         nodes = [self._add_artifact(part, planned.system.name) for part in planned.system.requires()]
         nodes += [self._add_artifact(part, planned.showing.stimulus.name) for part in planned.showing.requires]

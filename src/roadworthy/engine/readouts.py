@@ -20,12 +20,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from roadworthy.core import manifests
 from roadworthy.core.errors import InputError
 from roadworthy.core.manifests import receipt_path, write_receipt
+from roadworthy.core.parquet import parquet_table
 from roadworthy.core.types import Batch, Case
 from roadworthy.engine.folder import write_parquet
 from roadworthy.metrics import Answers
@@ -78,9 +78,14 @@ class Readouts:
         )
 
 
+def part_name(chunk: int) -> str:
+    """What the file of the readouts of one chunk of the data is called."""
+    return f"part-{chunk:05d}.parquet"
+
+
 def part_path(folder: Path, chunk: int) -> Path:
     """Where the readouts of one chunk of the data lie."""
-    return folder / f"part-{chunk:05d}.parquet"
+    return folder / part_name(chunk)
 
 
 def has_part(folder: Path, chunk: int) -> bool:
@@ -152,7 +157,7 @@ def _text(values: Sequence[str]) -> list[str]:
 def commit(folder: Path, case: Case, parts: int, classes: int) -> None:
     """Declare a case finished with its first `parts`."""
     facts = {"stimulus": case.stimulus.config(), "recipe": dict(case.recipe), "case": case.hash, "classes": classes}
-    manifests.commit(folder, facts, [part_path(folder, chunk).name for chunk in range(parts)])
+    manifests.commit(folder, facts, [part_name(chunk) for chunk in range(parts)])
 
 
 def read_case(folder: Path) -> Readouts:
@@ -188,7 +193,7 @@ class GrowingCase:
 
 
 def _read_part(path: Path) -> pa.Table:
-    return pq.ParquetFile(path).read(columns=COLUMNS)
+    return parquet_table(path, COLUMNS)
 
 
 def _readouts(table: pa.Table, classes: int) -> Readouts:
@@ -198,12 +203,24 @@ def _readouts(table: pa.Table, classes: int) -> Readouts:
     classified = None
     if "prediction" in known:
         classified = Answers(
-            label=table["label"].to_numpy().astype(np.int64),
-            prediction=table["prediction"].to_numpy().astype(np.int64),
+            label=_class_numbers(table, "label"),
+            prediction=_class_numbers(table, "prediction"),
             **{name: table[name].to_numpy() for name in CLASSIFIED[1:]},
             num_classes=classes,
         )
-    return Readouts(tuple(table["id"].to_pylist()), tuple(table["group"].to_pylist()), classified, **numbers, **boxes)
+    ids = tuple(table["id"].to_pylist())
+    groups = ids if table["group"].equals(table["id"]) else tuple(table["group"].to_pylist())
+    return Readouts(ids, groups, classified, **numbers, **boxes)
+
+
+def _class_numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
+    """A column of classes by number; what is none, such as NaN, is an `InputError`."""
+    values = table[name].to_numpy()
+    if values.dtype.kind == "f" and not (np.abs(values.astype(np.float64)) < 2**53).all():
+        raise InputError(
+            f"the column {name} of stored readouts holds what is no number of a class: run the study again"
+        )
+    return np.asarray(values.astype(np.int64))
 
 
 def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) -> dict[str, NDArray[Any]]:
@@ -216,7 +233,7 @@ def read_columns(folder: Path, *names: str, parts: Sequence[int] | None = None) 
             return _columns_of_first_schema(folder, names)
         known = sorted(manifests.read_manifest(folder)[1])
         chosen = known if parts is None else [known[part] for part in parts]
-        tables = [pq.ParquetFile(folder / name).read(columns=list(names)) for name in chosen]
+        tables = [parquet_table(folder / name, names) for name in chosen]
         return {name: np.concatenate([_array(table[name]) for table in tables]) for name in names}
     except (OSError, ValueError, LookupError, TypeError, RecursionError, BadZipFile, pa.ArrowException) as error:
         raise InputError(f"the readouts in {folder} cannot be read: {error}") from None

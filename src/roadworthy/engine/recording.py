@@ -17,7 +17,7 @@ from roadworthy.core.record import (
 )
 from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.data import OpenedDataset
-from roadworthy.engine.local import Outcome
+from roadworthy.engine.ledger import Outcome
 from roadworthy.engine.plan import ArtifactNode, Bench, CaseNode, Graph, Plan
 from roadworthy.models import MODELS, StoredPredictions
 from roadworthy.models.base import Adapter
@@ -81,6 +81,7 @@ def source_record(
                 **_described(model, bench.section.models.get(name) if bench.section else None),
                 capabilities=sorted(model.capabilities),
                 changes_by=changes.get(name, 0.0),
+                isolated=all(leaf.isolated for leaf in leaves(model)),
                 artifacts=_artifacts_of(plan, bench.source, name),
             )
             for name, model in bench.models.items()

@@ -41,6 +41,8 @@ class Stops:
         if planned.stop is None:
             return
         with self._turns[case]:
+            if self._store.mirror and not self._store.mirror.holds_all:
+                self._store.fetch_node(self._store.case(planned.case.key))
             growing = self._growing[case]
             while case not in self._counted and growing.grow():
                 if planned.stop(growing.readouts()):
@@ -57,3 +59,4 @@ class Stops:
             discard(readouts.part_path(folder, chunk))
         if not self.is_done(planned):
             readouts.commit(folder, planned.case, parts, planned.system.num_classes)
+        self._store.publish(folder)

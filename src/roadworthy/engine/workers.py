@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TypeVar
 
 from roadworthy.core.roles import Model, entered_by
+from roadworthy.engine.memory import MemoryLimit
 
 GRACE = 1.0
 """Seconds that workers are given to finish what they are at once the run is stopped."""
@@ -16,8 +17,16 @@ GRACE = 1.0
 Task = TypeVar("Task")
 
 
-def in_workers(work: Callable[[Task], None], tasks: Sequence[Task], workers: int, stopped: threading.Event) -> None:
+def in_workers(
+    work: Callable[[Task], None],
+    tasks: Sequence[Task],
+    workers: int,
+    stopped: threading.Event,
+    limit: MemoryLimit | None = None,
+) -> None:
     """Do all tasks, begun in their order, in that many threads; the first error stops the rest and is raised here.
+
+    Where there is a `limit`, a thread takes a task when there is memory for it.
 
     Ctrl-C stops at once: workers get `GRACE` seconds to end, and one that hangs in the code of a model is left behind.
     `stopped` is set then, so that such a worker can see that nobody waits for it any more.
@@ -26,12 +35,13 @@ def in_workers(work: Callable[[Task], None], tasks: Sequence[Task], workers: int
 
     def worker() -> None:
         while not stopped.is_set():
-            with taking:
-                task = next(left, None)
-            if task is None:
-                return
             try:
-                work(task)
+                with limit.turn(stopped) if limit else nullcontext():
+                    with taking:
+                        task = next(left, None)
+                    if task is None or stopped.is_set():
+                        return
+                    work(task)
             except BaseException as error:
                 errors.append(error)
                 stopped.set()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from roadworthy.metrics.ranking import Ranking
 
 TOLERANCE = 1e-3
 """How far a probability may lie outside [0, 1], or a row of probabilities from summing to 1, by rounding."""
@@ -87,6 +90,11 @@ class Answers:
     def correct(self) -> NDArray[np.bool_]:
         """(n,) bool: the prediction is the label."""
         return np.equal(self.prediction, self.label)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Right answers (the positive class) and wrong ones, in the order of their confidence."""
+        return Ranking(self.confidence, self.correct)
 
 
 def _class_indices(name: str, values: ArrayLike, num_classes: int) -> NDArray[np.int64]:

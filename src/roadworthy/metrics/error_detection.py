@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from roadworthy.metrics.answers import Answers
 from roadworthy.metrics.base import metric
-from roadworthy.metrics.ranking import binary_auroc, false_positive_rate
 from roadworthy.metrics.weighting import Floats, Weights
 
 
@@ -36,7 +33,7 @@ def auroc(answers: Answers, weights: Weights) -> Floats:
     >>> auroc(everything_right), auroc.reason(everything_right)
     (nan, 'no incorrect prediction')
     """
-    return np.asarray(binary_auroc(answers.confidence, answers.correct, weights))
+    return answers.ranking.auroc(weights)
 
 
 @metric(
@@ -57,4 +54,4 @@ def fpr95_right(answers: Answers, weights: Weights) -> Floats:
     >>> fpr95_right(Answers.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.05, 0.95]], [0, 0, 0, 0]))
     0.5
     """
-    return false_positive_rate(answers.confidence, answers.correct, weights)
+    return answers.ranking.false_positive_rate(weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.metrics.weighting import Floats, Weights, ratio, weight_rows
 
+Rows = NDArray[np.intp]
 CHUNK_ELEMENTS = 300_000
 """Weights ranked at once: what stays in the processor's cache is twice as fast, and memory stays bounded."""
 
@@ -34,32 +36,116 @@ def binary_auroc(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.flo
     is_positive = np.asarray(positive)
     if score.ndim != 1 or is_positive.shape != score.shape or is_positive.dtype != np.bool_:
         raise ValueError(f"AUROC needs (n,) scores and (n,) booleans, not {score.shape} and {is_positive.shape}")
-    if np.isnan(score).any():
-        raise ValueError("scores must not be NaN")
-    rows = weight_rows(weights, len(score))
-    area = _areas(score, is_positive, rows)
-    return area if np.ndim(weights) == 2 else float(area[0])  # type: ignore[arg-type]
+    area = Ranking(score, is_positive).auroc(weight_rows(weights, len(score)))
+    return area if weights is not None and np.ndim(weights) == 2 else float(area[0])
 
 
-def _areas(score: NDArray[np.floating], positive: NDArray[np.bool_], rows: Weights) -> Floats:
-    if positive.all() or not positive.any():
-        return np.full(len(rows), np.nan)
-    ascending = np.argsort(score, kind="stable")
-    positives, negatives = ascending[positive[ascending]], ascending[~positive[ascending]]
-    below = np.searchsorted(score[negatives], score[positives], side="left")
-    not_above = np.searchsorted(score[negatives], score[positives], side="right")
-    runs = np.flatnonzero(np.diff(below + not_above, prepend=-1))
-    ties = bool((below < not_above).any())
-    areas = np.empty(len(rows))
-    for part in _parts(rows):
-        chunk = rows[part]
-        in_run = np.add.reduceat(np.take(chunk, positives, axis=1), runs, axis=1, dtype=np.float64)
-        lowest = np.zeros((len(chunk), len(negatives) + 1))
-        np.cumsum(np.take(chunk, negatives, axis=1), axis=1, dtype=np.float64, out=lowest[:, 1:])
-        won = np.einsum("br,br->b", in_run, np.take(lowest, below[runs], axis=1))
-        won_or_tied = np.einsum("br,br->b", in_run, np.take(lowest, not_above[runs], axis=1)) if ties else won
-        areas[part] = ratio((won + won_or_tied) / 2, in_run.sum(axis=1) * lowest[:, -1])
-    return areas
+class Ranking:
+    """Scores (n,) of positives and negatives, put in order once, however many weights (B, n) they are counted with.
+
+    Resamples come some rows at a time, the fewer the more images there are: what depends on the scores alone must not
+    be done for each of them, or time grows with the square of n.
+    """
+
+    def __init__(self, score: NDArray[np.floating], positive: NDArray[np.bool_]) -> None:
+        if np.isnan(score).any():
+            raise ValueError("scores must not be NaN")
+        self._score, self._positive = score, positive
+        self._one_sided = bool(positive.all() or not positive.any())
+
+    @cached_property
+    def _sides(self) -> tuple[Rows, Rows]:
+        """The rows of positives and of negatives, lowest score first."""
+        ascending = np.argsort(self._score, kind="stable")
+        of_positive = self._positive[ascending]
+        return ascending[of_positive], ascending[~of_positive]
+
+    @cached_property
+    def _below(self) -> Rows:
+        """For each positive, how many negatives score lower."""
+        positives, negatives = self._sides
+        return np.searchsorted(self._score[negatives], self._score[positives], side="left")
+
+    @cached_property
+    def _in_runs(self) -> tuple[Rows, Rows, Rows, bool]:
+        """Where runs of positives begin that lie between the same negatives; for each run how many negatives score
+        lower, and not higher; and whether any score is shared by both sides."""
+        (positives, negatives), below = self._sides, self._below
+        not_above = np.searchsorted(self._score[negatives], self._score[positives], side="right")
+        runs = np.flatnonzero(np.diff(below + not_above, prepend=-1))
+        return runs, below[runs], not_above[runs], bool((below < not_above).any())
+
+    @cached_property
+    def _descending(self) -> tuple[Rows, Rows, NDArray[np.bool_]]:
+        """All rows, highest score first; the last of each run of equal scores; and which of the rows are positive."""
+        descending = np.argsort(-self._score, kind="stable")
+        ordered = self._score[descending]
+        ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+        return descending, ends, self._positive[descending]
+
+    @cached_property
+    def _other(self) -> Ranking:
+        """The same with the other side as the positive class."""
+        return Ranking(-self._score, ~self._positive)
+
+    def auroc(self, rows: Weights) -> Floats:
+        """The area under the ROC curve for weights (B, n): see `binary_auroc`."""
+        if self._one_sided:
+            return np.full(len(rows), np.nan)
+        (positives, negatives), (runs, below, not_above, ties) = self._sides, self._in_runs
+        areas = np.empty(len(rows))
+        for part in _parts(rows):
+            chunk = rows[part]
+            in_run = np.add.reduceat(np.take(chunk, positives, axis=1), runs, axis=1, dtype=np.float64)
+            lowest = np.zeros((len(chunk), len(negatives) + 1))
+            np.cumsum(np.take(chunk, negatives, axis=1), axis=1, dtype=np.float64, out=lowest[:, 1:])
+            won = np.einsum("br,br->b", in_run, np.take(lowest, below, axis=1))
+            won_or_tied = np.einsum("br,br->b", in_run, np.take(lowest, not_above, axis=1)) if ties else won
+            areas[part] = ratio((won + won_or_tied) / 2, in_run.sum(axis=1) * lowest[:, -1])
+        return areas
+
+    def average_precision(self, rows: Weights) -> Floats:
+        """The area under the precision-recall curve for weights (B, n): see `average_precision`."""
+        if not len(self._score):
+            return np.full(len(rows), np.nan)
+        descending, ends, of_positive = self._descending
+        areas = np.empty(len(rows))
+        for part in _parts(rows):
+            weights = np.take(rows[part], descending, axis=1)
+            positives = np.cumsum(weights * of_positive, axis=1, dtype=np.float64)
+            negatives = np.cumsum(weights, axis=1, dtype=np.float64) - positives
+            true, false = (np.take(accepted, ends, axis=1) for accepted in (positives, negatives))
+            retrieved = true + false
+            precision = np.divide(true, retrieved, out=np.zeros_like(true), where=retrieved > 0)
+            area = np.einsum("br,br->b", np.diff(true, axis=1, prepend=0.0), precision)
+            areas[part] = np.where(false[:, -1] > 0, ratio(area, true[:, -1]), np.nan)
+        return areas
+
+    def false_positive_rate(self, rows: Weights, at: float = 0.95) -> Floats:
+        """The share of negatives accepted for weights (B, n): see `false_positive_rate`."""
+        if self._one_sided:
+            return np.full(len(rows), np.nan)
+        positives, negatives = self._sides
+        rates = np.empty(len(rows))
+        for part in _parts(rows):
+            true, false = (np.take(rows[part], side, axis=1) for side in (positives, negatives))
+            all_true, all_false = (side.sum(axis=1, dtype=np.float64) for side in (true, false))
+            index = _last_index(true, (1 - at) * all_true + 1e-9)
+            lowest = np.arange(false.shape[1]) < self._below[index][:, None]
+            rejected = np.einsum("bn,bn->b", false, lowest, dtype=np.float64)
+            rates[part] = np.where(all_true > 0, ratio(all_false - rejected, all_false), np.nan)
+        return rates
+
+    def separation(self, weights: NDArray[np.floating] | None = None) -> Separation:
+        """All of `separation` for weights None, (n,) or (B, n)."""
+        rows = weight_rows(weights, len(self._score))
+        return Separation(
+            auroc=self.auroc(rows),
+            aupr_in=self.average_precision(rows),
+            aupr_out=self._other.average_precision(rows),
+            fpr95_in=self.false_positive_rate(rows),
+            fpr95_out=self._other.false_positive_rate(rows),
+        )
 
 
 def separation(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.floating] | None = None) -> Separation:
@@ -72,15 +158,7 @@ def separation(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.float
     >>> result.fpr95_in, result.fpr95_out.round(4)
     (array([1.]), array([0.3333]))
     """
-    score, is_positive = np.asarray(scores, dtype=np.float64), np.asarray(positive)
-    rows = weight_rows(weights, len(score))
-    return Separation(
-        auroc=np.atleast_1d(binary_auroc(score, is_positive, rows)),
-        aupr_in=average_precision(score, is_positive, rows),
-        aupr_out=average_precision(-score, ~is_positive, rows),
-        fpr95_in=false_positive_rate(score, is_positive, rows),
-        fpr95_out=false_positive_rate(-score, ~is_positive, rows),
-    )
+    return Ranking(np.asarray(scores, dtype=np.float64), np.asarray(positive)).separation(weights)
 
 
 @dataclass(frozen=True)
@@ -107,22 +185,7 @@ def average_precision(score: NDArray[np.floating], positive: NDArray[np.bool_], 
     >>> average_precision(np.array([0.9, 0.8, 0.7]), np.array([True, False, True]), np.ones((1, 3))).round(4)
     array([0.8333])
     """
-    if not len(score):
-        return np.full(len(rows), np.nan)
-    descending = np.argsort(-score, kind="stable")
-    ordered = score[descending]
-    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # the last of each run of equal scores
-    areas = np.empty(len(rows))
-    for part in _parts(rows):
-        weights = np.take(rows[part], descending, axis=1)
-        positives = np.cumsum(weights * positive[descending], axis=1, dtype=np.float64)
-        negatives = np.cumsum(weights, axis=1, dtype=np.float64) - positives
-        true, false = (np.take(accepted, ends, axis=1) for accepted in (positives, negatives))
-        retrieved = true + false
-        precision = np.divide(true, retrieved, out=np.zeros_like(true), where=retrieved > 0)
-        area = np.einsum("br,br->b", np.diff(true, axis=1, prepend=0.0), precision)
-        areas[part] = np.where(false[:, -1] > 0, ratio(area, true[:, -1]), np.nan)
-    return areas
+    return Ranking(score, positive).average_precision(rows)
 
 
 def false_positive_rate(
@@ -137,22 +200,7 @@ def false_positive_rate(
     >>> false_positive_rate(scores, positive, np.ones((1, 4)))
     array([0.5])
     """
-    if np.isnan(score).any():
-        raise ValueError("scores must not be NaN")
-    if positive.all() or not positive.any():
-        return np.full(len(rows), np.nan)
-    ascending = np.argsort(score, kind="stable")
-    positives, negatives = ascending[positive[ascending]], ascending[~positive[ascending]]
-    below = np.searchsorted(score[negatives], score[positives], side="left")
-    rates = np.empty(len(rows))
-    for part in _parts(rows):
-        true, false = (np.take(rows[part], side, axis=1) for side in (positives, negatives))
-        all_true, all_false = (side.sum(axis=1, dtype=np.float64) for side in (true, false))
-        index = _last_index(true, (1 - at) * all_true + 1e-9)
-        lowest = np.arange(false.shape[1]) < below[index][:, None]
-        rejected = np.einsum("bn,bn->b", false, lowest, dtype=np.float64)
-        rates[part] = np.where(all_true > 0, ratio(all_false - rejected, all_false), np.nan)
-    return rates
+    return Ranking(score, positive).false_positive_rate(rows, at)
 
 
 def _last_index(weights: Weights, most: Floats) -> NDArray[np.intp]:

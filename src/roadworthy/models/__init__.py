@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.errors import InputError, UnknownName, shown
+from roadworthy.core.fetching import local_entry, refuse_code
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.registry import Registry
+from roadworthy.core.remote import is_address
 from roadworthy.core.roles import Model, Origin
 from roadworthy.core.validation import check_settings, find_mode
 from roadworthy.models.base import passes_settings_to
@@ -19,6 +22,7 @@ from roadworthy.models.boxes import BoxForm, parse_box_form
 from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
+from roadworthy.models.isolation import FOREIGN, CannotBeIsolated, foreign, is_foreign, open_isolated, parse_limits
 from roadworthy.models.joint import JointModel
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
@@ -66,8 +70,8 @@ WRAPPERS: set[str] = set()
 """Kinds whose value is another model's entry, or several: `joint`, and those of `roadworthy.uncertainty`."""
 
 MODELS.register("onnx")(OnnxModel)
-MODELS.register("torch")(load_torch)
-MODELS.register("callable")(load_callable)
+MODELS.register("torch")(foreign(load_torch))
+MODELS.register("callable")(foreign(load_callable))
 MODELS.register("predictions")(StoredPredictions)
 MODELS.register("reference")(ReferenceModel)
 
@@ -80,6 +84,8 @@ def load_model(
     unpickle: bool = False,
     device: str = "auto",
     base: Path = Path(),
+    isolate: bool | Mapping[str, Any] | str = False,
+    varies: bool = False,
     **settings: Any,
 ) -> Model:
     """A model from a path, an entry of a study file, a torch module or a function; a `Model` comes back as it is.
@@ -89,26 +95,46 @@ def load_model(
 
     trust      run Python code that the entry names (`file.py:name`, `arch`) and TorchScript
     unpickle   read torch files with pickle, which runs any code they hold; only for files you made yourself
+    isolate    run it in a process of its own: True, or its limits, `{"seconds": 10, "memory": "2GB"}`; `foreign`:
+               where it is somebody's code. What an entry says of itself comes first
+    varies     it answers the same images differently when asked again, on purpose
 
     >>> load_model(lambda images: images, num_classes=3, version="1", name="mine").name
     'mine'
     """
-    common = {"name": name, "trust": trust, "unpickle": unpickle, "device": device, "base": base}
+    common: dict[str, Any] = {"name": name, "trust": trust, "unpickle": unpickle, "device": device, "base": base}
+    common |= {"isolate": isolate, "varies": varies}
+    settings = {key: local_entry(value) for key, value in settings.items()}
     if isinstance(spec, Model):
-        if settings:
-            raise InputError(f"model {spec.name} is complete: {', '.join(settings)} cannot be set any more")
+        kept = [*settings, *(["varies"] if varies else ())]
+        if kept:
+            raise InputError(f"model {spec.name} is complete: {', '.join(kept)} cannot be set any more")
+        _refuse_isolation(spec, isolate)
         return spec
     if isinstance(spec, str | Path):
+        spec = local_entry(spec)
         kind, value = kind_of(str(spec), base), spec
     elif isinstance(spec, Mapping):
-        kind, value, settings = _kind_in(spec, settings)
+        kind, value, settings = _kind_in({key: local_entry(entry) for key, entry in spec.items()}, settings)
+        common |= {key: settings.pop(key) for key in ("isolate", "varies") if key in settings}
     elif "torch" in sys.modules and isinstance(spec, sys.modules["torch"].nn.Module):  # torch is not imported for it
+        _refuse_isolation(spec, isolate)
         return _build("torch", TorchModel, spec, settings, **common)
     elif builtins.callable(spec):
+        _refuse_isolation(spec, isolate)
         return _build("callable", CallableModel, spec, settings, **common)
     else:
         raise InputError(f"a model is a path, a study entry, a torch module or a function, not {type(spec).__name__}")
     return _build(kind, MODELS.get(kind), value, settings, **common)
+
+
+def _refuse_isolation(spec: Any, isolate: Any) -> None:
+    """Refuse a process of its own for what lives in this one and has no recipe."""
+    if isolate not in (False, FOREIGN):
+        raise InputError(
+            f"a {type(spec).__name__} lives in the memory of this process, so that it cannot run in one of its own: "
+            "name its file, or leave out `isolate=`"
+        )
 
 
 @passes_settings_to(load_model)
@@ -133,7 +159,7 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     """Call a loader with the settings it knows; one it does not know is an error that names the nearest."""
     parameters = inspect.signature(loader).parameters.values()
     known = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    settable = known - {"name", "trust", "unpickle", "base"}
+    settable = known - {"name", "trust", "unpickle", "base", "isolate", "varies"}
     for setting in settings:
         if setting not in settable:
             raise UnknownName(f"{kind} model setting", setting, settable)
@@ -141,17 +167,46 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     if common["device"] != "auto" and "device" not in known:
         raise InputError(f"a {kind} model runs where it runs: the device {common['device']!r} cannot be chosen for it")
     origin = Origin(kind, dict(_named_files(value, common["base"])))
-    model = loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
+    model = _opened(kind, loader, value, settings, common, known)
+    if not isinstance(common["varies"], bool):
+        of_model = f" of model {common['name']}" if common["name"] else ""
+        raise InputError(f"varies{of_model} is true or false, not {common['varies']!r}")
     object.__setattr__(model, "origin", origin)  # a model of a plugin may be a frozen dataclass
+    if common["varies"]:
+        object.__setattr__(model, "varies", True)
     return model
+
+
+def _opened(
+    kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], common: Mapping[str, Any], known: set[str]
+) -> Model:
+    """The model that a loader makes: in this process, or in one of its own where that is asked for or its default."""
+
+    def here() -> Model:
+        return loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
+
+    isolate = common["isolate"]
+    limits = parse_limits(None if isolate == FOREIGN else isolate, is_foreign(loader), common["name"] or "")
+    if limits is None or kind in WRAPPERS or not isinstance(value, str | Path):
+        return here()
+    if is_foreign(loader) and not (common["trust"] or common["unpickle"]):
+        return here()  # no code is run without either: it is refused, or needs none
+    own = {key: item for key, item in common.items() if key not in ("isolate", "varies")}
+    try:
+        return open_isolated(kind, loader, value, settings, own, limits, here)
+    except CannotBeIsolated:
+        if isolate != FOREIGN:
+            raise
+        return here()
 
 
 def _named_files(value: Any, base: Path) -> Iterator[tuple[str, str]]:
     """The files that the value of a model's entry names, those of models inside it too, each with its SHA-256."""
     if isinstance(value, str | Path):
-        name = str(value) if (base / value).is_file() else str(value).rpartition(":")[0]
+        is_file = stat.S_ISREG(find_mode(base / value, "model"))
+        name = str(value) if is_file else str(value).rpartition(":")[0]
         if name and (base / name).is_file():
-            yield name, digest_file(base / name)
+            yield shown(name), digest_file(base / name)
     elif isinstance(value, Mapping):
         entries = [value[kind] for kind in value if kind in MODELS] or list(value.values())
         yield from (file for entry in entries for file in _named_files(entry, base))
@@ -168,8 +223,12 @@ def kind_of(text: str, base: Path = Path()) -> str:
     suffix = Path(text).suffix.lower()
     if not text.strip():
         raise InputError("the path of the model is empty")
+    refuse_code(text)
     if is_object_name(text):
         return "callable"
+    text = local_entry(text)
+    if is_address(text):
+        raise InputError(f"{text} is a web address: a model is a file here, or in a bucket such as s3://bucket/v3.onnx")
     find_mode(base / text, "model")
     if suffix == ".onnx":
         return "onnx"

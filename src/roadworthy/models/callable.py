@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,17 +167,15 @@ class CallableModel(Adapter):
         version = self._identity() if self.version is None else self.version
         return digest({"kind": "callable", "version": version, "settings": settings})
 
-    def has_code_of(self, other: CallableModel) -> bool:
-        """Whether it is the same function as another, or one that looks the same in all that decides its answers.
+    def code_key(self) -> str:
+        """Equal for functions that look the same in all that decides their answers, and for one function.
 
         Where that cannot be seen, two are the same only where they were loaded by one name from the same code.
         """
-        if self.function is other.function:
-            return True
         try:
-            return bool(identity_of(self.function) == identity_of(other.function)) and self._code == other._code
+            return digest([identity_of(self.function), *self._code])
         except Unseen:
-            return bool(self._spec) and (self._spec, self._code) == (other._spec, other._code)
+            return digest([self._spec, *self._code]) if self._spec else f"{id(self.function)}"
 
     def _identity(self) -> Any:
         """What decides the answers; where it cannot be seen, an error that asks for a version."""
@@ -206,14 +204,27 @@ def _shapes(answer: Any) -> Any:
     return np.asarray(answer).shape
 
 
+@runtime_checkable
+class Versioned(Protocol):
+    """A model with a version by which its user tells its answers apart, such as a function."""
+
+    version: str | None
+
+    def code_key(self) -> str:
+        """Equal for models that are the same code."""
+
+    def fingerprint(self) -> str:
+        """A hash of the version and the settings."""
+
+
 def check_versions(models: Mapping[str, Model]) -> None:
     """Refuse different functions with one `version` among models: the stored answers of one would count for both."""
-    seen: dict[str, tuple[str, CallableModel]] = {}
+    seen: dict[str, tuple[str, Versioned]] = {}
     for name, model in models.items():
         for leaf in leaves(model):
-            if isinstance(leaf, CallableModel) and leaf.version is not None:
+            if isinstance(leaf, Versioned) and leaf.version is not None and leaf.code_key():
                 other_name, other = seen.setdefault(leaf.fingerprint(), (name, leaf))
-                if not leaf.has_code_of(other):
+                if leaf.code_key() != other.code_key():
                     raise InputError(
                         f"the models {other_name} and {name} are different functions with the same version "
                         f"{leaf.version!r}, so that answers of one would be taken for answers of the other: give each "

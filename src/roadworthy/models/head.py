@@ -52,11 +52,28 @@ class Trainable(Protocol):
         """The network before it is trained; the model itself where nothing is known of it yet."""
 
 
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A model whose network is in another process."""
+
+    def in_process(self) -> Model:
+        """The same network in this process."""
+
+
 def network_of(model: Model) -> Model:
-    """What answers in the end, without what orders its answers; of one to be trained, as it will be."""
+    """What answers in the end, without what orders its answers; of one to be trained, as it will be.
+
+    One in another process stays there: see `network_here` for what takes its modules apart.
+    """
     while (inner := _inner(model)) is not model:
         model = inner
     return model
+
+
+def network_here(model: Model) -> Model:
+    """The network behind a model in this process, whose modules can be reached."""
+    network = network_of(model)
+    return network.in_process() if isinstance(network, Elsewhere) else network
 
 
 def _inner(model: Model) -> Model:
@@ -127,7 +144,13 @@ def watched_layer(model: Model) -> str:
 @contextmanager
 def watching(model: Model) -> Iterator[list[NDArray[np.float32]]]:
     """A list that holds the features of `watched_layer` of every pass while inside; empty where there is none."""
-    network, layer = network_of(model), watched_layer(model)
+    with watching_layer(network_of(model), watched_layer(model)) as seen:
+        yield seen
+
+
+@contextmanager
+def watching_layer(network: Model, layer: str | None) -> Iterator[list[NDArray[np.float32]]]:
+    """A list that holds the features of a layer of a network, of every pass while inside; empty where none is named."""
     if not layer:
         yield []
         return

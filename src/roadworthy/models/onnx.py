@@ -16,6 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, first_line
+from roadworthy.core.fetching import fetch_beside
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.types import Batch, Prediction
 from roadworthy.core.validation import MOST_THREADS, check_whole, find_mode, parse_size
@@ -31,6 +32,10 @@ CUDA = "CUDAExecutionProvider"
 NO_CUDA = "ONNX Runtime here: install onnxruntime-gpu"
 LINEAR = frozenset({"Gemm", "MatMul", "Conv"})
 SAME_PROBABILITIES = 1e-3
+MOST_NODES = 200_000
+"""Nodes of a graph at most, those of inner graphs not counted."""
+PROBE_SECONDS = 120.0
+"""How long a model may take for the answer to a few probe images."""
 
 _TYPES = {
     onnx.TensorProto.FLOAT: "float32",
@@ -108,13 +113,16 @@ class OnnxModel(Adapter):
         """Find the output that answers, whether it is logits, and where the logits are if it is not; and the boxes."""
         outputs = [output.name for output in self._graph.graph.output]
         tails = {output: _tail(self._graph, output) for output in outputs}
-        inner = {output: node.input[0] for output, node in tails.items() if node and node.op_type == "Softmax"}
+        last = {output: node for output, node in tails.items() if node and node.op_type == "Softmax" and node.input}
+        inner = {output: node.input[0] for output, node in last.items()}
         fetched = list(dict.fromkeys([*outputs, *inner.values()]))
         session = self._session(fetched)
         inner_rows: list[NDArray[Any] | None] = []
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
-            values = dict(zip(fetched, session.run(fetched, {self._input: self.preprocess(images)}), strict=True))
+            values = dict(
+                zip(fetched, run_in_time(session, fetched, {self._input: self.preprocess(images)}), strict=True)
+            )
             rows = self._class_rows(values, outputs, len(images)) if boxes is None else None
             if boxes is not None:
                 rows = self._box_rows({name: values[name] for name in outputs}, boxes, len(images))
@@ -268,6 +276,32 @@ class OnnxModel(Adapter):
         return session
 
 
+def run_in_time(session: Any, outputs: list[str], inputs: dict[str, Any], seconds: float | None = None) -> list[Any]:
+    """What a session answers; an `InputError` where it takes too long, since a loop in a graph need not end."""
+    options = onnxruntime.RunOptions()
+    limit = PROBE_SECONDS if seconds is None else seconds
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        options.terminate = True
+
+    timer = threading.Timer(limit, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        answers: list[Any] = session.run(outputs, inputs, options)
+        return answers
+    except Exception:
+        if late.is_set():
+            raise InputError(
+                f"the ONNX graph gave no answer to probe images in {limit:g} s: it may have no end"
+            ) from None
+        raise
+    finally:
+        timer.cancel()
+
+
 def session_options(threads: int = 1) -> Any:
     """How ONNX Runtime is run everywhere: fixed threads, one node after another, the same bits each time."""
     options = onnxruntime.SessionOptions()
@@ -294,24 +328,44 @@ def read_graph(path: Path) -> onnx.ModelProto:
         raise InputError(f"{path} is not an ONNX model: the file is corrupt or of another format") from None
     if not graph.graph.node or not graph.graph.output:
         raise InputError(f"{path} is not an ONNX model: it holds no graph")
+    if len(graph.graph.node) > MOST_NODES:
+        raise InputError(f"{path} has {len(graph.graph.node):,} nodes; at most {MOST_NODES:,} are read")
+    folder = path.resolve().parent
+    fetch_beside(path, [file.resolve().relative_to(folder).as_posix() for file in external_files(graph, path)])
     missing = [file for file in external_files(graph, path) if not file.is_file()]
     if missing:
         raise InputError(f"{path} keeps its weights in {missing[0].name}, which is not there: put it beside the model")
     return graph
 
 
-def _tensors(graph: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.graph.initializer
-    for node in graph.graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model: of its graph, of its functions, and of the graphs inside their nodes."""
+    graphs = [model.graph]
+    nodes = [node for function in model.functions for node in function.node]
+    while graphs or nodes:
+        for graph in graphs:
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+        nodes += [node for graph in graphs for node in graph.node]
+        attributes = [attribute for node in nodes for attribute in node.attribute]
+        graphs, nodes = [], []
+        for attribute in attributes:
+            yield from (attribute.t, *attribute.tensors)
+            graphs += [attribute.g] if attribute.HasField("g") else []
+            graphs += attribute.graphs
+            sparse_values = [attribute.sparse_tensor, *attribute.sparse_tensors]
+            yield from (tensor for sparse in sparse_values for tensor in (sparse.values, sparse.indices))
 
 
 def _constants(graph: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     """The fixed tensors of a graph by name."""
-    nodes = [node for node in graph.graph.node if node.op_type == "Constant" and node.attribute[0].HasField("t")]
+    nodes = [
+        node
+        for node in graph.graph.node
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t")
+    ]
+    nodes = [node for node in nodes if node.output]
     node_constants = {node.output[0]: node.attribute[0].t for node in nodes}
     return {tensor.name: tensor for tensor in graph.graph.initializer} | node_constants
 
@@ -351,7 +405,8 @@ def image_input(
         raise InputError(f"{path} must have one input for the image; its inputs are: {names}")
     tensor = inputs[0].type.tensor_type
     if tensor.elem_type not in _TYPES:
-        kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        known_types = onnx.TensorProto.DataType
+        kind = known_types.Name(tensor.elem_type) if tensor.elem_type in known_types.values() else tensor.elem_type
         raise InputError(f"{path} takes an input of type {kind}: export it with a float or uint8 input")
     dims = tuple(
         dim.dim_value if dim.WhichOneof("value") == "dim_value" and dim.dim_value > 0 else None
@@ -363,9 +418,12 @@ def image_input(
 def _tail(graph: onnx.ModelProto, output: str) -> onnx.NodeProto | None:
     """The last node that computes the output, looking through nodes that only pass a value on."""
     makers = {name: node for node in graph.graph.node for name in node.output}
-    node = makers.get(output)
-    while node is not None and node.op_type in PASSES_ON:
-        node = makers.get(node.input[0])
+    passed: set[str] = set()
+    while (node := makers.get(output)) is not None and node.op_type in PASSES_ON and node.input:
+        if output in passed:
+            return None  # a circle, which ONNX Runtime refuses
+        passed.add(output)
+        output = node.input[0]
     return node
 
 

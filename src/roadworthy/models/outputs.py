@@ -31,8 +31,9 @@ def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     [[0.25, 0.75], [1.0, 0.0]]
     """
     values = np.ascontiguousarray(np.asarray(logits, np.float32), np.float64)
-    exponents = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
-    return np.asarray(exponents / exponents.sum(axis=1, keepdims=True), np.float32)
+    with np.errstate(invalid="ignore"):  # of infinite logits there are no probabilities: NaN, which is refused
+        exponents = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
+        return np.asarray(exponents / exponents.sum(axis=1, keepdims=True), np.float32)
 
 
 def prediction(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from roadworthy.core.cells import unescape_cell
 from roadworthy.core.errors import InputError
+from roadworthy.core.files import files_below
 from roadworthy.core.hashing import digest, digest_file
+from roadworthy.core.parquet import parquet_blocks, parquet_schema
 from roadworthy.core.roles import Model
 from roadworthy.core.types import UNDISTURBED, Batch, Prediction
+from roadworthy.core.validation import check_no_nul
 from roadworthy.models.boxes import BoxForm, parse_box_form
 from roadworthy.models.classes import read_class_names
 from roadworthy.models.outputs import OUTPUTS, are_probabilities, prediction
@@ -33,6 +36,7 @@ SOURCE = "source"
 PANDAS_INDEX = "__index_level_"
 SHOWN = 3
 CSV_BLOCK = 16 * 2**20
+MOST_COLUMNS = 50_000
 CSV_PARSING = pa.csv.ParseOptions(newlines_in_values=True)
 
 BOXES = {"boxes": "box", "box_variance": "variance"}
@@ -399,7 +403,10 @@ class AnswerIndex:
 def _coded(values: Any, codes: dict[str, int]) -> NDArray[np.int64]:
     """Each text as its number in `codes`, which grows as needed; a text may be marked as in an exported manifest."""
     encoded = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    encoded = encoded.cast(pa.string()).dictionary_encode()
+    try:
+        encoded = encoded.cast(pa.string()).dictionary_encode()
+    except pa.ArrowException as error:
+        raise InputError(f"a stimulus and an id are texts, not {values.type}: {error}") from None
     texts = map(unescape_cell, encoded.dictionary.to_pylist())
     translate = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int64)
     return np.asarray(translate[encoded.indices.to_numpy()])
@@ -408,7 +415,8 @@ def _coded(values: Any, codes: dict[str, int]) -> NDArray[np.int64]:
 def answer_files(path: Path, what: str = "stored predictions") -> list[Path]:
     """The CSV and Parquet files at a path, which may be a folder; none, or a file of another kind, is an error."""
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        names = files_below(path, f"a folder of {what}")
+        files = sorted(file for file in names if file.suffix.lower() in SUFFIXES and file.is_file())
         if not files:
             raise InputError(f"the folder {path} holds no .csv or .parquet file of {what}")
         return files
@@ -423,31 +431,42 @@ def answer_columns(file: Path) -> dict[str, pa.DataType | None]:
     """The columns of a file with their types (None in CSV, where all is text)."""
     try:
         if file.suffix.lower() == ".parquet":
-            schema = pa.parquet.read_schema(file)
+            schema = parquet_schema(file)
             names, types = schema.names, [field.type for field in schema]
         else:
+            _check_width(file)
             with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), CSV_PARSING) as reader:
                 names, types = reader.schema.names, [None] * len(reader.schema)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"cannot read {file}: {error}") from None
-    twice = {name for name in names if names.count(name) > 1}
+    check_no_nul("column", names)
+    twice = {name for name, count in Counter(names).items() if count > 1}
     if twice:
         raise InputError(f"{file} has two columns named {min(twice)!r}")
     return dict(zip(names, types, strict=True))
+
+
+def _check_width(file: Path) -> None:
+    """Refuse a CSV file with more columns than there are classes anywhere: reading them would take hours."""
+    with file.open("rb") as content:
+        columns = content.readline(CSV_BLOCK).count(b",") + 1
+    if columns > MOST_COLUMNS:
+        raise InputError(
+            f"{file} has {columns:,} columns; at most {MOST_COLUMNS:,} are read from CSV: use Parquet lists"
+        )
 
 
 def answer_tables(file: Path, columns: Sequence[str], answers: str = "one per class") -> Iterator[pa.Table]:
     """Some columns of a file, block by block: keys as texts, others, which `answers` describes, as numbers."""
     try:
         if file.suffix.lower() == ".parquet":
-            with pa.parquet.ParquetFile(file) as stored:
-                yield from (pa.table(batch) for batch in stored.iter_batches(columns=list(columns)) if batch.num_rows)
+            yield from map(pa.table, parquet_blocks(file, columns))
             return
         types = {column: pa.string() if column in KEYS else pa.float32() for column in columns}
         convert = pa.csv.ConvertOptions(column_types=types, include_columns=list(columns))
         with pa.csv.open_csv(file, pa.csv.ReadOptions(block_size=CSV_BLOCK), CSV_PARSING, convert) as reader:
             yield from (pa.table(batch) for batch in reader if batch.num_rows)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"cannot read {file} (columns are 'stimulus', 'id' and {answers}): {error}") from None
 
 

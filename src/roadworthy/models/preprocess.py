@@ -45,12 +45,12 @@ def parse_range(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     >>> parse_range("0.5/0.25")
     ((0.5,), (0.25,))
     """
-    if text in _MEAN_STD:
+    if isinstance(text, str) and text in _MEAN_STD:
         return _MEAN_STD[text]
     allowed = f"use {', '.join(RANGES)}, or MEAN/STD such as 0.5/0.5 or 0.485,0.456,0.406/0.229,0.224,0.225"
     try:
         mean, std = (tuple(float(value) for value in part.split(",")) for part in text.split("/"))
-    except ValueError:
+    except (ValueError, AttributeError):  # AttributeError: it is no text
         raise InputError(f"cannot read the range {text!r}: {allowed}") from None
     if len(mean) not in (1, 3) or len(std) not in (1, 3):
         raise InputError(f"the range {text!r} needs one or three values on each side of the slash: {allowed}")

@@ -21,6 +21,9 @@ from roadworthy.models.check_boxes import (
     known_boxes,
 )
 
+ROUNDING, ROUNDING_PIXELS = 1e-4, 0.01
+"""Changes of a probability, and of a coordinate in pixels, that come from the order in which numbers are added."""
+
 
 @dataclass(frozen=True)
 class Rehearsal:
@@ -36,6 +39,20 @@ class Rehearsal:
     changes_by: float
     boxes: BoxChance | None = None
     boxes_change_by: float = 0.0
+
+    @property
+    def changes(self) -> str:
+        """How its answers to the same images differ when it is asked again, in words; empty where they do not."""
+        texts = {
+            f"its probabilities change by up to {self.changes_by:.2g}": self.changes_by,
+            f"its boxes change by up to {self.boxes_change_by:.2g} pixels": self.boxes_change_by,
+        }
+        return " and ".join(text for text, change in texts.items() if change)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether its answers differ by no more than rounding does; then no class changes that is not tied."""
+        return self.changes_by <= ROUNDING and self.boxes_change_by <= ROUNDING_PIXELS
 
 
 def rehearse(model: Model, dataset: Dataset, *, stimulus: str = "", batch: int = BATCH) -> Rehearsal:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import InputError, ModelError, UnknownName, foreign_code
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError, UnknownName, foreign_code
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import STORED, Batch, Images, Prediction
 from roadworthy.models.head import penultimate, watched_layer, watching
@@ -59,6 +59,7 @@ class Signals:
         self._model, self.batch, self.size = model, batch.read_only(), getattr(model, "fixed_batch", None) or size
         self._seen: NDArray[np.float32] | None = None
         self._answer: Prediction | None = None  # no cached_property: its lock would be one for all threads
+        self._failure: RoadworthyError | None = None
         self._cut: tuple[Signals, ...] | None = None
         self._known: dict[str, NDArray[Any]] = {}
         self._cost: dict[str, float] = {}
@@ -127,9 +128,15 @@ class Signals:
     def prediction(self) -> Prediction:
         """The whole answer, checked."""
         self._touched.add("prediction")
+        if self._failure is not None:
+            raise self._failure
         if self._answer is None:
             started = time.perf_counter()
-            self._answer = self._ask()
+            try:
+                self._answer = self._ask()
+            except RoadworthyError as error:
+                self._failure = error  # a model that failed is not asked again by the next that reads its answer
+                raise
             self._cost["prediction"] = time.perf_counter() - started
         return self._answer
 

@@ -63,13 +63,16 @@ def _kind(file: Path) -> str:
         raise InputError(f"there is no torch file {file}")
     if not file.stat().st_size:
         raise InputError(f"{file} is empty")
-    if not zipfile.is_zipfile(file):
-        with file.open("rb") as content:
-            if content.read(1) != PICKLE_START:
-                raise InputError(f"{file} is not a torch file, or it is corrupt")
-        return "pickle"
-    with zipfile.ZipFile(file) as archive:
-        names = archive.namelist()
+    try:
+        if not zipfile.is_zipfile(file):
+            with file.open("rb") as content:
+                if content.read(1) != PICKLE_START:
+                    raise InputError(f"{file} is not a torch file, or it is corrupt")
+            return "pickle"
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        raise InputError(f"{file} is not a torch file, or it is corrupt") from None
     if any(name.endswith(("/archive_format", "serialized_exported_program.json")) for name in names):
         return "exported"
     return "script" if any(name.endswith("/constants.pkl") for name in names) else "pickle"

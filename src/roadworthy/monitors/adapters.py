@@ -15,7 +15,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.parameters import registered
 from roadworthy.core.roles import BATCH, Model
 from roadworthy.models import TorchModel
-from roadworthy.models.head import network_of
+from roadworthy.models.head import network_here
 from roadworthy.models.signals import Signals, Training
 from roadworthy.models.torch_tensors import import_torch
 from roadworthy.monitors.base import Monitor
@@ -132,7 +132,7 @@ class _Loader:
 
 
 def _network(model: Model) -> TorchModel:
-    network = network_of(model)
+    network = network_here(model)
     if not isinstance(network, TorchModel):
         raise InputError(f"monitor pytorch_ood runs torch modules: supply a torch model in place of {model.name}")
     return network

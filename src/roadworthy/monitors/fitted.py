@@ -230,6 +230,8 @@ class CalibratedMonitor:
         fitted, record, arrays = _loaded(folder, model, kind)
         if "threshold" not in arrays or record["aim"] is None:
             raise InputError(f"{folder} holds a monitor without a threshold: load it as a FittedMonitor, and calibrate")
+        if arrays["threshold"].shape != () or arrays["threshold"].dtype.kind not in "fiu":
+            raise InputError(f"{folder} is damaged, its threshold is no number: save the monitor again")
         rule, threshold = _under("rule.", arrays), float(arrays["threshold"])
         calibrated_on = tuple(record["calibrated_on"])
         return cls(fitted, record["aim"], record["columns"], rule, threshold, record["rejected"], calibrated_on)

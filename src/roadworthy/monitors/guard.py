@@ -24,13 +24,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import DamagedFile, InputError
+from roadworthy.core.errors import DamagedFile, InputError, first_line, foreign_code
 from roadworthy.core.files import inside, write_json
 from roadworthy.core.hashing import digest_file
 from roadworthy.core.manifests import MANIFEST, check_whole, commit
 from roadworthy.core.roles import BATCH, Dataset, Model
 from roadworthy.core.types import Batch, Images
-from roadworthy.core.validation import read_classes, require_file
+from roadworthy.core.validation import MAX_SIDE, read_classes, require_file
 from roadworthy.data.images import resize
 from roadworthy.data.leaks import identities, trained_on
 from roadworthy.models import align, load_model
@@ -191,17 +191,26 @@ class Guard:
         signals = Signals(self.model, batch, 1)
         probabilities = signals.probabilities[0]
         prediction = int(probabilities.argmax())
-        rows = self.fitted.represent_signals(signals)
-        scores = self.fitted.scores(rows, self.rule)
         labels = np.array([prediction])
-        is_rejected = self._memory.decide(rows, bool(self.threshold.reject(scores, labels)[0]))
+        with foreign_code(self._does_not_fit):
+            rows = self.fitted.represent_signals(signals)
+            scores = self.fitted.scores(rows, self.rule)
+            is_rejected = self._memory.decide(rows, bool(self.threshold.reject(scores, labels)[0]))
+            threshold = float(self.threshold.thresholds(1, labels)[0])
         return Decision(
             accept=not is_rejected,
             score=float(scores[0]),
-            threshold=float(self.threshold.thresholds(1, labels)[0]),
+            threshold=threshold,
             prediction=prediction,
             class_name=self.class_names[prediction],
             confidence=float(probabilities[prediction]),
+        )
+
+    def _does_not_fit(self, error: BaseException) -> InputError:
+        """What is said where the monitor fails on what it learned, which may have been read from a damaged file."""
+        name = self.fitted.monitor.name
+        return InputError(
+            f"monitor {name} cannot decide ({first_line(error)}): what it learned does not fit; build it anew"
         )
 
     def _prepared(self, image: NDArray[np.uint8]) -> Images:
@@ -250,9 +259,11 @@ class Guard:
             stored, threshold = record["model"], IdThreshold.of_record(record["threshold"])
             class_names, channels = tuple(map(str, record["class_names"])), record["channels"]
             size = None if record["size"] is None else (int(record["size"][0]), int(record["size"][1]))
+            if channels not in (1, 3) or (size is not None and not all(1 <= side <= MAX_SIDE for side in size)):
+                raise ValueError("no picture has these channels and this size")
             name, fingerprint = str(stored["name"]), str(stored["fingerprint"])
             entry, sha = stored["entry"], stored["sha256"]
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, InputError):
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError, InputError):
             raise DamagedFile(f"{home / GUARD} is not a valid record of a guard: save the guard again") from None
         given = _found_entry(home, entry, sha, name) if model is None else model
         loaded = align(load_model(given), class_names)
@@ -311,7 +322,8 @@ def _plain_entry(
 
 def _found_entry(home: Path, entry: Any, sha: Any, name: str) -> dict[str, Any]:
     """The entry with the path of the model's file, in the folder or where it was; an `InputError` where it is not."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("onnx"), str):
+    classes = entry.get("classes") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("onnx"), str) or isinstance(classes, str):
         raise InputError(f"the guard in {home} cannot load its model {name} by itself: give it as `model=`")
     path = Path(entry["onnx"])
     file = next((candidate for candidate in (home / path.name, home / path) if candidate.is_file()), None)
@@ -327,7 +339,10 @@ def _read_record(home: Path) -> dict[str, Any]:
     require_file(home / GUARD, "guard")
     if GUARD not in check_whole(home)[1]:
         raise DamagedFile(f"the manifest in {home} does not name a guard: save the guard again")
-    record: Any = json.loads(inside(home, GUARD).read_text(encoding="utf-8"))
+    try:
+        record: Any = json.loads(inside(home, GUARD).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise DamagedFile(f"{home / GUARD} is not a valid record of a guard: save the guard again") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise InputError(f"{home / GUARD} is of a format that this version does not read: save the guard again")
     return record

@@ -9,7 +9,7 @@ from roadworthy.core.parameters import registered
 from roadworthy.core.roles import Model
 from roadworthy.core.validation import MOST_PASSES
 from roadworthy.models import TorchModel
-from roadworthy.models.head import network_of
+from roadworthy.models.head import network_here
 from roadworthy.models.signals import Signals
 from roadworthy.monitors.base import Monitor
 from roadworthy.monitors.checks import require_count
@@ -41,7 +41,7 @@ class McDropoutEntropy(Monitor):
 
     def check(self, model: Model) -> None:
         """Refuse a model that has neither samples nor dropout layers."""
-        if not _holds_dropout(network_of(model)):
+        if not _holds_dropout(network_here(model)):
             super().check(model)
 
     def read(self, signals: Signals, state: Learned) -> Floats:
@@ -49,7 +49,7 @@ class McDropoutEntropy(Monitor):
         if "samples" in signals.model.capabilities:
             samples = signals.prediction.samples
         else:
-            network = network_of(signals.model)
+            network = network_here(signals.model)
             sampler = state.cached("sampler", lambda: self._sampler(network, signals.images.shape[1:3]), of=network)
             samples = sampler.answer(signals.batch, len(signals)).samples
         pass_count = 0 if samples is None else len(samples)

@@ -13,7 +13,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
 from roadworthy.core.roles import Model
 from roadworthy.models import TorchModel
-from roadworthy.models.head import network_of
+from roadworthy.models.head import network_here
 from roadworthy.models.preprocess import parse_range
 from roadworthy.models.signals import Signals
 from roadworthy.models.torch_tensors import import_torch
@@ -72,7 +72,7 @@ class RobustnessRadius(Monitor):
     def check(self, model: Model) -> None:
         """Refuse a model that is not a torch network of layers that can be bounded."""
         super().check(model)
-        network = network_of(model)
+        network = network_here(model)
         if not isinstance(network, TorchModel):
             raise InputError(
                 f"monitor {self.name} bounds torch networks: supply a torch model in place of {model.name}"
@@ -81,7 +81,7 @@ class RobustnessRadius(Monitor):
 
     def read(self, signals: Signals, state: Learned) -> Floats:
         """The radii (N,)."""
-        network = network_of(signals.model)
+        network = network_here(signals.model)
         assert isinstance(network, TorchModel)
         tensor = network.preprocess(signals.images)
         chain = chain_of(network.module, tensor.shape[1:], network.name, NUMBERS[self.bounds])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.files import write_bytes, write_json
 from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.manifests import check_whole, commit
-from roadworthy.core.validation import require_file
+from roadworthy.core.validation import plain_array, require_file, require_memory
 from roadworthy.monitors.threshold import Aim, RejectedShare
 
 FORMAT = 2
@@ -48,8 +47,11 @@ def read_monitor(folder: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[
     record, path = _read_record(Path(folder)), Path(folder) / ARRAYS
     try:
         with np.load(path, allow_pickle=False) as stored:
-            return record, {key: stored[key] for key in stored.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+            require_memory(sum(member.file_size for member in stored.zip.infolist()), str(path))
+            return record, {key: plain_array(stored[key], key) for key in stored.files}
+    except InputError:
+        raise
+    except Exception as error:  # on a broken file, zipfile and numpy raise almost anything
         raise InputError(f"{path} cannot be read as plain arrays: {error}") from None
 
 
@@ -73,7 +75,7 @@ def _read_record(home: Path) -> dict[str, Any]:
     for key, kind in (("aim", Aim), ("rejected", RejectedShare)):
         try:
             record[key] = None if record[key] is None else kind(**record[key])
-        except (TypeError, InputError):
+        except (TypeError, ValueError, OverflowError, InputError):
             raise _damaged(path, key) from None
     for key, plain in (("monitor", str), ("parameters", dict), ("built_from", list), ("calibrated_on", list)):
         if not isinstance(record[key], plain) or not all(isinstance(entry, str) for entry in record[key]):

@@ -8,13 +8,13 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Batch
 from roadworthy.models import TorchModel
-from roadworthy.models.head import network_of
+from roadworthy.models.head import network_here
 from roadworthy.monitors.base import Monitor
 
 
 def torch_network(monitor: Monitor, model: Model) -> TorchModel:
     """The torch network behind a model; an `InputError` where there is none, or one whose layers cannot be reached."""
-    network = network_of(model)
+    network = network_here(model)
     if not isinstance(network, TorchModel) or not network.layers():
         raise InputError(
             f"monitor {monitor.name} reaches into the layers of a torch module: supply a torch model of Python code "

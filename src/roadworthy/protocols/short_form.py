@@ -12,6 +12,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.validation import parse_size
 from roadworthy.data import open_dataset
 from roadworthy.engine.progress import ProgressBar
+from roadworthy.models.isolation import FOREIGN
 from roadworthy.monitors import Monitor, make_monitor
 from roadworthy.monitors.opening import NamesFiles
 from roadworthy.opening import Given, model_builder
@@ -54,7 +55,7 @@ def run_short_form(
     base = Path.cwd()  # code of a model may change it
     chosen = labelled([make_monitor(one) if isinstance(one, str) else one for one in monitors])
     wanted = parse_size(size)
-    build = model_builder(model, wanted, base=base, **allowed, **model_settings)
+    build = model_builder(model, wanted, base=base, **allowed, **{"isolate": FOREIGN, **model_settings})
     opened = build()
     data = open_dataset(source, size=wanted, fallback_size=opened.input_size, base=base, seed=seed, name="data")
     learned = None if train is None else open_dataset(train, size=data.size, base=base, seed=seed, name="train")

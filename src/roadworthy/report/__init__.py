@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from roadworthy.core.errors import one_line
 from roadworthy.report import comparison, drawing, frame
 from roadworthy.report.baseline import load_baseline
 from roadworthy.report.facts import Facts, load_facts
@@ -65,15 +66,14 @@ def headline(path: str | Path, pages: Sequence[Page]) -> list[str]:
     lines = [f"{page.source}: {line}" if page.source else line for page in pages for line in page.headline]
     facts = load_facts(path)
     return [
-        frame.one_line(line)
-        for line in (frame.verdict_line(facts), *frame.answer_lines(facts.answers), *warnings, *lines)
+        one_line(line) for line in (frame.verdict_line(facts), *frame.answer_lines(facts.answers), *warnings, *lines)
     ]
 
 
 def baseline_lines(path: str | Path) -> list[str]:
     """How the models of a run differ from those of its baseline, in a few lines of plain text; none without one."""
     baseline = load_baseline(Path(path), load_facts(path).record)
-    return [frame.one_line(line) for line in baseline.lines()] if baseline else []
+    return [one_line(line) for line in baseline.lines()] if baseline else []
 
 
 def _parts(path: str | Path) -> list[Facts]:

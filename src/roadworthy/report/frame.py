@@ -230,6 +230,7 @@ def _models(facts: Facts) -> list[tuple[str, str]]:
             "outputs ": model.outputs,
             "gives ": ", ".join(model.capabilities),
             "fingerprint ": model.fingerprint,
+            "ran in ": "a process of its own" if model.isolated else "the process of the run",
         }
         rows.append((facts.named(name), "; ".join(f"{label}{text}" for label, text in parts.items() if text)))
     return rows
@@ -251,12 +252,3 @@ def to_the_minute(stored: str) -> str:
         return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except ValueError:
         return stored
-
-
-def one_line(text: str) -> str:
-    """Text that cannot break a terminal: one line, no control characters.
-
-    >>> one_line("a\\nb\\x1b[2J")
-    'a b\ufffd[2J'
-    """
-    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))

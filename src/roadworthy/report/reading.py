@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from PIL import Image, ImageStat
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.files import inside
+from roadworthy.core.parquet import parquet_table
 
 PICTURE_QUALITY = 85
 """WebP quality at which compression is not seen."""
@@ -54,7 +54,7 @@ def read_arrow(run: Path, name: str, source: str | None) -> Any:
     """A stored table, or its rows of one source, without that column, where a run has several."""
     path = inside(run, "tables", f"{name}.parquet")
     try:
-        table = pq.read_table(path)
+        table = parquet_table(path)
         return table if source is None else table.filter(pc.field("source") == source).drop_columns(["source"])
     except (OSError, ValueError) as error:
         raise InputError(

@@ -143,9 +143,27 @@ def _checked(values: ArrayLike, groups: ArrayLike, low: float, high: float) -> t
         raise ValueError(f"values must lie in [{low}, {high}], not {per_image.min()}..{per_image.max()}")
     if names.dtype.kind == "i" and bool((names[1:] > names[:-1]).all()):
         return per_image, np.arange(len(names)), len(names)
+    inverse, count = _numbered(names)
+    if count == len(names):  # one image each: their groups alone decide the order
+        order = np.empty(count, np.intp)
+        order[inverse] = np.arange(count)
+    else:
+        order = np.lexsort((per_image, inverse))
+    return per_image[order], inverse[order], count
+
+
+def _numbered(names: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
+    """The rank of each row's name among all that there are, and how many there are.
+
+    >>> _numbered(np.array(["b", "a", "b"]))
+    (array([1, 0, 1]), 2)
+    """
+    if names.dtype.kind == "i" and names.size and 0 <= names.min() <= names.max() < len(names):
+        counts = np.bincount(names)
+        if counts.all():  # numbered already, as they are for every figure of a table
+            return names.astype(np.intp, copy=False), len(counts)
     unique, inverse = np.unique(names, return_inverse=True)
-    order = np.lexsort((per_image, inverse))
-    return per_image[order], inverse[order], len(unique)
+    return inverse, len(unique)
 
 
 def _mean_interval(

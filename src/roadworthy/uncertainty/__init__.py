@@ -14,6 +14,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.roles import Model, leaves
 from roadworthy.models import MODELS, WRAPPERS, load_model
 from roadworthy.models.base import passes_settings_to
+from roadworthy.models.isolation import FOREIGN
 from roadworthy.models.predictions import StoredPredictions
 from roadworthy.models.reference import ReferenceModel
 from roadworthy.models.torch import TorchModel
@@ -107,7 +108,13 @@ def load_mc_dropout(
 ) -> Model:
     """`{mc_dropout: {torch: net.pth, arch: code.py:Net}, passes: 20}`: a torch network with its dropout active."""
     trained = isinstance(spec, Mapping) and not {"perception", "reference"}.isdisjoint(spec)
-    model = _loaded(spec, name, common if trained else {**common, "device": "cpu"})
+    here = {"isolate": False} if common.get("isolate") == FOREIGN else {}  # its modules are taken apart
+    model = _loaded(spec, name, {**(common if trained else {**common, "device": "cpu"}), **here})
+    if model.isolated:
+        raise InputError(
+            f"model {name}: MC-Dropout takes its network apart, which cannot be in another process: leave out "
+            "`isolate=`"
+        )
     if not isinstance(model, TorchModel):
         raise InputError(
             f"model {name}: MC-Dropout needs a torch network, whose dropout it can switch on; networks that a study "

@@ -8,7 +8,7 @@ from roadworthy.verdict.criteria import (
     load_criteria,
     load_decided,
 )
-from roadworthy.verdict.failures import Failed, failed_parts
+from roadworthy.verdict.failures import Failed, failed_parts, failure_lines
 from roadworthy.verdict.judge import Measure, Measurement, Verdict, judge
 from roadworthy.verdict.questions import QUESTIONS
 from roadworthy.verdict.thresholds import check_threshold, threshold_remark
@@ -27,6 +27,7 @@ __all__ = [
     "check_threshold",
     "criteria_file_of",
     "failed_parts",
+    "failure_lines",
     "judge",
     "load_criteria",
     "load_decided",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,6 +39,27 @@ def failed_parts(record: RunRecord) -> tuple[Failed, ...]:
                 name = _system_name("monitor", label, "", source)
                 systems.setdefault(name, Failed(name, reason, "monitor"))
     return *cases.values(), *systems.values()
+
+
+def failure_lines(record: RunRecord) -> list[str]:
+    """What failed and why, a line each; cases of a model that all failed for one cause are one line."""
+    asked_of: defaultdict[tuple[str, str], dict[str, CaseRecord]] = defaultdict(dict)
+    for _, source, asked, case in record.asked():
+        if case.kind == "model":
+            asked_of[source, asked.system][asked.case] = case
+    together = {key: own for key, own in asked_of.items() if len(own) > 1 and _is_one_failure([*own.values()])}
+    names = dict[str, str]()
+    for protocol, source, asked, case in record.asked():
+        if (source, asked.system) in together and case.kind == "model":
+            cases, of_source = len(together[source, asked.system]), f" ({source})" if source else ""
+            names[_case_name(protocol, asked, case, source)] = f"{asked.system}{of_source}, all {cases:,} cases"
+    lines = (f"{names.get(part.name, part.name)}: {part.reason}" for part in failed_parts(record))
+    return [*dict.fromkeys(lines)]
+
+
+def _is_one_failure(cases: Sequence[CaseRecord]) -> bool:
+    """Whether all cases failed, for one reason."""
+    return {case.status for case in cases} == {"failed"} and len({case.reason for case in cases}) == 1
 
 
 def count_failed(failed: Sequence[Failed]) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 import yaml
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.validation import check_number, check_whole
+from roadworthy.core.validation import check_number, check_whole, parse_yaml
 from roadworthy.data.curation.frames import AnnotatedObject, Frame, annotation_format, object_id
 from roadworthy.data.curation.json_lists import json_list
 from roadworthy.data.curation.projection import Camera, Projection, cuboid_corners, project_cuboid
@@ -168,7 +168,7 @@ def _why_unusable(projection: Projection, visible: float) -> str:
 
 def _read_yaml(path: Path) -> Any:
     try:
-        content = yaml.safe_load(read_text(path))
+        content = parse_yaml(read_text(path))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise malformed(path, line, f"this is not valid YAML ({error.problem})") from None
@@ -181,7 +181,10 @@ def _read_yaml(path: Path) -> Any:
 
 def _numbers(values: Any, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Numbers from a calibration file, as rows or in one list, in that shape."""
-    numbers = np.array(values, dtype=np.float64)
+    try:
+        numbers = np.array(values, dtype=np.float64)
+    except OverflowError:
+        raise ValueError("a number is too large") from None
     if numbers.size != np.prod(shape):
         raise ValueError(f"{np.prod(shape)} numbers are expected where there are {numbers.size}")
     return numbers.reshape(shape)

@@ -21,6 +21,7 @@ and no weather. The masks are passed over, so that memory grows with the number 
 
 from __future__ import annotations
 
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.validation import find_mode
 from roadworthy.data.curation.cutouts import touches_edge
 from roadworthy.data.curation.frames import PLAIN_SPLITS, AnnotatedObject, Box, Frame, annotation_format
 from roadworthy.data.curation.json_lists import json_list
@@ -247,7 +249,7 @@ def _frame(
         annotated_objects = tuple(_annotated_object(values, width, height) for values in annotated)
     except BAD_ANNOTATION as error:
         raise malformed(path, line, reason(error)) from None
-    if not image.is_file():
+    if not stat.S_ISREG(find_mode(image, "image")):
         raise malformed(path, line, f"there is no image {image}: put it there")
     return Frame(
         id=image.stem,

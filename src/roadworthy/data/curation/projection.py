@@ -26,6 +26,8 @@ from roadworthy.core.errors import InputError
 
 Points = NDArray[np.float64]
 
+FARTHEST = 1e9
+"""Metres and pixels beyond which nothing can be meant."""
 NEAREST = 0.1
 """What lies closer than this to the plane of the camera, in metres, is cut away before the projection."""
 _POINTS_PER_EDGE = 17
@@ -57,6 +59,8 @@ class Camera:
         _check_numbers("the camera matrix", self.matrix, (3, 3))
         _check_numbers("the pose of the camera", self.pose, (4, 4))
         turn = self.pose[:3, :3]
+        if max(np.abs(self.matrix).max(), np.abs(self.pose).max()) > FARTHEST:
+            raise InputError(f"the numbers of the camera's matrix and pose must not exceed {FARTHEST:g}")
         if not np.allclose(turn @ turn.T, np.eye(3), atol=1e-3) or np.linalg.det(turn) < 0:
             raise InputError("the first three rows and columns of the pose of the camera must be a rotation")
         if not np.array_equal(self.matrix[2], [0, 0, 1]) or self.matrix[0, 0] <= 0 or self.matrix[1, 1] <= 0:
@@ -118,6 +122,8 @@ def cuboid_corners(centre: ArrayLike, size: ArrayLike, yaw: float) -> Points:
     >>> cuboid_corners((10, 0, 0), (4, 2, 2), math.pi / 2).round(6)[0].tolist()
     [11.0, -2.0, -1.0]
     """
+    if max(np.abs(np.asarray(value, dtype=np.float64)).max() for value in (centre, size, yaw)) > FARTHEST:
+        raise InputError(f"the place, size and angle of a cuboid must not exceed {FARTHEST:g}")
     corners = _SIGNS * np.asarray(size, dtype=np.float64) / 2
     turn = np.array([[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]])
     return np.asarray(corners @ turn.T + np.asarray(centre, dtype=np.float64), dtype=np.float64)
@@ -152,7 +158,8 @@ def rotation_of(quaternion: ArrayLike) -> Points:
     >>> rotation_of((1, 0, 0, 1)).round(6).tolist()
     [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    length = float(np.linalg.norm(np.asarray(quaternion, dtype=np.float64)))
+    with np.errstate(over="ignore"):
+        length = float(np.linalg.norm(np.asarray(quaternion, dtype=np.float64)))
     if not math.isfinite(length) or length == 0:
         raise InputError("a quaternion must be four finite numbers that are not all 0")
     w, x, y, z = np.asarray(quaternion, dtype=np.float64) / length

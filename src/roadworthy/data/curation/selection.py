@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from roadworthy.core.errors import InputError
+from roadworthy.core.errors import InputError, UnreadableFile
 from roadworthy.core.random import Streams
 from roadworthy.core.validation import require_file
 from roadworthy.data.curation.cutouts import Cutout, area, clipped, random_cutout, touches_edge, union_area
@@ -304,3 +304,5 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                     yield reader.line_num, row
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"the list {path} is not a valid UTF-8 CSV file: {error}") from None
+    except OSError as error:
+        raise UnreadableFile(path, error) from None

@@ -37,7 +37,7 @@ __all__ = ["BUILTIN", "PLACE_CONDITIONS", "SETS", "VIEWS", "VIEW_CONDITIONS", "B
 VERSION = 1
 """Of the drawing: a change of any pixel is a new version, and so another fingerprint."""
 SPLITS = ("test", "train")
-SMALLEST, DEFAULT = 16, (64, 64)
+SMALLEST, LARGEST, DEFAULT = 16, 4096, (64, 64)
 MOST = 200_000
 
 VIEW_CONDITIONS = {"weather": WEATHER, "time_of_day": TIME_OF_DAY, "distance": DISTANCE}
@@ -204,4 +204,6 @@ def _is_whole(value: object) -> bool:
 def _checked(size: Size) -> Size:
     if min(size) < SMALLEST:
         raise InputError(f"the built-in pictures are at least {SMALLEST}x{SMALLEST}, not {size[0]}x{size[1]}")
+    if max(size) > LARGEST:
+        raise InputError(f"the built-in pictures are at most {LARGEST}x{LARGEST}, not {size[0]}x{size[1]}")
     return size

@@ -16,7 +16,7 @@ from roadworthy.core.errors import InputError, first_line, foreign_code
 from roadworthy.core.roles import Model
 from roadworthy.core.types import Images
 from roadworthy.models.classes import AlignedModel
-from roadworthy.models.head import Trainable, penultimate
+from roadworthy.models.head import Elsewhere, Trainable, penultimate
 from roadworthy.models.networks import onnx_bytes
 from roadworthy.models.onnx import OnnxModel, OnnxParts, cpu_session
 from roadworthy.models.outputs import probe_images
@@ -177,6 +177,8 @@ def adapter_of(model: Model) -> OnnxModel | TorchModel:
         return adapter_of(model.model)
     if isinstance(model, Trainable):
         return adapter_of(model.opened())
+    if isinstance(model, Elsewhere):
+        return adapter_of(model.in_process())
     if isinstance(model, OnnxModel | TorchModel):
         return model
     raise NotExportable(

@@ -16,7 +16,7 @@ from roadworthy.protocols.classification.facts import ROLE, ClassificationFacts,
 from roadworthy.protocols.classification.table_specs import NAME
 from roadworthy.report.facts import CLEAN, NOT_RUN, Condition, bounded, metrics_without_value
 from roadworthy.report.page import Answer, AnsweredImage, HardCase, ModelWords
-from roadworthy.report.words import NO_BREAK, listing, number, plural, whole
+from roadworthy.report.words import MISSING, NO_BREAK, listing, number, plural, whole
 from roadworthy.statistics import Estimate
 from roadworthy.verdict import Criterion
 
@@ -271,16 +271,34 @@ def headline(facts: ClassificationFacts) -> list[str]:
     """Lines for a terminal: accuracy undisturbed and under shifts, the worst condition, metrics without a value."""
     accuracies = []
     for model in facts.models:
-        clean, average = (bounded(ROLE, cell) for _, _, cell in summarise(facts, model).figures)
-        accuracies.append(f"{facts.named(model)} {clean} undisturbed, {average} under shifts")
+        clean, average = (_figure(facts, model, cell) for _, _, cell in summarise(facts, model).figures)
+        both = (
+            clean if clean == average and clean.startswith(MISSING) else f"{clean} undisturbed, {average} under shifts"
+        )
+        accuracies.append(f"{facts.named(model)} {both}")
     worst = "none was measured"
     for condition in facts.hardest(facts.ranked, 1):
         figures = [
-            f"{facts.named(model)} {bounded(ROLE, facts.cell(model, condition, ROLE))}" for model in facts.models
+            f"{facts.named(model)} {_figure(facts, model, facts.cell(model, condition, ROLE))}"
+            for model in facts.models
         ]
         worst = f"{condition.shift} level {condition.level}: {', '.join(figures)}"
     of_any = " (lowest of any model)" if len(facts.models) > 1 else ""
     return [f"Accuracy: {'; '.join(accuracies)}", f"Worst condition{of_any}: {worst}", *without_value(facts)]
+
+
+def _figure(facts: ClassificationFacts, model: str, cell: Estimate) -> str:
+    """An accuracy with its bounds; where cases failed, how many of the model, since causes are printed elsewhere."""
+    if not cell.missing or "case failed: " not in cell.reason:
+        return bounded(ROLE, cell)
+    cases = {
+        entry.case: case
+        for _, source, entry, case in facts.record.asked()
+        if case.kind == "model" and model in (entry.system, f"{source}/{entry.system}")
+        if facts.source in (None, source)
+    }
+    failed = sum(case.status == "failed" for case in cases.values())
+    return f"{MISSING} ({whole(failed)} of {plural(len(cases), 'case')} failed)"
 
 
 def calibration_words(ece: Estimate, over: Estimate, under: Estimate) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roadworthy.metrics.ranking import binary_auroc, false_positive_rate
+from roadworthy.metrics.ranking import Ranking
 from roadworthy.metrics.selective import risk_coverage, weighted_aurc
 from roadworthy.monitors.threshold import share_threshold
 from roadworthy.protocols.monitoring.metrics import (
@@ -174,8 +174,7 @@ def _separation(
 ) -> dict[str, Estimate]:
     """How well the score tells ID images from OOD images, whatever the threshold."""
     inside = ~scene.stream.ood
-    functions: dict[str, Callable[..., Any]] = {AUROC.name: binary_auroc, FPR95_IN.name: false_positive_rate}
-    chosen = {name: function for name, function in functions.items() if name in wanted}
+    chosen = [name for name in (AUROC.name, FPR95_IN.name) if name in wanted]
     if not chosen:
         return {}
     if np.isnan(decided.scores).any():
@@ -183,10 +182,11 @@ def _separation(
     if inside.all() or not inside.any():
         return dict.fromkeys(chosen, no_estimate(f"there is no {'OOD' if inside.all() else 'ID'} image"))
     resampled = resampled or resamples_of(scene, bounds)
-    estimates = {}
-    for name, function in chosen.items():
-        whole = np.atleast_1d(function(decided.scores, inside, np.ones((1, len(scene)))))
-        drawn = [np.atleast_1d(function(decided.scores, inside, weights)) for weights in _chunks(resampled)]
+    ranking, estimates = Ranking(decided.scores, inside), {}
+    functions = {AUROC.name: ranking.auroc, FPR95_IN.name: ranking.false_positive_rate}
+    for name in chosen:
+        whole = functions[name](np.ones((1, len(scene))))
+        drawn = [functions[name](weights) for weights in _chunks(resampled)]
         estimates[name] = _bootstrapped(float(whole[0]), drawn, scene, bounds)
     return estimates
 

@@ -30,6 +30,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
+from roadworthy.core.parquet import parquet_frame
 from roadworthy.core.validation import require_file
 from roadworthy.protocols.monitoring import table_specs
 from roadworthy.protocols.monitoring.courses import event_estimates
@@ -144,7 +145,7 @@ def _read(table: pd.DataFrame | str | Path) -> pd.DataFrame:
     require_file(path, "table of decisions")
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
+            return parquet_frame(path)
         return pd.read_csv(path, dtype=dict.fromkeys(NAMES, str), keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
@@ -153,6 +154,14 @@ def _read(table: pd.DataFrame | str | Path) -> pd.DataFrame:
 
 def _checked(frame: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
     """The table with all columns that are used, each checked: `score`, `reject`, `group` and names."""
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"the table of decisions has two columns named {str(twice)!r}: keep one of them")
+    for name in [name for name in frame.columns if pd.api.types.is_object_dtype(frame[name].dtype)]:
+        if not frame[name].map(lambda cell: cell is None or pd.api.types.is_scalar(cell)).all():
+            raise InputError(
+                f"the column {str(name)!r} of the table of decisions holds lists or records: give one value"
+            )
     for name in frame.columns:
         if name not in (*REQUIRED, *OPTIONAL, *FOUND_ANEW):
             raise InputError(f"table of decisions: {UnknownName('column', str(name), [*REQUIRED, *OPTIONAL])}")

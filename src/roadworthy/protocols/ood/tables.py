@@ -20,7 +20,7 @@ from roadworthy.core.tables import TableSpec
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.engine.readouts import Readouts
-from roadworthy.metrics.ranking import Separation, separation
+from roadworthy.metrics.ranking import Ranking, Separation
 from roadworthy.protocols import base
 from roadworthy.protocols.base import Compared, KnownCase, StoredCase, matching
 from roadworthy.protocols.changes import OTHER_IMAGES, by_bootstrap, by_units, not_paired
@@ -410,8 +410,8 @@ def _by_repeat(repeats: Sequence[int], values: Sequence[float]) -> list[tuple[in
 
 def _separations(mixture: Mixture, bootstrap: GroupBootstrap) -> Separation:
     """Of the mixture itself, then of every resample, (1 + resamples,) each; some resamples at a time."""
-    parts = [separation(mixture.scores, mixture.inside)]
-    parts += [separation(mixture.scores, mixture.inside, weights) for weights in bootstrap.chunks()]
+    ranking = Ranking(np.asarray(mixture.scores, np.float64), mixture.inside)
+    parts = [ranking.separation(), *map(ranking.separation, bootstrap.chunks())]
     return Separation(*(np.concatenate([getattr(part, name) for part in parts]) for name in NAMES))
 
 
