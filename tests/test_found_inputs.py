@@ -303,6 +303,16 @@ def test_readouts_that_lack_a_column_and_vouch_for_it_are_one_sentence(stored: P
         compare_runs([stored, run])
 
 
+def test_a_verdict_that_is_gone_and_no_longer_named_is_missing(stored: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    (run / "verdict.json").unlink()
+    record = json.loads((run / "run.json").read_text())
+    del record["files"]["verdict.json"]
+    (run / "run.json").write_bytes(as_written(record))
+    assert Run(run).verify() == ["verdict.json is missing"]
+
+
 def test_a_defect_in_a_whole_run_is_not_blamed_on_its_files(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError("ours")

@@ -310,6 +310,8 @@ class Run:
 
     def _verdict_problems(self, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[str]:
         """What is wrong with the verdict: it does not follow from what is stored, or its history does not fit it."""
+        if not (self.path / "verdict.json").is_file():
+            return ["verdict.json is missing"]
         problems = history.history_problems(self.path, record.criteria)
         stored = json.loads((self.path / "verdict.json").read_text())
         status = stored["status"] if "failed" in stored else never_pass(stored["status"], failed_parts(record))

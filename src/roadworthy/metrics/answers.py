@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from roadworthy.metrics.binning import ProbabilityBins
 from roadworthy.metrics.ranking import Ranking
 
 TOLERANCE = 1e-3
@@ -86,7 +87,7 @@ class Answers:
         columns = ("label", "prediction", "confidence", "p_label", "sum_squares")
         return replace(self, **{name: getattr(self, name)[rows] for name in columns})
 
-    @property
+    @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """(n,) bool: the prediction is the label."""
         return np.equal(self.prediction, self.label)
@@ -95,6 +96,11 @@ class Answers:
     def ranking(self) -> Ranking:
         """Right answers (the positive class) and wrong ones, in the order of their confidence."""
         return Ranking(self.confidence, self.correct)
+
+    @cached_property
+    def confidence_bins(self) -> ProbabilityBins:
+        """The answers in bins of their confidence."""
+        return ProbabilityBins(self.confidence)
 
 
 def _class_indices(name: str, values: ArrayLike, num_classes: int) -> NDArray[np.int64]:

@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from roadworthy.metrics.answers import Answers
 from roadworthy.metrics.base import Metric, mean_metric, metric
-from roadworthy.metrics.weighting import Floats, Weights, ratio, weighted_mean, weighted_sum
-
-ECE_BINS = 10
-"""Bins of the expected calibration error and of over- and underconfidence."""
+from roadworthy.metrics.binning import ECE_BINS, ProbabilityBins
+from roadworthy.metrics.weighting import Floats, Weights, ratio, weighted_mean
 
 
 class ConfidenceGaps(NamedTuple):
@@ -25,29 +23,13 @@ class ConfidenceGaps(NamedTuple):
 
 def confidence_gaps(answers: Answers, weights: Weights) -> ConfidenceGaps:
     """Positive and negative part of sum_{i in b} w_i (confidence_i - correct_i) / sum w, for weights (B, n)."""
-    of_bins = bin_gaps(answers.confidence, answers.confidence - answers.correct, weights, ECE_BINS)
+    of_bins = answers.confidence_bins.sums(answers.confidence - answers.correct, weights)
     over, under = np.zeros((2, len(weights)))
     for of_bin in of_bins.T:
         over += np.maximum(of_bin, 0)
         under += np.maximum(-of_bin, 0)
     total = weights.sum(axis=1, dtype=np.float64)
     return ConfidenceGaps(ratio(over, total), ratio(under, total))
-
-
-def bin_gaps(probability: Floats, gap: Floats, weights: Weights, bins: int) -> Floats:
-    """The sums (B, bins) over the images of each bin of probability (n,) of weights (B, n) times gap (n,).
-
-    Bins are of equal width and closed as in `ece`; an empty one has a sum of 0.
-
-    >>> bin_gaps(np.array([0.2, 0.3, 0.9]), np.array([1.0, 2.0, 3.0]), np.ones((1, 3)), bins=2)
-    array([[3., 3.]])
-    """
-    index = _bin_of(probability, bins)
-    sums = np.zeros((len(weights), bins))
-    for filled in np.unique(index):
-        inside = np.flatnonzero(index == filled)
-        sums[:, filled] = weighted_sum(np.take(weights, inside, axis=1), gap[inside])
-    return sums
 
 
 @metric(
@@ -165,7 +147,7 @@ def reliability(answers: Answers, bins: int = ECE_BINS) -> Reliability:
     >>> reliability(Answers.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1]), bins=2).accuracy
     array([nan, 0.5])
     """
-    index = _bin_of(answers.confidence, bins)
+    index = ProbabilityBins(answers.confidence, bins).index
     inside = np.arange(bins)[:, None] == index
     return Reliability(
         edges=np.arange(bins + 1) / bins,
@@ -173,9 +155,3 @@ def reliability(answers: Answers, bins: int = ECE_BINS) -> Reliability:
         confidence=weighted_mean(inside.astype(np.float64), answers.confidence),
         accuracy=weighted_mean(inside.astype(np.float64), answers.correct),
     )
-
-
-def _bin_of(confidence: Floats, bins: int) -> NDArray[np.intp]:
-    if bins < 1:
-        raise ValueError(f"at least one bin is needed, not {bins}")
-    return np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")

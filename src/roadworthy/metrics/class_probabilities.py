@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from roadworthy.metrics.answers import Answers
 from roadworthy.metrics.base import Metric
-from roadworthy.metrics.calibration import ECE_BINS, bin_gaps, ece_adaptive
+from roadworthy.metrics.binning import ProbabilityBins
+from roadworthy.metrics.calibration import ece_adaptive
 from roadworthy.metrics.selective import class_aurc
 from roadworthy.metrics.weighting import Floats, Weights, ratio
 
@@ -56,7 +57,7 @@ def classwise_ece(probabilities: Floats, labels: ArrayLike, weights: Weights) ->
     label = np.asarray(labels)
     gaps = np.zeros(len(weights))
     for index, of_class in enumerate(probabilities.T):
-        gaps += np.abs(bin_gaps(of_class, of_class - (label == index), weights, ECE_BINS)).sum(axis=1)
+        gaps += np.abs(ProbabilityBins(of_class).sums(of_class - (label == index), weights)).sum(axis=1)
     total = probabilities.shape[1] * weights.sum(axis=1, dtype=np.float64)
     return ratio(gaps, total)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from roadworthy.metrics.answers import Answers
 from roadworthy.metrics.base import metric
+from roadworthy.metrics.ranking import RankedPair
 from roadworthy.metrics.weighting import Floats, Weights
 
 
@@ -13,15 +14,20 @@ def _one_side_only(answers: Answers) -> str | None:
     return None if answers.correct.any() else "no correct prediction"
 
 
+def _ranked(answers: Answers, weights: Weights) -> RankedPair:
+    return answers.ranking.auroc_and_rate(weights)
+
+
 @metric(
     label="AUROC",
     sentence="Does confidence tell right from wrong answers? The chance that a correct answer (the positive class) has "
     "a higher confidence than an incorrect one; ties count half. 1 is perfect, 0.5 is no better than guessing. It does "
     "not exist where all answers are correct or all are wrong.",
     higher_is_better=True,
+    shares=_ranked,
     why_missing=_one_side_only,
 )
-def auroc(answers: Answers, weights: Weights) -> Floats:
+def auroc(ranked: RankedPair) -> Floats:
     """AUROC of confidence, correct predictions (the positive class) against incorrect ones; ties count half.
 
     P(c_i > c_j) + 1/2 P(c_i = c_j) for i correct, j incorrect. Does not exist where there is no incorrect or no correct
@@ -33,7 +39,7 @@ def auroc(answers: Answers, weights: Weights) -> Floats:
     >>> auroc(everything_right), auroc.reason(everything_right)
     (nan, 'no incorrect prediction')
     """
-    return answers.ranking.auroc(weights)
+    return ranked.auroc
 
 
 @metric(
@@ -43,9 +49,10 @@ def auroc(answers: Answers, weights: Weights) -> Floats:
     "does not exist where all answers are right or all are wrong.",
     higher_is_better=False,
     percent=True,
+    shares=_ranked,
     why_missing=_one_side_only,
 )
-def fpr95_right(answers: Answers, weights: Weights) -> Floats:
+def fpr95_right(ranked: RankedPair) -> Floats:
     """Share of wrong answers accepted where 95 % of the right answers (the positive class) are, by their confidence.
 
     The threshold is the highest confidence at or above which at least 95 % of the right answers lie; answers of equal
@@ -54,4 +61,4 @@ def fpr95_right(answers: Answers, weights: Weights) -> Floats:
     >>> fpr95_right(Answers.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.05, 0.95]], [0, 0, 0, 0]))
     0.5
     """
-    return answers.ranking.false_positive_rate(weights)
+    return ranked.false_positive_rate

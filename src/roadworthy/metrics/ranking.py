@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,13 +67,11 @@ class Ranking:
         return np.searchsorted(self._score[negatives], self._score[positives], side="left")
 
     @cached_property
-    def _in_runs(self) -> tuple[Rows, Rows, Rows, bool]:
-        """Where runs of positives begin that lie between the same negatives; for each run how many negatives score
-        lower, and not higher; and whether any score is shared by both sides."""
-        (positives, negatives), below = self._sides, self._below
+    def _not_above(self) -> Rows | None:
+        """For each positive, how many negatives score lower or the same; None where no score is shared by both."""
+        positives, negatives = self._sides
         not_above = np.searchsorted(self._score[negatives], self._score[positives], side="right")
-        runs = np.flatnonzero(np.diff(below + not_above, prepend=-1))
-        return runs, below[runs], not_above[runs], bool((below < not_above).any())
+        return not_above if (self._below < not_above).any() else None
 
     @cached_property
     def _descending(self) -> tuple[Rows, Rows, NDArray[np.bool_]]:
@@ -90,19 +88,15 @@ class Ranking:
 
     def auroc(self, rows: Weights) -> Floats:
         """The area under the ROC curve for weights (B, n): see `binary_auroc`."""
-        if self._one_sided:
-            return np.full(len(rows), np.nan)
-        (positives, negatives), (runs, below, not_above, ties) = self._sides, self._in_runs
-        areas = np.empty(len(rows))
-        for part in _parts(rows):
-            chunk = rows[part]
-            in_run = np.add.reduceat(np.take(chunk, positives, axis=1), runs, axis=1, dtype=np.float64)
-            lowest = np.zeros((len(chunk), len(negatives) + 1))
-            np.cumsum(np.take(chunk, negatives, axis=1), axis=1, dtype=np.float64, out=lowest[:, 1:])
-            won = np.einsum("br,br->b", in_run, np.take(lowest, below, axis=1))
-            won_or_tied = np.einsum("br,br->b", in_run, np.take(lowest, not_above, axis=1)) if ties else won
-            areas[part] = ratio((won + won_or_tied) / 2, in_run.sum(axis=1) * lowest[:, -1])
-        return areas
+        return self._collected(rows, lambda ordered: (self._area(ordered),))[0]
+
+    def false_positive_rate(self, rows: Weights, at: float = 0.95) -> Floats:
+        """The share of negatives accepted for weights (B, n): see `false_positive_rate`."""
+        return self._collected(rows, lambda ordered: (self._rate(ordered, at),))[0]
+
+    def auroc_and_rate(self, rows: Weights) -> RankedPair:
+        """Both of the above for weights (B, n), which are put in order once."""
+        return RankedPair(*self._collected(rows, lambda ordered: (self._area(ordered), self._rate(ordered, 0.95))))
 
     def average_precision(self, rows: Weights) -> Floats:
         """The area under the precision-recall curve for weights (B, n): see `average_precision`."""
@@ -121,31 +115,61 @@ class Ranking:
             areas[part] = np.where(false[:, -1] > 0, ratio(area, true[:, -1]), np.nan)
         return areas
 
-    def false_positive_rate(self, rows: Weights, at: float = 0.95) -> Floats:
-        """The share of negatives accepted for weights (B, n): see `false_positive_rate`."""
-        if self._one_sided:
-            return np.full(len(rows), np.nan)
-        positives, negatives = self._sides
-        rates = np.empty(len(rows))
-        for part in _parts(rows):
-            true, false = (np.take(rows[part], side, axis=1) for side in (positives, negatives))
-            all_true, all_false = (side.sum(axis=1, dtype=np.float64) for side in (true, false))
-            index = _last_index(true, (1 - at) * all_true + 1e-9)
-            lowest = np.arange(false.shape[1]) < self._below[index][:, None]
-            rejected = np.einsum("bn,bn->b", false, lowest, dtype=np.float64)
-            rates[part] = np.where(all_true > 0, ratio(all_false - rejected, all_false), np.nan)
-        return rates
-
     def separation(self, weights: NDArray[np.floating] | None = None) -> Separation:
         """All of `separation` for weights None, (n,) or (B, n)."""
         rows = weight_rows(weights, len(self._score))
+        area, rate = self.auroc_and_rate(rows)
         return Separation(
-            auroc=self.auroc(rows),
+            auroc=area,
             aupr_in=self.average_precision(rows),
             aupr_out=self._other.average_precision(rows),
-            fpr95_in=self.false_positive_rate(rows),
+            fpr95_in=rate,
             fpr95_out=self._other.false_positive_rate(rows),
         )
+
+    def _collected(self, rows: Weights, measure: Callable[[_Ordered], tuple[Floats, ...]]) -> list[Floats]:
+        """What a function says of the weights (B, n), some rows at a time, each (B,); NaN where a side is missing."""
+        if self._one_sided:
+            return [np.full(len(rows), np.nan)] * 2
+        positives, negatives = self._sides
+        measured = []
+        for part in _parts(rows):
+            lowest = np.zeros((len(rows[part]), len(negatives) + 1))
+            np.cumsum(np.take(rows[part], negatives, axis=1), axis=1, dtype=np.float64, out=lowest[:, 1:])
+            measured.append(measure(_Ordered(np.take(rows[part], positives, axis=1), lowest)))
+        return [np.concatenate(column) for column in zip(*measured, strict=True)]
+
+    def _area(self, ordered: _Ordered) -> Floats:
+        positives, lowest = ordered.positives, ordered.lowest
+        won = np.einsum("bp,bp->b", positives, np.take(lowest, self._below, axis=1))
+        if self._not_above is not None:
+            won_or_tied = np.einsum("bp,bp->b", positives, np.take(lowest, self._not_above, axis=1))
+            won = (won + won_or_tied) / 2
+        return ratio(won, positives.sum(axis=1, dtype=np.float64) * lowest[:, -1])
+
+    def _rate(self, ordered: _Ordered, at: float) -> Floats:
+        all_true, all_false = ordered.positives.sum(axis=1, dtype=np.float64), ordered.lowest[:, -1]
+        index = _last_index(ordered.positives, (1 - at) * all_true + 1e-9)
+        rejected = ordered.lowest[np.arange(len(index)), self._below[index]]
+        return np.where(all_true > 0, ratio(all_false - rejected, all_false), np.nan)
+
+
+class RankedPair(NamedTuple):
+    """The area under the ROC curve and the share of negatives accepted with 95 % of the positives, (B,) each."""
+
+    auroc: Floats
+    false_positive_rate: Floats
+
+
+class _Ordered(NamedTuple):
+    """Weights (B, n) in the order of the scores.
+
+    positives  (B, positives), lowest score first
+    lowest     (B, negatives + 1): the weight of the k negatives of lowest score, k from 0 on
+    """
+
+    positives: Weights
+    lowest: Floats
 
 
 def separation(scores: ArrayLike, positive: ArrayLike, weights: NDArray[np.floating] | None = None) -> Separation:

@@ -14,8 +14,8 @@ from roadworthy.metrics.base import AnswerRows, MeasuresRows
 
 Floats = NDArray[np.float64]
 
-CACHE_BYTES = 128 * 2**20
-CHUNK_BYTES = 32 * 2**20
+CACHE_BYTES = 256 * 2**20
+CHUNK_BYTES = 8 * 2**20
 MOST_UNDEFINED = 0.1
 """The interval is missing where a metric does not exist in a larger share of the resamples than this."""
 ALL_EQUAL = "all resamples are equal"
@@ -29,7 +29,7 @@ class GroupBootstrap:
 
     Every image of a group has the same weight. The draws belong to the sorted names of the groups and the seed, so they
     do not depend on the order of the images, nor on any model or shift: one object serves all cases of a data set, and
-    differences between them are paired. Weights beyond 128 MB are made anew, chunk by chunk, whenever they are needed.
+    differences between them are paired. Draws beyond 256 MB are made anew, chunk by chunk, whenever they are needed.
 
     >>> bootstrap = GroupBootstrap(["a", "a", "b"], resamples=4)
     >>> weights = np.concatenate(list(bootstrap.chunks()))
@@ -49,15 +49,15 @@ class GroupBootstrap:
         self.groups = len(unique)
         self.resamples = resamples
         self.seed = seed
-        fits = resamples * names.size * 4 <= CACHE_BYTES
-        self._cached = self._weights(range(resamples)) if fits else None
+        self._one_image_each = self.groups == names.size and bool((np.diff(self._index) > 0).all())
+        self._kept = self._counts(range(min(resamples, CACHE_BYTES // self.groups)))
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[NDArray[np.float32]]:
         """The weights (resamples, n) float32, some rows at a time; at least one row, and then at most `max_bytes`."""
         step = max(1, max_bytes // (4 * len(self._index)))
         for start in range(0, self.resamples, step):
             rows = range(start, min(start + step, self.resamples))
-            yield self._weights(rows) if self._cached is None else self._cached[rows.start : rows.stop]
+            yield self._weights(rows)
 
     def distribution(self, metric: MeasuresRows, answers: AnswerRows) -> Floats:
         """The metric in every resample: (resamples,), NaN where it does not exist.
@@ -89,14 +89,21 @@ class GroupBootstrap:
         return self.chunks()
 
     def _weights(self, rows: range) -> NDArray[np.float32]:
-        counts = np.empty((len(rows), self.groups), dtype=np.float32)
+        kept = self._kept[rows.start : rows.stop]
+        drawn = self._counts(range(rows.start + len(kept), rows.stop))
+        counts = np.concatenate([kept, drawn]) if len(drawn) else kept
+        weights = (counts if self._one_image_each else np.take(counts, self._index, axis=1)).astype(np.float32)
+        weights.setflags(write=False)
+        return weights
+
+    def _counts(self, rows: range) -> NDArray[np.uint8]:
+        """How often each group is drawn in some resamples; more than 255 times has a chance below 1e-500."""
+        counts = np.empty((len(rows), self.groups), dtype=np.uint8)
         for index, row in enumerate(rows):
             generator = np.random.Generator(np.random.Philox(key=np.array([self.seed, row], dtype=np.uint64)))
             drawn = generator.integers(self.groups, size=self.groups)
             counts[index] = np.bincount(drawn, minlength=self.groups)
-        weights = np.take(counts, self._index, axis=1)
-        weights.setflags(write=False)
-        return weights
+        return counts
 
 
 def bootstrap_interval(
