@@ -82,12 +82,12 @@ def run_study(
     """
     study, base = load_study(source, plugins=plugins, trust=trust)
     target = absolute_location(out or Path("runs") / study.name)  # code of a model may change the working folder
-    check_options(engine, address=address, memory=memory, out=target)
+    options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory}
+    check_options(**options, out=target)
     prepared = prepare(
         study, base=base, trust=trust, unpickle=unpickle, device=device, accept_chance=accept_chance, progress=progress
     )
-    options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory, "progress": progress}
-    return execute(prepared, target, workers=workers, fresh=fresh, **options)
+    return execute(prepared, target, workers=workers, fresh=fresh, progress=progress, **options)
 
 
 def clean(run: str | Path | Run, *, dry_run: bool = False, foreign: bool = False) -> Cleaning:
@@ -185,14 +185,11 @@ def evaluate(
     )
     base = Path.cwd()  # code of a model may change it
     target = absolute_location(out or Path("runs") / study.name, base)
-    check_options(engine, address=address, memory=memory, out=target)
+    options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory}
+    check_options(**options, out=target)
     allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
-    builders = {
-        own: model_builder(
-            candidate, study.size, name=own, base=base, **allowed, **{"isolate": FOREIGN, **model_settings}
-        )
-        for own, candidate in candidates.items()
-    }
+    settings = {"isolate": FOREIGN, **model_settings, **allowed}
+    builders = {own: model_builder(one, study.size, name=own, base=base, **settings) for own, one in candidates.items()}
     opened = {own: open_or_stand_in(build, own, candidates[own]) for own, build in builders.items()}
     given_data.check_used(find_suite(suite), opened.values())
     learned = (in_memory(data), in_memory(train), in_memory(validation))
@@ -201,8 +198,7 @@ def evaluate(
     prepared = prepare(study, base=base, given=given, progress=progress, **allowed)
     if not fresh:
         _refuse_another(prepared, RunFolder(target))
-    options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory, "progress": progress}
-    return execute(prepared, target, workers=workers, fresh=fresh, **options)
+    return execute(prepared, target, workers=workers, fresh=fresh, progress=progress, **options)
 
 
 def study_of_evaluation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -83,27 +83,19 @@ def execute(
         outcome = executor.run(graph, folder)
         workers = limit.fitting(workers) if limit else workers
         record = make_record(prepared, graph, outcome, folder)
-        try:
+        with _without_result(folder, record, before):
             evidence = _evidence(prepared, outcome, folder, record, workers)
-        except ModelError:
-            if folder.is_finished:
-                _take_back(folder, before)
-            else:
-                folder.write_record(record)
-            raise
         folder.clear_pictures()
         not_shown = outcome.not_shown.union(graph.unshowable(outcome.failures))
         drawn = [planned for planned in prepared.plan.cases if planned.case.hash not in not_shown]
+        shown = {name: [planned for planned in drawn if planned.protocol == name] for name in evidence}
         earlier = _earlier_timings(folder)
-        lasting = {
-            name: answers.live([planned for planned in drawn if planned.protocol == name], earlier)
-            for name, answers in evidence.items()
-        }
+        lasting = {name: answers.live(shown[name], earlier) for name, answers in evidence.items()}
         with progress("computing tables", 0), ThreadPoolExecutor(1) as painter:
             pictures = {
-                name: painter.submit(answers.pictures, own, folder.path / "media")
+                name: painter.submit(answers.pictures, shown[name], folder.path / "media")
                 for name, answers in evidence.items()
-                if (own := [planned for planned in drawn if planned.protocol == name])
+                if shown[name]
             }
             printed = {name: _tables(name, own) for name, own in evidence.items()}
             for name, own_tables in printed.items():
@@ -123,14 +115,10 @@ def execute(
         for name, own_tables in (*costs.items(), *lasting.items(), *painted.items()):
             check_own_tables(own_tables, name, evidence, "" not in prepared.sources)
         check_tables(analysed | timing, evidence, several_sources="" not in prepared.sources)
-        parts = (tables, analysed, timing, *costs.values(), *lasting.values(), *painted.values())
-        results = {name: table for part in parts for name, table in part.items()}
         replace_results(folder, stored, record)
-        for name, table in results.items():
-            folder.write_table(name, table)
-        for protocol, some in (*printed.items(), *costs.items(), *lasting.items()):
-            for name, table in some.items() if find_protocol(protocol).prints_latex else ():
-                write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
+        _write_tables(folder, tables, analysed, timing, *costs.values(), *lasting.values(), *painted.values())
+        for protocol, own_tables in (*printed.items(), *costs.items(), *lasting.items()):
+            _write_latex(folder, protocol, own_tables)
         run = Run(folder)
         file = criteria_file_of(prepared.study.criteria)
         run.conclude(record, replace(verdict, criteria_file=file, decision=prepared.decision))
@@ -196,6 +184,32 @@ def _tables(protocol: str, evidence: Evidence) -> dict[str, pd.DataFrame]:
     """The tables of a protocol's evidence; what is wrong with a third party's is an `InputError`."""
     with answers_for_tables(protocol):
         return evidence.tables()
+
+
+def _write_tables(folder: RunFolder, *groups: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables by name; of two with one name, the last."""
+    for name, table in {name: table for group in groups for name, table in group.items()}.items():
+        folder.write_table(name, table)
+
+
+def _write_latex(folder: RunFolder, protocol: str, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write the tables of a protocol that prints them as LaTeX."""
+    if find_protocol(protocol).prints_latex:
+        for name, table in tables.items():
+            write_bytes(folder.path / "tables" / f"{name}.tex", to_latex(table).encode())
+
+
+@contextmanager
+def _without_result(folder: RunFolder, record: RunRecord, before: Collection[Path]) -> Iterator[None]:
+    """Where nothing has a value: a finished run stays as it was, any other is recorded as it is."""
+    try:
+        yield
+    except ModelError:
+        if folder.is_finished:
+            _take_back(folder, before)
+        else:
+            folder.write_record(record)
+        raise
 
 
 def _take_back(folder: RunFolder, before: Collection[Path]) -> None:

@@ -142,34 +142,28 @@ def evaluate(
     if len(candidates) == 1:  # its name may be that of a kind of model
         ((own_name, candidates),) = candidates.items()
         given["name"] = name or own_name
+    how: dict[str, Any] = {
+        **{"out": out, "workers": workers, "memory": memory, "engine": engine.value, "address": address},
+        **{"device": device, "unpickle": unpickle, "on_bad_image": on_bad_image.value},
+        **{"accept_chance": accept_chance, "fresh": fresh},
+    }
     if write_study:
-        ignored: dict[str, Any] = {"--out": out, "--workers": workers, "--memory": memory, "--fresh": fresh}
-        ignored |= {"--accept-chance": accept_chance, "--unpickle": unpickle, "--device": device != "auto"}
-        ignored |= {"--engine": engine is not Engine.local, "--address": address}
-        _check_new(write_study, ignored | {"--on-bad-image": on_bad_image is not OnBadImage.error})
+        _check_new(write_study, how)
         write_text(write_study, api.study_of_evaluation(candidates, data, **given))
         print_line(f"study: {from_here(write_study)}; roadworthy export and roadworthy run take it")
         return
-    how: dict[str, Any] = {"workers": workers, "memory": memory, "device": device, "unpickle": unpickle}
-    run = api.evaluate(
-        candidates,
-        data,
-        out=out,
-        engine=engine.value,
-        address=address,
-        **how,
-        on_bad_image=on_bad_image.value,
-        accept_chance=accept_chance,
-        fresh=fresh,
-        progress=_progress(quiet),
-        **given,
-    )
+    run = api.evaluate(candidates, data, **how, progress=_progress(quiet), **given)
     _conclude(run, quiet)
 
 
-def _check_new(study: Path, ignored: Mapping[str, Any]) -> None:
-    """Refuse to write a study in place of a file, or to leave out options that are given."""
-    for option in (option for option, value in ignored.items() if value):
+DEFAULTS = (None, False, "auto", Engine.local.value, OnBadImage.error.value)
+"""What options of a run are that nobody gave."""
+
+
+def _check_new(study: Path, how: Mapping[str, Any]) -> None:
+    """Refuse to write a study in place of a file, or to leave out options of a run that are given."""
+    for name in (name for name, value in how.items() if value not in DEFAULTS):
+        option = f"--{name.replace('_', '-')}"
         raise InputError(f"--write-study runs nothing, so that {option} would be ignored: give it to the run")
     if study.exists():
         raise InputError(f"{study} is there already: choose another name, or remove it")

@@ -15,14 +15,10 @@ s3://bucket/run has the same layout there, and a mirror on this machine: see eng
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator
-from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -38,6 +34,7 @@ from roadworthy.core.manifests import MANIFEST, drop_damaged, is_committed, is_w
 from roadworthy.core.parquet import UnreadableParquet, parquet_frame
 from roadworthy.core.record import RECORD, SCHEMA, RunRecord, read_record
 from roadworthy.core.remote import parse_location
+from roadworthy.engine.locking import held, is_held
 from roadworthy.engine.mirror import LOCK as LOCK
 from roadworthy.engine.mirror import Mirror, Role
 
@@ -48,8 +45,6 @@ NODES = ("readouts", "artifacts")
 """Where the folders of cases and artifacts lie, each with a manifest once it is finished."""
 ENDINGS = {"tables": (".parquet", ".csv", ".tex"), "media": (".png",)}
 """Where tables and pictures lie, and how the names of their files end."""
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
-"""What a file system answers that knows no locks."""
 
 
 class RunFolder:
@@ -84,12 +79,12 @@ class RunFolder:
 
     def check_idle(self) -> None:
         """Refuse a run that another process is writing to."""
-        if self._is_held():
+        if is_held(self.path / LOCK):
             raise InputError(self._unfinished())
 
     def _unfinished(self) -> str:
         """Why a run has no results yet: it is being written, or it was stopped."""
-        if self._is_held():
+        if is_held(self.path / LOCK):
             return f"{self.path} is still being written by another process: wait until it has finished"
         if holder := self.mirror.holder() if self.mirror else "":
             return (
@@ -97,16 +92,6 @@ class RunFolder:
                 "or run the same command again to go on"
             )
         return f"the run in {self.path} was stopped before it finished; run the same command again to go on"
-
-    def _is_held(self) -> bool:
-        if not (self.path / LOCK).is_file():
-            return False
-        with contextlib.suppress(OSError), (self.path / LOCK).open() as file:  # no locks there, or none for readers
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
 
     def refresh(self, *, again: bool = False, signs: Collection[str] = (RECORD,)) -> None:
         """Fetch what is at the address of the run, for a reader; with `again` every byte of it.
@@ -116,7 +101,7 @@ class RunFolder:
         """
         if self.mirror is None:
             return
-        if self._is_held():
+        if is_held(self.path / LOCK):
             raise InputError(self._unfinished())
         with reading(self.path):
             self.mirror.check_usable(signs)
@@ -178,27 +163,9 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for writing; a second writer is refused at once. The lock dies with the process."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / LOCK).open("a")
-        except OSError as error:
-            raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
-        with file, _not_in_children(file), writing(self.path):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"another process is writing to {self.path}: wait for it or choose another folder"
-                ) from None
-            except OSError as error:
-                if error.errno not in NO_LOCKS:
-                    raise
-                raise InputError(
-                    f"the file system of {self.path} knows no locks ({error.strerror}), so that two runs could write "
-                    "there at once: choose a folder on another one with `out=`"
-                ) from None
-            with self.mirror.held() if self.mirror else contextlib.nullcontext():
-                yield
+        held_there = self.mirror.held() if self.mirror else contextlib.nullcontext()
+        with writing(self.path), held(self.path / LOCK), held_there:
+            yield
 
     def sweep(self) -> None:
         """Remove what killed writers left half-written, and what is not as it was written; only for who holds the lock.
@@ -364,30 +331,6 @@ class RunFolder:
             return parquet_frame(path)
         except UnreadableParquet as error:
             raise InputError(f"table {path} cannot be read: {error}; run the study again to make it anew") from None
-
-
-_HELD: set[IO[str]] = set()
-"""The locks that this process holds."""
-
-
-@contextlib.contextmanager
-def _not_in_children(lock: IO[str]) -> Iterator[None]:
-    """Close a lock in what this process forks: a child of a model that outlives it must not keep the run locked."""
-    _close_in_children()
-    _HELD.add(lock)
-    try:
-        yield
-    finally:
-        _HELD.discard(lock)
-
-
-@cache
-def _close_in_children() -> None:
-    def close() -> None:
-        for lock in _HELD:
-            lock.close()
-
-    os.register_at_fork(after_in_child=close)
 
 
 @contextlib.contextmanager
