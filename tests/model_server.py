@@ -173,7 +173,7 @@ class Handler(BaseHTTPRequestHandler):
         shape = [len(rows), len(rows[0])]
         scores = {"name": "scores", "datatype": "FP32", "shape": shape, "data": [v for row in rows for v in row]}
         names = {"name": "names", "datatype": "BYTES", "shape": [len(rows)], "data": ["dark"] * len(rows)}
-        return {"model_name": "light", "model_version": "7", "outputs": [names, scores]}
+        return {"model_name": "light", "model_version": self.server.metadata["versions"][0], "outputs": [names, scores]}
 
     def drip(self) -> None:
         self.close_connection = True

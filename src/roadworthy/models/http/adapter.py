@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,16 +98,30 @@ class HttpModel(Adapter):
         self.preprocess, self.input_size = self._format.preprocess, self._format.preprocess.size
         self._batch = self._format.fixed_batch or batch
         self.version = version if version is not None else self._format.version
-        self._settle(outputs)
+        with _as_input_error():
+            self._settle(outputs)
         self.class_names = check_class_names(names, self.num_classes, str(self.address))
         self.details = {"kind": "http", "address": str(self.address), "format": wire_format.name}
 
     def run(self, tensor: NDArray[Any]) -> Prediction:
         """The server's answer to a tensor of N images, asked in requests of `batch` images each."""
-        parts = [tensor[start : start + self._batch] for start in range(0, len(tensor), self._batch)]
-        requests = [self._format.request(self._filled(part)) for part in parts]
-        rows = self.client.ask_all(requests, lambda i, answer: self._rows(answer, len(parts[i])))
+        rows = [scores.rows for scores in self._asked(tensor, self._checked)]
         return self.prediction_of(np.concatenate(rows), self.tensor_size(tensor))
+
+    def _asked(
+        self, tensor: NDArray[Any], checked: Callable[[Scores, int], None], settled: Collection[int] = ()
+    ) -> list[Scores]:
+        """The scores of each request for a tensor; `checked` refuses scores of so many images that are none."""
+        parts = [tensor[start : start + self._batch] for start in range(0, len(tensor), self._batch)]
+
+        def read(number: int, answer: Answer) -> Scores:
+            count = len(parts[number])
+            sent = self._format.fixed_batch or count
+            scores = self._format.scores(answer, sent)
+            checked(scores, sent)
+            return Scores(scores.rows[:count], scores.kind)
+
+        return self.client.ask_all([self._format.request(self._filled(part)) for part in parts], read, settled)
 
     def fingerprint(self) -> str:
         """Hash of the version, the address, the images per request and how images are sent and answers read."""
@@ -128,58 +142,54 @@ class HttpModel(Adapter):
     def _settle(self, declared: str) -> None:
         """Show probe images: how many classes come back, and whether they are probabilities."""
         self.num_classes = 0
-        scores = self._probed()
-        if scores.kind and declared not in ("auto", scores.kind):
-            raise InputError(
-                f"{self.address} answers {scores.kind} where {declared} were declared: leave out `outputs=`"
-            )
-        self.num_classes = scores.rows.shape[1]
-        self.outputs = decide(scores.kind or declared, scores.rows, str(self.address))
+        parts = self._probed()
+        kinds, rows = {part.kind for part in parts}, np.concatenate([part.rows for part in parts])
+        kind = kinds.pop()
+        if kinds or (kind and declared not in ("auto", kind)):
+            raise InputError(f"{self.address} answers {kind} where {declared} were declared: leave out `outputs=`")
+        self.num_classes = rows.shape[1]
+        self.outputs = decide(kind or declared, rows, str(self.address))
         self.capabilities = frozenset({"probabilities"} | ({"logits"} if self.outputs == "logits" else set()))
 
-    def _probed(self) -> Scores:
+    def _probed(self) -> list[Scores]:
         """The scores of a few probe images, of the first size that the server takes."""
-        sizes, count = [self.input_size] if self.input_size else TRIED_SIZES, self._format.fixed_batch or PROBES
-        for size in sizes:
-            tensor = self.preprocess(probe_images(size, self.preprocess.channels or 3, count))
-            is_last = size == sizes[-1]
+        *others, last = [self.input_size] if self.input_size else TRIED_SIZES
+        for size in others:
             try:
-                answer = self.client.ask(self._format.request(tensor), None if is_last else 1)
+                return self._of_probes(size, OF_SIZES)
             except (NoAnswer, Rejected) as error:
-                may_be_size = self.input_size is None and error.status in OF_SIZES
-                if may_be_size and not is_last:
-                    continue
-                hint = "; if it needs images of a certain size, give `size='HxW'`" if may_be_size else ""
-                kind = NoAnswer if isinstance(error, NoAnswer) else InputError
-                raise kind(f"{error}{hint}") from None
-            with _as_input_error():
-                scores = self._format.scores(answer, count)
-                self._check(scores, count)
-                return scores
-        raise AssertionError("there is a size")
+                if error.status not in OF_SIZES:
+                    raise
+        try:
+            return self._of_probes(last)
+        except (NoAnswer, Rejected) as error:
+            if self.input_size is not None or error.status not in OF_SIZES:
+                raise
+            hint = "if it needs images of a certain size, give `size='HxW'`"
+            raise type(error)(f"{error}; {hint}", error.status) from None
+
+    def _of_probes(self, size: tuple[int, int], settled: Collection[int] = ()) -> list[Scores]:
+        images = probe_images(size, self.preprocess.channels or 3, PROBES)
+        return self._asked(self.preprocess(images), self._check_shape, settled)
 
     def _filled(self, part: NDArray[Any]) -> NDArray[Any]:
         """A part with its last image repeated until the server's fixed batch is full."""
         lacking = (self._format.fixed_batch or len(part)) - len(part)
         return np.concatenate([part, np.repeat(part[-1:], lacking, axis=0)]) if lacking else part
 
-    def _rows(self, answer: Answer, count: int) -> NDArray[np.float64]:
-        """The checked class scores (N, K) in an answer."""
-        sent = self._format.fixed_batch or count
-        scores = self._format.scores(answer, sent)
+    def _checked(self, scores: Scores, count: int) -> None:
+        """Refuse scores that are not what the server answered when the model was opened."""
         if scores.kind not in ("", self.outputs):
             raise ModelError(f"{self.address} answered {scores.kind}, and {self.outputs} before")
-        self._check(scores, sent)
-        if self.outputs == "probabilities":
+        self._check_shape(scores, count)
+        if self.outputs == "probabilities" and not are_probabilities(scores.rows).all():
             sums = scores.rows.sum(axis=1)
-            if not are_probabilities(scores.rows).all():
-                raise ModelError(
-                    f"{self.address} answered rows that are not probabilities (smallest {scores.rows.min():.4g}, sums "
-                    f"{sums.min():.4g} to {sums.max():.4g})"
-                )
-        return scores.rows[:count]
+            raise ModelError(
+                f"{self.address} answered rows that are not probabilities (smallest {scores.rows.min():.4g}, sums "
+                f"{sums.min():.4g} to {sums.max():.4g})"
+            )
 
-    def _check(self, scores: Scores, count: int) -> None:
+    def _check_shape(self, scores: Scores, count: int) -> None:
         """Refuse scores that are not a row of finite numbers per image, of as many classes as before."""
         shape = scores.rows.shape
         if len(shape) != 2 or shape[0] != count or (self.num_classes and shape[1] != self.num_classes):

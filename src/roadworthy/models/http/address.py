@@ -11,7 +11,8 @@ from roadworthy.core.errors import InputError
 
 PORTS = {"http": 80, "https": 443}
 AS_HEADER = "give it in a header from an environment variable: `headers: {Authorization: env:MY_TOKEN}`"
-_START = re.compile(r"(https?):/+", re.IGNORECASE)
+_START = re.compile(r"(https?):(//|/(?!/))", re.IGNORECASE)
+"""How an address begins; in a `Path` two slashes become one."""
 _SECRET_NAMES = re.compile(
     r"(.*[_.-])?(api[_-]?key|key|\w*token|\w*secret|pass\w*|pwd|sig|signature|\w*auth\w*|credentials?|code)"
 )

@@ -11,7 +11,7 @@ import ssl
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -121,12 +121,17 @@ class Client:
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._threads = 0
 
-    def ask_all(self, requests: Sequence[Request], read: Callable[[int, Answer], Result]) -> list[Result]:
-        """What `read` makes of the answer to each request, in their order; the first that fails is raised."""
+    def ask_all(
+        self, requests: Sequence[Request], read: Callable[[int, Answer], Result], settled: Collection[int] = ()
+    ) -> list[Result]:
+        """What `read` makes of the answer to each request, in their order; the first that fails is raised.
+
+        A request is not repeated after a status that is `settled`.
+        """
         given_up = threading.Event()
 
         def ask_one(number: int) -> Result:
-            return read(number, self._asked(requests[number], None, given_up))
+            return read(number, self._asked(requests[number], settled, given_up))
 
         futures = [self._submit(partial(ask_one, number)) for number in range(len(requests))]
         try:
@@ -136,10 +141,9 @@ class Client:
             for future in futures:
                 future.cancel()
 
-    def ask(self, request: Request, retries: int | None = None) -> Answer:
-        """The answer to one request, repeated at most `retries` times (default: as often as its effort says)."""
-        answer: Answer = self._submit(lambda: self._asked(request, retries, threading.Event())).result()
-        return answer
+    def ask(self, request: Request) -> Answer:
+        """The answer to one request."""
+        return self.ask_all([request], lambda _, answer: answer)[0]
 
     def _submit(self, task: Callable[[], Result]) -> Future[Result]:
         """Let one of the threads do it: as many as requests may be in flight, started when they are needed."""
@@ -151,8 +155,9 @@ class Client:
         self._tasks.put((task, future))
         return future
 
-    def _asked(self, request: Request, retries: int | None, given_up: threading.Event) -> Answer:
-        tries = (self.effort.retries if retries is None else retries) + 1
+    def _asked(self, request: Request, settled: Collection[int], given_up: threading.Event) -> Answer:
+        """A whole answer with a status of success, asked for as often as its effort says."""
+        tries = self.effort.retries + 1
         cause, status = "was not asked", 0
         for attempt in range(tries):
             self._wait_for_turn(given_up)
@@ -165,7 +170,7 @@ class Client:
                 if 200 <= answer.status < 300:
                     return answer
                 cause, status = f"answered {self.status_text(answer)}", answer.status
-                if answer.status not in PASSING:
+                if answer.status not in PASSING or answer.status in settled:
                     raise Rejected(f"{self.address} {cause}{_advice(answer.status)}", answer.status)
                 wait = max(wait, self._asked_to_wait(answer))
             if attempt + 1 < tries:

@@ -93,7 +93,7 @@ class KServeFormat(WireFormat):
             rows = as_rows(array, count)
             if self._output in (None, name) and rows is not None and rows.shape[1] > 1:
                 return Scores(rows)
-        shapes = ", ".join("x".join(map(str, array.shape)) for array in arrays.values()) or "nothing"
+        shapes = ", ".join("x".join(map(str, array.shape)) for array in arrays.values() if array.size) or "nothing"
         raise ModelError(
             f"{self._client.address} answered {shapes} to {count} images, not one row of class scores each"
         )

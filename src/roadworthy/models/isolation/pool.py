@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import ModelError, RoadworthyError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError
 from roadworthy.models.isolation.channel import Arrays
 from roadworthy.models.isolation.limits import Limits
 from roadworthy.models.isolation.process import ModelProcess, Printed, ProcessFailed
@@ -86,7 +86,10 @@ class Pool:
             raise
 
     def _started(self) -> ModelProcess:
-        process = ModelProcess(self.recipe, self.limits, self._printed)
+        try:
+            process = ModelProcess(self.recipe, self.limits, self._printed)
+        except InputError as error:
+            raise ModelError(str(error)) if self.description else error from None
         if self.description and process.description["fingerprint"] != self.description["fingerprint"]:
             process.close()
             raise ModelError(f"model {self._printed.name} is not the one any more that it was when it was opened")
