@@ -326,14 +326,17 @@ def test_faults_at_random_change_no_bit_or_fail_a_case(server: ModelServer, tmp_
     healthy = contents(rw.run(http_study(data, server), out=tmp_path / "healthy").path)
     assert len([name for name in healthy if name.endswith(".parquet") and "readouts" in name]) >= 3
     outcomes, refusals = set(), list[str]()
-    for seed in range(4):
-        faults, share, start = (FAULTS, 0.08, 24) if seed % 2 else (PASSING, 0.3, 0)
+    late = server.asked - 24  # when the check before the run is over
+    for seed, faults, share, start in (
+        *((0, PASSING, 0.3, 0), (21, FAULTS, 0.08, late)),
+        *((22, FAULTS, 0.08, late), (3, FAULTS, 0.2, 0)),
+    ):
         drawn = at_random(seed, share, faults)
         server.forget()
-        server.patience, server.fault = 0.2, lambda number, drawn=drawn, start=start: number > start and drawn(number)
+        server.patience, server.fault = 0.7, lambda number, drawn=drawn, start=start: number > start and drawn(number)
         out = tmp_path / str(seed)
         try:
-            run = rw.run(http_study(data, server, timeout=0.12, retries=8), out=out, workers=2)
+            run = rw.run(http_study(data, server, timeout=0.5, retries=8), out=out, workers=2)
         except (InputError, ModelError) as error:  # it failed in the check before the run
             refusals.append(str(error))
             assert not out.exists()
@@ -493,3 +496,38 @@ def test_a_connection_that_the_server_closed_between_requests_is_opened_again(
     for _ in range(3):
         time.sleep(0.12)
         model.answer(some_images(), 10)
+
+
+def test_what_the_page_shows_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shlex
+
+    import cv2
+
+    from roadworthy.data import BuiltinDataset, Opening
+    from tiny import import_text, save_onnx
+
+    monkeypatch.chdir(tmp_path)
+    root = Path(__file__).parent.parent
+    page = (root / "docs" / "http.md").read_text()
+    signs = BuiltinDataset("signs", Opening(size=32), n=70)
+    batch = signs.batch(slice(None))
+    for number, (image, label) in enumerate(zip(batch.images, batch.labels, strict=True)):
+        folder = tmp_path / "signs" / "test" / f"{label:02d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if len([*folder.iterdir()]) < 2:
+            cv2.imwrite(str(folder / f"{number}.png"), image[..., ::-1])
+    save_onnx(tmp_path / "m.onnx")
+    example = import_text((root / "examples" / "http_server.py").read_text(), tmp_path / "http_server.py")
+    with example.make_server("m.onnx", 0) as running:
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
+        page = page.replace("127.0.0.1:8080", f"127.0.0.1:{running.server_address[1]}")
+        blocks = dict(reversed(re.findall(r"^```(\w+)\n(.*?)^```", page, re.M | re.S)))
+        for line in blocks["sh"].splitlines():
+            if line.startswith("roadworthy "):
+                call(*shlex.split(line)[1:])
+        assert (tmp_path / "runs" / "served" / "report.html").is_file()
+        exec(blocks["python"], {})
+        here = load_model("m.onnx").answer(batch, 64).probabilities
+        for entry in yaml.safe_load(blocks["yaml"])["models"].values():
+            assert np.array_equal(load_model(entry).answer(batch, 64).probabilities.argmax(axis=1), here.argmax(axis=1))
+        running.shutdown()

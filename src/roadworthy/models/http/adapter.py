@@ -97,9 +97,9 @@ class HttpModel(Adapter):
             self._format = wire_format(self.client, settings)
         self.preprocess, self.input_size = self._format.preprocess, self._format.preprocess.size
         self._batch = self._format.fixed_batch or batch
-        self.version = version if version is not None else self._format.version
         with _as_input_error():
             self._settle(outputs)
+        self.version = version if version is not None else self._format.version
         self.class_names = check_class_names(names, self.num_classes, str(self.address))
         self.details = {"kind": "http", "address": str(self.address), "format": wire_format.name}
 

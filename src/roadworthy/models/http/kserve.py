@@ -80,6 +80,8 @@ class KServeFormat(WireFormat):
     def scores(self, answer: Answer, count: int) -> Scores:
         """The output that was asked for, or the first with one row of class scores per image."""
         content = read_json(self._client, answer)
+        if self.version is None and content.get("model_version"):
+            self.version = str(content["model_version"])  # of the answer to a probe: all later ones are held to it
         check_version(self._client, content, self.version)
         outputs = content.get("outputs")
         if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
