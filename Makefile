@@ -1,13 +1,15 @@
 # make demo   a report on drawn signs, nothing downloaded        make test   the whole test suite
 # make bench  speed against peers, side by side                  make lint   ruff, mypy, import contracts
 # make chaos  60 runs stopped at random instants, and a cluster that is lost (ROADWORTHY_CHAOS: another number)
+# make interop   models behind HTTP against a real MLServer, which has an environment of its own
 # make fuzz   5,000 bad inputs for every reader of files and 500 bad runs for the report (ROADWORTHY_FUZZ: another number)
 PYTHON ?= python3
 VENV   := .venv
 BENCH  := .venv-bench
+INTEROP := .venv-interop
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz chaos bench lint clean
+.PHONY: demo test fuzz chaos bench interop lint clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +27,11 @@ $(VENV)/.dev: $(VENV)/.torch
 $(BENCH)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python $(PIP) -e '.[torch,backbones,bench,ray]'
+	touch $@
+
+$(INTEROP)/.ready: tests/interop/constraints.txt
+	$(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check -c tests/interop/constraints.txt mlserver mlserver-sklearn
 	touch $@
 
 demo: $(VENV)/.torch
@@ -51,5 +58,8 @@ bench: $(BENCH)/.ready
 		$(BENCH)/bin/python benchmarks/$$part.py --out runs/bench-$$part.json || missed=1; \
 	done; exit $$missed
 
+interop: $(VENV)/.core $(INTEROP)/.ready
+	$(VENV)/bin/python tests/interop/kserve.py --server $(INTEROP)/bin
+
 clean:
-	rm -rf $(VENV) $(BENCH) runs
+	rm -rf $(VENV) $(BENCH) $(INTEROP) runs

@@ -11,6 +11,7 @@ import pytest
 pytest.register_assert_rewrite("commands")  # a helper that asserts: failures show what was compared
 
 ROOT = Path(__file__).parent.parent
+collect_ignore = ["interop"]  # programs of `make interop`, some of them for another environment
 
 
 SLOW_FIRST = (

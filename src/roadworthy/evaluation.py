@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
 from roadworthy.core.errors import InputError
-from roadworthy.core.remote import absolute_location, is_address
+from roadworthy.core.remote import absolute_location, is_address, is_web, parse_location
 from roadworthy.core.roles import Model
-from roadworthy.models import MODELS, WRAPPERS, kind_of
+from roadworthy.models import MODELS, WRAPPERS, check_entry, kind_of
 from roadworthy.protocols import Suite, find_suite
 from roadworthy.study import Study, parse_study
 
@@ -42,8 +43,10 @@ def candidates_of(model: Any, name: str | None = None) -> dict[str, Any]:
 def name_of(model: Any) -> str:
     """What a model is called that was given without a name."""
     if isinstance(model, str | Path):
-        named = str(model) if is_address(model) else str(model).partition(":")[0]
-        return Path(named).stem or "model"
+        if is_address(model):
+            address = urlsplit(str(parse_location(model)))
+            return Path(address.path).stem or address.hostname or "model"
+        return Path(str(model).partition(":")[0]).stem or "model"
     return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)
 
 
@@ -66,16 +69,16 @@ def named_paths(given: Sequence[str], what: str) -> dict[str, str]:
 
 def model_spec(model: Any, settings: Mapping[str, Any]) -> Any:
     """A model as a study names it; one that lives in memory as `<its type>`."""
-    if isinstance(model, dict):
-        return {**model, **settings}
-    if isinstance(model, str | Path):
-        return {kind_of(str(model)): str(model), **settings}
+    if isinstance(model, dict | str | Path):
+        entry = {**(model if isinstance(model, dict) else {kind_of(str(model)): str(model)}), **settings}
+        check_entry(entry)
+        return entry
     return f"<{type(model).__name__}>"
 
 
 def with_whole_path(model: Any, base: Path) -> Any:
     """A model that is given as a path, whole, whether or not there is a file yet; any other as it is."""
-    return str(absolute_location(model, base)) if isinstance(model, str | Path) else model
+    return str(absolute_location(model, base)) if isinstance(model, str | Path) and not is_web(model) else model
 
 
 def data_spec(data: Any) -> Any:

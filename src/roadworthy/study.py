@@ -320,10 +320,10 @@ def whole_paths(spec: Any, base: Path) -> Any:
         named = of_data if isinstance(spec, DataSection) else of_source
         return spec.model_copy(update={key: whole_paths(getattr(spec, key), base) for key in named})
     if isinstance(spec, dict):
-        return {key: whole_paths(value, base) if key != "builtin" else value for key, value in spec.items()}
+        return {key: whole_paths(value, base) if not _is_text(key, value) else value for key, value in spec.items()}
     if isinstance(spec, list):
         return [whole_paths(item, base) for item in spec]
-    if isinstance(spec, str) and spec and not is_address(spec):
+    if isinstance(spec, str) and spec and not is_address(spec) and not spec.startswith("env:"):
         path, colon, name = spec.partition(":")
         try:
             exists = (base / path).exists()
@@ -331,6 +331,11 @@ def whole_paths(spec: Any, base: Path) -> Any:
             exists = False
         return f"{base / path}{colon}{name}" if exists else spec
     return spec
+
+
+def _is_text(key: str, value: Any) -> bool:
+    """Whether what stands under a key is text in any case, also where a file has that name."""
+    return isinstance(value, str) and key in ("builtin", "format", "version")
 
 
 def load_study(

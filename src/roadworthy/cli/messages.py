@@ -31,7 +31,10 @@ SETTING = re.compile(r"`([a-z_]+)=(True|'[^'`]*'|)`")
 """A setting as messages write it: the Python keyword in backticks, with its value or without."""
 
 
-OTHER_NAMES = {"version": "model_version", "plugins": "plugin", "metrics": "metric", "varies": "accept_varying"}
+OTHER_NAMES = {
+    **{"version": "model_version", "plugins": "plugin", "metrics": "metric", "varies": "accept_varying"},
+    "headers": "header",
+}
 """Keywords of Python whose option has another name."""
 
 

@@ -17,13 +17,16 @@ FailOn = StrEnum("FailOn", ["nothing", "regression"])
 Kind = StrEnum("Kind", ["shifts", "outliers", "monitors", "metrics", "protocols", "models", "data", "suites", "tables"])
 """What `list` can list."""
 
-ModelOption = Annotated[str, typer.Option("--model", help="An .onnx, torch or predictions file, or code.py:function.")]
+ModelOption = Annotated[
+    str,
+    typer.Option("--model", help="An .onnx, torch or predictions file, code.py:function, or a server at http://..."),
+]
 CandidatesOption = Annotated[
     list[str],
     typer.Option(
         "--model",
         metavar="[NAME=]MODEL",
-        help="An .onnx, torch or predictions file, or code.py:function; repeat it to compare candidates.",
+        help="An .onnx, torch or predictions file, code.py:function, or a server at http://...; repeat it to compare.",
     ),
 ]
 OutliersOption = Annotated[
@@ -85,6 +88,15 @@ Boxes = Annotated[
 ]
 BoxOutput = Annotated[str | None, typer.Option(help="Output that holds the boxes, where name and shape do not tell.")]
 ClassOutput = Annotated[str | None, typer.Option(help="Output beside the boxes that holds class scores, or none.")]
+Format = Annotated[str | None, typer.Option("--format", help="How a server is asked: auto, json, multipart, kserve.")]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="NAME=env:VARIABLE",
+        help="A header for a server, its value from an environment variable; can be repeated.",
+    ),
+]
 Colour = Annotated[str | None, typer.Option(help="rgb or bgr.")]
 Size = Annotated[str | None, typer.Option(help="HEIGHTxWIDTH that images are brought to before any shift.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -107,7 +119,9 @@ Unpickle = Annotated[
 ]
 ModelVersion = Annotated[
     str | None,
-    typer.Option("--model-version", help="For functions and torch: any text that changes when the answers do."),
+    typer.Option(
+        "--model-version", help="For functions, torch and servers: any text that changes when the answers do."
+    ),
 ]
 AcceptChance = Annotated[
     bool, typer.Option("--accept-chance", help="Test a model that is no better than chance all the same.")
@@ -144,6 +158,11 @@ StudyArgument = Annotated[Path, typer.Argument(help="The study file (YAML).")]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="The folder of a run, or its address, such as s3://bucket/run.")
 ]
+
+
+def given_headers(headers: list[str] | None) -> dict[str, str] | None:
+    """Headers by name, from `NAME=env:VARIABLE`; None where there are none."""
+    return {name: value for name, _, value in (text.partition("=") for text in headers)} if headers else None
 
 
 def given_settings(**settings: Any) -> dict[str, Any]:

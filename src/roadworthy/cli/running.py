@@ -29,7 +29,9 @@ from roadworthy.cli.options import (
     Device,
     Engine,
     EngineOption,
+    Format,
     Fresh,
+    Headers,
     Isolate,
     Layout,
     Memory,
@@ -56,6 +58,7 @@ from roadworthy.cli.options import (
     ValidationOption,
     Workers,
     WriteStudy,
+    given_headers,
     given_settings,
 )
 from roadworthy.core.errors import InputError, from_here
@@ -101,6 +104,8 @@ def evaluate(
     boxes: Boxes = None,
     box_output: BoxOutput = None,
     class_output: ClassOutput = None,
+    format_: Format = None,
+    header: Headers = None,
     size: Size = None,
     device: Device = "auto",
     arch: Arch = None,
@@ -130,6 +135,7 @@ def evaluate(
     settings = given_settings(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
     ) | given_settings(boxes=boxes, box_output=box_output, class_output=class_output, isolate=isolate, varies=varies)
+    settings |= given_settings(format=format_, headers=given_headers(header))
     given: dict[str, Any] = {
         **{"suite": suite, "metrics": metric or (), "criteria": criteria, "baseline": baseline},
         **{"outliers": named_paths(outliers or (), "set of outlier"), "train": train, "validation": validation},
@@ -289,6 +295,8 @@ def check(
     boxes: Boxes = None,
     box_output: BoxOutput = None,
     class_output: ClassOutput = None,
+    format_: Format = None,
+    header: Headers = None,
     size: Size = None,
     device: Device = "auto",
     arch: Arch = None,
@@ -305,6 +313,7 @@ def check(
     settings = given_settings(
         range=range_, layout=layout, outputs=outputs, colour=colour, arch=arch, version=model_version
     ) | given_settings(boxes=boxes, box_output=box_output, class_output=class_output)
+    settings |= given_settings(format=format_, headers=given_headers(header))
     report = api.check(
         model,
         data,

@@ -17,7 +17,7 @@ from typing import Any
 from roadworthy.core.cache import cache_folder, name_of_address
 from roadworthy.core.errors import InputError, show_as
 from roadworthy.core.files import TEMPORARY, check_name_inside, write_json
-from roadworthy.core.remote import WEB, RemoteFile, RemoteFolder, is_address, parse_location
+from roadworthy.core.remote import RemoteFile, RemoteFolder, is_address, is_web, parse_location
 
 SINGLY = 16
 """Up to so many files beside another are looked up one by one; for more, their folder is listed."""
@@ -63,7 +63,7 @@ def local_copy(address: str | os.PathLike[str], progress: Progress = _no_progres
 
 def local_entry(value: Any) -> Any:
     """What an entry names, with the path of a copy in place of an address; web addresses stay as they are."""
-    if not is_address(value) or str(value).partition(":")[0] in WEB:
+    if not is_address(value) or is_web(value):
         return value
     return str(local_copy(value))
 
@@ -116,7 +116,7 @@ def _addresses(spec: Any) -> Iterator[str]:
     elif isinstance(spec, list | tuple):
         for value in spec:
             yield from _addresses(value)
-    elif isinstance(spec, str) and is_address(spec) and spec.partition(":")[0] not in WEB:
+    elif isinstance(spec, str) and is_address(spec) and not is_web(spec):
         yield spec
 
 

@@ -72,6 +72,15 @@ def is_address(path: Any) -> bool:
     return isinstance(path, str | os.PathLike) and isinstance(parse_location(path), str)
 
 
+def is_web(path: Any) -> bool:
+    """True for text or a path that names something on the web: a page, or a server.
+
+    >>> is_web("https://example.com/predict"), is_web("s3://bucket/v3.onnx")
+    (True, False)
+    """
+    return is_address(path) and str(parse_location(path)).partition(":")[0] in WEB
+
+
 def absolute_location(path: str | os.PathLike[str], base: Path | None = None) -> str | Path:
     """An address as it is, or a path as a whole one, starting from `base` (default: the working folder)."""
     location = parse_location(path)

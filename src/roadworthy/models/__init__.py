@@ -1,4 +1,4 @@
-"""What is tested: ONNX, torch, Python functions and stored predictions, all behind the one role `Model`."""
+"""What is tested: ONNX, torch, Python functions, servers and stored predictions, all behind the one role `Model`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,16 @@ from roadworthy.models.boxes import BoxForm, parse_box_form
 from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
-from roadworthy.models.isolation import FOREIGN, CannotBeIsolated, foreign, is_foreign, open_isolated, parse_limits
+from roadworthy.models.http import HTTP_ISOLATION, HttpModel, is_web_model, parse_address
+from roadworthy.models.isolation import (
+    FOREIGN,
+    CannotBeIsolated,
+    foreign,
+    is_foreign,
+    isolation_of,
+    open_isolated,
+    parse_limits,
+)
 from roadworthy.models.joint import JointModel
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
@@ -41,6 +50,7 @@ __all__ = [
     "WRAPPERS",
     "BoxForm",
     "CallableModel",
+    "HttpModel",
     "JointModel",
     "OnnxModel",
     "Preprocess",
@@ -48,6 +58,7 @@ __all__ = [
     "StoredPredictions",
     "TorchModel",
     "align",
+    "check_entry",
     "kind_of",
     "load_callable",
     "load_model",
@@ -72,6 +83,7 @@ WRAPPERS: set[str] = set()
 MODELS.register("onnx")(OnnxModel)
 MODELS.register("torch")(foreign(load_torch))
 MODELS.register("callable")(foreign(load_callable))
+MODELS.register("http")(foreign(HttpModel, HTTP_ISOLATION))
 MODELS.register("predictions")(StoredPredictions)
 MODELS.register("reference")(ReferenceModel)
 
@@ -88,10 +100,11 @@ def load_model(
     varies: bool = False,
     **settings: Any,
 ) -> Model:
-    """A model from a path, an entry of a study file, a torch module or a function; a `Model` comes back as it is.
+    """A model from a path, a web address, a study entry, a torch module or a function; a `Model` comes back as it is.
 
     Paths are told apart by their ending: `.onnx`; `.pt .pth .th .pt2 .ts .torchscript`; `.csv`, `.parquet` or a folder
-    of stored predictions; `file.py:name`. An entry is `{onnx: v3.onnx, range: 0-255}`: one kind, then its settings.
+    of stored predictions; `file.py:name`; `http://HOST:PORT/PATH` is a server. An entry is `{onnx: v3.onnx, range:
+    0-255}`: one kind, then its settings.
 
     trust      run Python code that the entry names (`file.py:name`, `arch`) and TorchScript
     unpickle   read torch files with pickle, which runs any code they hold; only for files you made yourself
@@ -186,10 +199,12 @@ def _opened(
         return loader(value, **{key: item for key, item in common.items() if key in known} | dict(settings))
 
     isolate = common["isolate"]
-    limits = parse_limits(None if isolate == FOREIGN else isolate, is_foreign(loader), common["name"] or "")
+    declared = isolation_of(loader)
+    wanted, unstated = None if isolate == FOREIGN else isolate, declared.limits(settings)
+    limits = parse_limits(wanted, is_foreign(loader), common["name"] or "", unstated)
     if limits is None or kind in WRAPPERS or not isinstance(value, str | Path):
         return here()
-    if is_foreign(loader) and not (common["trust"] or common["unpickle"]):
+    if is_foreign(loader) and declared.needs_trust and not (common["trust"] or common["unpickle"]):
         return here()  # no code is run without either: it is refused, or needs none
     own = {key: item for key, item in common.items() if key not in ("isolate", "varies")}
     try:
@@ -202,6 +217,8 @@ def _opened(
 
 def _named_files(value: Any, base: Path) -> Iterator[tuple[str, str]]:
     """The files that the value of a model's entry names, those of models inside it too, each with its SHA-256."""
+    if is_address(value):
+        return
     if isinstance(value, str | Path):
         is_file = stat.S_ISREG(find_mode(base / value, "model"))
         name = str(value) if is_file else str(value).rpartition(":")[0]
@@ -215,10 +232,10 @@ def _named_files(value: Any, base: Path) -> Iterator[tuple[str, str]]:
 
 
 def kind_of(text: str, base: Path = Path()) -> str:
-    """The kind of model that a path or `file.py:name` stands for: its key in a study file.
+    """The kind of model that a path, `file.py:name` or a web address stands for: its key in a study file.
 
-    >>> kind_of("v3.onnx"), kind_of("code.py:answer")
-    ('onnx', 'callable')
+    >>> kind_of("v3.onnx"), kind_of("code.py:answer"), kind_of("http://127.0.0.1:8080/predict")
+    ('onnx', 'callable', 'http')
     """
     suffix = Path(text).suffix.lower()
     if not text.strip():
@@ -227,6 +244,13 @@ def kind_of(text: str, base: Path = Path()) -> str:
     if is_object_name(text):
         return "callable"
     text = local_entry(text)
+    if is_web_model(text):
+        address = parse_address(text)
+        if Path(address.path).suffix.lower() in (".onnx", *TORCH_SUFFIXES, *SUFFIXES):
+            raise InputError(
+                f"{address} is a web address of a file, which is not fetched: download it and name it here"
+            )
+        return "http"
     if is_address(text):
         raise InputError(f"{text} is a web address: a model is a file here, or in a bucket such as s3://bucket/v3.onnx")
     find_mode(base / text, "model")
@@ -240,8 +264,27 @@ def kind_of(text: str, base: Path = Path()) -> str:
         raise InputError(f"there is no model {base / text}")
     raise InputError(
         f"cannot tell what kind of model {text} is: .onnx, {' '.join(TORCH_SUFFIXES)}, {' '.join(SUFFIXES)}, a folder "
-        "of stored predictions, or file.py:function"
+        "of stored predictions, file.py:function, or a server at http://HOST:PORT/PATH"
     )
+
+
+def check_entry(entry: Any) -> None:
+    """Refuse what may stand in no file, such as a secret, in the entry of a model and of models inside it.
+
+    Nothing is opened.
+
+    >>> check_entry({"http": "http://127.0.0.1/predict", "headers": {"Authorization": "env:MY_TOKEN"}})
+    """
+    if isinstance(entry, list):
+        for member in entry:
+            check_entry(member)
+    if not isinstance(entry, Mapping):
+        return
+    for key, value in entry.items():
+        checked = getattr(MODELS.get(key), "check_entry", None) if key in MODELS else None
+        if checked is not None:
+            checked(value, entry)
+        check_entry(value)
 
 
 def _kind_in(entry: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, Any, dict[str, Any]]:

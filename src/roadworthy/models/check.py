@@ -111,7 +111,7 @@ class CheckReport:
         """The report for people, line by line; findings last."""
         kind = f" ({self.describe['kind']})" if "kind" in self.describe else ""
         lines = [f"model {self.model}{kind}: {f'{self.classes} classes' if self.classes else 'boxes, no classes'}"]
-        shown = ("input", "outputs", "boxes", "batch", "device")
+        shown = ("address", "format", "input", "outputs", "boxes", "batch", "device", "latency")
         lines += [f"  {key}: {self.describe[key]}" for key in shown if key in self.describe]
         lines += [f"  note: {note}" for note in (*self.describe.get("notes", ()), *self.notes)]
         lines.append(f"data {self.data}: {self.sample} of {self.of} images, {self.data_size[0]}x{self.data_size[1]}")

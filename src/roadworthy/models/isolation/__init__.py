@@ -15,7 +15,7 @@ from roadworthy.core.errors import InputError
 from roadworthy.core.importing import plugins_in_force
 from roadworthy.core.registry import is_built_in
 from roadworthy.core.roles import Model
-from roadworthy.models.isolation.limits import Limits, parse_limits
+from roadworthy.models.isolation.limits import Isolation, Limits, parse_limits
 from roadworthy.models.isolation.model import IsolatedModel, IsolatedTorch, isolated_class
 from roadworthy.models.isolation.pool import Pool
 from roadworthy.models.isolation.process import CannotBeIsolated
@@ -26,10 +26,12 @@ __all__ = [
     "CannotBeIsolated",
     "IsolatedModel",
     "IsolatedTorch",
+    "Isolation",
     "Limits",
     "UnopenedModel",
     "foreign",
     "is_foreign",
+    "isolation_of",
     "open_isolated",
     "parse_limits",
 ]
@@ -39,15 +41,21 @@ FOREIGN = "foreign"
 Loader = TypeVar("Loader", bound=Callable[..., Model])
 
 
-def foreign(loader: Loader) -> Loader:
-    """Declare that a loader runs somebody's code: in a study its models are isolated by default."""
-    loader.runs_foreign_code = True  # type: ignore[attr-defined]
+def foreign(loader: Loader, isolation: Isolation | None = None) -> Loader:
+    """Declare that a loader's models are somebody's code or answers: in a study they are isolated by default."""
+    loader.runs_foreign_code, loader.isolation = True, isolation or Isolation()  # type: ignore[attr-defined]
     return loader
 
 
 def is_foreign(loader: Callable[..., Model]) -> bool:
     """Whether a loader runs somebody's code: one of ours where it declares that, a plugin's unless it denies it."""
     return bool(getattr(loader, "runs_foreign_code", not is_built_in(loader)))
+
+
+def isolation_of(loader: Callable[..., Model]) -> Isolation:
+    """What a loader declares of the processes of its models."""
+    declared = getattr(loader, "isolation", None)
+    return declared if isinstance(declared, Isolation) else Isolation()
 
 
 def open_isolated(
@@ -76,5 +84,5 @@ def open_isolated(
             f"model {common['name']} lives in the memory of this process, so that it cannot run in one of its own "
             f"({error}): `isolate: false`"
         ) from None
-    pool = Pool(recipe, limits, str(common["name"] or kind))
+    pool = Pool(recipe, limits, str(common["name"] or kind), isolation_of(loader).most_processes)
     return isolated_class(pool.description)(pool, open_here)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -38,24 +38,39 @@ class Limits:
         return self.memory or machine_memory() // 2
 
 
-def parse_limits(isolate: bool | Mapping[str, Any] | None, by_default: bool, model: str = "") -> Limits | None:
+@dataclass(frozen=True)
+class Isolation:
+    """What a loader declares of the processes that its models run in.
+
+    needs_trust     whether a model runs code only where its user trusts that; without trust it needs no process then
+    most_processes  how many processes may hold one model; None: as many as processors
+    limits          the limits of a model with these settings, where its entry states none
+    """
+
+    needs_trust: bool = True
+    most_processes: int | None = None
+    limits: Callable[[Mapping[str, Any]], Limits] = lambda settings: Limits()
+
+
+def parse_limits(
+    isolate: bool | Mapping[str, Any] | None, by_default: bool, model: str = "", unstated: Limits | None = None
+) -> Limits | None:
     """The limits of a model that runs in a process of its own; None for one that runs in the process of the run.
 
     `isolate` is True or False, or its limits, as in `{seconds: 10, start: 60, memory: 2GB}`; None leaves it to what is
-    the default of such a model. Messages name the `model`.
+    the default of such a model. Limits that it does not state are those in `unstated`. Messages name the `model`.
 
     >>> parse_limits({"seconds": 10, "memory": "2GB"}, by_default=False)
     Limits(seconds=10.0, start=120.0, memory=2000000000)
     >>> parse_limits(None, by_default=False) is None
     True
     """
-    of_model = f" of model {model}" if model else ""
+    of_model, limits = f" of model {model}" if model else "", unstated or Limits()
     if isolate is None or isinstance(isolate, bool):
-        return Limits() if (by_default if isolate is None else isolate) else None
+        return limits if (by_default if isolate is None else isolate) else None
     if not isinstance(isolate, Mapping):
         limits_text = "limits such as {seconds: 10, memory: 2GB}"
         raise InputError(f"isolate{of_model} is true, false or {limits_text}, not {isolate!r}")
-    limits = Limits()
     for name, value in isolate.items():
         if name not in {field.name for field in fields(Limits)}:
             raise UnknownName(f"limit in isolate{of_model}", str(name), [field.name for field in fields(Limits)])

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from roadworthy.core.errors import RoadworthyError
+from roadworthy.core.errors import InputError, ModelError, RoadworthyError
 from roadworthy.models.isolation.channel import Arrays
 from roadworthy.models.isolation.limits import Limits
 from roadworthy.models.isolation.process import ModelProcess, Printed, ProcessFailed
@@ -20,14 +20,17 @@ class Pool:
     """Processes with the same model, each asked by one thread at a time.
 
     There is one at first. Another one is started when threads have waited for an answer longer, all in all, than the
-    first took to start: then it would have paid off. There are never more than processors. What is answered does not
-    depend on how many there are: each makes its model from the same recipe.
+    first took to start: then it would have paid off. There are never more than `most` (default: processors). What is
+    answered does not depend on how many there are: each makes its model from the same recipe, and one that is made
+    anew and is not the same model any more is an error.
     """
 
-    def __init__(self, recipe: Mapping[str, Any], limits: Limits, name: str) -> None:
+    def __init__(self, recipe: Mapping[str, Any], limits: Limits, name: str, most: int | None = None) -> None:
         self.recipe, self.limits, self._printed = recipe, limits, Printed(name)
+        self._most = most or os.cpu_count() or 1
         self._free, self._number, self._waited = list[ModelProcess](), 0, 0.0
         self._changed = threading.Condition()
+        self.description: dict[str, Any] = {}
         first = self._started()
         self.description, self._start_seconds = first.description, first.start_seconds
         self._free.append(first)
@@ -70,7 +73,7 @@ class Pool:
             while True:
                 if self._free:
                     return self._free.pop()
-                if self._number == 0 or (self._number < (os.cpu_count() or 1) and self._waited >= self._start_seconds):
+                if self._number == 0 or (self._number < self._most and self._waited >= self._start_seconds):
                     self._number, self._waited = self._number + 1, 0.0
                     break
                 since = time.perf_counter()
@@ -83,7 +86,14 @@ class Pool:
             raise
 
     def _started(self) -> ModelProcess:
-        return ModelProcess(self.recipe, self.limits, self._printed)
+        try:
+            process = ModelProcess(self.recipe, self.limits, self._printed)
+        except InputError as error:
+            raise ModelError(str(error)) if self.description else error from None
+        if self.description and process.description["fingerprint"] != self.description["fingerprint"]:
+            process.close()
+            raise ModelError(f"model {self._printed.name} is not the one any more that it was when it was opened")
+        return process
 
     def _note_end(self) -> None:
         with self._changed:
