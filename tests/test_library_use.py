@@ -21,7 +21,7 @@ from roadworthy.data import BuiltinDataset
 from roadworthy.shifts.arrays import ShiftFunction
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.estimates import Estimate
-from written_stub import STUB, formatted
+from written_code import STUB, formatted
 
 ROOT = Path(__file__).parent.parent
 OWN = [name for name in SHIFTS if is_built_in(SHIFTS.get(name))]
@@ -153,7 +153,7 @@ def test_a_shift_of_a_plugin_is_a_function_too(scenes, monkeypatch):
 
 
 def test_the_stub_of_the_functions_is_the_one_that_the_registry_gives():
-    assert STUB.read_text() == formatted(), "run python tests/written_stub.py"
+    assert STUB.read_text() == formatted(STUB), "run python tests/written_code.py"
 
 
 def test_a_transform_takes_pictures_and_arrays_in_any_order_and_process(scenes):

@@ -136,6 +136,8 @@ def __getattr__(name: str) -> Any:
     original = _SHORT_NAMES.get(name, name)
     for module, names in _MODULES.items():
         if original in names:
+            if module in ("data", "models"):
+                import_module("roadworthy.maite")  # data sets and models of MAITE are recognised, too
             return getattr(import_module(f"roadworthy.{module}"), original)
     raise AttributeError(f"module 'roadworthy' has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""What type checkers know of every shift as a function; written by `python tests/written_stub.py`."""
+"""What type checkers know of every shift as a function; written by `python tests/written_code.py`."""
 
 from collections.abc import Sequence
 from typing import Required, TypeAlias, TypedDict, Unpack, overload
