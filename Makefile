@@ -3,13 +3,14 @@
 # make chaos  60 runs stopped at random instants, and a cluster that is lost (ROADWORTHY_CHAOS: another number)
 # make interop   models behind HTTP against a real MLServer, which has an environment of its own
 # make fuzz   5,000 bad inputs for every reader of files and 500 bad runs for the report (ROADWORTHY_FUZZ: another number)
+# make typing what users' type checkers say of examples/typed_use.py and of every component of MAITE: mypy, basedpyright
 PYTHON ?= python3
 VENV   := .venv
 BENCH  := .venv-bench
 INTEROP := .venv-interop
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz chaos bench interop lint clean
+.PHONY: demo test fuzz chaos bench interop lint typing clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -51,6 +52,13 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+typing: $(VENV)/.dev
+	$(VENV)/bin/python $(PIP) -e '.[torch,dev,typing]'
+	mkdir -p runs
+	PYTHONPATH=tests $(VENV)/bin/python -m written_code components > runs/typed_components.py
+	$(VENV)/bin/mypy --strict --config-file= examples/typed_use.py runs/typed_components.py
+	$(VENV)/bin/basedpyright --level error --pythonpath $(VENV)/bin/python examples/typed_use.py runs/typed_components.py
 
 bench: $(BENCH)/.ready
 	mkdir -p runs

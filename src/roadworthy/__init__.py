@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from roadworthy import maite, metrics, shifts
     from roadworthy.api import (
         Run,
         check,
@@ -72,6 +73,8 @@ _MODULES = {
 _SHORTCUTS = sorted(path.parent.name for path in Path(__file__).parent.glob("protocols/*/short.py"))
 """Protocols that can be run by a function of their name."""
 _MODULES |= {f"protocols.{name}.short": (name,) for name in _SHORTCUTS}
+_FOLDERS = ("maite", "metrics", "shifts")
+"""Parts that are useful by themselves: `rw.shifts.fog(image)`."""
 _SHORT_NAMES = {"compare": "compare_runs", "run": "run_study"}
 
 __all__ = [
@@ -110,24 +113,31 @@ __all__ = [
     "export_study",
     "load_guard",
     "load_model",
+    "maite",
     "make_monitor",
     "mean_metric",
     "metric",
+    "metrics",
     "monitor_decisions",
     "no_progress",
     "open_dataset",
     "open_run",
     "run",
     "run_study",
+    "shifts",
 ]
 __all__ += _SHORTCUTS
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import roadworthy` itself stays cheap."""
+    if name in _FOLDERS:
+        return import_module(f"roadworthy.{name}")
     original = _SHORT_NAMES.get(name, name)
     for module, names in _MODULES.items():
         if original in names:
+            if module in ("data", "models"):
+                import_module("roadworthy.maite")  # data sets and models of MAITE are recognised, too
             return getattr(import_module(f"roadworthy.{module}"), original)
     raise AttributeError(f"module 'roadworthy' has no attribute {name!r}")
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import roadworthy.uncertainty  # noqa: F401 (registers)
+import roadworthy.maite
+import roadworthy.uncertainty  # noqa: F401 (both register)
 from roadworthy.comparing import compare_runs as compare_runs
 from roadworthy.core.errors import InputError, from_here
 from roadworthy.core.remote import absolute_location
@@ -30,7 +31,9 @@ from roadworthy.evaluation import (
     evaluation_study,
     in_memory,
     name_of,
+    opened_live,
     outlier_sets,
+    settings_for,
     with_whole_path,
 )
 from roadworthy.evaluation import model_spec as model_spec
@@ -154,20 +157,22 @@ def evaluate(
 ) -> Run:
     """Evaluate one classifier, or several candidates side by side, under a suite.
 
-    `model` is a path, a torch module, a callable or a `Model`, or a mapping of names to several; `data` a path, a
-    `Dataset` or `(images, labels)`. Settings of the model such as `range="0-255"` go on to its adapter, of several to
-    each. `outliers` (a path or a mapping of names to sets), `train` and `validation` are further data that suites such
-    as `approval` make use of, `monitor` the name of one whose score answers for outliers; what would be ignored is
-    refused. The run lands in `out` (default: runs/<model>), and one that was stopped is resumed; the finished run of
-    another model or of other data there is refused, unless `fresh` makes everything anew. A model that is no better
-    than chance is refused, unless `accept_chance` is set. `metrics` are further metrics to measure, by name, besides
-    those of the suite. `plugins` are Python files (or modules) that add metrics, suites, kinds of models or of data;
-    their code runs only with `trust`. With `until_decided` cases stop as soon as their criteria are decided; `complete`
-    goes on with such a run to the last image. `baseline` is the run of an earlier version: what is unchanged is taken
-    over from it, and the report starts with the regressions. `engine`, `address` and `memory` are those of `run_study`.
+    `model` is a path, a torch module, a callable, a MAITE model or a `Model`, or a mapping of names to several; `data`
+    a path, a `Dataset`, a MAITE data set or `(images, labels)`. Settings of the model such as `range="0-255"` go on to
+    its adapter, of several to each. `outliers` (a path or a mapping of names to sets), `train` and `validation` are
+    further data that suites such as `approval` make use of, `monitor` the name of one whose score answers for outliers;
+    what would be ignored is refused. The run lands in `out` (default: runs/<model>), and one that was stopped is
+    resumed; the finished run of another model or of other data there is refused, unless `fresh` makes everything anew.
+    A model that is no better than chance is refused, unless `accept_chance` is set. `metrics` are further metrics to
+    measure, by name, besides those of the suite. `plugins` are Python files (or modules) that add metrics, suites,
+    kinds of models or of data; their code runs only with `trust`. With `until_decided` cases stop as soon as their
+    criteria are decided; `complete` goes on with such a run to the last image. `baseline` is the run of an earlier
+    version: what is unchanged is taken over from it, and the report starts with the regressions. `engine`, `address`
+    and `memory` are those of `run_study`.
     """
     loaded = load_given(plugins, trust)
     candidates, given_data = candidates_of(model, name), GivenData(outlier_sets(outliers), train, validation, monitor)
+    data = opened_live(data, size=parse_size(size), classes=classes)
     study = evaluation_study(
         candidates,
         data,
@@ -188,8 +193,10 @@ def evaluate(
     options: dict[str, Any] = {"engine": engine, "address": address, "memory": memory}
     check_options(**options, out=target)
     allowed: dict[str, Any] = {"trust": trust, "unpickle": unpickle, "device": device}
-    settings = {"isolate": FOREIGN, **model_settings, **allowed}
-    builders = {own: model_builder(one, study.size, name=own, base=base, **settings) for own, one in candidates.items()}
+    builders = {}
+    for own, candidate in candidates.items():
+        settings = {"isolate": FOREIGN, **settings_for(candidate, data, model_settings), **allowed}
+        builders[own] = model_builder(candidate, study.size, name=own, base=base, **settings)
     opened = {own: open_or_stand_in(build, own, candidates[own]) for own, build in builders.items()}
     given_data.check_used(find_suite(suite), opened.values())
     learned = (in_memory(data), in_memory(train), in_memory(validation))
@@ -313,7 +320,9 @@ def check(
     wanted = parse_size(size)
     base = Path.cwd()  # code of a model may change it
     allowed = {"trust": trust, "unpickle": unpickle, "device": device}
-    build = model_builder(model, wanted, name=name or name_of(model), base=base, **allowed, **model_settings)
+    data = opened_live(data, size=wanted, classes=classes)
+    settings = settings_for(model, data, model_settings)
+    build = model_builder(model, wanted, name=name or name_of(model), base=base, **allowed, **settings)
     fallback = open_given(build)[0].input_size
     dataset = open_dataset(
         data, base=base, classes=classes, size=wanted, fallback_size=fallback, on_bad_image=on_bad_image, seed=seed

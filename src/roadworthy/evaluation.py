@@ -12,8 +12,12 @@ from pydantic import BaseModel
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.remote import absolute_location, is_address, is_web, parse_location
-from roadworthy.core.roles import Model
+from roadworthy.core.roles import Dataset, Model
+from roadworthy.data import OpenedDataset, open_dataset
+from roadworthy.data.live import live_data
+from roadworthy.maite.reading import component_name
 from roadworthy.models import MODELS, WRAPPERS, check_entry, kind_of
+from roadworthy.models.live import live_kind
 from roadworthy.protocols import Suite, find_suite
 from roadworthy.study import Study, parse_study
 
@@ -47,7 +51,8 @@ def name_of(model: Any) -> str:
             address = urlsplit(str(parse_location(model)))
             return Path(address.path).stem or address.hostname or "model"
         return Path(str(model).partition(":")[0]).stem or "model"
-    return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)
+    own = getattr(model, "name", None) or getattr(model, "__name__", None) or component_name(model)
+    return str(own or type(model).__name__)
 
 
 def named_paths(given: Sequence[str], what: str) -> dict[str, str]:
@@ -89,6 +94,18 @@ def data_spec(data: Any) -> Any:
 def in_memory(data: Any) -> Any:
     """A data set that lives in memory, which a study cannot name; None for what it can."""
     return None if isinstance(data, str | Path | dict) else data
+
+
+def opened_live(data: Any, **options: Any) -> Any:
+    """A data set that is a live object of another library, opened once; all else as it is."""
+    return open_dataset(data, **options) if not isinstance(data, Dataset) and live_data(data) else data
+
+
+def settings_for(model: Any, data: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a model: those given, and what follows from data that belongs with models of its kind."""
+    live = live_kind(model)
+    own = data.model_settings.get(live.kind, {}) if live and isinstance(data, OpenedDataset) else {}
+    return {**own, **given}
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,11 @@ class Shift(CodeIdentified, ABC):
         """Whether an image still shows what its label says; a sensor fault that leaves a black frame does not."""
         return True
 
+    @property
+    def keeps_places(self) -> bool:
+        """Whether what an image shows stays where it is, so that boxes, masks and depth need not be moved."""
+        return False
+
     @classmethod
     def at(cls, level: float, table: Mapping[int, Mapping[str, Any]] | None = None) -> Self:
         """The shift at a level of its own table, or of the one given (level -> parameters), or between two of them."""

@@ -18,6 +18,7 @@ from roadworthy.data.arrays import NpzDataset, from_arrays
 from roadworthy.data.base import OpenedDataset, Opening, Size
 from roadworthy.data.cure_tsr import CureTsrDataset
 from roadworthy.data.folder import FolderDataset
+from roadworthy.data.live import Indexed, live_data
 from roadworthy.data.manifest import ManifestDataset
 from roadworthy.data.parallel import Progress
 from roadworthy.data.relabelled import ClassSelection, Relabelled
@@ -46,7 +47,7 @@ DATA.register("builtin")(BuiltinDataset)
 
 _KIND_OF_SUFFIX = {".csv": "manifest", ".parquet": "manifest", ".npz": "npz"}
 
-Spec = str | Path | Mapping[str, Any] | Dataset | tuple[Any, ...]
+Spec = str | Path | Mapping[str, Any] | Dataset | tuple[Any, ...] | Indexed
 
 
 def open_dataset(
@@ -65,11 +66,12 @@ def open_dataset(
     without: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
 ) -> OpenedDataset:
-    """Open a data set: a path, `builtin:signs`, a mapping as in a study, (images, labels[, names]) or a Dataset.
+    """Open a data set: a path, `builtin:signs`, a mapping as in a study, (images, labels[, names]), or a live object.
 
-    A mapping names the kind and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of this
-    function may be in it too, and take precedence. The options are those of `Opening` and of `ClassSelection`: classes
-    are chosen and renamed after the data is read, and before `limit` takes some of the images.
+    Live objects are `Dataset`s and what `LIVE_DATA` recognises, such as data sets of MAITE. A mapping names the kind
+    and its options, such as `{"folder": "signs", "group": "_(.*)_"}`; the options of this function may be in it too,
+    and take precedence. The options are those of `Opening` and of `ClassSelection`: classes are chosen and renamed
+    after the data is read, and before `limit` takes some of the images.
 
     >>> open_dataset({"builtin": "signs", "n": 140, "limit": 14}).class_names[5]
     'stop'
@@ -104,7 +106,11 @@ def _open_all(spec: Spec, opening: Opening) -> OpenedDataset:
             )
         return from_arrays(spec[0], spec[1], spec[2] if len(spec) == 3 else None, opening)
     if not isinstance(spec, str | Path):
-        raise InputError(f"a data set is a path, a mapping, a tuple of arrays or a Dataset, not {type(spec).__name__}")
+        live = live_data(spec)
+        if live is None:
+            what = "a path, a mapping, a tuple of arrays, a Dataset or a MAITE data set"
+            raise InputError(f"a data set is {what}, not {type(spec).__name__}")
+        return live.open(spec, opening)
     kind, source = _kind(spec, opening)
     return DATA.get(kind)(source, opening)
 

@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +100,8 @@ class OpenedDataset(Dataset):
     table: Table
     notes: tuple[str, ...] = ()
     bad_images: tuple[tuple[str, str], ...] = ()
+    model_settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    """By kind of live model, settings that follow from this data where the user gives none: the range of pixels."""
     _fingerprint: str | None = None
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
 from roadworthy.metrics.answers import Answers
 from roadworthy.metrics.base import METRICS, Metric, MetricValues, mean_metric, metric, of_rows
@@ -28,8 +29,12 @@ from roadworthy.metrics.names import (
 from roadworthy.metrics.proper_scores import brier, brier_mean, nll
 from roadworthy.metrics.ranking import binary_auroc
 
+if TYPE_CHECKING:
+    from roadworthy.statistics.accumulator import Accumulator
+
 __all__ = [
     "METRICS",
+    "Accumulator",
     "Answers",
     "ChanceTest",
     "Metric",
@@ -65,3 +70,15 @@ __all__ = [
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """The accumulator, which stands with the statistics that bound its metrics, and metrics of other packages."""
+        if name == "Accumulator":
+            from roadworthy.statistics.accumulator import Accumulator
+
+            return Accumulator
+        if name.startswith("_") or name not in METRICS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return METRICS.get(name)

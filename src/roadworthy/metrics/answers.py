@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from roadworthy.core.errors import InputError
 from roadworthy.metrics.binning import ProbabilityBins
 from roadworthy.metrics.ranking import Ranking
 
@@ -101,6 +102,16 @@ class Answers:
     def confidence_bins(self) -> ProbabilityBins:
         """The answers in bins of their confidence."""
         return ProbabilityBins(self.confidence)
+
+
+def answers_of(probabilities: ArrayLike, labels: ArrayLike | None) -> Answers:
+    """Answers from what a user gives, probabilities (n, K) and labels (n,); what cannot be used is an `InputError`."""
+    if labels is None:
+        raise InputError("a metric of answers needs probabilities (n, K) and labels (n,)")
+    try:
+        return Answers.from_probabilities(probabilities, labels)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def _class_indices(name: str, values: ArrayLike, num_classes: int) -> NDArray[np.int64]:

@@ -26,11 +26,11 @@ from types import EllipsisType
 from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from roadworthy.core.errors import UnknownName, is_the_machine_s
 from roadworthy.core.registry import NameTaken, RegistrationError, Registry
-from roadworthy.metrics.answers import TOLERANCE
+from roadworthy.metrics.answers import TOLERANCE, answers_of
 from roadworthy.metrics.weighting import Floats, Weights, weight_rows, weighted_mean
 
 Range = tuple[float, float]
@@ -137,9 +137,16 @@ class Metric:
     def __call__(self, answers: AnswerRows, weights: None = None) -> float: ...
     @overload
     def __call__(self, answers: AnswerRows, weights: NDArray[np.floating]) -> float | Floats: ...
-    def __call__(self, answers: AnswerRows, weights: NDArray[np.floating] | None = None) -> float | Floats:
-        """The value without weights or with weights (n,); the values (B,) with weights (B, n)."""
-        return call_on_rows(self.of_rows, answers, weights)
+    @overload
+    def __call__(self, probabilities: ArrayLike, labels: ArrayLike, /) -> float: ...
+    def __call__(self, answers: Any, weights: Any = None) -> float | Floats:
+        """The value without weights or with weights (n,); the values (B,) with weights (B, n).
+
+        In place of answers it takes probabilities (n, K) and labels (n,): `accuracy(probabilities, labels)`.
+        """
+        if hasattr(answers, "num_classes"):
+            return call_on_rows(self.of_rows, answers, weights)
+        return call_on_rows(self.of_rows, answers_of(answers, weights), None)
 
     def of_rows(self, answers: AnswerRows, weights: Weights, shared: dict[Any, Any] | None = None) -> Floats:
         """The values (B,) for weights (B, n) that need no check, with at least one image.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import stat
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +31,7 @@ from roadworthy.models.isolation import (
     parse_limits,
 )
 from roadworthy.models.joint import JointModel
+from roadworthy.models.live import live_kind
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
 from roadworthy.models.predictions import SUFFIXES, StoredPredictions
@@ -130,14 +129,13 @@ def load_model(
     elif isinstance(spec, Mapping):
         kind, value, settings = _kind_in({key: local_entry(entry) for key, entry in spec.items()}, settings)
         common |= {key: settings.pop(key) for key in ("isolate", "varies") if key in settings}
-    elif "torch" in sys.modules and isinstance(spec, sys.modules["torch"].nn.Module):  # torch is not imported for it
-        _refuse_isolation(spec, isolate)
-        return _build("torch", TorchModel, spec, settings, **common)
-    elif builtins.callable(spec):
-        _refuse_isolation(spec, isolate)
-        return _build("callable", CallableModel, spec, settings, **common)
     else:
-        raise InputError(f"a model is a path, a study entry, a torch module or a function, not {type(spec).__name__}")
+        live = live_kind(spec)
+        if live is None:
+            what = "a path, a study entry, a torch module, a function or a MAITE model"
+            raise InputError(f"a model is {what}, not {type(spec).__name__}")
+        _refuse_isolation(spec, isolate)
+        return _build(live.kind, live.adapter, spec, settings, **common)
     return _build(kind, MODELS.get(kind), value, settings, **common)
 
 

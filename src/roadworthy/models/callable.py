@@ -22,15 +22,16 @@ from roadworthy.models.boxes import declared_boxes, output_rows
 from roadworthy.models.classes import check_class_names, read_class_names
 from roadworthy.models.code import LoadedObject, load_object
 from roadworthy.models.identity import Unseen, identity_of, watched_files
-from roadworthy.models.outputs import PROBE_SIZES, as_rows, decide, probe_images
+from roadworthy.models.outputs import OUTPUTS, PROBE_SIZES, as_rows, decide, probe_images
 from roadworthy.models.preprocess import Preprocess, parse_choice
 
-KINDS = ("probabilities", "logits")
 Function = Callable[[NDArray[Any]], Any]
 
 
 class CallableModel(Adapter):
     """A function from uint8 images (N, H, W, C) to class probabilities (N, K), or logits with `outputs="logits"`.
+
+    With `outputs="auto"` its answers to probe images tell which of the two they are.
 
     With `boxes` it answers boxes (N, 4 or 8), alone or beside class scores: then a tuple of both, or a dictionary.
 
@@ -48,6 +49,9 @@ class CallableModel(Adapter):
     >>> model.num_classes, model.name
     (4, 'lambda')
     """
+
+    float_channels = 3
+    """Channels of the tensors where a `range` is given; 0: as many as the images have."""
 
     def __init__(
         self,
@@ -76,18 +80,20 @@ class CallableModel(Adapter):
             check_whole("fixed_batch of a function", fixed_batch, 1, MOST_BATCH)
         self.function, self.details = function, {"kind": "callable"}
         self.name = name or getattr(function, "__name__", type(function).__name__).strip("<>")
-        self.outputs = parse_choice("outputs", outputs, KINDS)
+        self.outputs = parse_choice("outputs", outputs, OUTPUTS)
         kind = ("0-255", "uint8") if range is None else (range, "float32")
-        self.preprocess = Preprocess(kind[0], layout, colour, parse_size(size), 0 if range is None else 3, kind[1])
+        self.preprocess = Preprocess(
+            kind[0], layout, colour, parse_size(size), 0 if range is None else self.float_channels, kind[1]
+        )
         self.input_size, self.fixed_batch, self.concurrent = self.preprocess.size, fixed_batch, concurrent
-        self.capabilities = frozenset({"probabilities"} | ({"logits"} if outputs == "logits" else set()))
+        self.capabilities = _capabilities(outputs)
         self.version = version
         self._code = loaded.code if loaded else ()
         self._spec = loaded.spec if loaded else ""
         self._files = set(loaded.files if loaded else ())
         self.class_names = read_class_names(classes, base)
         self._boxes = declared_boxes(boxes, box_output, class_output)
-        known = 0 if self._boxes is not None else num_classes or len(self.class_names or ())
+        known = 0 if self._boxes is not None or outputs == "auto" else num_classes or len(self.class_names or ())
         self.num_classes = known or self._count_classes()
         if num_classes not in (None, self.num_classes):
             raise InputError(f"model {self.name} answers {self.num_classes} classes, not `num_classes={num_classes}`")
@@ -111,7 +117,8 @@ class CallableModel(Adapter):
         if self.reading is not None:
             self.settle_reading(rows, self.outputs, what)
             return self.num_classes
-        decide(self.outputs, rows, what)
+        self.outputs = decide(self.outputs, rows, what)
+        self.capabilities = _capabilities(self.outputs)
         return int(rows.shape[1])
 
     def _rows(self, answer: Any, count: int) -> NDArray[Any] | None:
@@ -188,6 +195,11 @@ class CallableModel(Adapter):
             ) from None
         files = sorted({digest_file(file) for file in self._files if file.is_file()})
         return [function_identity, *self._code, *files]
+
+
+def _capabilities(outputs: str) -> frozenset[str]:
+    """What a function answers whose class scores are these."""
+    return frozenset({"probabilities"} | ({"logits"} if outputs == "logits" else set()))
 
 
 def _named(answer: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ has no readable content) is an error that asks for a `version`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import logging
@@ -152,8 +153,22 @@ class _Reader:
     def _class(self, cls: type, name: str) -> Any:
         """What the methods and the values of a class say, and those of its bases."""
         keys = [key for key in vars(cls) if key in METHODS or not key.startswith(("__", "_abc_"))]
-        parts = {key: self._member(vars(cls)[key], f"{name}.{key}") for key in keys}
+        made = getattr(vars(cls).get("__dataclass_params__"), "init", False)
+        written = [key for key in keys if not (made and key == "__init__")]
+        parts = {key: self._member(vars(cls)[key], f"{name}.{key}") for key in written}
+        if made:
+            parts["fields"] = [self._field(entry, name) for entry in dataclasses.fields(cls)]
         return [cls.__qualname__, parts, [self.value(base, name) for base in cls.__bases__]]
+
+    def _field(self, entry: dataclasses.Field[Any], name: str) -> Any:
+        """What the constructor that `dataclass` makes, which has no source, follows from: names and defaults."""
+        defaults = [value for value in (entry.default, entry.default_factory) if value is not dataclasses.MISSING]
+        return [
+            entry.name,
+            entry.init,
+            entry.kw_only,
+            [self.value(value, f"{name}.{entry.name}") for value in defaults],
+        ]
 
     def _member(self, value: Any, name: str) -> Any:
         """A method by its function, also inside a property and the like; any other value as it is."""

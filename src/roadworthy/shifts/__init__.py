@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 
@@ -21,6 +21,8 @@ from roadworthy.shifts import appearance, sensor
 
 # isort: split
 from roadworthy.shifts import weather
+from roadworthy.shifts.arrays import Moved, ShiftFunction
+from roadworthy.shifts.transforms import Transform
 
 cv2.setNumThreads(1)  # The workers are the parallelism; threads inside OpenCV would only compete with them.
 
@@ -35,21 +37,82 @@ __all__ = [
     "Crop",
     "Fog",
     "Grey",
+    "Moved",
     "Noise",
     "Perspective",
     "Rain",
     "Reflection",
     "Rotation",
+    "ShiftFunction",
     "Snow",
+    "Transform",
     "appearance",
+    "blur",
+    "c_brightness",
+    "c_contrast",
+    "c_defocus_blur",
+    "c_elastic_transform",
+    "c_fog",
+    "c_frost",
+    "c_gaussian_blur",
+    "c_gaussian_noise",
+    "c_glass_blur",
+    "c_impulse_noise",
+    "c_jpeg_compression",
+    "c_motion_blur",
+    "c_pixelate",
+    "c_saturate",
+    "c_shot_noise",
+    "c_snow",
+    "c_spatter",
+    "c_speckle_noise",
+    "c_zoom_blur",
     "chosen_shift",
     "corruptions",
+    "crop",
+    "dark",
     "find_shift",
+    "fog",
+    "fog_veil",
+    "grey",
     "make_shift",
+    "noise",
+    "perspective",
+    "rain",
+    "rainfall",
+    "reflection",
+    "rotation",
     "sensor",
+    "sensor_black_frame",
+    "sensor_frozen_frame",
+    "sensor_half_frame",
+    "sensor_missing_channel",
+    "sensor_pixel_faults",
+    "sensor_shifted_rows",
+    "sensor_smeared_rows",
+    "sensor_stuck_columns",
+    "sensor_torn_frame",
+    "sensor_white_frame",
     "shift_levels",
+    "size",
+    "snow",
     "weather",
 ]
+
+
+if TYPE_CHECKING:
+    from roadworthy.shifts.functions import *
+else:
+
+    def __getattr__(name: str) -> ShiftFunction:
+        """The shift of that name as a function of arrays: `rw.shifts.fog(image, level=3)`."""
+        if name.startswith("_") or name not in SHIFTS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return ShiftFunction(name)
+
+    def __dir__() -> list[str]:
+        """What the module holds, and the functions of all shifts."""
+        return sorted({*globals(), *SHIFTS})
 
 
 def make_shift(name: str, level: float, table: Mapping[int, Mapping[str, Any]] | None = None) -> Shift:

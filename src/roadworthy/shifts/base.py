@@ -42,6 +42,11 @@ class Ranged(Shift):
 class Photometric(Ranged):
     """A shift of the pixel values: boxes and masks stay as they are."""
 
+    @property
+    def keeps_places(self) -> bool:
+        """Always."""
+        return True
+
     def __call__(self, batch: Batch, streams: Streams) -> Batch:
         """The batch with every image painted anew from its own random stream."""
         images = np.ascontiguousarray(batch.images)

@@ -19,8 +19,8 @@ from roadworthy.metrics import Metric
 from roadworthy.protocols.classification import table_specs
 from roadworthy.protocols.classification.stopped import NOT_SLICED
 from roadworthy.protocols.condition_slices import NO_IMAGE, Rows
-from roadworthy.protocols.summaries import MetricSummary, summarise_metrics
 from roadworthy.statistics.estimates import bounding_bootstrap
+from roadworthy.statistics.summaries import MetricSummary, summarise_metrics
 
 if TYPE_CHECKING:
     from roadworthy.core.tables import TableSpec

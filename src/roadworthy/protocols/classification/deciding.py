@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from roadworthy.core.types import UNDISTURBED
 from roadworthy.metrics import Metric, find_metric
 from roadworthy.protocols.deciding import ImageValues, class_words, picture_name, weighing_objects, weight_words
-from roadworthy.protocols.summaries import Floats, mean_per_image
 from roadworthy.statistics import Estimate, mean_interval, proportion_interval
 from roadworthy.statistics.deciding import heaviest_first
+from roadworthy.statistics.summaries import Floats, mean_per_image
 from roadworthy.verdict import Criterion, Why
 from roadworthy.verdict.why import OBJECTS_SHOWN, DecidingObject, no_single_images
 

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict
 
 from roadworthy.metrics import Answers, Metric
 from roadworthy.protocols.condition_columns import Breakdown
-from roadworthy.protocols.summaries import MetricSummary, Objects
 from roadworthy.statistics import Estimate
 from roadworthy.statistics.anytime import (
     METHOD,
@@ -30,6 +29,7 @@ from roadworthy.statistics.anytime import (
 )
 from roadworthy.statistics.estimates import CONFIDENCE, no_estimate
 from roadworthy.statistics.paired import PairedChange
+from roadworthy.statistics.summaries import MetricSummary, Objects
 from roadworthy.verdict import Criterion, Measurement
 from roadworthy.verdict.answers import Status
 from roadworthy.verdict.judge import judge_measurement

@@ -9,8 +9,8 @@ import numpy as np
 
 from roadworthy.metrics import Answers, Metric, Reliability, reliability
 from roadworthy.protocols.pictures import gallery_rows
-from roadworthy.protocols.summaries import MetricSummary, summarise_metrics
 from roadworthy.statistics import GroupBootstrap
+from roadworthy.statistics.summaries import MetricSummary, summarise_metrics
 
 MISTAKES_KEPT = 50
 

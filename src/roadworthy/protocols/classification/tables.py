@@ -39,7 +39,6 @@ from roadworthy.protocols.classification.summaries import AnswerSummary, summari
 from roadworthy.protocols.classification.table_specs import CELL
 from roadworthy.protocols.condition_slices import Slice, Slicing, asked_slices, is_of_data, slice_where
 from roadworthy.protocols.pictures import save_gallery, save_mistakes
-from roadworthy.protocols.summaries import Objects
 from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, sign_flip_p
 from roadworthy.statistics.estimates import (
     CONFIDENCE,
@@ -52,6 +51,7 @@ from roadworthy.statistics.estimates import (
     no_estimate,
 )
 from roadworthy.statistics.paired import PairedChange
+from roadworthy.statistics.summaries import Objects
 from roadworthy.verdict import Criterion, Measurement, Why
 from roadworthy.verdict.why import no_single_images
 

@@ -19,9 +19,9 @@ from roadworthy.protocols.localization.metrics import CLASS_METRICS
 from roadworthy.protocols.localization.names import ALL, BOXES, CLASSES
 from roadworthy.protocols.localization.settings import SetNote
 from roadworthy.protocols.localization.views import View
-from roadworthy.protocols.summaries import MetricSummary, Objects, summarise_metrics
 from roadworthy.statistics import GroupBootstrap
 from roadworthy.statistics.estimates import bounding_bootstrap
+from roadworthy.statistics.summaries import MetricSummary, Objects, summarise_metrics
 
 METRICS_OF: Mapping[str, tuple[Metric, ...]] = {CLASSES: CLASS_METRICS, BOXES: BOX_METRICS}
 NO_IMAGE_IN_VIEW = "no image of this set shows a class of this view"

@@ -26,8 +26,8 @@ from roadworthy.protocols.localization.cells import Cell, CellKey, SetRows, Stor
 from roadworthy.protocols.localization.names import ALL, BOXES, CLASSES, DISTANCE, SIZE, TEST
 from roadworthy.protocols.localization.settings import Context, SetNote
 from roadworthy.protocols.localization.views import View
-from roadworthy.protocols.summaries import summarise_metrics
 from roadworthy.statistics.estimates import no_estimate
+from roadworthy.statistics.summaries import summarise_metrics
 
 Rows = Iterator[dict[str, Any]]
 Cells = Mapping[CellKey, Cell]

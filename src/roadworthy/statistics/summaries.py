@@ -11,8 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.metrics import Metric
-from roadworthy.statistics import Estimate, GroupBootstrap, mean_interval, proportion_interval
-from roadworthy.statistics.estimates import CONFIDENCE, bootstrap_estimate, mean_defined, mean_rows, standard_deviation
+from roadworthy.statistics.bootstrap import GroupBootstrap
+from roadworthy.statistics.estimates import (
+    CONFIDENCE,
+    Estimate,
+    bootstrap_estimate,
+    mean_defined,
+    mean_rows,
+    standard_deviation,
+)
+from roadworthy.statistics.intervals import mean_interval, proportion_interval
 
 Floats = NDArray[np.float64]
 
