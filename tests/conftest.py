@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("pytester",)  # its options must be known from the start; test_pytest_plugin.py uses it
 pytest.register_assert_rewrite("commands")  # a helper that asserts: failures show what was compared
 
 ROOT = Path(__file__).parent.parent

@@ -90,7 +90,7 @@ class TestBigBackbones:
         backbone = full_network(name).backbone
         assert sum(weight.numel() for weight in backbone.parameters()) == weights
         assert answers(backbone, images(side=SIDE)).shape == (2, features)
-        assert BACKBONES[name].dropout_layers == dropout_layers
+        assert BACKBONES.get(name).dropout_layers == dropout_layers
 
     @pytest.mark.parametrize("name", BIG)
     def test_features_are_the_pooled_output_of_transformers(self, name: str) -> None:

@@ -40,6 +40,8 @@ from roadworthy.protocols.declared import check_stored_tables, declared_tables
 from roadworthy.protocols.joint_test.answers import answer_tables
 from roadworthy.protocols.pages import pages_of
 from roadworthy.protocols.repeat_analysis.analysis import analyse
+from roadworthy.publishing import Published, content_of, log_to_mlflow
+from roadworthy.publishing.mlflow import EXPERIMENT
 from roadworthy.stored_evidence import (
     blames_the_run,
     deciding_table,
@@ -269,6 +271,29 @@ class Run:
         """What the run says, in a few lines of plain text: the verdict, then the main figures of each protocol."""
         self.require_plugins()
         return report.headline(self.path, pages_of(self.path))
+
+    @blames_the_run
+    def markdown(self, verdict: Verdict | None = None) -> str:
+        """A verdict (default: by the run's own criteria) and the main figures as Markdown, for a job summary."""
+        judged = self.verdict() if verdict is None else verdict
+        self.require_plugins()
+        lines = report.page_lines(self.path, pages_of(self.path))
+        return report.verdict_markdown(judged.to_json(), self.record, lines)
+
+    @blames_the_run
+    def log_to_mlflow(self, tracking_uri: str, *, experiment: str = EXPERIMENT, again: bool = False) -> Published:
+        """Log the run to MLflow (extra `mlflow`): parameters, headline figures with bounds, verdict, tables, report.
+
+        `tracking_uri` is such as `sqlite:///mlflow.db` or that of a server. A run that the experiment has already is
+        not logged another time, unless `again` asks for it.
+        """
+        self.folder.check_finished()
+        verdict, pages, settings = self.verdict(), pages_of(self.path), stored_settings(self.record)
+        texts = {"junit.xml": verdict.to_junit(), "summary.md": self.markdown(verdict)}
+        content = content_of(
+            self.path, self.record, settings=settings, verdict=verdict.to_json(), pages=pages, texts=texts
+        )
+        return log_to_mlflow(content, tracking_uri, experiment=experiment, again=again)
 
     @blames_the_run
     def baseline_lines(self) -> list[str]:

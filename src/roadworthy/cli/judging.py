@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roadworthy.cli.app import app
-from roadworthy.cli.messages import print_criteria, print_line, print_questions, say, say_failed, write_text
-from roadworthy.cli.options import FailOn, PluginOption, RunArgument, Trust
+from roadworthy.cli.messages import (
+    STANDARD_OUTPUT,
+    print_criteria,
+    print_line,
+    print_questions,
+    say,
+    say_failed,
+    write_markdown,
+    write_text,
+)
+from roadworthy.cli.options import FailOn, MarkdownOption, PluginOption, RunArgument, Trust
 from roadworthy.core.errors import InputError, from_here, one_line
 
 if TYPE_CHECKING:
@@ -46,6 +55,7 @@ def compare(
     all_lines: Annotated[bool, typer.Option("--all", help="List every change, not only the first ten.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write every row as CSV.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page that shows every change.")] = None,
+    markdown: MarkdownOption = None,
     plugin: PluginOption = None,
     trust: Trust = False,
 ) -> None:
@@ -56,19 +66,25 @@ def compare(
     table = compare_runs(
         runs, models=models, metrics=metric, alpha=alpha, margin=margin, plugins=plugin or (), trust=trust
     )
-    for line in comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES):
+    to_stderr = markdown == STANDARD_OUTPUT
+    lines = [] if to_stderr else comparison_lines(table, alpha, margin, None if all_lines else MOST_LINES)
+    for line in lines:
         print_line(line)
     if out:
         from roadworthy.engine.folder import write_csv
 
         write_csv(out, table)
-        print_line(f"all rows: {out}")
+        print_line(f"all rows: {out}", err=to_stderr)
     if html:
         from roadworthy.report import render_comparison
 
         title = " and ".join(Path(run).name or run for run in runs)
         write_text(html, render_comparison(table, title, alpha, margin))
-        print_line(f"page: {html}")
+        print_line(f"page: {html}", err=to_stderr)
+    if markdown:
+        from roadworthy.report import comparison_markdown
+
+        write_markdown(markdown, comparison_markdown(table, alpha, margin))
     if fail_on is FailOn.regression:
         _exit_by_results([*table["result"]])
 
@@ -89,6 +105,7 @@ def verdict(
     run_folder: RunArgument,
     criteria: Annotated[Path | None, typer.Option(help="YAML file of criteria; default: those of the run.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML for a release pipeline.")] = None,
+    markdown: MarkdownOption = None,
     replace: Annotated[
         bool,
         typer.Option("--replace", help="Make this verdict and its criteria the run's own, in place of its last."),
@@ -109,7 +126,10 @@ def verdict(
         write_text(junit, judged.to_junit())
     if replace:
         opened.save_verdict(judged)
-    _print_verdict(judged, opened)
+    if markdown != STANDARD_OUTPUT:
+        _print_verdict(judged, opened)
+    if markdown:
+        write_markdown(markdown, opened.markdown(judged))
     if criteria is not None and not replace:
         _note_verdict(opened, judged)
     elif opened.has_other_criteria:

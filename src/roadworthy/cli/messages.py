@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from functools import cache
@@ -26,6 +27,9 @@ def _option_names(command: str) -> set[str]:
     parameters = [parameter for entry in selected for parameter in entry.params]
     return {option for parameter in parameters for option in parameter.opts}
 
+
+STANDARD_OUTPUT = "-"
+"""The name of a file that stands for standard output."""
 
 SETTING = re.compile(r"`([a-z_]+)=(True|'[^'`]*'|)`")
 """A setting as messages write it: the Python keyword in backticks, with its value or without."""
@@ -102,6 +106,24 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_markdown(target: str, text: str) -> None:
+    """Write Markdown to a file, or print it where that is `-`.
+
+    The file that GitHub names for the summary of a job is appended to: earlier commands of the step may have used it.
+    """
+    if target == STANDARD_OUTPUT:
+        sys.stdout.write(text)  # names in it are printable already
+        return
+    if target != os.environ.get("GITHUB_STEP_SUMMARY"):
+        write_text(Path(target), text)
+        return
+    try:
+        with Path(target).open("a", encoding="utf-8") as summary:
+            summary.write(text)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}") from None
 
 
 def say_failed(run: Run) -> None:

@@ -155,6 +155,14 @@ Memory = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only; the exit code says the rest.")]
 StudyArgument = Annotated[Path, typer.Argument(help="The study file (YAML).")]
+MarkdownOption = Annotated[
+    str | None,
+    typer.Option(
+        "--markdown",
+        metavar="FILE",
+        help="Write Markdown for a job summary or a comment; - prints it; $GITHUB_STEP_SUMMARY is appended to.",
+    ),
+]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="The folder of a run, or its address, such as s3://bucket/run.")
 ]

@@ -22,13 +22,15 @@ class NameTaken(RegistrationError):
 
 
 class Registry(Generic[T]):
-    """Components of one kind by name. Third parties add theirs under the entry point group `roadworthy.<kind>s`.
+    """Components of one kind by name. Third parties add theirs under the entry point group `group`.
 
     >>> colours = Registry[type]("colour")
     >>> @colours.register("red")
     ... class Red: ...
     >>> colours.get("red").__name__, list(colours)
     ('Red', ['red'])
+    >>> colours.group
+    'roadworthy.colours'
     """
 
     everyone: ClassVar[list[Registry[Any]]] = []
@@ -45,6 +47,11 @@ class Registry(Generic[T]):
         self._entry_points_loaded = False
         self.everyone.append(self)
 
+    @property
+    def group(self) -> str:
+        """The group of entry points under which installed packages add components: `roadworthy.<kind>s`."""
+        return f"roadworthy.{self.kind}s"
+
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator that registers a component; a name is used once, except by the same class defined again.
 
@@ -55,7 +62,7 @@ class Registry(Generic[T]):
             if self._check is not None:
                 self._check(name, member)
             other = self._members.get(name, member)
-            if not _is_same(other, member) and id(other) not in self.replaceable:
+            if not is_same(other, member) and id(other) not in self.replaceable:
                 raise NameTaken(f"there is already a {self.kind} {name!r} ({_origin(other)}): choose another name")
             self._members[name] = member
             return member
@@ -86,7 +93,7 @@ class Registry(Generic[T]):
         if self._entry_points_loaded:
             return
         self._entry_points_loaded = True
-        for point in entry_points(group=f"roadworthy.{self.kind}s"):
+        for point in entry_points(group=self.group):
             package = point.dist.name if point.dist else point.value
 
             def explain(error: BaseException, name: str = point.name, package: str = package) -> InputError:
@@ -153,7 +160,7 @@ def is_built_in(member: object) -> bool:
     return str(getattr(member, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
 
 
-def _is_same(first: object, second: object) -> bool:
+def is_same(first: object, second: object) -> bool:
     """Whether two components are one, or two definitions of one: of the same module and qualified name."""
     names = [(getattr(part, "__module__", None), getattr(part, "__qualname__", None)) for part in (first, second)]
     return first is second or (names[0] == names[1] and None not in names[0])

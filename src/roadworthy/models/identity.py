@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 
 from roadworthy.core.code import PLAIN, cell_content, code_files, is_written_here
-from roadworthy.core.hashing import digest_array, digest_file
+from roadworthy.core.errors import InputError
+from roadworthy.core.hashing import digest, digest_array, digest_file
+from roadworthy.core.registry import is_built_in
 
 MAX_PATH = 4096
 ENVIRONMENT = {"environ", "getenv"}
@@ -52,6 +54,20 @@ def identity_of(function: Callable[..., Any]) -> Any:
     'numpy.mean'
     """
     return _Reader().value(function, getattr(function, "__name__", type(function).__name__))
+
+
+def code_in_recipe(maker: Callable[..., Any]) -> dict[str, str]:
+    """What a recipe says of the code that makes a network: nothing of Roadworthy's own, else its hash under `code`.
+
+    >>> code_in_recipe(identity_of)
+    {}
+    """
+    if is_built_in(maker):
+        return {}
+    try:
+        return {"code": digest(identity_of(maker))}
+    except Unseen as error:
+        raise InputError(f"what {maker.__name__} reads cannot be seen: {error}; pass it in plain values") from None
 
 
 class _Reader:

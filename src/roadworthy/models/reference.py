@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.hashing import digest
-from roadworthy.core.registry import Registry
+from roadworthy.core.registry import Registry, is_built_in
 from roadworthy.core.roles import Dataset, Model, Trial
 from roadworthy.core.types import Artifact, Batch
 from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_PASSES, MOST_THREADS, MOST_WIDTH, check_whole
 from roadworthy.data.parallel import Progress
+from roadworthy.models.identity import code_in_recipe
 from roadworthy.models.networks import (
     export_onnx,
     lenet,
@@ -43,8 +44,12 @@ ALGORITHM = 1
 
 
 @dataclass(frozen=True)
-class Defaults:
-    """How an architecture is made, what it takes where a study says nothing, and what its answers hold."""
+class Architecture:
+    """How a reference network is made, what it takes where a study says nothing, and what its answers hold.
+
+    `make` is called with the number of classes, the size (height, width) and `channels`, and with those of `width`,
+    `hidden` and `dropout` that it names; it returns a torch module from images (N, C, H, W) in 0-1 to logits (N, K).
+    """
 
     make: Callable[..., torch.nn.Module]
     epochs: int
@@ -63,19 +68,23 @@ class Defaults:
 _ANSWERS = frozenset({"probabilities", "logits", "features"})
 _TORCH = _ANSWERS | {"input_gradient"}
 
-ARCHITECTURES = {
-    "baseline": Defaults(thesis_cnn, 4, 0.0, 1, _ANSWERS),
-    "mc_dropout": Defaults(thesis_cnn, 8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
-    "lenet": Defaults(lenet, 30, 0.0, 1, _TORCH, width=6, batch=32),
-    "vgg": Defaults(small_vgg, 8, 0.5, 1, _TORCH, width=16),
-    "resnet": Defaults(small_resnet, 8, 0.0, 1, _TORCH, width=16),
-    "vgg16": Defaults(vgg16, 20, 0.5, 1, _TORCH, width=64),
-    "resnet50": Defaults(resnet50, 20, 0.0, 1, _TORCH, width=64),
-}
+ARCHITECTURES: Registry[Architecture] = Registry("architecture")
+"""The reference networks by name."""
+for _name, _architecture in {
+    "baseline": Architecture(thesis_cnn, 4, 0.0, 1, _ANSWERS),
+    "mc_dropout": Architecture(thesis_cnn, 8, 0.6, 20, frozenset({"probabilities", "samples", "certainty"})),
+    "lenet": Architecture(lenet, 30, 0.0, 1, _TORCH, width=6, batch=32),
+    "vgg": Architecture(small_vgg, 8, 0.5, 1, _TORCH, width=16),
+    "resnet": Architecture(small_resnet, 8, 0.0, 1, _TORCH, width=16),
+    "vgg16": Architecture(vgg16, 20, 0.5, 1, _TORCH, width=64),
+    "resnet50": Architecture(resnet50, 20, 0.0, 1, _TORCH, width=64),
+}.items():
+    ARCHITECTURES.register(_name)(_architecture)
 
-OPENERS: Registry[Callable[[Any, Path], Model]] = Registry("reference network")
-"""How a trained network is opened to answer, by architecture: called with the `ReferenceModel` and its folder. Those
-that average passes are in `roadworthy.uncertainty`, which registers them when it is imported."""
+OPENERS: Registry[Callable[[Any, Path], Model]] = Registry("network_opener")
+"""How a trained network is opened to answer, by architecture: called with the `ReferenceModel` and its folder; one that
+is not here is run by torch. Those that average passes are in `roadworthy.uncertainty`, which registers them when it is
+imported."""
 
 
 class ReferenceModel(TrainedNetwork):
@@ -123,7 +132,7 @@ class ReferenceModel(TrainedNetwork):
     ) -> None:
         if spec not in ARCHITECTURES:
             raise UnknownName("reference network", spec, ARCHITECTURES)
-        default = ARCHITECTURES[spec]
+        default = ARCHITECTURES.get(spec)
         self.architecture, self.name = spec, name or spec
         self.epochs = default.epochs if epochs is None else epochs
         self.dropout = default.dropout if dropout is None else dropout
@@ -163,6 +172,7 @@ class ReferenceModel(TrainedNetwork):
         given: dict[str, Any] = {} if self.threads is None else {"threads": self.threads}
         for name, default in (("schedule", "constant"), ("held_out", HELD_OUT), ("keep", "best")):
             given |= {} if getattr(self, name) == default else {name: getattr(self, name)}
+        given |= code_in_recipe(ARCHITECTURES.get(self.architecture).make)
         return {"algorithm": ALGORITHM, **{name: getattr(self, name) for name in names}, **given}
 
     def on(self, train: Dataset) -> Self:
@@ -220,13 +230,15 @@ class ReferenceModel(TrainedNetwork):
         torch = import_torch()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            default = ARCHITECTURES[self.architecture]
+            default = ARCHITECTURES.get(self.architecture)
             settings = {name: getattr(self, name) for name in default.settings}
             return default.make(self.num_classes, self.data.size, channels=self.data.channels, **settings)
 
     def open(self, home: Path) -> Model:
         """The trained network as its architecture is opened."""
-        return OPENERS.get(self.architecture)(self, home)
+        own = is_built_in(ARCHITECTURES.get(self.architecture).make)  # such an opener may not be imported yet
+        opener = OPENERS.get(self.architecture) if own or self.architecture in OPENERS else open_torch
+        return opener(self, home)
 
     def load(self, home: Path) -> None:
         """Open the trained network in `home`; from now on `predict` works."""

@@ -16,10 +16,19 @@ from roadworthy.core.errors import one_line
 from roadworthy.report import comparison, drawing, frame
 from roadworthy.report.baseline import load_baseline
 from roadworthy.report.facts import Facts, load_facts
+from roadworthy.report.markdown import comparison_markdown, verdict_markdown
 from roadworthy.report.page import FEW_MODELS, HERE, KIT, Page, environment, words_for
 from roadworthy.statistics import paired
 
-__all__ = ["baseline_lines", "headline", "render", "render_comparison"]
+__all__ = [
+    "baseline_lines",
+    "comparison_markdown",
+    "headline",
+    "page_lines",
+    "render",
+    "render_comparison",
+    "verdict_markdown",
+]
 
 PILLS = 6
 """How many criteria are named beside the verdict."""
@@ -61,13 +70,16 @@ def headline(path: str | Path, pages: Sequence[Page]) -> list[str]:
     The answers to the questions of the study follow the verdict. A model whose answers do not repeat has a line of
     its own before the figures.
     """
-    parts = _parts(path)
-    warnings = [f"Warning: {words}" for part in parts for words in frame.unsteady_words(part)]
-    lines = [f"{page.source}: {line}" if page.source else line for page in pages for line in page.headline]
     facts = load_facts(path)
-    return [
-        one_line(line) for line in (frame.verdict_line(facts), *frame.answer_lines(facts.answers), *warnings, *lines)
-    ]
+    judged = [one_line(line) for line in (frame.verdict_line(facts), *frame.answer_lines(facts.answers))]
+    return [*judged, *page_lines(path, pages)]
+
+
+def page_lines(path: str | Path, pages: Sequence[Page]) -> list[str]:
+    """The main figures of each page in lines of plain text, after a warning on models whose answers do not repeat."""
+    warnings = [f"Warning: {words}" for part in _parts(path) for words in frame.unsteady_words(part)]
+    lines = [f"{page.source}: {line}" if page.source else line for page in pages for line in page.headline]
+    return [one_line(line) for line in (*warnings, *lines)]
 
 
 def baseline_lines(path: str | Path) -> list[str]:

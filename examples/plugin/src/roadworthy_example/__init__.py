@@ -1,1 +1,1 @@
-"""A protocol, a shift, a metric and a monitor for Roadworthy, one file each."""
+"""Components for Roadworthy, one file each: protocol, shift, metric, monitor, outliers, model, data, annotations."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.core.registry import Registry
+from roadworthy.core.registry import Registry, is_same
 from roadworthy.core.validation import check_settings
 
 Box = tuple[float, float, float, float]
@@ -135,14 +135,37 @@ class AnnotationFormat:
     splits: SplitMap
 
 
-READERS: Registry[AnnotationFormat] = Registry("format")
-"""Annotation formats by name."""
-
 PLAIN_SPLITS: SplitMap = {
     **{"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"},
     **{"": "test", "unlisted": None},
 }
 """Splits of formats that have no custom of their own; `unlisted` are frames that a list of splits leaves out."""
+HIDDEN_KEPT = ("pedestrian", "bicycle")
+"""Kinds whose occluded or truncated objects are kept unless a format says otherwise."""
+
+
+class _Formats(Registry[AnnotationFormat]):
+    """The registry of formats: an entry point may name the reader itself, as `annotation_format` leaves it."""
+
+    def register(self, name: str) -> Callable[[Any], Any]:
+        """Decorator that registers a format; a reader that is no format's yet gets the plain settings."""
+        add = super().register(name)
+
+        def add_format(member: Any) -> Any:
+            known = self._members.get(name)
+            if not isinstance(member, AnnotationFormat):
+                if known is None or known.read is not member:
+                    add_format(AnnotationFormat(member, None, (), HIDDEN_KEPT, PLAIN_SPLITS))
+                return member
+            if known is not None and is_same(known.read, member.read):
+                self._members[name] = member
+            return add(member)
+
+        return add_format
+
+
+READERS: Registry[AnnotationFormat] = _Formats("format")
+"""Annotation formats by name."""
 
 
 def annotation_format(
@@ -150,7 +173,7 @@ def annotation_format(
     *,
     classes: Mapping[str, tuple[str, ...]] | None = None,
     drop: tuple[str, ...] = (),
-    keep_hidden: tuple[str, ...] = ("pedestrian", "bicycle"),
+    keep_hidden: tuple[str, ...] = HIDDEN_KEPT,
     splits: SplitMap = PLAIN_SPLITS,
 ) -> Callable[[Read], Read]:
     """Decorator that registers a reader with the settings of its format; the function itself stays as it is.

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from roadworthy.core.errors import DamagedFile, InputError
+from roadworthy.core.registry import Registry
 from roadworthy.models.networks import load_weights
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ class Backbone:
     the stem, which decides all others; None for a big backbone, whose channels are fixed. Images must have at least
     `least_side` pixels per side.
 
-    >>> BACKBONES["convnext_tiny"].family, BACKBONES["convnext_tiny"].dropout_layers
+    A backbone of one's own is an object of a subclass with a `width`, which overrides `build` and `activations`; its
+    code is part of the recipe of a network.
+
+    >>> BACKBONES.get("convnext_tiny").family, BACKBONES.get("convnext_tiny").dropout_layers
     ('convnext', 18)
     """
 
@@ -94,19 +97,17 @@ class Backbone:
         return inner_activations(backbone)
 
 
-BACKBONES: Mapping[str, Backbone] = MappingProxyType(
-    {
-        backbone.name: backbone
-        for backbone in (
-            Backbone("resnet50", "resnet", 48, None),
-            Backbone("efficientnet_b0", "efficientnet", 15, None),
-            Backbone("convnext_tiny", "convnext", 18, None),
-            Backbone("small_resnet", "resnet", 15, 16),
-            Backbone("small_efficientnet", "efficientnet", 5, 16),
-            Backbone("small_convnext", "convnext", 5, 32),
-        )
-    }
-)
+BACKBONES: Registry[Backbone] = Registry("backbone")
+"""The backbones by name."""
+for _backbone in (
+    Backbone("resnet50", "resnet", 48, None),
+    Backbone("efficientnet_b0", "efficientnet", 15, None),
+    Backbone("convnext_tiny", "convnext", 18, None),
+    Backbone("small_resnet", "resnet", 15, 16),
+    Backbone("small_efficientnet", "efficientnet", 5, 16),
+    Backbone("small_convnext", "convnext", 5, 32),
+):
+    BACKBONES.register(_backbone.name)(_backbone)
 
 
 def load_backbone(backbone: torch.nn.Module, name: str, weights: str | Path) -> None:
@@ -130,9 +131,9 @@ def load_backbone(backbone: torch.nn.Module, name: str, weights: str | Path) -> 
         tensors, _ = load_weights(file)
     except DamagedFile:
         raise InputError(f"{file} cannot be read as safetensors: save the weights of {name} in that form") from None
-    prefixes = (f"{BACKBONES[name].family}.", OF_BACKBONE)
+    prefixes = (f"{BACKBONES.get(name).family}.", OF_BACKBONE)
     tensors = _without_head(_without_decoder(tensors), prefixes)
-    if BACKBONES[name].big and "normalise.mean" not in tensors:
+    if BACKBONES.get(name).big and "normalise.mean" not in tensors:
         from roadworthy.models.perception.big_backbones import IMAGENET_MEAN, IMAGENET_STD
 
         target: Any = backbone
@@ -177,7 +178,7 @@ def _check_configuration(file: Path, name: str) -> None:
         raise InputError(f"{file} cannot be read as JSON: give a folder that transformers wrote") from None
     if not isinstance(configuration, dict):
         raise InputError(f"{file} is not a configuration: give a folder that transformers wrote")
-    expected = {"model_type": BACKBONES[name].family} | dict(SETTINGS[name])
+    expected = {"model_type": BACKBONES.get(name).family} | dict(SETTINGS[name])
     for setting, value in expected.items():
         if setting not in TRAINING_ONLY and configuration.get(setting, value) != value:
             raise InputError(f"{file} is not of {name}: its {setting} is {configuration[setting]}, not {value}")

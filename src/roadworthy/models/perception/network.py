@@ -52,7 +52,7 @@ def perception_network(
     check_whole("the hidden units of a perception network", hidden, 1, MOST_UNITS)
     sides = parse_size(size)
     assert sides is not None
-    declared = BACKBONES[backbone]
+    declared = BACKBONES.get(backbone)
     features = declared.build(sides, channels, width)
     if weights is not None:
         load_backbone(features, backbone, weights)

@@ -24,6 +24,7 @@ from roadworthy.core.validation import MOST_BATCH, MOST_EPOCHS, MOST_THREADS, MO
 from roadworthy.data import split_by_group
 from roadworthy.data.parallel import Progress
 from roadworthy.models import training as course
+from roadworthy.models.identity import code_in_recipe
 from roadworthy.models.networks import export_onnx
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.perception.augment import augment
@@ -79,7 +80,11 @@ def default_dropout(backbone: str, task: str, placement: str) -> float:
     """
     if placement == "none":
         return 0.0
-    return DROPOUT_OF_BOXES if task == "boxes" else DROPOUT_OF_CLASSES[placement][BACKBONES[backbone].family]
+    return (
+        DROPOUT_OF_BOXES
+        if task == "boxes"
+        else DROPOUT_OF_CLASSES[placement].get(BACKBONES.get(backbone).family, DROPOUT_OF_BOXES)
+    )
 
 
 def default_learning_rate(backbone: str, task: str, placement: str) -> float:
@@ -90,7 +95,7 @@ def default_learning_rate(backbone: str, task: str, placement: str) -> float:
     >>> [default_learning_rate("efficientnet_b0", "boxes", placement) for placement in ("none", "head")]
     [0.0001, 0.001]
     """
-    declared = BACKBONES[backbone]
+    declared = BACKBONES.get(backbone)
     if not declared.big:
         return 2e-3
     slow = declared.family == "resnet" or (declared.family == "efficientnet" and placement == "none")
@@ -156,7 +161,7 @@ class TaskSettings:
             "hidden": 128,
             "learning_rate": default_learning_rate(*where),
             "floor": 0.9 if self.task == "classes" else 0.6,
-            **LENGTHS[BACKBONES[self.backbone].big],
+            **LENGTHS[BACKBONES.get(self.backbone).big],
         }
         return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
@@ -166,7 +171,7 @@ class TaskSettings:
         values["weights"] = None if self.weights is None else _digest_weights(self.weights)
         for setting in ("boxes", "loss") if self.task == "classes" else ():
             del values[setting]
-        return {"algorithm": ALGORITHM, **values}
+        return {"algorithm": ALGORITHM, **values, **code_in_recipe(type(BACKBONES.get(self.backbone)))}
 
 
 def _digest_weights(weights: Path) -> str:
@@ -201,7 +206,7 @@ class TaskNetwork(TrainedNetwork):
         if threads is not None:
             check_whole(f"perception network {name}: threads", threads, 1, MOST_THREADS)
         self.settings, self.family = settings.complete(), settings.backbone
-        if threads is None and not BACKBONES[settings.backbone].big:
+        if threads is None and not BACKBONES.get(settings.backbone).big:
             threads = SMALL_THREADS
         self.name, self.seed, self.retrain, self.threads = name, seed, retrain, threads
         self.searched = () if search is None else searched_values(settings, name)

@@ -12,6 +12,7 @@ from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import Dataset, Model, leaves
 from roadworthy.data import Subset
 from roadworthy.data.subset import leading_rows
+from roadworthy.models.identity import code_in_recipe
 from roadworthy.models.reference import ARCHITECTURES, ReferenceModel
 from roadworthy.models.task_training import ClassTask, LearningPart, Task, class_part
 from roadworthy.models.torch_tensors import import_torch
@@ -40,7 +41,7 @@ def architecture_settings(owner: str, model: Model, train: Dataset, given: Mappi
     name = given["architecture"] or (reference.architecture if reference else DEFAULT_ARCHITECTURE)
     if name not in ARCHITECTURES:
         raise UnknownName(f"architecture of {owner}", name, ARCHITECTURES)
-    default = ARCHITECTURES[name]
+    default = ARCHITECTURES.get(name)
     like = reference if reference is not None and reference.architecture == name else None
     width = given["width"] or (like.width if like else default.width)
     if "width" not in default.settings and width != default.width:
@@ -48,12 +49,13 @@ def architecture_settings(owner: str, model: Model, train: Dataset, given: Mappi
     known = {"width": width, "hidden": like.hidden if like else 128}
     known["dropout"] = like.dropout if like else default.dropout
     form = {"classes": len(train.class_names), "size": list(train.size), "channels": train.channels}
+    form |= code_in_recipe(default.make)
     return {"architecture": name, **{key: known[key] for key in sorted(default.settings)}, **form}
 
 
 def make_classifier(settings: Mapping[str, Any]) -> torch.nn.Module:
     """The network of such settings: images (N, C, H, W) to logits (N, K)."""
-    default = ARCHITECTURES[settings["architecture"]]
+    default = ARCHITECTURES.get(settings["architecture"])
     own = {name: settings[name] for name in default.settings}
     return default.make(settings["classes"], tuple(settings["size"]), channels=settings["channels"], **own)
 
