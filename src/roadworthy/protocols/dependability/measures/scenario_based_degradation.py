@@ -9,7 +9,6 @@ that of the test data: what was not tested counts as failed.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -75,7 +74,7 @@ class ScenarioBasedDegradation(Measure):
 
 def _bounds(data: StoredData, metric: Metric, answers: Answers, rows: NDArray[np.intp]) -> Bounded:
     """A metric over some images, bounded by objects."""
-    part, objects = _take(answers, rows), data.objects[rows]
+    part, objects = answers.take(rows), data.objects[rows]
     (value,), why = metric.measure(part)
     if why:
         return no_value(why)
@@ -89,11 +88,3 @@ def _bounds(data: StoredData, metric: Metric, answers: Answers, rows: NDArray[np
     if resampled.reason:
         return no_bounds(float(value), resampled.reason)
     return from_resamples(float(value), resampled.values, bootstrap.groups, limits)
-
-
-def _take(answers: Answers, rows: NDArray[np.intp]) -> Answers:
-    """The answers to some images."""
-    if len(rows) == len(answers):
-        return answers
-    columns = {name: column[rows] for name, column in vars(answers).items() if name != "num_classes"}
-    return replace(answers, **columns)
