@@ -2,12 +2,13 @@
 # make bench  speed against peers, side by side                  make lint   ruff, mypy, import contracts
 # make chaos  60 runs stopped at random instants, and a cluster that is lost (ROADWORTHY_CHAOS: another number)
 # make fuzz   5,000 bad inputs for every reader of files and 500 bad runs for the report (ROADWORTHY_FUZZ: another number)
+# make docs   the documentation site in runs/site, without warnings      make tutorials   follows every tutorial, to the letter
 PYTHON ?= python3
 VENV   := .venv
 BENCH  := .venv-bench
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz chaos bench lint clean
+.PHONY: demo test fuzz chaos tutorials docs bench lint clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -20,6 +21,10 @@ $(VENV)/.torch: $(VENV)/.core
 
 $(VENV)/.dev: $(VENV)/.torch
 	$(VENV)/bin/python $(PIP) -e '.[torch,dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(VENV)/bin/python $(PIP) -e '.[docs]'
 	touch $@
 
 $(BENCH)/.ready: pyproject.toml constraints.txt
@@ -38,6 +43,14 @@ fuzz: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -s -m chaos tests
+
+tutorials: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -m tutorial --durations 0 --durations-min 1 tests/test_tutorials.py
+
+docs: $(VENV)/.docs
+	rm -rf runs/site
+	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --nitpicky --keep-going -c docs -d runs/site-cache . runs/site
+	@echo "the site: runs/site/index.html"
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
