@@ -4,13 +4,14 @@
 # make interop   models behind HTTP against a real MLServer, which has an environment of its own
 # make fuzz   5,000 bad inputs for every reader of files and 500 bad runs for the report (ROADWORTHY_FUZZ: another number)
 # make typing what users' type checkers say of examples/typed_use.py and of every component of MAITE: mypy, basedpyright
+# make docs   the documentation site in runs/site, without warnings      make tutorials   follows every tutorial, to the letter
 PYTHON ?= python3
 VENV   := .venv
 BENCH  := .venv-bench
 INTEROP := .venv-interop
 PIP     = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz chaos bench interop lint typing clean
+.PHONY: demo test fuzz chaos tutorials docs bench interop lint typing clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +24,10 @@ $(VENV)/.torch: $(VENV)/.core
 
 $(VENV)/.dev: $(VENV)/.torch
 	$(VENV)/bin/python $(PIP) -e '.[torch,dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(VENV)/bin/python $(PIP) -e '.[docs]'
 	touch $@
 
 $(BENCH)/.ready: pyproject.toml constraints.txt
@@ -46,6 +51,14 @@ fuzz: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -s -m chaos tests
+
+tutorials: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -q -m tutorial --durations 0 --durations-min 1 tests/test_tutorials.py
+
+docs: $(VENV)/.docs
+	rm -rf runs/site
+	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --nitpicky --keep-going -c docs -d runs/site-cache . runs/site
+	@echo "the site: runs/site/index.html"
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
