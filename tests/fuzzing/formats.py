@@ -221,7 +221,7 @@ def spoil_npz(random: Random, content: bytes) -> bytes:
         return spoil_bytes(random, content)
     try:
         files = members(content)
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError, zlib.error):
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError, zlib.error, lzma.LZMAError):
         return spoil_bytes(random, content)
     for _ in range(random.choice((1, 1, 2))):
         name = random.choice(list(files))
