@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import lzma
 import struct
 import zipfile
 import zlib
