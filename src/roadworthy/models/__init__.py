@@ -1,11 +1,9 @@
-"""What is tested: ONNX, torch, Python functions and stored predictions, all behind the one role `Model`."""
+"""What is tested: models of every kind, in files, folders and memory, all behind the one role `Model`."""
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import stat
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +20,18 @@ from roadworthy.models.boxes import BoxForm, parse_box_form
 from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
+from roadworthy.models.huggingface import HuggingFaceModel, is_huggingface_folder, load_huggingface
 from roadworthy.models.isolation import FOREIGN, CannotBeIsolated, foreign, is_foreign, open_isolated, parse_limits
 from roadworthy.models.joint import JointModel
+from roadworthy.models.keras import SUFFIX as KERAS_SUFFIX
+from roadworthy.models.keras import KerasModel, load_keras
+from roadworthy.models.live import live_kind
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
 from roadworthy.models.predictions import SUFFIXES, StoredPredictions
 from roadworthy.models.preprocess import Preprocess
 from roadworthy.models.reference import ReferenceModel
+from roadworthy.models.sklearn import SklearnModel
 from roadworthy.models.torch import TorchModel
 from roadworthy.models.torch_files import load_torch
 from roadworthy.models.training import train_classifier
@@ -41,10 +44,13 @@ __all__ = [
     "WRAPPERS",
     "BoxForm",
     "CallableModel",
+    "HuggingFaceModel",
     "JointModel",
+    "KerasModel",
     "OnnxModel",
     "Preprocess",
     "ReferenceModel",
+    "SklearnModel",
     "StoredPredictions",
     "TorchModel",
     "align",
@@ -71,13 +77,15 @@ WRAPPERS: set[str] = set()
 
 MODELS.register("onnx")(OnnxModel)
 MODELS.register("torch")(foreign(load_torch))
+MODELS.register("huggingface")(load_huggingface)
+MODELS.register("keras")(load_keras)
 MODELS.register("callable")(foreign(load_callable))
 MODELS.register("predictions")(StoredPredictions)
 MODELS.register("reference")(ReferenceModel)
 
 
 def load_model(
-    spec: str | Path | Mapping[str, Any] | Model | torch.nn.Module | Callable[..., Any],
+    spec: str | Path | Mapping[str, Any] | Model | torch.nn.Module | Callable[..., Any] | object,
     *,
     name: str | None = None,
     trust: bool = False,
@@ -88,10 +96,12 @@ def load_model(
     varies: bool = False,
     **settings: Any,
 ) -> Model:
-    """A model from a path, an entry of a study file, a torch module or a function; a `Model` comes back as it is.
+    """A model from a path, an entry of a study file or a live object; a `Model` comes back as it is.
 
-    Paths are told apart by their ending: `.onnx`; `.pt .pth .th .pt2 .ts .torchscript`; `.csv`, `.parquet` or a folder
-    of stored predictions; `file.py:name`. An entry is `{onnx: v3.onnx, range: 0-255}`: one kind, then its settings.
+    Paths are told apart by their ending: `.onnx`; `.pt .pth .th .pt2 .ts .torchscript`; `.keras`; a folder of a Hugging
+    Face model (with config.json); `.csv`, `.parquet` or a folder of stored predictions; `file.py:name`. Live objects
+    are torch modules, models of Hugging Face, scikit-learn and Keras, functions, and what has `predict`. An entry is
+    `{onnx: v3.onnx, range: 0-255}`: one kind, then its settings.
 
     trust      run Python code that the entry names (`file.py:name`, `arch`) and TorchScript
     unpickle   read torch files with pickle, which runs any code they hold; only for files you made yourself
@@ -117,14 +127,15 @@ def load_model(
     elif isinstance(spec, Mapping):
         kind, value, settings = _kind_in({key: local_entry(entry) for key, entry in spec.items()}, settings)
         common |= {key: settings.pop(key) for key in ("isolate", "varies") if key in settings}
-    elif "torch" in sys.modules and isinstance(spec, sys.modules["torch"].nn.Module):  # torch is not imported for it
-        _refuse_isolation(spec, isolate)
-        return _build("torch", TorchModel, spec, settings, **common)
-    elif builtins.callable(spec):
-        _refuse_isolation(spec, isolate)
-        return _build("callable", CallableModel, spec, settings, **common)
     else:
-        raise InputError(f"a model is a path, a study entry, a torch module or a function, not {type(spec).__name__}")
+        live = live_kind(spec)
+        if live is None:
+            raise InputError(
+                "a model is a path, a study entry, a function, a torch module, a model of Hugging Face, scikit-learn "
+                f"or Keras, or has the method predict, not {type(spec).__name__}"
+            )
+        _refuse_isolation(spec, isolate)
+        return _build(live.kind, live.adapter, spec, settings, **common)
     return _build(kind, MODELS.get(kind), value, settings, **common)
 
 
@@ -166,8 +177,9 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     check_settings(loader, settings, f"{kind} model setting")
     if common["device"] != "auto" and "device" not in known:
         raise InputError(f"a {kind} model runs where it runs: the device {common['device']!r} cannot be chosen for it")
-    origin = Origin(kind, dict(_named_files(value, common["base"])))
+    files = dict(_named_files(value, common["base"]))
     model = _opened(kind, loader, value, settings, common, known)
+    origin = Origin(kind, {**model.origin.files, **files})
     if not isinstance(common["varies"], bool):
         of_model = f" of model {common['name']}" if common["name"] else ""
         raise InputError(f"varies{of_model} is true or false, not {common['varies']!r}")
@@ -234,13 +246,17 @@ def kind_of(text: str, base: Path = Path()) -> str:
         return "onnx"
     if suffix in TORCH_SUFFIXES:
         return "torch"
+    if suffix == KERAS_SUFFIX:
+        return "keras"
+    if is_huggingface_folder(base / text):
+        return "huggingface"
     if suffix in SUFFIXES or (base / text).is_dir():
         return "predictions"
     if not (base / text).exists():
         raise InputError(f"there is no model {base / text}")
     raise InputError(
-        f"cannot tell what kind of model {text} is: .onnx, {' '.join(TORCH_SUFFIXES)}, {' '.join(SUFFIXES)}, a folder "
-        "of stored predictions, or file.py:function"
+        f"cannot tell what kind of model {text} is: .onnx, {' '.join(TORCH_SUFFIXES)}, {KERAS_SUFFIX}, "
+        f"{' '.join(SUFFIXES)}, a folder of a Hugging Face model or of stored predictions, or file.py:function"
     )
 
 
