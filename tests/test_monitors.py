@@ -31,6 +31,7 @@ from roadworthy.core.hashing import digest, digest_file
 from roadworthy.core.manifests import commit
 from roadworthy.core.registry import Registry
 from roadworthy.core.roles import Model
+from roadworthy.core.threads import one_thread
 from roadworthy.data import Subset
 from roadworthy.models import CallableModel, OnnxModel, TorchModel, align
 from roadworthy.models import signals as signals_module
@@ -90,7 +91,6 @@ from roadworthy.monitors.conformance import ToyModel, toy_data
 from roadworthy.monitors.doctor import error_odds
 from roadworthy.monitors.mc_dropout import McDropoutEntropy
 from roadworthy.monitors.openmax import distance, fit_weibull
-from roadworthy.monitors.threads import one_thread
 from roadworthy.uncertainty import McDropout
 from tiny import import_text
 

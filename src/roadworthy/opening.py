@@ -190,6 +190,7 @@ class OpeningSource:
         """The model with its answers in the order of the data's classes."""
         if "probabilities" not in model.columns:
             return model
+        model = model.for_classes(data.class_names)
         if model.num_classes != len(data.class_names):
             raise InputError(
                 f"model {name} answers {model.num_classes} classes, but data set {data.name} has "

@@ -275,6 +275,10 @@ class Model(System):
         """The model with the data it `learns_from`, by role; then its classes, input size and fingerprint are known."""
         return self
 
+    def for_classes(self, class_names: Sequence[str]) -> Model:
+        """The model as it answers about these classes: itself, unless it knows fewer and can say so."""
+        return self
+
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
         """What a report says of it, by task (`classes`, `boxes`): passes, members, weights, loss, learning rate, ..."""
         return {}

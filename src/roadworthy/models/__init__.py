@@ -1,4 +1,4 @@
-"""What is tested: ONNX, torch, Python functions, servers and stored predictions, all behind the one role `Model`."""
+"""What is tested: models of every kind, in files, folders and memory, all behind the one role `Model`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from roadworthy.models.callable import CallableModel, load_callable
 from roadworthy.models.classes import align
 from roadworthy.models.code import is_object_name
 from roadworthy.models.http import HTTP_ISOLATION, HttpModel, is_web_model, parse_address
+from roadworthy.models.huggingface import HuggingFaceModel, is_huggingface_folder, load_huggingface
 from roadworthy.models.isolation import (
     FOREIGN,
     CannotBeIsolated,
@@ -31,12 +32,15 @@ from roadworthy.models.isolation import (
     parse_limits,
 )
 from roadworthy.models.joint import JointModel
+from roadworthy.models.keras import SUFFIX as KERAS_SUFFIX
+from roadworthy.models.keras import KerasModel, load_keras
 from roadworthy.models.live import live_kind
 from roadworthy.models.onnx import OnnxModel
 from roadworthy.models.outputs import softmax
 from roadworthy.models.predictions import SUFFIXES, StoredPredictions
 from roadworthy.models.preprocess import Preprocess
 from roadworthy.models.reference import ReferenceModel
+from roadworthy.models.sklearn import SklearnModel
 from roadworthy.models.torch import TorchModel
 from roadworthy.models.torch_files import load_torch
 from roadworthy.models.training import train_classifier
@@ -50,10 +54,13 @@ __all__ = [
     "BoxForm",
     "CallableModel",
     "HttpModel",
+    "HuggingFaceModel",
     "JointModel",
+    "KerasModel",
     "OnnxModel",
     "Preprocess",
     "ReferenceModel",
+    "SklearnModel",
     "StoredPredictions",
     "TorchModel",
     "align",
@@ -81,6 +88,8 @@ WRAPPERS: set[str] = set()
 
 MODELS.register("onnx")(OnnxModel)
 MODELS.register("torch")(foreign(load_torch))
+MODELS.register("huggingface")(load_huggingface)
+MODELS.register("keras")(load_keras)
 MODELS.register("callable")(foreign(load_callable))
 MODELS.register("http")(foreign(HttpModel, HTTP_ISOLATION))
 MODELS.register("predictions")(StoredPredictions)
@@ -88,7 +97,7 @@ MODELS.register("reference")(ReferenceModel)
 
 
 def load_model(
-    spec: str | Path | Mapping[str, Any] | Model | torch.nn.Module | Callable[..., Any],
+    spec: str | Path | Mapping[str, Any] | Model | torch.nn.Module | Callable[..., Any] | object,
     *,
     name: str | None = None,
     trust: bool = False,
@@ -99,11 +108,12 @@ def load_model(
     varies: bool = False,
     **settings: Any,
 ) -> Model:
-    """A model from a path, a web address, a study entry, a torch module or a function; a `Model` comes back as it is.
+    """A model from a path, a web address, an entry of a study file or a live object; a `Model` comes back as it is.
 
-    Paths are told apart by their ending: `.onnx`; `.pt .pth .th .pt2 .ts .torchscript`; `.csv`, `.parquet` or a folder
-    of stored predictions; `file.py:name`; `http://HOST:PORT/PATH` is a server. An entry is `{onnx: v3.onnx, range:
-    0-255}`: one kind, then its settings.
+    Paths are told apart by their ending: `.onnx`; `.pt .pth .th .pt2 .ts .torchscript`; `.keras`; a folder of a Hugging
+    Face model (with config.json); `.csv`, `.parquet` or a folder of stored predictions; `file.py:name`;
+    `http://HOST:PORT/PATH` is a server. Live objects are torch modules, models of MAITE, Hugging Face, scikit-learn and
+    Keras, functions, and what has `predict`. An entry is `{onnx: v3.onnx, range: 0-255}`: one kind, then its settings.
 
     trust      run Python code that the entry names (`file.py:name`, `arch`) and TorchScript
     unpickle   read torch files with pickle, which runs any code they hold; only for files you made yourself
@@ -132,8 +142,10 @@ def load_model(
     else:
         live = live_kind(spec)
         if live is None:
-            what = "a path, a study entry, a torch module, a function or a MAITE model"
-            raise InputError(f"a model is {what}, not {type(spec).__name__}")
+            raise InputError(
+                "a model is a path, a study entry, a function, a torch module, a model of MAITE, Hugging Face, "
+                f"scikit-learn or Keras, or has the method predict, not {type(spec).__name__}"
+            )
         _refuse_isolation(spec, isolate)
         return _build(live.kind, live.adapter, spec, settings, **common)
     return _build(kind, MODELS.get(kind), value, settings, **common)
@@ -177,8 +189,9 @@ def _build(kind: str, loader: Loader, value: Any, settings: Mapping[str, Any], *
     check_settings(loader, settings, f"{kind} model setting")
     if common["device"] != "auto" and "device" not in known:
         raise InputError(f"a {kind} model runs where it runs: the device {common['device']!r} cannot be chosen for it")
-    origin = Origin(kind, dict(_named_files(value, common["base"])))
+    files = dict(_named_files(value, common["base"]))
     model = _opened(kind, loader, value, settings, common, known)
+    origin = Origin(kind, {**model.origin.files, **files})
     if not isinstance(common["varies"], bool):
         of_model = f" of model {common['name']}" if common["name"] else ""
         raise InputError(f"varies{of_model} is true or false, not {common['varies']!r}")
@@ -256,13 +269,18 @@ def kind_of(text: str, base: Path = Path()) -> str:
         return "onnx"
     if suffix in TORCH_SUFFIXES:
         return "torch"
+    if suffix == KERAS_SUFFIX:
+        return "keras"
+    if is_huggingface_folder(base / text):
+        return "huggingface"
     if suffix in SUFFIXES or (base / text).is_dir():
         return "predictions"
     if not (base / text).exists():
         raise InputError(f"there is no model {base / text}")
     raise InputError(
-        f"cannot tell what kind of model {text} is: .onnx, {' '.join(TORCH_SUFFIXES)}, {' '.join(SUFFIXES)}, a folder "
-        "of stored predictions, file.py:function, or a server at http://HOST:PORT/PATH"
+        f"cannot tell what kind of model {text} is: .onnx, {' '.join(TORCH_SUFFIXES)}, {KERAS_SUFFIX}, "
+        f"{' '.join(SUFFIXES)}, a folder of a Hugging Face model or of stored predictions, file.py:function, or a server "
+        "at http://HOST:PORT/PATH"
     )
 
 

@@ -60,12 +60,46 @@ def box_hint(columns: int) -> str:
     return "; if they are the corners or centre of a box, declare `boxes='corners pixels'` or another form"
 
 
+def columns_of_labels(labels: Sequence[int | str], class_names: Sequence[str], what: str) -> tuple[int, ...]:
+    """The column of the data that each label of a model stands for: texts by name, whole numbers by name or number.
+
+    Numbers are those of the classes, from 0, unless the classes themselves are called by numbers. A label without a
+    class, or numbers that could be meant both ways, are an `InputError`.
+
+    >>> columns_of_labels(["yield", "stop"], ["go", "stop", "yield"], "m"), columns_of_labels([0, 2], "abc", "m")
+    ((2, 1), (0, 2))
+    """
+    by_name = {name: index for index, name in enumerate(class_names)}
+    ways: list[dict[Any, int]] = [by_name]
+    if not any(isinstance(label, str) for label in labels):
+        called = {int(name): index for name, index in by_name.items() if name.isdecimal()}
+        ways = [dict(enumerate(range(len(class_names)))), *([called] if len(called) == len(class_names) else [])]
+    columns = list(dict.fromkeys(tuple(way[label] for label in labels) for way in ways if set(labels) <= set(way)))
+    if len(columns) == 1:
+        return columns[0]
+    if columns:
+        raise InputError(
+            f"{what} knows the classes {_few(labels)}, which may be numbers of classes or their names "
+            f"({_few(class_names)}): say with `classes=` which they are, in the model's order"
+        )
+    unknown = [label for label in labels if not any(label in way for way in ways)] or list(labels)
+    raise InputError(
+        f"{what} knows the classes {_few(unknown)}, which the data has not: it has {_few(class_names)}; name them in "
+        "the data's words and the model's order with `classes=`"
+    )
+
+
+def _few(values: Sequence[Any]) -> str:
+    return ", ".join(map(repr, values[:4])) + (", ..." if len(values) > 4 else "")
+
+
 def align(model: Model, class_names: Sequence[str]) -> Model:
     """The model with its columns in the order of the data's classes.
 
     A model that names no classes, or the same ones in the same order, comes back as it is: its columns are taken to be
     in the data's order.
     """
+    model = model.for_classes(class_names)
     if len(class_names) != model.num_classes:
         raise InputError(
             f"model {model.name} answers {model.num_classes} classes but the data has {len(class_names)}"

@@ -129,6 +129,8 @@ class _Reader:
             return [kind, sha]
         if is_written_here(type(value).__module__) and hasattr(value, "__dict__"):
             return [self.value(type(value), name), self.value(vars(value), name)]
+        if hasattr(value, "get_params") and hasattr(value, "__dict__"):  # an estimator, which may hold code of the user
+            return [kind, self.value(dict(sorted(vars(value).items())), name)]
         try:
             import joblib
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from roadworthy.core.errors import InputError
 from roadworthy.core.types import Images
 from roadworthy.core.validation import MAX_SIDE
+from roadworthy.models.framing import Frame
 
 RANGES = ("0-1", "0-255", "-1-1", "imagenet")
 LAYOUTS = ("nchw", "nhwc")
@@ -79,6 +80,7 @@ class Preprocess:
     size      (H, W), or None where the model takes any
     channels  1 (luma of RGB), 3 (grey is repeated), or 0: as many as the images have
     dtype     `float32`, `float16`, `float64` or `uint8`; a uint8 model takes the pixels as they are (range `0-255`)
+    frame     how Pillow brings images to the size, where the model says so; else OpenCV does, area down and linear up
 
     >>> white = np.full((1, 2, 2, 3), 255, np.uint8)
     >>> Preprocess(range="-1-1")(white).shape, float(Preprocess(range="-1-1")(white).min())
@@ -91,6 +93,22 @@ class Preprocess:
     size: tuple[int, int] | None = None
     channels: int = 3
     dtype: str = "float32"
+    frame: Frame | None = None
+
+    @property
+    def data_size(self) -> tuple[int, int] | None:
+        """(H, W) that data of many sizes is best brought to: what a frame cuts its part out of; None: any."""
+        return self.size if self.frame is None else self.frame.before_crop
+
+    @property
+    def keeps_whole_image(self) -> bool:
+        """Whether images of `data_size` reach the model pixel by pixel: nothing is cut off, and all steps are known."""
+        return self.has_adjoint and self.data_size == self.size
+
+    @property
+    def has_adjoint(self) -> bool:
+        """Whether a gradient can be carried back to pixels: its steps are known and linear."""
+        return True
 
     def __post_init__(self) -> None:
         mean, std = parse_range(self.range)
@@ -130,10 +148,8 @@ class Preprocess:
         elif shape[-1] < channels:
             full = full.sum(axis=-1, keepdims=True)
         height, width = shape[1:3]
-        if full.shape[1:3] != (height, width):
-            mode = _interpolation((height, width), full.shape[1:3])
-            down = _resize_matrix(height, full.shape[1], mode)
-            across = _resize_matrix(width, full.shape[2], mode)
+        if self.frame is not None or full.shape[1:3] != (height, width):
+            down, across = self._matrices((height, width), full.shape[1:3])
             full = np.einsum("ph,npqc,qw->nhwc", down, full, across, optimize=True)
         return np.ascontiguousarray(full, dtype=np.float32)
 
@@ -142,10 +158,12 @@ class Preprocess:
         mean, std = (np.broadcast_to(values, self.channels or 3).tolist() for values in parse_range(self.range))
         size = None if self.size is None else list(self.size)
         rest = {"layout": self.layout, "colour": self.colour, "channels": self.channels, "dtype": self.dtype}
-        return {"mean": mean, "std": std, "size": size, **rest}
+        frame = {} if self.frame is None else {"frame": self.frame.settings()}
+        return {"mean": mean, "std": std, "size": size, **rest, **frame}
 
     def __str__(self) -> str:
         size = "any size" if self.size is None else f"{self.size[0]}x{self.size[1]}"
+        size = size if self.frame is None else str(self.frame)
         channels = "grey" if self.channels == 1 else self.colour
         return f"{size} {channels}, layout {self.layout}, range {self.range}, {self.dtype}"
 
@@ -156,7 +174,16 @@ class Preprocess:
         table: NDArray[Any] = ((np.arange(256.0) / 255.0 - mean) / std).astype(self.dtype)
         return table.view(np.uint16) if self.dtype == "float16" else table
 
+    def _matrices(self, old: Sequence[int], new: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What resizing does along the height and the width, as matrices (new, old)."""
+        if self.frame is not None:
+            return self.frame.matrices(old[0], old[1])
+        mode = _interpolation(old, new)
+        return _resize_matrix(old[0], new[0], mode), _resize_matrix(old[1], new[1], mode)
+
     def _resize(self, images: Images) -> Images:
+        if self.frame is not None:
+            return self.frame(images)
         if self.size is None or images.shape[1:3] == self.size:
             return images
         out = np.empty((len(images), *self.size, images.shape[-1]), np.uint8)
@@ -189,6 +216,20 @@ class Preprocess:
             return np.array(images, order="C")
         lookup = np.ascontiguousarray(tables.T).reshape(1, 256, self.channels)
         return _by_rows(images, lambda rows: cv2.LUT(rows, lookup)).view(self.dtype)
+
+
+def preprocess_of(fields: Mapping[str, Any]) -> Preprocess:
+    """The preprocessing with these fields, as `dataclasses.asdict` and JSON leave them.
+
+    >>> preprocess_of({"size": [8, 8], "frame": {"resize": 9, "crop": [8, 8]}}).frame
+    Frame(resize=9, method='bilinear', crop=(8, 8), rounds=False)
+    """
+
+    def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+
+    frame = fields.get("frame")
+    return Preprocess(**with_tuples({**fields, "frame": Frame(**with_tuples(frame)) if frame else None}))
 
 
 def read_shape(

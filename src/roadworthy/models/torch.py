@@ -35,13 +35,15 @@ class TorchModel(TorchAnswers):
     boxes (N, 4 or 8), alone or beside class scores in a tuple or dictionary.
 
     range     `auto` is `0-1`; see `Preprocess` for the other forms;  layout `auto` is `nchw`
-    size      (H, W) the module needs;  channels 1 or 3, found out where not given
+    size      (H, W) the module needs;  channels 1 or 3, found out where not given. A module that carries both as
+              modules of timm do (`pretrained_cfg`) is taken at its word
     outputs   `auto`: probabilities where the answers to probe images sum to 1, else logits
     boxes     the form of the boxes that it answers, such as `centre relative` (`BoxForm`)
     box_output    what holds the boxes, by its key or its number in a tuple, where name and shape do not tell;
                   class_output what holds the class scores, `none` where nothing does
     threads   torch threads of this process, set once;  device `auto` is cuda where available (the module moves there)
     dims      the shape of the input where it is known, None for its open sides
+    preprocess    all of how images become the tensor, in place of range, layout, colour, size and channels
     version   any text that changes when the answers do, for a module whose attributes change while it answers
 
     Capabilities: `logits` where it answers logits; `input_gradient`; `features` of a named submodule, for modules
@@ -55,7 +57,8 @@ class TorchModel(TorchAnswers):
 
     def inner_capabilities(self) -> frozenset[str]:
         """Gradients where it answers class scores, features where it runs hooks."""
-        extras = {"input_gradient": self.num_classes > 0, "features": self._has_hooks}
+        has_gradient = self.num_classes > 0 and self.preprocess.has_adjoint
+        extras = {"input_gradient": has_gradient, "features": self._has_hooks}
         return frozenset(key for key, has in extras.items() if has)
 
     @property

@@ -18,6 +18,7 @@ from roadworthy.core.validation import MOST_THREADS, check_whole, parse_size
 from roadworthy.models.base import Adapter, pick_device, probe
 from roadworthy.models.boxes import BoxReading, DeclaredBoxes, declared_boxes, output_rows
 from roadworthy.models.classes import check_class_names, read_class_names
+from roadworthy.models.declared_input import read_declared
 from roadworthy.models.outputs import as_rows, decide, same_scores
 from roadworthy.models.preprocess import Preprocess, read_shape
 from roadworthy.models.torch_state import module_state
@@ -58,6 +59,7 @@ class TorchAnswers(Adapter):
         name: str | None = None,
         base: Path = Path(),
         dims: Sequence[int | None] = ANY_SHAPE,
+        preprocess: Preprocess | None = None,
     ) -> None:
         torch = import_torch()
         self.version = version
@@ -78,12 +80,17 @@ class TorchAnswers(Adapter):
             dims, "nchw" if layout == "auto" else layout, parse_size(size), f"model {self.name}"
         )
         known = channels or (read_channels if dims is not ANY_SHAPE else None)
+        whole, taken_over = (preprocess, "") if preprocess else read_declared(module, range, image_size, layout, colour)
+        self.notes = (taken_over,) if taken_over else ()
+        if whole is not None:
+            image_size, known = whole.data_size, whole.channels
         self.input_size = image_size
 
         declared = declared_boxes(boxes, box_output, class_output)
 
         def run(images: NDArray[np.uint8], channels: int) -> NDArray[Any] | None:
-            self.preprocess = Preprocess("0-1" if range == "auto" else range, layout, colour, image_size, channels)
+            plain = Preprocess("0-1" if range == "auto" else range, layout, colour, image_size, channels)
+            self.preprocess = whole or plain
             tensor = self.preprocess(images)
             if declared is not None and self.reading is None:
                 self.reading = self._found_reading(tensor, declared)

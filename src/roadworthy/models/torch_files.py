@@ -21,7 +21,7 @@ PREFIXES = ("module.", "_orig_mod.")
 PICKLE_START = b"\x80"
 
 
-@passes_settings_to(TorchModel, "dims")
+@passes_settings_to(TorchModel, "dims", "preprocess")
 def load_torch(
     path: str | Path,
     *,

@@ -12,6 +12,8 @@ from roadworthy.core.hashing import digest, digest_array
 from roadworthy.models.identity import Unseen, identity_of
 from roadworthy.models.torch_tensors import import_torch
 
+NO_ANSWER = ("training", "name_or_path")
+"""Attributes on which no answer depends: the mode, which is set for each, and where transformers read a module."""
 _CODES: dict[type, str] = {}
 
 
@@ -36,7 +38,7 @@ def _structure(module: Any) -> list[Any]:
     parts: list[Any] = []
     user_classes: set[type] = set()
     for name, part in module.named_modules():
-        public = {key: value for key, value in vars(part).items() if key != "training" and key[0] != "_"}
+        public = {key: value for key, value in vars(part).items() if key not in NO_ANSWER and key[0] != "_"}
         attributes = [[key, _content(value)] for key, value in sorted(public.items())]
         parts.append([name, type(part).__qualname__, attributes, getattr(part, "original_name", "")])
         if not type(part).__module__.startswith("torch."):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from roadworthy.core.code import CodeIdentified, code_of
 from roadworthy.core.errors import InputError, UnknownName
 from roadworthy.core.roles import BATCH, Dataset, Model
+from roadworthy.core.threads import one_thread
 from roadworthy.core.types import Artifact
 from roadworthy.core.validation import check_settings
 from roadworthy.models.signals import OF_DATA, SUPPLY, LiveTraining, Signals, Training, full_name
@@ -26,7 +27,6 @@ from roadworthy.monitors.checks import checked_arrays
 from roadworthy.monitors.fitted import FittedMonitor
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.networks.base import OwnNetwork
-from roadworthy.monitors.threads import one_thread
 from roadworthy.monitors.threshold import Aim
 
 CAPABILITY = {"gradients": "input_gradient"}

@@ -20,13 +20,13 @@ from roadworthy.core.code import code_of
 from roadworthy.core.errors import InputError
 from roadworthy.core.hashing import digest, digest_array
 from roadworthy.core.roles import BATCH, Dataset, Model
+from roadworthy.core.threads import one_thread
 from roadworthy.core.types import Batch
 from roadworthy.models.signals import PART, Signals
 from roadworthy.monitors.checks import checked_arrays, checked_reading, checked_rows, checked_scores
 from roadworthy.monitors.kinds import MONITORS
 from roadworthy.monitors.learned import Arrays, Floats, Learned, Rep
 from roadworthy.monitors.saving import commit_monitor, read_monitor, write_monitor
-from roadworthy.monitors.threads import one_thread
 from roadworthy.monitors.threshold import Aim, RejectedShare, TiesWarning
 
 if TYPE_CHECKING:

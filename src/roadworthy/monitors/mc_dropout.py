@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from roadworthy.core.errors import InputError
 from roadworthy.core.parameters import registered
@@ -62,8 +63,10 @@ class McDropoutEntropy(Monitor):
 
     def _sampler(self, model: Model, size: tuple[int, ...]) -> McDropout:
         assert isinstance(model, TorchModel)
-        settings = {key: getattr(model.preprocess, key) for key in ("range", "layout", "colour", "channels")}
-        settings |= {"size": model.input_size or size, "outputs": model.outputs, "name": model.name}
+        preprocess = model.preprocess
+        if preprocess.size is None:
+            preprocess = replace(preprocess, size=(size[0], size[1]))
+        settings: dict[str, Any] = {"preprocess": preprocess, "outputs": model.outputs, "name": model.name}
         return McDropout(model.module, passes=self.passes, seed=self.seed, **settings)
 
 

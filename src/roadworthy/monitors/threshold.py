@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from roadworthy.core.errors import InputError, UnknownName
-from roadworthy.monitors.threads import one_thread
+from roadworthy.core.threads import one_thread
 
 Floats = NDArray[np.float64]
 

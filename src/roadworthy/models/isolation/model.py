@@ -21,7 +21,7 @@ from roadworthy.models.head import Head
 from roadworthy.models.isolation.batches import all_of, pixels_of
 from roadworthy.models.isolation.limits import Limits
 from roadworthy.models.isolation.pool import Pool
-from roadworthy.models.preprocess import Preprocess
+from roadworthy.models.preprocess import preprocess_of
 
 Open = Callable[[], Model]
 
@@ -107,8 +107,7 @@ class IsolatedAdapter(IsolatedModel, Adapter):
     def __init__(self, pool: Pool, open_here: Open) -> None:
         super().__init__(pool, open_here)
         own = self._known["adapter"]
-        range_, layout, colour, size, channels, dtype = own["preprocess"]
-        self.preprocess = Preprocess(range_, layout, colour, None if size is None else tuple(size), channels, dtype)
+        self.preprocess = preprocess_of(own["preprocess"])
         self.outputs, self.notes, self.details = own["outputs"], tuple(own["notes"]), own["details"]
         self._boxes = None if own["boxes"] is None else parse_box_form(own["boxes"])
 

@@ -111,7 +111,7 @@ def build_big(name: str, channels: int) -> nn.Module:
     try:
         transformers: Any = importlib.import_module("transformers")
     except ImportError:
-        raise MissingExtra("the backbones of the paper", "backbones") from None
+        raise MissingExtra("the backbones of the paper", "huggingface") from None
     settings = dict(SETTINGS[name]) | {"num_channels": channels}
     match name:
         case "resnet50":

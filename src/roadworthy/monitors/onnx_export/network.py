@@ -180,6 +180,11 @@ def adapter_of(model: Model) -> OnnxModel | TorchModel:
     if isinstance(model, Elsewhere):
         return adapter_of(model.in_process())
     if isinstance(model, OnnxModel | TorchModel):
+        if not model.preprocess.keeps_whole_image:
+            raise NotExportable(
+                f"model {model.name} takes a part of each image (input: {model.preprocess}), which its ONNX graph "
+                "would not: give its `size=`, so that images are brought to it as a whole"
+            )
         return model
     raise NotExportable(
         f"model {model.name} cannot be written as one ONNX graph: that takes an ONNX file, a torch module or a "

@@ -11,9 +11,9 @@ import pandas as pd
 
 from roadworthy.core.errors import RoadworthyError, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model
+from roadworthy.core.threads import one_thread
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.models.signals import Signals
-from roadworthy.monitors.threads import one_thread
 from roadworthy.protocols.localization.names import ANSWERS, TEST
 from roadworthy.protocols.localization.settings import Context, ModelNote
 from roadworthy.protocols.localization.table_specs import TIMING

@@ -11,12 +11,12 @@ import pandas as pd
 
 from roadworthy.core.errors import InputError, RoadworthyError, foreign_code, is_the_machine_s
 from roadworthy.core.roles import Model
+from roadworthy.core.threads import one_thread
 from roadworthy.core.types import Batch
 from roadworthy.engine.monitor_systems import MonitorOn
 from roadworthy.engine.plan import PlannedCase
 from roadworthy.models.signals import Signals
 from roadworthy.monitors.memory import Memory
-from roadworthy.monitors.threads import one_thread
 from roadworthy.protocols.monitoring.names import ALONE, TEST, VALID
 from roadworthy.protocols.monitoring.table_specs import TIMING
 from roadworthy.protocols.monitoring.watching import open_watcher
